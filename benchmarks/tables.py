@@ -19,7 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pypaimon import CatalogFactory, Schema
-from pypaimon.read.stream_read_builder import StreamReadBuilder as PeerBuilder
+
+from pypaimon.streaming.install import paimon_class
 
 SCHEMA = pa.schema(
     [
@@ -31,6 +32,8 @@ SCHEMA = pa.schema(
     ]
 )
 
+PeerBuilder = paimon_class("pypaimon.read.stream_read_builder")
+"""pypaimon's own: under its name programs find ours."""
 _PER_MANIFEST = 10_000
 _SPREAD = 0x9E3779B97F4A7C15F39CC0605CEDC835
 

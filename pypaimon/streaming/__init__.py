@@ -1,7 +1,9 @@
 """Follow an Apache Paimon table from Python: exact, cheap, fast streaming reads.
 
-Importing this package makes `new_stream_read_builder()` of every table class return `StreamReadBuilder` of this package
-(and nothing else changes in pypaimon). `stream_read_builder(table)` is the same without touching the classes.
+Importing this package makes `new_stream_read_builder()` of every table class return `StreamReadBuilder` of this
+package, and programs that import the classes of pypaimon's stream from their modules get ours (nothing else changes in
+pypaimon, and its own modules keep its own classes). `stream_read_builder(table)` is the same without touching the
+classes.
 The rest is imported when it is first used.
 """
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from pypaimon.streaming.apply_changes.copy_stream import copy_stream_sync as copy_stream_sync
     from pypaimon.streaming.apply_changes.replicate import replicate as replicate
     from pypaimon.streaming.apply_changes.replicate import replicate_async as replicate_async
+    from pypaimon.streaming.apply_changes.replication import Replication as Replication
     from pypaimon.streaming.batches.batch import Batch as Batch
     from pypaimon.streaming.batches.batch import BlockingBatch as BlockingBatch
     from pypaimon.streaming.batches.batch_stream import BatchStream as BatchStream
@@ -146,6 +149,7 @@ _EXPORTS = {
         "PaimonTarget",
         "ParquetTarget",
         "PostgresTarget",
+        "Replication",
         "SQLiteTarget",
         "Target",
         "apply_to_dict",

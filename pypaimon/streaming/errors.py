@@ -2,17 +2,47 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+
+HIDDEN = "***"
+_SECRET_WORD = (
+    r"[\w.-]*(?:secret|token|passw(?:or)?d|access[-_.]?key|account[-_.]?key|private[-_.]?key|credential|signature|"
+    r"sas[-_.]key)[\w.-]*"
+)
+SECRET_KEY = re.compile(_SECRET_WORD, re.IGNORECASE)
+"""A name of an option that holds a secret."""
+_SECRETS = (
+    # User and password of a URI; a port and a path that holds an @ are none.
+    re.compile(r"(?<=://)[^\s/:@]*:(?!\d+(?:/|$))(?:[^\s/]+|[^\s@]+)(?=@)"),
+    # An option, a parameter of a URI, or a field of JSON.
+    re.compile(rf"(?<=[\s?&;,(\[{{'\"])({_SECRET_WORD}['\"]?\s?=\s?['\"]?)[^\s'\",;&)\]}}]+", re.IGNORECASE),
+    re.compile(rf"(?<=['\"])({_SECRET_WORD}['\"]?\s?:\s?['\"]?)[^\s'\",;&)\]}}]+", re.IGNORECASE),
+)
+
+
+def without_secrets(text: str) -> str:
+    """A text for people with `***` for what it holds of passwords, keys and tokens: in URIs, options and parameters."""
+    found = f" {text}"
+    for pattern in _SECRETS:
+        found = pattern.sub(lambda match: (match[1] if match.re.groups else "") + HIDDEN, found)
+    return found[1:]
 
 
 class PaimonStreamError(Exception):
-    """Root of all errors of this package.
+    """Root of all errors of this package. Its text holds no passwords, keys or tokens of paths and options.
 
     Attributes:
         retriable: Whether the same call may succeed later with nothing changed by the caller.
     """
 
     retriable: bool = False
+
+    def __str__(self) -> str:
+        return without_secrets(super().__str__())
+
+    def __repr__(self) -> str:
+        return without_secrets(super().__repr__())
 
 
 class StreamConfigError(PaimonStreamError, ValueError):
@@ -104,6 +134,10 @@ class PositionBeyondLatestError(PaimonStreamError, LookupError):
         return type(self), (self.wanted, self.latest)
 
 
+OR_REPLACED = "Or the store does not keep one commit from replacing another, and another program did that."
+"""The second cause of a changed snapshot: not every store heeds conditions on writes, or reports that it does not."""
+
+
 class TableChangedError(PaimonStreamError):
     """The table under the stream is another one: dropped, re-created or rolled back.
 
@@ -185,17 +219,31 @@ class AssignmentLostError(PaimonStreamError):
 
 
 class StoreError(PaimonStreamError, OSError):
-    """The store failed for a while and bounded retries did not help (timeouts, 5xx, resets); asking again may."""
+    """The store failed for a while and bounded retries did not help (timeouts, 5xx, resets); asking again may.
+
+    Attributes:
+        place: The bucket, or the beginning of the path, that was asked; None: it is not known.
+    """
 
     retriable = True
+    place: str | None = None
 
 
 class IOTimeoutError(StoreError, TimeoutError):
     """A request did not come back within the IO timeout. Nothing was lost: the next call asks again."""
 
 
+def what_fails(error: BaseException) -> str:
+    """What errors of one outage have in common: the store that was asked, else their class."""
+    place = error.place if isinstance(error, StoreError) else None
+    return place or type(error).__name__
+
+
 class TargetError(PaimonStreamError):
-    """A database to which a stream is applied refused, or was not there; the plan is saved wholly, or not at all."""
+    """A database to which a stream is applied refused, or was not there; the plan is saved wholly, or not at all.
+
+    It is retriable where others hold a lock, or their transaction conflicted with the one of the plan.
+    """
 
 
 class NullColumnError(PaimonStreamError, ValueError):

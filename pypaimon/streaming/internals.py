@@ -4,6 +4,7 @@ What filters is in `filter_internals`, what reads tables in `read_internals`: th
 else imports what is internal, so that a new release of pypaimon breaks in one place.
 """
 
+from copy import copy
 from typing import Any
 
 from pyarrow.fs import S3FileSystem
@@ -97,6 +98,7 @@ __all__ = [
     "build_variant_schema",
     "catalog_options",
     "dynamic_options",
+    "is_filesystem_catalog",
     "is_paimon_table",
     "is_shredded_variant",
     "local_path",
@@ -104,6 +106,7 @@ __all__ = [
     "object_stream",
     "on_branch",
     "resolve_path",
+    "table_with_schema",
     "to_file_io_path",
 ]
 
@@ -125,6 +128,18 @@ def dynamic_options(table: Any) -> dict[str, Any]:
 def on_branch(table: Any, branch: str) -> Any:
     """A handle of another branch of a table, with the same dynamic options. Its schema is still that of the table."""
     return table.copy_without_time_travel({"branch": branch})
+
+
+def is_filesystem_catalog(catalog: Any) -> bool:
+    """Whether it is pypaimon's own catalog in a file system, which finds tables by their directories."""
+    return _full_name(catalog) == "pypaimon.catalog.filesystem_catalog.FileSystemCatalog"
+
+
+def table_with_schema(catalog: Any, identifier: Identifier, schema: TableSchema) -> Any:
+    """A table of a catalog in a file system, whose latest schema was read just now. Asks for nothing."""
+    knowing = copy(catalog)
+    knowing.get_table_schema = lambda _: schema
+    return knowing.get_table(identifier)
 
 
 def arrow_file_io(file_io: Any, path: str) -> Any:

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
+import time
+from collections.abc import Callable
 from typing import Any, Literal
+
+from pypaimon.streaming.errors import without_secrets
 
 FIELDS = "paimon"
 """The attribute of a log record that holds the fields: a dict of plain values, `event` among them."""
@@ -22,6 +27,7 @@ Event = Literal[
     "catch_up",
     "schema_followed",
     "position_expired",
+    "state_restarted",
     "end",
     "consumer_opened",
     "consumer_saved",
@@ -47,6 +53,7 @@ Event = Literal[
     "discovery_failed",
     "compaction_left_out",
     "commit_user_kept",
+    "rows_uncommitted",
     "indexes_not_written",
     "orc_time_zone",
     "upkeep_left_out",
@@ -57,11 +64,42 @@ Event = Literal[
 """What lines tell; docs/operations.md says for each its level, when it is written and which fields it has."""
 
 
+class Outages:
+    """What this process has warned of lately: one WARNING a minute of an outage is enough, however many readers retry.
+
+    Args:
+        clock: Seconds, never falling.
+    """
+
+    _PAUSE = 60.0
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        # Without a lock: of two threads that fail at the same moment both may warn.
+        self._warned: dict[str, float] = {}
+
+    def is_due(self, what: str) -> bool:
+        """Whether a WARNING is due, which counts as written.
+
+        Args:
+            what: Fails.
+        """
+        now = self._clock()
+        if now - self._warned.get(what, -math.inf) < self._PAUSE:
+            return False
+        self._warned[what] = now
+        return True
+
+
+outages = Outages()
+"""Those of this process."""
+
+
 class StreamLog:
     """A logger of the standard library whose lines have fields.
 
     The fields of a line are there twice: in its text, and as the dict `record.paimon`, which formatters for JSON hand
-    on. They hold ids, names, counts and paths; no options, rows or credentials.
+    on. They hold ids, names, counts and paths; no options, rows or credentials (`without_secrets`).
 
     Args:
         name: Of the logger; that of the module.
@@ -97,10 +135,22 @@ class StreamLog:
         """A line that somebody may have to act upon; as `debug`."""
         self._write(logging.WARNING, event, message, fields)
 
+    def outage(self, event: Event, message: str, what: str, **fields: Field) -> None:
+        """A line of a failure after which the same is tried again: a WARNING once a minute of an outage, else DEBUG.
+
+        Args:
+            event: What it tells.
+            message: Its text, with `%(name)s` for fields.
+            what: Fails, such as a bucket; see `errors.what_fails`.
+            fields: Of this line.
+        """
+        self._write(logging.WARNING if outages.is_due(what) else logging.DEBUG, event, message, fields)
+
     def _write(self, level: int, event: Event, message: str, fields: dict[str, Field]) -> None:
         if not self._logger.isEnabledFor(level):
             return
-        told = {"event": event, **self._fields, **fields}
+        given = {"event": event, **self._fields, **fields}
+        told = {name: without_secrets(value) if isinstance(value, str) else value for name, value in given.items()}
         text = f"%(table)s: {message}" if "table" in told else message
         # A mapping as the only argument gives its values to `%(name)s`; the text stays the same for all such lines.
         self._logger.log(level, text, told, extra={FIELDS: told}, stacklevel=3)

@@ -10,11 +10,13 @@ from pypaimon.spark.read.admission import Size, exceeds, remaining
 from pypaimon.spark.read.engine_builder import EngineReadBuilder
 from pypaimon.spark.read.offset import Offset
 from pypaimon.streaming.errors import (
+    OR_REPLACED,
     PaimonStreamError,
     PositionBeyondLatestError,
     StoreError,
     TableChangedError,
 )
+from pypaimon.streaming.metadata.history import is_same_history
 from pypaimon.streaming.model.plan import Plan
 from pypaimon.streaming.model.position import Phase, Position
 from pypaimon.streaming.options.stream_options import Limits
@@ -50,7 +52,7 @@ class MicroBatchPlanner:
         self._took_rows_at = self._clock.monotonic()
         self._lag = Lag(None, None, None, None, None, None, None)
 
-    def freeze(self, saved: int | None) -> None:
+    def freeze(self, saved: Position | None) -> None:
         """From now on nothing is planned beyond the snapshot that is the latest now (`Trigger.AvailableNow`).
 
         Where a new query begins is found now too, so that its first full plan is of no later snapshot.
@@ -60,11 +62,11 @@ class MicroBatchPlanner:
         self._remembered(before_the_first, self._begun(self._state_of(before_the_first)))
         self._frozen = self._builder.directory.snapshots.latest_id() or 0
 
-    def initial(self, saved: int | None) -> Offset:
+    def initial(self, saved: Position | None) -> Offset:
         """Where a new query begins.
 
         Args:
-            saved: The next snapshot that a consumer has saved, or None.
+            saved: Where a consumer goes on, or None.
         """
         state = self._initial if self._initial is not None else self._begun(self._planner.initial(saved))
         position = self._planner.position(state)
@@ -205,12 +207,12 @@ class MicroBatchPlanner:
     def _check(self, state: PlannerState, end: Position) -> None:
         """The end must be of the same history as it was when it was logged."""
         reached = self._planner.position(state)
-        if reached is None or reached.snapshot != end.snapshot or None in (reached.fingerprint, end.fingerprint):
+        if reached is None or (reached.snapshot, reached.phase) != (end.snapshot, end.phase):
             return
-        if reached.fingerprint != end.fingerprint and reached.phase is end.phase:
+        if not is_same_history(end.fingerprint, reached.fingerprint):
             raise TableChangedError(
                 f"The table was rolled back: the checkpoint ends before snapshot {end.snapshot}, and what lies before "
-                "that is no longer what was read.",
+                f"that is no longer what was read. {OR_REPLACED}",
                 "Decide what to undo, then start with a new checkpoint directory.",
             )
 

@@ -26,15 +26,16 @@ class QueryProgress:
         consumer = builder.options.consumer
         self._ignores_saved = consumer is not None and consumer.ignore_progress
         self._opened = False
-        self._saved: int | None = None
+        self._saved: Position | None = None
         self._reached: Position | None = None
 
-    def saved(self) -> int | None:
-        """The next snapshot that the consumer has saved, where a query without checkpoint begins."""
+    def saved(self) -> Position | None:
+        """What the consumer has saved, where a query without checkpoint begins."""
         if self._progress is None:
             return None
         if not self._opened:
-            self._saved = self._progress.open(self._clock.monotonic()).next_snapshot
+            saved = self._progress.open(self._clock.monotonic()).saved
+            self._saved = None if saved is None else saved.position
             self._opened = True
         return None if self._ignores_saved else self._saved
 

@@ -17,6 +17,7 @@ from pypaimon.streaming.apply_changes.paimon_target import PaimonTarget
 from pypaimon.streaming.apply_changes.parquet_target import ParquetTarget
 from pypaimon.streaming.apply_changes.postgres_target import PostgresTarget
 from pypaimon.streaming.apply_changes.replicate import Target, replicate, replicate_async
+from pypaimon.streaming.apply_changes.replication import Replication
 from pypaimon.streaming.apply_changes.saved_position import is_to_apply
 from pypaimon.streaming.apply_changes.sqlite_target import SQLiteTarget
 
@@ -29,6 +30,7 @@ __all__ = [
     "PaimonTarget",
     "ParquetTarget",
     "PostgresTarget",
+    "Replication",
     "SQLiteTarget",
     "Target",
     "apply_to_dict",

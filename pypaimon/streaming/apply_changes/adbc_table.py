@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 import pyarrow as pa
 
-from pypaimon.streaming.apply_changes.changes import AnyBatch, inserts, last_changes
-from pypaimon.streaming.apply_changes.followed_columns import Column, Columns, follow, quoted
-from pypaimon.streaming.apply_changes.plan_transactions import Saved
+from pypaimon.streaming.apply_changes.changes import RESERVED, AnyBatch, inserts, last_changes, refuse_reserved
+from pypaimon.streaming.apply_changes.followed_columns import follow, quoted
+from pypaimon.streaming.apply_changes.keys import GivenKeys, TargetKeys
+from pypaimon.streaming.apply_changes.plan_transactions import others_write
 from pypaimon.streaming.apply_changes.refusals import translated
+from pypaimon.streaming.apply_changes.saved_state import (
+    Column,
+    Saved,
+    SavedState,
+    is_of_older_release,
+    refuse_two_positions,
+)
 from pypaimon.streaming.errors import StreamConfigError, TargetError, UnsupportedTableError
 from pypaimon.streaming.internals import TableSchema
 
 _POSITIONS = "_paimon_positions"
 _ROWS, _GONE = "_paimon_rows", "_paimon_gone"
+LONGEST_NAME = 63
+"""Bytes of a name in Postgres."""
 _AUTOCOMMIT = "adbc.connection.autocommit"
 
 
@@ -35,6 +46,8 @@ class Dialect(Protocol):
     """The first three parameters of a statement."""
     locking: str
     """What stands behind a SELECT so that nobody else changes what it finds, and it finds what they have committed."""
+    same_name: str
+    """What stands behind a comparison of names so that it is that of the database."""
 
     def column_type(self, kind: pa.DataType) -> str | None:
         """The type of a column; None where it has none."""
@@ -45,6 +58,26 @@ class Dialect(Protocol):
         Raises:
             StreamConfigError: It cannot hold a value.
         """
+
+    def resolved(self, execute: Execute, name: str) -> tuple[str, str]:
+        """Schema and name of a table as the database spells them, whatever way they are given. It may not be there.
+
+        Raises:
+            StreamConfigError: A table cannot have the name.
+        """
+
+    def positions(self, execute: Execute) -> str | None:
+        """The schema of the table of positions that has no schema before its name; None: there is none."""
+
+    def refuse_columns(self, names: Sequence[str]) -> None:
+        """Refuse names that columns cannot have.
+
+        Raises:
+            StreamConfigError: There is one.
+        """
+
+    def is_exact(self, old: str, new: str) -> bool:
+        """See `Alter.is_exact`."""
 
     def exists(self, execute: Execute, table: str) -> bool:
         """Whether a table, quoted, is there."""
@@ -58,71 +91,141 @@ class Dialect(Protocol):
     def index(self, name: str, table: str, keys: Sequence[str]) -> str:
         """The statement that makes an index of a table, if there is none of its name; all names are quoted."""
 
-    def delete(self, table: str, gone: str, keys: Sequence[str], has_nulls: bool) -> str:
-        """The statement that deletes the rows of a table whose keys are in another one; all names are quoted."""
+    def delete(self, table: str, gone: str, keys: Sequence[str], has_nulls: bool, columns: set[str]) -> str:
+        """The statement that deletes the rows of a table whose keys are in another one.
+
+        Args:
+            table: The table, quoted.
+            gone: The other one.
+            keys: Columns of the key, quoted.
+            has_nulls: Whether there are nulls among the keys.
+            columns: The names of the columns of the table in lower case.
+        """
 
 
 class AdbcTable:
-    """A table, and the row of positions beside it. Calls block, one at a time.
+    """A table, and the row of positions next to it, in its schema. Calls block, one at a time.
 
     Args:
         connection: Of the driver's module `dbapi`, without autocommit; nobody else uses it.
         name: The table.
-        keys: Columns of the key; none: rows are appended.
+        keys: See `TargetKeys`.
         dialect: Of the database.
 
+    Attributes:
+        where: What the table is called, as an error says it.
+
     Raises:
-        StreamConfigError: The connection commits by itself.
+        StreamConfigError: The connection commits by itself, or a table cannot have the name.
         TargetError: The database refuses.
     """
 
-    def __init__(self, connection: Any, name: str, keys: Sequence[str], dialect: Dialect) -> None:
+    def __init__(self, connection: Any, name: str, keys: GivenKeys, dialect: Dialect) -> None:
         self._connection = connection
-        self._name = name
-        self._table = ".".join(map(quoted, name.split(".")))
-        self._keys = list(keys)
+        self.given_keys = TargetKeys(keys)
+        self.keys: list[str] = []
         self._dialect = dialect
+        self.where = f"{dialect.system}, table {name}"
         self._is_open = False
         self._is_lost = False
-        self._known: Columns | None = None
+        self._known: SavedState | None = None
         self._followed: tuple[TableSchema, pa.Schema] | None = None
+        self._columns: set[str] = set()
+        self._left: str | None = None
+        """The position that is saved of a table that is gone."""
+        refuse_reserved("table", [name.rpartition(".")[2]])
         with self._translated():
             if connection.adbc_connection.get_option(_AUTOCOMMIT) == "true":
                 raise StreamConfigError("the connection commits by itself: connect(...) without autocommit=True")
-            self._execute(
-                f"CREATE TABLE IF NOT EXISTS {_POSITIONS} (name TEXT PRIMARY KEY, position TEXT, columns TEXT)"
-            )
+            self._schema, self._name = dialect.resolved(self._execute, name)
+            self._table = f"{quoted(self._schema)}.{quoted(self._name)}"
+            self._positions = f"{quoted(self._schema)}.{quoted(_POSITIONS)}"
+            self._make_positions()
             connection.commit()
+
+    def _make_positions(self) -> None:
+        # Who may not make a table may still have one that somebody else has made.
+        if not self._dialect.exists(self._execute, self._positions):
+            try:
+                self._execute(f"CREATE TABLE {self._positions} (name TEXT PRIMARY KEY, position TEXT, columns TEXT)")
+            except self._connection.Error:
+                # Another program has made it at the same time.
+                self._connection.rollback()
+                if not self._dialect.exists(self._execute, self._positions):
+                    raise
+        former = self._dialect.positions(self._execute)
+        if former is not None and self._found() is None:
+            self._take_over(f"{quoted(former)}.{quoted(_POSITIONS)}")
+
+    def _take_over(self, former: str) -> None:
+        """Older releases keep the position where tables without a schema are, under the name as it was given."""
+        mine = [
+            row
+            for row in self._execute(f"SELECT name, position, columns FROM {former}")
+            if is_of_older_release(row[2]) and self._is_it(row[0])
+        ]
+        if mine:
+            refuse_two_positions(self.where, [row[0] for row in mine])
+            first, second, third = self._dialect.parameters
+            self._execute(f"DELETE FROM {former} WHERE name = {first}", mine[0][0])
+            query = f"INSERT INTO {self._positions} (name, position, columns) VALUES ({first}, {second}, {third})"
+            self._execute(query, self._name, *mine[0][1:])
+
+    def _is_it(self, name: str) -> bool:
+        """Whether a name is another spelling of the table's. What no table can be called now is not."""
+        try:
+            return self._dialect.resolved(self._execute, name) == (self._schema, self._name)
+        except StreamConfigError:
+            return False
 
     def saved(self) -> Saved | None:
         """What was saved, as committed."""
         self._check()
-        with self._translated():
-            try:
-                found = self._found()
-                return Saved(*found) if found and self._dialect.exists(self._execute, self._table) else None
-            finally:
-                if not self._is_open:
-                    # A transaction that only reads would hold a snapshot of the database.
-                    self._roll_back()
+        with self._reading():
+            found = self._found()
+            is_gone = not self._dialect.exists(self._execute, self._table)
+            self._left = found[0] if found is not None and is_gone else None
+            return None if found is None or is_gone else Saved(*found)
 
-    def begin(self, saved: Saved | None) -> None:
+    def holds_rows(self) -> bool:
+        """Whether it holds any rows."""
+        with self._reading():
+            there = self._dialect.exists(self._execute, self._table)
+            return there and bool(self._execute(f"SELECT 1 FROM {self._table} LIMIT 1"))
+
+    def begin(self, saved: Saved | None, *, replaces: bool = False) -> None:
         """Begin a transaction."""
         self._check()
         self._is_open = True
-        self._known = None if saved is None or saved.columns is None else Columns.from_json(saved.columns)
+        columns = None if saved is None or replaces else saved.columns
+        self._known = None if columns is None else SavedState.from_json(columns)
         self._followed = None
+        with self._translated():
+            if saved is None:
+                self._claim()
+            if replaces:
+                self._execute(f"DROP TABLE IF EXISTS {self._table}")
+
+    def _claim(self) -> None:
+        """Write the row of positions first: a program that begins at the same time waits, and has a conflict then."""
+        if self._found() is None:
+            query = f"INSERT INTO {self._positions} (name, position) VALUES ({self._dialect.parameters[0]}, '')"
+            self._execute(f"{query} ON CONFLICT (name) DO NOTHING", self._name)
+        found = self._found(self._dialect.locking)
+        if found is None or found[0] not in ("", self._left):
+            raise others_write()
 
     def write(self, batch: AnyBatch) -> None:
         """Write the rows of a batch."""
-        sets, removals = last_changes(batch, self._keys) if self._keys else (inserts(batch), None)
+        self.keys = self.given_keys.of_batch(batch)
+        sets, removals = last_changes(batch, self.keys) if self.keys else (inserts(batch), None)
         rows = self._dialect.fitted(sets)
         with self._translated():
             self._follow_columns(batch, sets.schema)
             if batch.begins_state:
                 self._execute(f"DELETE FROM {self._table}")
             elif removals is not None:
-                self._delete([rows, self._dialect.fitted(removals.select(self._keys))])
+                self._delete([rows, self._dialect.fitted(removals.select(self.keys))])
             if rows.num_rows:
                 names = ", ".join(quoted(name) for name in rows.schema.names)
                 with self._staged(_ROWS, rows):
@@ -133,15 +236,11 @@ class AdbcTable:
         saved = Saved(position, None if self._known is None else self._known.to_json())
         first, second, third = self._dialect.parameters
         with self._translated():
-            if before is None:
-                self._execute(f"DELETE FROM {_POSITIONS} WHERE name = {first}", self._name)
-                query = f"INSERT INTO {_POSITIONS} (name, position, columns) VALUES ({first}, {second}, {third})"
-                self._execute(query, self._name, position, saved.columns)
-                return saved
             found = self._found(self._dialect.locking)
-            if found is None or found[0] != before.position:
+            if found is None or found[0] != ((self._left or "") if before is None else before.position):
                 return None
-            query = f"UPDATE {_POSITIONS} SET position = {first}, columns = {second} WHERE name = {third}"
+            name = f"name = {third} {self._dialect.same_name}"
+            query = f"UPDATE {self._positions} SET position = {first}, columns = {second} WHERE {name}"
             self._execute(query, position, saved.columns, self._name)
         return saved
 
@@ -171,25 +270,28 @@ class AdbcTable:
     def _check(self) -> None:
         if self._is_lost:
             raise TargetError(
-                f"{self._dialect.system}, table {self._name}: the connection was lost. Make another one, and a target "
+                f"{self.where}: the connection was lost. Make another one, and a target "
                 "of it: replicate(...) goes on where the table stands."
             )
 
     def _found(self, locking: str = "") -> tuple[Any, ...] | None:
-        query = f"SELECT position, columns FROM {_POSITIONS} WHERE name = {self._dialect.parameters[0]} {locking}"
+        name = f"name = {self._dialect.parameters[0]} {self._dialect.same_name}"
+        query = f"SELECT position, columns FROM {self._positions} WHERE {name} {locking}"
         return next(iter(self._execute(query, self._name)), None)
 
     def _follow_columns(self, batch: AnyBatch, schema: pa.Schema) -> None:
         """Make the table fit, unless it was made so for rows just like these."""
         if self._followed is not None and self._followed[0] is batch.schema and self._followed[1] == schema:
             return
-        wanted = Columns.of(batch, [(field.name, self._type(field)) for field in schema])
+        self._dialect.refuse_columns(schema.names)
+        wanted = SavedState.of(batch, [(field.name, self._type(field)) for field in schema], self.keys)
         is_new = self._known is None
         follow(_AdbcAlter(self._execute, self._table, self._dialect), batch, wanted, self._known)
-        if is_new and self._keys:
-            name = f"_paimon_{self._name.rpartition('.')[2]}_keys"
-            self._execute(self._dialect.index(quoted(name), self._table, list(map(quoted, self._keys))))
+        if is_new and self.keys:
+            name = quoted(_index_name(self._name))
+            self._execute(self._dialect.index(name, self._table, list(map(quoted, self.keys))))
         self._known, self._followed = wanted, (batch.schema, schema)
+        self._columns = self._dialect.columns(self._execute, self._table)
 
     def _type(self, field: pa.Field) -> str:
         kind = self._dialect.column_type(field.type)
@@ -202,11 +304,12 @@ class AdbcTable:
 
     def _delete(self, changes: list[pa.Table]) -> None:
         """Delete what has the key of a change."""
-        gone = pa.concat_tables([each.select(self._keys) for each in changes])
+        gone = pa.concat_tables([each.select(self.keys) for each in changes])
         if gone.num_rows:
             has_nulls = any(column.null_count for column in gone.columns)
+            keys, columns = list(map(quoted, self.keys)), {name.lower() for name in self._columns}
             with self._staged(_GONE, gone):
-                self._execute(self._dialect.delete(self._table, _GONE, list(map(quoted, self._keys)), has_nulls))
+                self._execute(self._dialect.delete(self._table, _GONE, keys, has_nulls, columns))
 
     @contextmanager
     def _staged(self, name: str, rows: pa.Table) -> Iterator[None]:
@@ -221,8 +324,18 @@ class AdbcTable:
             cursor.execute(query, given or None)
             return list(cursor.fetchall()) if cursor.description else []
 
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        with self._translated():
+            try:
+                yield
+            finally:
+                if not self._is_open:
+                    # A transaction that only reads would hold a snapshot of the database.
+                    self._roll_back()
+
     def _translated(self) -> AbstractContextManager[None]:
-        return translated(f"{self._dialect.system}, table {self._name}", (self._connection.Error,))
+        return translated(self.where, (self._connection.Error,))
 
 
 class _AdbcAlter:
@@ -236,6 +349,9 @@ class _AdbcAlter:
     def create(self, columns: Sequence[Column]) -> None:
         listed = ", ".join(f"{quoted(column.name)} {column.type}" for column in columns)
         self._run(f"CREATE TABLE IF NOT EXISTS {self._table} ({listed})")
+
+    def is_exact(self, old: str, new: str) -> bool:
+        return self._dialect.is_exact(old, new)
 
     def lacks(self, columns: Sequence[Column]) -> list[Column]:
         present = self._dialect.columns(self._run, self._table)
@@ -253,3 +369,11 @@ class _AdbcAlter:
 
     def rename(self, old: str, new: str) -> None:
         self._run(f"ALTER TABLE {self._table} RENAME COLUMN {quoted(old)} TO {quoted(new)}")
+
+
+def _index_name(table: str) -> str:
+    """The name of the index of a table. Postgres cuts names after 63 bytes, and would take two for one."""
+    name = f"{RESERVED}{table}_keys"
+    if len(name.encode()) <= LONGEST_NAME:
+        return name
+    return f"{RESERVED}{hashlib.sha256(table.encode()).hexdigest()[:32]}_keys"

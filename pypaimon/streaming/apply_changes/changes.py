@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pypaimon.streaming.batches.batch import Batch, BlockingBatch
+from pypaimon.streaming.apply_changes.keys import AnyBatch as AnyBatch
+from pypaimon.streaming.apply_changes.keys import check_keys, comparable_keys
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.model import row_kinds
 from pypaimon.streaming.model.plan import PlanKind
 
-AnyBatch = Batch | BlockingBatch
-_ORDER = "__order"
+RESERVED = "_paimon_"
+"""What the names of the columns and tables begin with that targets need for themselves, in any case."""
+_ORDER = f"{RESERVED}order"
 
 
 def last_changes(batch: AnyBatch, keys: Sequence[str]) -> tuple[pa.Table, pa.Table]:
@@ -29,14 +30,16 @@ def last_changes(batch: AnyBatch, keys: Sequence[str]) -> tuple[pa.Table, pa.Tab
         The rows to set, and the rows to take away, without their kinds.
 
     Raises:
-        StreamConfigError: A key column is not in the batch; or rows may move between partitions, which are not part of
-            the key.
+        StreamConfigError: A key column is not in the batch, or holds -0.0; the keys do not contain the primary key, or
+            the partition columns between which rows move; or the name of a column is reserved.
     """
     rows, kinds = batch.rows, batch.kinds
-    _refuse_moving_rows(batch, keys)
+    refuse_reserved("column", rows.schema.names)
     missing = [key for key in keys if key not in rows.schema.names]
     if missing or not keys:
         raise StreamConfigError(f"keys {list(keys)}: the batch has columns {rows.schema.names}")
+    check_keys(batch, keys)
+    rows = comparable_keys(rows, keys)
     if any(_differ(rows[key]) for key in keys):
         last = None
     else:
@@ -50,23 +53,22 @@ def last_changes(batch: AnyBatch, keys: Sequence[str]) -> tuple[pa.Table, pa.Tab
     return rows.filter(pa.array(sets)), rows.filter(pa.array(~sets))
 
 
-def _refuse_moving_rows(batch: AnyBatch, keys: Sequence[str]) -> None:
-    """A row that moves is set in one partition and taken away in another, in the order of these.
+def refuse_reserved(what: str, names: Iterable[str]) -> None:
+    """Refuse names that targets need for themselves.
 
-    With the partition in the key it is another row there.
+    Args:
+        what: What they name: `column` or `table`.
+        names: The names.
+
+    Raises:
+        StreamConfigError: One begins with `_paimon_`.
     """
-    lacking = [name for name in moved_by(batch.schema) if name not in keys]
-    if lacking:
-        raise StreamConfigError(
-            f"keys {list(keys)}: the primary key {batch.schema.primary_keys} lacks the partition columns {lacking}, so "
-            "that a row may move to another partition, and be set there before it is taken away where it was: give "
-            f"them as keys too, {[*keys, *lacking]}. There is still one row for each primary key after each plan."
-        )
-
-
-def moved_by(schema: TableSchema) -> list[str]:
-    """Partition columns that are not part of the primary key, so that an update of them moves a row."""
-    return [name for name in schema.partition_keys if schema.primary_keys and name not in schema.primary_keys]
+    for name in names:
+        if name.lower().startswith(RESERVED):
+            advice = "leave it out with with_projection(...)" if what == "column" else "give another name"
+            raise StreamConfigError(
+                f"{what} {name!r}: names that begin with '{RESERVED}' are reserved for targets. Rename it, or {advice}."
+            )
 
 
 def _differ(column: pa.ChunkedArray) -> bool:

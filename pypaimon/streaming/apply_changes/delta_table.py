@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from secrets import randbits
@@ -13,9 +13,11 @@ from pyarrow.fs import FileSelector, PyFileSystem
 
 from pypaimon.streaming.apply_changes.changes import AnyBatch
 from pypaimon.streaming.apply_changes.followed_columns import refuse_other_columns
+from pypaimon.streaming.apply_changes.keys import GivenKeys, TargetKeys
 from pypaimon.streaming.apply_changes.lake_types import fitted_to_delta, has_times_without_zone
-from pypaimon.streaming.apply_changes.plan_transactions import Saved, is_same_place
+from pypaimon.streaming.apply_changes.plan_transactions import is_same_place
 from pypaimon.streaming.apply_changes.refusals import one_line, translated
+from pypaimon.streaming.apply_changes.saved_state import Saved
 from pypaimon.streaming.apply_changes.staged_plan import StagedPlan
 from pypaimon.streaming.apply_changes.staged_rows import IS_GONE
 from pypaimon.streaming.errors import StreamConfigError, TargetError
@@ -36,13 +38,18 @@ class DeltaRows:
 
     Args:
         uri: Of the table.
-        keys: Columns of the key; none: rows are appended.
+        keys: See `TargetKeys`.
         storage_options: As deltalake takes them.
+
+    Attributes:
+        where: What the table is called, as an error says it.
     """
 
-    def __init__(self, uri: str, keys: Sequence[str], storage_options: Mapping[str, str] | None) -> None:
+    def __init__(self, uri: str, keys: GivenKeys, storage_options: Mapping[str, str] | None) -> None:
         self._uri = uri.removeprefix("file://")
-        self._keys = list(keys)
+        self.given_keys = TargetKeys(keys)
+        self.keys: list[str] = []
+        self.where = f"Delta table {self._uri}"
         self._options = None if storage_options is None else dict(storage_options)
         self._before: Saved | None = None
         self._plan: StagedPlan | None = None
@@ -56,15 +63,22 @@ class DeltaRows:
         with self._translated():
             return self._saved_in(self._load())
 
-    def begin(self, saved: Saved | None) -> None:
-        """Begin to take rows, which are written at the end of the plan."""
+    def holds_rows(self) -> bool:
+        """Whether it holds any rows."""
+        with self._translated():
+            table = self._load()
+            return table is not None and table.count() > 0
+
+    def begin(self, saved: Saved | None, *, replaces: bool = False) -> None:
+        """Begin to take rows, which are written at the end of the plan. A state replaces the columns in any case."""
         self._before = saved
 
     def write(self, batch: AnyBatch) -> None:
         """Take the rows of a batch."""
         with self._translated():
             if self._plan is None:
-                self._plan = StagedPlan(batch, self._before, self._keys, fitted_to_delta)
+                self.keys = self.given_keys.of_batch(batch)
+                self._plan = StagedPlan(batch, self._before, self.keys, fitted_to_delta)
                 before = self._plan.columns_before
                 if before is not None and not batch.begins_state:
                     refuse_other_columns(before, self._plan.columns, "the Delta table holds", "in another one")
@@ -99,7 +113,7 @@ class DeltaRows:
                 Path(self._uri).mkdir(parents=True, exist_ok=True)
             old_files = self._old_position_files()
             self._write_position(number)
-            if self._table is not None and self._keys and not self._plan.first.begins_state:
+            if self._table is not None and self.keys and not self._plan.first.begins_state:
                 self._merge(self._plan, self._table, number, properties)
             else:
                 self._add(self._plan, self._table, properties)
@@ -141,7 +155,7 @@ class DeltaRows:
             f"(held.{each} = new.{each} OR (held.{each} IS NULL AND new.{each} IS NULL))"
             if plan.rows.has_nulls(key)
             else f"held.{each} = new.{each}"
-            for key in self._keys
+            for key in self.keys
             for each in [_quoted(key)]
         )
         is_gone, is_kept = f"new.{IS_GONE}", f"NOT new.{IS_GONE}"
@@ -228,7 +242,7 @@ class DeltaRows:
         from deltalake.exceptions import CommitFailedError
 
         # Some of what it refuses is an Exception and nothing more.
-        return translated(f"Delta table {self._uri}", (Exception,), (CommitFailedError,))
+        return translated(self.where, (Exception,), (CommitFailedError,))
 
 
 def _refuse_dropped_columns(plan: StagedPlan, table: DeltaTable) -> None:

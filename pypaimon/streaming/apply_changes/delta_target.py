@@ -9,6 +9,7 @@ from pypaimon.streaming.apply_changes.changes import AnyBatch
 from pypaimon.streaming.apply_changes.delta_table import DeltaRows
 from pypaimon.streaming.apply_changes.plan_transactions import PlanTransactions
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.options.arguments import a_path
 
 
 class DeltaTarget:
@@ -26,19 +27,27 @@ class DeltaTarget:
 
     Args:
         table: Path or URI of the table; made by the first plan if it is not there.
-        keys: Columns of the key; none: rows are appended, and deletes are refused.
+        keys: The key column, or several; default: the primary key of the table. Rows of a table without one are
+            appended.
         storage_options: As deltalake takes them, such as `AWS_REGION`.
+        replace: The state of the table may replace rows that another stream, or somebody else, has written.
 
     Raises:
         ModuleNotFoundError: deltalake is not installed.
     """
 
     def __init__(
-        self, table: str | Path, keys: Sequence[str] = (), storage_options: Mapping[str, str] | None = None
+        self,
+        table: str | Path,
+        keys: str | Sequence[str] | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        *,
+        replace: bool = False,
     ) -> None:
+        path = a_path("DeltaTarget: table", table)
         import deltalake  # noqa: F401 (better now than after the first read)
 
-        self._plans = PlanTransactions(DeltaRows(str(table), keys, storage_options))
+        self._plans = PlanTransactions(DeltaRows(path, keys, storage_options), replace)
 
     def position(self) -> Position | None:
         """Where to go on, `with_start(position=...)`; None: there is no table yet, or no plan in it.
@@ -55,7 +64,8 @@ class DeltaTarget:
         An error takes back what was applied of the plan: open a new stream at `position()` then.
 
         Raises:
-            StreamConfigError: A key column is missing, there are deletes but no keys, columns are others than before,
+            StreamConfigError: A key column is missing, the keys do not contain the
+                primary key, columns are others than before,
                 others have saved a position, dropped columns, restored a version or committed in the same moment, or
                 the batch does not go on where the table stands.
             UnsupportedTableError: A column has a type that Delta does not have, or names differ only in case.

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import MutableMapping, Sequence
+from math import isnan, nan
 from typing import Any
 
 from pypaimon.streaming.apply_changes.changes import AnyBatch, last_changes
+from pypaimon.streaming.apply_changes.keys import default_keys, key_columns
 from pypaimon.streaming.apply_changes.saved_position import is_to_apply
+from pypaimon.streaming.apply_changes.saved_state import Saved, SavedState, Source, refuse_another_source
+from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.model.position import Position
 
 
@@ -14,16 +18,20 @@ class DictTarget:
     """A dict of rows that follows a stream, for as long as the program lives.
 
     Args:
-        keys: The key column, or several.
+        keys: The key column, or several; default: the primary key of the table.
 
     Attributes:
         rows: Rows by key; by the value of the column, or by a tuple if several columns are the key.
+
+    Raises:
+        StreamConfigError: The keys are not names of columns.
     """
 
-    def __init__(self, keys: str | Sequence[str]) -> None:
+    def __init__(self, keys: str | Sequence[str] | None = None) -> None:
         self.rows: dict[Any, dict[str, Any]] = {}
-        self._keys = keys
+        self._keys = keys if keys is None or isinstance(keys, str) else key_columns(keys)
         self._position: Position | None = None
+        self._saved: Saved | None = None
         self._passes_over = False
 
     def position(self) -> Position | None:
@@ -34,18 +42,32 @@ class DictTarget:
         """Apply a batch.
 
         Raises:
-            StreamConfigError: A key column is not in the batch, or it does not go on where the dict stands.
+            StreamConfigError: A key column is not in the batch or holds -0.0, the keys do not contain the primary key,
+                there are none, the batch does not go on where the dict stands, or its stream reads other rows of the
+                table than the dict holds.
             TableChangedError: The table was rolled back.
         """
         if batch.is_first:
+            if self._position is not None:
+                refuse_another_source(self._saved, Source.of_batch(batch), None)
             self._passes_over = not is_to_apply(batch, self._position)
         if self._passes_over:
             return
         if batch.begins_state:
             self._position = None
-        apply_to_dict(batch, self.rows, self._keys)
+        apply_to_dict(batch, self.rows, self._keys_of(batch))
         if batch.is_last:
             self._position = batch.plan_after
+            state = SavedState.of(batch, [(name, "") for name in batch.rows.schema.names], None)
+            self._saved = Saved(self._position.to_json(), state.to_json())
+
+    def _keys_of(self, batch: AnyBatch) -> str | Sequence[str]:
+        if self._keys is not None:
+            return self._keys
+        names = default_keys(batch)
+        if not names:
+            raise StreamConfigError("The table has no primary key, by which a dict holds its rows: give the keys.")
+        return names[0] if len(names) == 1 else names
 
 
 def apply_to_dict(batch: AnyBatch, state: MutableMapping[Any, dict[str, Any]], keys: str | Sequence[str]) -> None:
@@ -57,9 +79,9 @@ def apply_to_dict(batch: AnyBatch, state: MutableMapping[Any, dict[str, Any]], k
         keys: The key column, or several.
 
     Raises:
-        StreamConfigError: A key column is not in the batch.
+        StreamConfigError: A key column is not in the batch or holds -0.0, or they do not contain the primary key.
     """
-    names = [keys] if isinstance(keys, str) else list(keys)
+    names = key_columns(keys)
     sets, removals = last_changes(batch, names)
     if batch.begins_state:
         state.clear()
@@ -70,4 +92,9 @@ def apply_to_dict(batch: AnyBatch, state: MutableMapping[Any, dict[str, Any]], k
 
 
 def _key(row: dict[str, Any], keys: str | Sequence[str]) -> Any:
-    return row[keys] if isinstance(keys, str) else tuple(row[key] for key in keys)
+    return _value(row[keys]) if isinstance(keys, str) else tuple(_value(row[key]) for key in keys)
+
+
+def _value(value: Any) -> Any:
+    """A value as a dict finds it again: a NaN is equal to itself only as the same object."""
+    return nan if isinstance(value, float) and isnan(value) else value

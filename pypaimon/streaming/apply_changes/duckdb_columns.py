@@ -6,21 +6,26 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pypaimon.streaming.apply_changes.changes import AnyBatch
-from pypaimon.streaming.apply_changes.followed_columns import Column, Columns, quoted
+from pypaimon.streaming.apply_changes.exact_casts import is_equal_in
+from pypaimon.streaming.apply_changes.followed_columns import quoted
+from pypaimon.streaming.apply_changes.saved_state import Column, SavedState
 
 if TYPE_CHECKING:
     import duckdb  # type: ignore[import-not-found, unused-ignore]
 
 
-def columns_of(connection: duckdb.DuckDBPyConnection, rows: str, batch: AnyBatch) -> Columns:
+def columns_of(
+    connection: duckdb.DuckDBPyConnection, rows: str, batch: AnyBatch, keys: Sequence[str] | None
+) -> SavedState:
     """The columns of a batch, with their types in DuckDB.
 
     Args:
         connection: The database.
         rows: A view of the rows.
         batch: They are of this batch.
+        keys: The columns of the target's key.
     """
-    return Columns.of(batch, described(connection, rows))
+    return SavedState.of(batch, described(connection, rows), keys)
 
 
 class DuckDBAlter:
@@ -40,6 +45,9 @@ class DuckDBAlter:
         # more rows than a row group has.
         listed = ", ".join(f"{quoted(column.name)} {column.type}" for column in columns)
         self._connection.execute(f"CREATE TABLE IF NOT EXISTS {self._table} ({listed})")
+
+    def is_exact(self, old: str, new: str) -> bool:
+        return is_equal_in(old, new)
 
     def lacks(self, columns: Sequence[Column]) -> list[Column]:
         # DuckDB does not tell names by case.

@@ -12,6 +12,7 @@ from pypaimon.streaming.apply_changes.plan_transactions import PlanTransactions
 from pypaimon.streaming.apply_changes.refusals import translated
 from pypaimon.streaming.late_modules import LateModule
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.options.arguments import a_name, needed
 
 if TYPE_CHECKING:
     import duckdb  # type: ignore[import-not-found, unused-ignore]
@@ -32,16 +33,26 @@ class DuckDBTarget:
     Args:
         connection: The database; nobody else may use this connection meanwhile.
         name: The table; made by the first batch if it is not there.
-        keys: Columns of the key; none: rows are appended, and deletes are refused.
+        keys: The key column, or several; default: the primary key of the table. Rows of a table without one are
+            appended.
+        replace: The state of the table may replace rows that another stream, or somebody else, has written.
 
     Raises:
         TargetError: The database refuses.
     """
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, name: str, keys: Sequence[str] = ()) -> None:
-        self._name = name
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        name: str,
+        keys: str | Sequence[str] | None = None,
+        *,
+        replace: bool = False,
+    ) -> None:
+        needed("DuckDBTarget: connection", connection, "a connection of duckdb", "execute", "register", "unregister")
+        self._name = a_name("DuckDBTarget: name", name)
         with self._translated():
-            self._plans = PlanTransactions(DuckDBTable(connection, name, keys))
+            self._plans = PlanTransactions(DuckDBTable(connection, name, keys), replace)
 
     def position(self) -> Position | None:
         """Where to go on, `with_start(position=...)`; None: the table holds nothing yet, or is gone.
@@ -58,7 +69,8 @@ class DuckDBTarget:
         An error takes back what was applied of the plan: open a new stream at `position()` then.
 
         Raises:
-            StreamConfigError: A key column is missing, there are deletes but no keys, other columns are read than
+            StreamConfigError: A key column is missing, the keys do not contain the
+                primary key, other columns are read than
                 before, or the batch does not go on where the table stands: it is of another table, or what came before
                 it is missing.
             TableChangedError: The Paimon table was rolled back since the position was saved.

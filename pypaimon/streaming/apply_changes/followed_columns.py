@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
-from pypaimon.streaming.apply_changes.changes import AnyBatch
-from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.apply_changes.changes import RESERVED, AnyBatch
+from pypaimon.streaming.apply_changes.exact_casts import is_equal_in
+from pypaimon.streaming.apply_changes.saved_state import BEGIN_AGAIN, Column, OtherColumnsError, SavedState
 
 
 def quoted(name: str) -> str:
@@ -16,73 +15,14 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column that rows are written to.
-
-    Attributes:
-        field_id: Id of the field of the Paimon table; None for a column that is none.
-        name: What it is called.
-        type: Its type in the database.
-        inside: Ids of the fields inside of it, by their paths.
-    """
-
-    field_id: int | None
-    name: str
-    type: str
-    inside: dict[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """The columns that were written to.
-
-    Attributes:
-        highest_field_id: The highest id of any field of the Paimon table at that time: greater ones came later.
-        columns: The columns.
-    """
-
-    highest_field_id: int
-    columns: tuple[Column, ...]
-
-    def to_json(self) -> str:
-        """What `from_json` reads."""
-        columns = [[each.field_id, each.name, each.type, each.inside] for each in self.columns]
-        return json.dumps({"highest": self.highest_field_id, "columns": columns})
-
-    @staticmethod
-    def from_json(text: str) -> Columns:
-        """Read what `to_json` wrote.
-
-        Raises:
-            StreamConfigError: The text is something else.
-        """
-        try:
-            value = json.loads(text)
-            return Columns(value["highest"], tuple(Column(*each) for each in value["columns"]))
-        except (ValueError, TypeError, LookupError) as error:
-            raise StreamConfigError(
-                f"the columns that are saved with the position are damaged: {text[:100]!r}. Drop the table: its "
-                "position() is None then, and a stream from the state on fills it anew."
-            ) from error
-
-    @staticmethod
-    def of(batch: AnyBatch, described: Sequence[tuple[str, str]]) -> Columns:
-        """The columns of a batch, whose names and types in the database are given."""
-        fields = {field.name: field for field in batch.schema.fields}
-        columns = []
-        for name, kind in described:
-            field = fields.get(name)
-            inside = {} if field is None else dict(_inside(field.type, ""))
-            columns.append(Column(None if field is None else int(field.id), name, kind, inside))
-        return Columns(int(batch.schema.highest_field_id), tuple(columns))
-
-
 class Alter(Protocol):
     """Changes of one table."""
 
     def create(self, columns: Sequence[Column]) -> None:
         """Make it, if it is not there."""
+
+    def is_exact(self, old: str, new: str) -> bool:
+        """Whether `change_type` gives each value of one type of Paimon what a read gives in another one."""
 
     def lacks(self, columns: Sequence[Column]) -> list[Column]:
         """Those that it has not."""
@@ -100,7 +40,7 @@ class Alter(Protocol):
         """Rename a column."""
 
 
-def follow(alter: Alter, batch: AnyBatch, wanted: Columns, known: Columns | None) -> None:
+def follow(alter: Alter, batch: AnyBatch, wanted: SavedState, known: SavedState | None) -> None:
     """Make a table fit for rows: columns renamed, dropped, widened and added as in Paimon.
 
     A column is told by the id of its field, as everywhere in Paimon: one that was dropped and added again is new. Where
@@ -113,8 +53,8 @@ def follow(alter: Alter, batch: AnyBatch, wanted: Columns, known: Columns | None
         known: The columns that were written to before; None: none was.
 
     Raises:
-        StreamConfigError: Other columns are read than before, or the fields inside of one are others now; or a type
-            depends on a time zone.
+        StreamConfigError: Other columns are read than before, the fields inside of one are others now, or a column has
+            a type to which the target does not cast the rows that are there as a read of the table does.
     """
     if wanted == known:
         return
@@ -125,7 +65,7 @@ def follow(alter: Alter, batch: AnyBatch, wanted: Columns, known: Columns | None
         dropped = [each for each in known.columns if each.field_id is not None and each.field_id not in left]
         new = {each.field_id: each for each in wanted.columns if each.field_id is not None}
         kept = [(each, new[each.field_id]) for each in known.columns if each.field_id in new]
-        _check(known, wanted, dropped, kept)
+        _check(alter, known, wanted, dropped, kept)
         for column in dropped:
             alter.drop(column.name)
         _rename(alter, {old.name: now.name for old, now in kept})
@@ -136,14 +76,21 @@ def follow(alter: Alter, batch: AnyBatch, wanted: Columns, known: Columns | None
         alter.add(column)
 
 
-def refuse_other_columns(known: Columns, wanted: Columns, held: str, where: str) -> None:
+def refuse_other_columns(
+    known: SavedState,
+    wanted: SavedState,
+    held: str,
+    where: str,
+    is_exact: Callable[[str, str], bool] = is_equal_in,
+) -> None:
     """Make sure that columns were only added, for what is there cannot follow one that is another one now.
 
     Args:
         known: The columns that were written to before.
         wanted: The columns that are to be written to.
         held: What is there, as the error says it.
-        where: Where to begin anew, as the error says it.
+        where: Where to begin again, as the error says it.
+        is_exact: Whether values of one type of Paimon stay what they are in another one, in a column of one type.
 
     Raises:
         StreamConfigError: One was renamed, dropped or given another type.
@@ -151,23 +98,33 @@ def refuse_other_columns(known: Columns, wanted: Columns, held: str, where: str)
     now = {column.field_id: column for column in wanted.columns}
     for column in known.columns:
         found = now.get(column.field_id)
-        if found is None or (found.name, found.type) != (column.name, column.type):
-            raise StreamConfigError(
-                f"column '{column.name}' of type {column.type} is not what {held} any more. Begin anew {where}, or "
-                "read the columns that were read before."
+        if found is None or not _is_same(column, found, is_exact):
+            raise OtherColumnsError(
+                f"column '{column.name}' of type {_shown(column)} is not what {held} any more. Begin again {where}, "
+                f"read the columns that were read before, or {BEGIN_AGAIN}."
             )
+
+
+def _is_same(old: Column, new: Column, is_exact: Callable[[str, str], bool]) -> bool:
+    """Whether rows with the one column are rows with the other one, as they are."""
+    if (old.name, old.type) != (new.name, new.type) or not old.inside.items() <= new.inside.items():
+        return False
+    pairs = [(kind, new.types.get(path, "")) for path, kind in old.types.items()]
+    return all(before == now or is_exact(before, now) for before, now in pairs)
 
 
 def _rename(alter: Alter, names: dict[str, str]) -> None:
     """Rename columns, which may swap their names."""
-    changed = {old: new for old, new in names.items() if old != new}
-    for old in changed:
-        alter.rename(old, f"_paimon_{old}")
-    for old, new in changed.items():
-        alter.rename(f"_paimon_{old}", new)
+    changed = [(old, new) for old, new in names.items() if old != new]
+    for number, (old, _) in enumerate(changed):
+        alter.rename(old, f"{RESERVED}renamed_{number}")
+    for number, (_, new) in enumerate(changed):
+        alter.rename(f"{RESERVED}renamed_{number}", new)
 
 
-def _check(known: Columns, wanted: Columns, dropped: list[Column], kept: list[tuple[Column, Column]]) -> None:
+def _check(
+    alter: Alter, known: SavedState, wanted: SavedState, dropped: list[Column], kept: list[tuple[Column, Column]]
+) -> None:
     """What the rows that are there cannot follow is refused."""
     before, now = {each.field_id for each in known.columns}, {each.field_id for each in wanted.columns}
     for column in known.columns:
@@ -177,30 +134,27 @@ def _check(known: Columns, wanted: Columns, dropped: list[Column], kept: list[tu
         if column.field_id not in before and (column.field_id or 0) <= known.highest_field_id:
             raise _unfollowed(f"column '{column.name}' was not read before")
     for old, new in kept:
-        if old.type != new.type and (_has_zone(old.type) or _has_zone(new.type)):
-            # The database would make them of the rows that are there, in a time zone of its own.
-            raise _unfollowed(f"column '{new.name}' was {old.type} and is {new.type} now, which depends on a time zone")
         if not old.inside.items() <= new.inside.items():
             raise _unfollowed(f"fields inside of column '{new.name}' were renamed or dropped")
+        if not _casts(alter, old, new):
+            raise _unfollowed(f"column '{new.name}' was {_shown(old)} and is {_shown(new)} now")
 
 
-def _has_zone(kind: str) -> bool:
-    """Whether a type of DuckDB or PostgreSQL holds a TIMESTAMP WITH LOCAL TIME ZONE."""
-    return "TIMESTAMPTZ" in kind or "WITH TIME ZONE" in kind
+def _casts(alter: Alter, old: Column, new: Column) -> bool:
+    """Whether the target can make the new values of the old ones: the database's casts are not Paimon's."""
+    if not old.types:
+        # An older release noted the target's types alone, which are called as Paimon's are but for those of times.
+        return old.type == new.type or ("TIME" not in old.type and alter.is_exact(old.type, new.type))
+    pairs = [(kind, new.types.get(path, "")) for path, kind in old.types.items()]
+    return all(before == now or alter.is_exact(before, now) for before, now in pairs)
 
 
-def _unfollowed(what: str) -> StreamConfigError:
-    return StreamConfigError(
-        f"The table of the database cannot follow: {what}. Read the columns that were read before, or drop the table: "
-        "its position() is None then, and a stream from the state on fills it anew."
+def _shown(column: Column) -> str:
+    return column.types.get("", column.type)
+
+
+def _unfollowed(what: str) -> OtherColumnsError:
+    return OtherColumnsError(
+        f"The rows that the target holds cannot follow: {what}. Read the columns that were read before, "
+        f"or {BEGIN_AGAIN}."
     )
-
-
-def _inside(kind: Any, path: str) -> Iterator[tuple[str, int]]:
-    """The fields inside of a type, with their ids."""
-    for field in getattr(kind, "fields", ()):
-        yield f"{path}.{field.name}", int(field.id)
-        yield from _inside(field.type, f"{path}.{field.name}")
-    for part in ("element", "key", "value"):
-        if hasattr(kind, part):
-            yield from _inside(getattr(kind, part), f"{path}[{part}]")

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from pypaimon.streaming.apply_changes.changes import AnyBatch
-from pypaimon.streaming.apply_changes.followed_columns import Column, follow
+from pypaimon.streaming.apply_changes.exact_casts import is_equal_in, is_wider
+from pypaimon.streaming.apply_changes.followed_columns import follow
 from pypaimon.streaming.apply_changes.iceberg_filters import key_filter
-from pypaimon.streaming.apply_changes.lake_types import fitted_to_iceberg
-from pypaimon.streaming.apply_changes.plan_transactions import Saved, is_same_place
+from pypaimon.streaming.apply_changes.keys import GivenKeys, TargetKeys
+from pypaimon.streaming.apply_changes.lake_types import kept_by_iceberg
+from pypaimon.streaming.apply_changes.plan_transactions import is_same_place
 from pypaimon.streaming.apply_changes.refusals import translated
+from pypaimon.streaming.apply_changes.saved_state import Column, Saved
 from pypaimon.streaming.apply_changes.staged_plan import StagedPlan
-from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -33,16 +36,24 @@ class IcebergRows:
     Args:
         catalog: That has the table.
         name: Of the table, with its namespace.
-        keys: Columns of the key; none: rows are appended.
+        keys: See `TargetKeys`.
+
+    Attributes:
+        given_keys: As given.
+        keys: Columns of the key, as the last batch has them; none: rows are appended.
+        where: What the table is called, as an error says it.
     """
 
-    def __init__(self, catalog: Catalog, name: str, keys: Sequence[str]) -> None:
+    def __init__(self, catalog: Catalog, name: str, keys: GivenKeys) -> None:
         if "." not in name:
             raise StreamConfigError(f"table {name!r}: name it with its namespace, such as 'sales.{name}'")
         self._catalog = catalog
         self._name = name
-        self._keys = list(keys)
+        self.given_keys = TargetKeys(keys)
+        self.keys: list[str] = []
+        self.where = f"Iceberg table {name}"
         self._before: Saved | None = None
+        self._replaces = False
         self._plan: StagedPlan | None = None
         self._table: Table | None = None
         self._position = ""
@@ -52,15 +63,23 @@ class IcebergRows:
         with self._translated():
             return self._saved_in(self._load())
 
-    def begin(self, saved: Saved | None) -> None:
+    def holds_rows(self) -> bool:
+        """Whether it holds any rows."""
+        with self._translated():
+            table = self._load()
+            return table is not None and table.scan().count() > 0
+
+    def begin(self, saved: Saved | None, *, replaces: bool = False) -> None:
         """Begin to take rows, which are written at the end of the plan."""
-        self._before = saved
+        self._before, self._replaces = saved, replaces
 
     def write(self, batch: AnyBatch) -> None:
         """Take the rows of a batch."""
         with self._translated():
             if self._plan is None:
-                self._plan = StagedPlan(batch, self._before, self._keys, fitted_to_iceberg)
+                self.keys = self.given_keys.of_batch(batch)
+                _refuse_dots(self.keys)
+                self._plan = StagedPlan(batch, self._before, self.keys, kept_by_iceberg)
             self._plan.add(batch)
 
     def save(self, position: str, before: Saved | None) -> Saved | None:
@@ -85,7 +104,10 @@ class IcebergRows:
             # Of this object only. Whoever has committed since the position was read may have written the same rows.
             table.metadata.properties[_RETRIES] = "0"
             transaction = table.transaction()
-            follow(_IcebergAlter(transaction, plan.schema), plan.first, plan.columns, plan.columns_before)
+            alter = _IcebergAlter(transaction, plan.schema)
+            if self._replaces:
+                alter.drop_all()
+            follow(alter, plan.first, plan.columns, None if self._replaces else plan.columns_before)
             transaction.set_properties({**noted, _COLUMNS: plan.columns.to_json()})
             gone = self._gone(plan)
             if gone is not None and table.current_snapshot() is not None:
@@ -114,7 +136,7 @@ class IcebergRows:
 
         if plan.first.begins_state:
             return AlwaysTrue()
-        keys = plan.rows.keys() if self._keys else None
+        keys = plan.rows.keys() if self.keys else None
         return None if keys is None or not keys.num_rows else key_filter(keys)
 
     def _load(self) -> Table | None:
@@ -146,7 +168,16 @@ class IcebergRows:
     def _translated(self) -> AbstractContextManager[None]:
         from pyiceberg.exceptions import CommitFailedException, ValidationException
 
-        return translated(f"Iceberg table {self._name}", (Exception,), (CommitFailedException, ValidationException))
+        return translated(self.where, (Exception,), (CommitFailedException, ValidationException))
+
+
+def _refuse_dots(keys: Sequence[str]) -> None:
+    for key in keys:
+        if "." in key:
+            raise UnsupportedTableError(
+                f"key column '{key}': pyiceberg takes the dot for that between a column and a field inside of it, and "
+                "does not find the rows of a key. Rename the column."
+            )
 
 
 class _IcebergAlter:
@@ -163,6 +194,18 @@ class _IcebergAlter:
 
     def create(self, columns: Sequence[Column]) -> None:
         """It is there, or it would have no transactions."""
+
+    def drop_all(self) -> None:
+        """Drop all columns."""
+        with self._transaction.update_schema(allow_incompatible_changes=True) as update:
+            for name in self._present():
+                update.delete_column((name,))
+
+    def is_exact(self, old: str, new: str) -> bool:
+        # Iceberg promotes numbers within their kind.
+        if new == "DOUBLE":
+            return old == "FLOAT"
+        return is_wider(old, new) or (old.startswith("TIME") and is_equal_in(old, new))
 
     def lacks(self, columns: Sequence[Column]) -> list[Column]:
         present = self._present()

@@ -10,6 +10,7 @@ from pypaimon.streaming.apply_changes.iceberg_table import IcebergRows
 from pypaimon.streaming.apply_changes.plan_transactions import PlanTransactions
 from pypaimon.streaming.late_modules import LateModule
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.options.arguments import a_name, needed
 
 if TYPE_CHECKING:
     import pyiceberg.catalog as iceberg
@@ -33,14 +34,20 @@ class IcebergTarget:
     Args:
         catalog: Of pyiceberg.
         name: The table with its namespace, `sales.orders`; made by the first plan if it is not there.
-        keys: Columns of the key; none: rows are appended, and deletes are refused.
+        keys: The key column, or several; default: the primary key of the table. Rows of a table without one are
+            appended.
+        replace: The state of the table may replace rows that another stream, or somebody else, has written.
 
     Raises:
         StreamConfigError: The name has no namespace.
     """
 
-    def __init__(self, catalog: iceberg.Catalog, name: str, keys: Sequence[str] = ()) -> None:
-        self._plans = PlanTransactions(IcebergRows(catalog, name, keys))
+    def __init__(
+        self, catalog: iceberg.Catalog, name: str, keys: str | Sequence[str] | None = None, *, replace: bool = False
+    ) -> None:
+        needed("IcebergTarget: catalog", catalog, "a catalog of pyiceberg", "load_table", "create_table")
+        a_name("IcebergTarget: name", name)
+        self._plans = PlanTransactions(IcebergRows(catalog, name, keys), replace)
 
     def position(self) -> Position | None:
         """Where to go on, `with_start(position=...)`; None: there is no table yet, or no plan in it.
@@ -57,7 +64,8 @@ class IcebergTarget:
         An error takes back what was applied of the plan: open a new stream at `position()` then.
 
         Raises:
-            StreamConfigError: A key column is missing, there are deletes but no keys, columns are others than before
+            StreamConfigError: A key column is missing, the keys do not contain the
+                primary key, columns are others than before
                 in a way that Iceberg cannot follow, others have saved a position, rolled the table back or committed
                 in the same moment, or the batch does not go on where the table stands.
             UnsupportedTableError: A column has a type that Iceberg does not have.

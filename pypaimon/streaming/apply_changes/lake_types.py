@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as types
 
-from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.model.normal_form import normal_table, normal_type
 
 _SAME = (
@@ -23,6 +23,7 @@ _SAME = (
     types.is_string,
     types.is_binary,
 )
+_LEAVE_OUT = "leave it out of the stream with with_projection(...)"
 _Leaf = Callable[[Any], pa.DataType | None]
 
 
@@ -46,8 +47,14 @@ def fitted_to_iceberg(rows: pa.Table) -> pa.Table:
     """Rows whose types are those of Iceberg; values stay what they are. Columns may be null.
 
     Raises:
-        UnsupportedTableError: Iceberg has no type for a column.
+        UnsupportedTableError: Iceberg has no type for a column, or two names are one to it.
     """
+    paths = Counter(path for field in rows.schema for path in _paths(field, ""))
+    if twice := [path for path, count in paths.items() if count > 1]:
+        raise UnsupportedTableError(
+            f"columns and fields {twice}: pyiceberg takes a dot in a name for that before a nested field, so that two "
+            f"would have one name. Rename one, or {_LEAVE_OUT}."
+        )
 
     def leaf(kind: Any) -> pa.DataType | None:
         if types.is_int8(kind) or types.is_int16(kind):
@@ -55,6 +62,42 @@ def fitted_to_iceberg(rows: pa.Table) -> pa.Table:
         return pa.time64("us") if types.is_time(kind) and kind.unit != "ns" else None
 
     return _fitted(rows, "an Iceberg table", leaf)
+
+
+def kept_by_iceberg(rows: pa.Table) -> pa.Table:
+    """As `fitted_to_iceberg`, of rows whose nulls pyiceberg keeps.
+
+    Raises:
+        UnsupportedTableError: See there.
+        StreamConfigError: There is a null that pyiceberg would write, and read, as an empty value.
+    """
+    fitted = fitted_to_iceberg(rows)
+    for field, column in zip(fitted.schema, fitted.columns, strict=True):
+        if any(_has_lost_nulls(chunk) for chunk in column.chunks):
+            raise StreamConfigError(
+                f"column '{field.name}' of type {field.type} holds a null for a list or a map of rows, of which "
+                f"pyiceberg makes an empty one: {_LEAVE_OUT}, or the rows with with_filter(...)."
+            )
+    return fitted
+
+
+def _paths(field: pa.Field, prefix: str) -> Iterator[str]:
+    """The names of a field and of those inside of it, as Iceberg spells them."""
+    path = f"{prefix}{field.name}"
+    yield path
+    if types.is_struct(field.type):
+        for inside in field.type:
+            yield from _paths(inside, f"{path}.")
+
+
+def _has_lost_nulls(array: pa.Array) -> bool:
+    """Whether it has nulls that pyiceberg does not keep: it rebuilds lists and maps of rows, to write and to read."""
+    kind, valid = array.type, array.drop_null() if array.null_count else array
+    if types.is_list(kind):
+        return bool(array.null_count and types.is_struct(kind.value_type)) or _has_lost_nulls(valid.flatten())
+    if types.is_map(kind):
+        return bool(array.null_count and types.is_struct(kind.item_type)) or _has_lost_nulls(valid.items)
+    return types.is_struct(kind) and any(_has_lost_nulls(each) for each in valid.flatten())
 
 
 def has_times_without_zone(kind: Any) -> bool:
@@ -70,8 +113,7 @@ def _fitted(rows: pa.Table, table: str, leaf: _Leaf) -> pa.Table:
         kind = _type(normal_type(field.type), leaf)
         if kind is None:
             raise UnsupportedTableError(
-                f"column '{field.name}' of type {field.type} cannot be written to {table}: leave it out of the stream "
-                "with with_projection(...)"
+                f"column '{field.name}' of type {field.type} cannot be written to {table}: {_LEAVE_OUT}"
             )
         fields.append(pa.field(field.name, kind))
     return normal_table(rows, pa.schema(fields))

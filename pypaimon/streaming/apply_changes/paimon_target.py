@@ -10,9 +10,12 @@ import pyarrow as pa
 from pypaimon.streaming.apply_changes.changes import AnyBatch
 from pypaimon.streaming.apply_changes.copied_plans import CopiedPlans
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
-from pypaimon.streaming.internals import DataField, PyarrowFieldParser
+from pypaimon.streaming.files.casts import CastError, cast
+from pypaimon.streaming.internals import AtomicType, DataField, DataType, PyarrowFieldParser, TableSchema
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.model.system_columns import ROW_KIND
+from pypaimon.streaming.model.time_zone import zone_of
+from pypaimon.streaming.options.arguments import needed
 from pypaimon.streaming.writing.table_writer import TableWriter
 from pypaimon.streaming.writing.writer_settings import WriterSettings
 
@@ -36,14 +39,22 @@ class PaimonTarget:
         commit_user: Under whom the table notes the position: the same after each restart, another one for each stream.
             Default: `pypaimon-copy`; where the table is shared there is none, and a new target begins anew:
             `close` this one then.
+        replace: The state of the source may replace rows that another stream, or somebody else, has written.
 
     Raises:
+        StreamConfigError: `table` is no table.
         UnsupportedTableError: pypaimon cannot write a column of the table.
     """
 
-    def __init__(self, table: Any, *, shared: bool = False, commit_user: str | None = None) -> None:
+    _follows_columns = False
+
+    def __init__(
+        self, table: Any, *, shared: bool = False, commit_user: str | None = None, replace: bool = False
+    ) -> None:
+        needed("PaimonTarget: table", table, "a table of a catalog of pypaimon", "table_schema", "identifier")
         self._table = table
         self._shared = shared
+        self._replace = replace
         self._resumes = commit_user is not None or not shared
         self._user = commit_user or (f"{_USER}-{uuid4()}" if shared else _USER)
         self._kind: str | None = table.table_schema.options.get("rowkind.field")
@@ -79,19 +90,40 @@ class PaimonTarget:
     def _opened(self) -> CopiedPlans:
         if self._plans is None or not self._plans.is_open:
             writer = TableWriter(self._table, WriterSettings(self._user, is_named=self._resumes))
-            self._plans = CopiedPlans(writer, self._fitted, self._shared, before=self._plans)
+            self._plans = CopiedPlans(
+                writer,
+                self._fitted,
+                self._shared,
+                before=self._plans,
+                replace=self._replace,
+                follows_columns=self._follows_columns,
+            )
         return self._plans
 
-    def _fitted(self, rows: pa.Table) -> pa.Table:
+    def _fitted(self, rows: pa.Table, schema: TableSchema) -> pa.Table:
         kinds = rows[ROW_KIND] if ROW_KIND in rows.schema.names and ROW_KIND not in self._schema.names else None
         values = rows if kinds is None else rows.drop_columns([ROW_KIND])
         self._check_columns(values.schema)
+        types = {field.name: field.type for field in schema.fields}
         columns = [
-            _cast(values[field.name], field) if field.name in values.schema.names else pa.nulls(len(rows), field.type)
+            self._cast(values[field.name], field, types.get(field.name))
+            if field.name in values.schema.names
+            else pa.nulls(len(rows), field.type)
             for field in self._schema
         ]
         fitted = pa.Table.from_arrays(columns, schema=self._schema)
         return fitted if kinds is None else fitted.append_column(ROW_KIND, kinds)
+
+    def _cast(self, values: pa.ChunkedArray, field: pa.Field, source: DataType | None) -> pa.ChunkedArray:
+        target = next(each.type for each in self._table.fields if each.name == field.name)
+        if isinstance(source, AtomicType) and isinstance(target, AtomicType) and not _are_same(source, target):
+            try:
+                convert = cast(source, target, exact=True, zone=zone_of(self._table.table_schema.options))
+                chunks = [convert(chunk) for chunk in values.chunks]
+            except CastError as error:
+                raise StreamConfigError(f"values do not fit column {field.name} ({field.type}): {error}") from error
+            return pa.chunked_array(chunks, field.type)
+        return _as_arrow(values, field)
 
     def _check_columns(self, given: pa.Schema) -> None:
         missing = [name for name in given.names if name not in self._schema.names]
@@ -114,7 +146,11 @@ def _arrow_field(field: DataField) -> pa.Field:
         ) from error
 
 
-def _cast(values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+def _are_same(one: AtomicType, other: AtomicType) -> bool:
+    return str(one.type).upper() == str(other.type).upper()
+
+
+def _as_arrow(values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
     try:
         return values.cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:

@@ -1,4 +1,4 @@
-"""`ParquetTarget`: a directory of Parquet files that follows a stream of inserts exactly once."""
+"""`ParquetTarget`: a directory of Parquet files that follows a table without a primary key exactly once."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pypaimon.streaming.apply_changes.changes import AnyBatch, inserts
-from pypaimon.streaming.apply_changes.followed_columns import Columns, refuse_other_columns
-from pypaimon.streaming.apply_changes.plan_transactions import PlanTransactions, Saved
+from pypaimon.streaming.apply_changes.followed_columns import refuse_other_columns
+from pypaimon.streaming.apply_changes.keys import TargetKeys, default_keys
+from pypaimon.streaming.apply_changes.plan_transactions import PlanTransactions
 from pypaimon.streaming.apply_changes.refusals import translated
+from pypaimon.streaming.apply_changes.saved_state import Saved, SavedState
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.model.normal_form import UnfitValueError, normal_table
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.options.arguments import a_path
 from pypaimon.streaming.writing.files.parquet_encoder import parquet_schema
 
 _POSITION, _COLUMNS, _FIRST = "paimon.position", "paimon.columns", "paimon.first"
@@ -25,7 +28,7 @@ _PREFIX, _SUFFIX = "plan-", ".parquet"
 
 
 class ParquetTarget:
-    """A directory of Parquet files that follows a stream of inserts exactly once: one file for each plan.
+    """A directory of Parquet files that follows a table without a primary key exactly once: one file for each plan.
 
     A file appears when its plan is whole, with the position after it in its metadata: a program that dies goes on at
     `position()` with nothing lost and nothing twice. `replicate(builder, target)` begins there. The files are
@@ -33,23 +36,25 @@ class ParquetTarget:
 
     A full state replaces what is there: the earlier files go once its first one is there, so that for a moment both
     are. Columns that are added are so in the files from then on; one that was renamed, dropped or given another type is
-    refused, as are updates and deletes. Vectors are lists in the files, because Arrow writes no vector that is null.
+    refused, as are tables with a primary key. Vectors are lists in the files, because Arrow writes no vector that is
+    null.
 
     Args:
         directory: On a local disk; made if it is not there. One program writes to it at a time.
+        replace: The state of the table may replace rows that another stream, or somebody else, has written.
 
     Raises:
         StreamConfigError: It is a URI: other stores make no file appear as a whole under a name that nobody else takes.
         TargetError: It cannot be made.
     """
 
-    def __init__(self, directory: str | Path) -> None:
-        if "://" in str(directory):
+    def __init__(self, directory: str | Path, *, replace: bool = False) -> None:
+        if "://" in a_path("ParquetTarget: directory", directory):
             raise StreamConfigError(
                 f"{directory}: ParquetTarget writes to a directory of this machine. On other stores a DeltaTarget or "
                 "an IcebergTarget keeps Parquet files exactly once."
             )
-        self._plans = PlanTransactions(_ParquetFiles(Path(directory)))
+        self._plans = PlanTransactions(_ParquetFiles(Path(directory)), replace)
 
     def position(self) -> Position | None:
         """Where to go on, `with_start(position=...)`; None: there are no files yet."""
@@ -61,7 +66,7 @@ class ParquetTarget:
         An error takes back what was written of the plan: open a new stream at `position()` then.
 
         Raises:
-            StreamConfigError: There are updates or deletes, columns are others than before, others have written files,
+            StreamConfigError: The table has a primary key, columns are others than before, others have written files,
                 or the batch does not go on where the files stand.
             UnsupportedTableError: Parquet has no type for a column.
             TableChangedError: The Paimon table was rolled back since the position was saved.
@@ -75,9 +80,11 @@ class _ParquetFiles:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self.given_keys = TargetKeys(())
+        self.where = f"Parquet files in {directory}"
         self._writer: pq.ParquetWriter | None = None
         self._path = directory
-        self._columns: Columns | None = None
+        self._columns: SavedState | None = None
         self._begins_state = False
         self._number = self._first = 0
         with self._translated():
@@ -93,9 +100,13 @@ class _ParquetFiles:
             self._remove_before(int(found[_FIRST]))
             return Saved(found[_POSITION], found[_COLUMNS])
 
-    def begin(self, saved: Saved | None) -> None:
+    def holds_rows(self) -> bool:
+        """Files that no target has written are told when the newest one is asked for, and stay."""
+        return False
+
+    def begin(self, saved: Saved | None, *, replaces: bool = False) -> None:
         """Begin a file, which nobody sees yet. What a program that died has left goes."""
-        self._columns = None if saved is None or saved.columns is None else Columns.from_json(saved.columns)
+        self._columns = None if saved is None or saved.columns is None else SavedState.from_json(saved.columns)
         self._begins_state = saved is None
         with self._translated():
             for left in self._directory.glob(f".{_PREFIX}*"):
@@ -104,8 +115,13 @@ class _ParquetFiles:
 
     def write(self, batch: AnyBatch) -> None:
         """Write the rows of a batch."""
+        if default_keys(batch):
+            raise StreamConfigError(
+                f"The table has the primary key {batch.schema.primary_keys}, and files of rows have no keys, so that "
+                "each change of a row would be another row: copy it to a DeltaTarget or an IcebergTarget."
+            )
         rows = inserts(batch)
-        wanted = Columns.of(batch, [(field.name, str(field.type)) for field in rows.schema])
+        wanted = SavedState.of(batch, [(field.name, str(field.type)) for field in rows.schema], ())
         if batch.begins_state:
             self._begins_state = True
         elif self._columns is not None:
@@ -175,7 +191,7 @@ class _ParquetFiles:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        with translated(f"Parquet files in {self._directory}", (OSError, pa.ArrowInvalid, UnfitValueError)):
+        with translated(self.where, (OSError, pa.ArrowInvalid, UnfitValueError), (FileExistsError,)):
             try:
                 yield
             except pa.ArrowNotImplementedError as error:

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Protocol
 
-from pypaimon.streaming.apply_changes.changes import AnyBatch
+from pypaimon.streaming.apply_changes.changes import refuse_reserved
+from pypaimon.streaming.apply_changes.keys import AnyBatch, TargetKeys
 from pypaimon.streaming.apply_changes.saved_position import is_to_apply
+from pypaimon.streaming.apply_changes.saved_state import (
+    OtherColumnsError,
+    Saved,
+    Source,
+    is_another_source,
+    refuse_others_rows,
+)
 from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError
 from pypaimon.streaming.model.position import Position
-
-
-@dataclass(frozen=True, slots=True)
-class Saved:
-    """What was saved with the rows.
-
-    Attributes:
-        position: The table holds what lies before.
-        columns: The columns that were written to, as JSON, or None.
-    """
-
-    position: str
-    columns: str | None
 
 
 def is_same_place(there: Saved | None, before: Saved | None) -> bool:
@@ -31,13 +25,32 @@ def is_same_place(there: Saved | None, before: Saved | None) -> bool:
 
 
 class TransactionalTable(Protocol):
-    """A table of a database with transactions, and what is saved beside it."""
+    """A table of a database with transactions, and what is saved next to it."""
+
+    @property
+    def given_keys(self) -> TargetKeys:
+        """Its keys."""
+
+    @property
+    def where(self) -> str:
+        """What it is called, as an error says it."""
 
     def saved(self) -> Saved | None:
         """What was saved; None where nothing was, or the table is gone, which then has to be filled from the start."""
 
-    def begin(self, saved: Saved | None) -> None:
-        """Begin a transaction."""
+    def holds_rows(self) -> bool:
+        """Whether it holds any rows; asked where nothing was saved."""
+
+    def begin(self, saved: Saved | None, *, replaces: bool = False) -> None:
+        """Begin a transaction.
+
+        Args:
+            saved: What is known to be saved.
+            replaces: Whatever is there goes, with its columns.
+
+        Raises:
+            StreamConfigError: Another program has saved a position since; one that is about to is waited for.
+        """
 
     def write(self, batch: AnyBatch) -> None:
         """Write the rows of a batch."""
@@ -60,10 +73,15 @@ class PlanTransactions:
 
     Args:
         table: The table; nobody else uses its connection.
+        replace: A full state may replace rows that another stream, or somebody else, has written.
     """
 
-    def __init__(self, table: TransactionalTable) -> None:
+    def __init__(self, table: TransactionalTable, replace: bool = False) -> None:
         self._table = table
+        self._may_replace = replace
+        self._replaces = False
+        self.begins_again = False
+        """Whether the rows could not follow the columns of their table, so that the next state may replace them."""
         self._open = False
         self._passes_over = False
         self._failed_before: Position | None = None
@@ -77,6 +95,15 @@ class PlanTransactions:
             self._saved = saved
         return _position(saved)
 
+    def position_for(self, source: Source) -> Position | None:
+        """Where a stream goes on; None: with the state of its table, as the target holds nothing of it.
+
+        Raises:
+            StreamConfigError: The target holds something else, and may not replace it.
+        """
+        position = self.position()
+        return None if self._is_another(source) else position
+
     def apply(self, batch: AnyBatch) -> None:
         """Apply a batch; with the last one of a plan it is saved. An error takes back what was applied of the plan.
 
@@ -89,7 +116,7 @@ class PlanTransactions:
             self._take_back()
             self._passes_over = False
             self._saved = self._saved or self._table.saved()
-            self._passes_over = not self._takes(batch, _position(self._saved))
+            self._passes_over = not self._takes(batch)
         elif not (self._open or self._passes_over):
             raise _gap()
         if self._passes_over:
@@ -97,11 +124,12 @@ class PlanTransactions:
         try:
             if not self._open:
                 self._open = True
-                self._table.begin(self._saved)
+                self._table.begin(self._saved, replaces=self._replaces)
             self._table.write(batch)
             if batch.is_last:
                 self._end(batch.plan_after)
-        except BaseException:
+        except BaseException as error:
+            self.begins_again = self._may_replace and isinstance(error, OtherColumnsError)
             self._saved = None
             self._failed_before = batch.plan_after
             self._take_back()
@@ -110,18 +138,17 @@ class PlanTransactions:
     def _end(self, position: Position) -> None:
         saved = self._table.save(position.to_json(), self._saved)
         if saved is None:
-            raise StreamConfigError(
-                "The position that was saved beside the table is another one than this target has saved: others write "
-                "to it. Give each stream a table of its own, or open a new stream with "
-                "with_start(position=target.position())."
-            )
+            raise others_write()
         self._table.commit()
-        self._open = False
+        self._open = self.begins_again = False
         self._failed_before = None
         self._saved = saved
 
-    def _takes(self, batch: AnyBatch, position: Position | None) -> bool:
+    def _takes(self, batch: AnyBatch) -> bool:
         try:
+            refuse_reserved("column", batch.rows.schema.names)
+            self._replaces = self._is_replaced_by(batch)
+            position = None if self._replaces else _position(self._saved)
             if self._lies_beyond_a_failure(batch, position):
                 raise _gap()
             is_new = is_to_apply(batch, position)
@@ -130,6 +157,23 @@ class PlanTransactions:
             self._failed_before = batch.plan_after
             raise
         return is_new
+
+    def _is_replaced_by(self, batch: AnyBatch) -> bool:
+        """Whether a plan takes the place of what others have written."""
+        if self._saved is not None:
+            return self._is_another(Source.of_batch(batch), begins_state=batch.begins_state)
+        if not batch.begins_state or not self._table.holds_rows():
+            return False
+        if not self._may_replace:
+            raise refuse_others_rows(self._table.where)
+        return True
+
+    def _is_another(self, source: Source, *, begins_state: bool = True) -> bool:
+        """Whether the table holds something else than what a stream reads, and may be replaced by its state."""
+        may_replace = self._may_replace and begins_state
+        keys = self._table.given_keys.of(source.schema, source.keyed)
+        is_another = is_another_source(self._saved, source, keys, may_replace=may_replace)
+        return is_another or (self.begins_again and begins_state)
 
     def _lies_beyond_a_failure(self, batch: AnyBatch, position: Position | None) -> bool:
         """Whether a plan before this one failed, and did not come again.
@@ -152,6 +196,14 @@ class PlanTransactions:
 
 def _position(saved: Saved | None) -> Position | None:
     return None if saved is None else Position.from_json(saved.position)
+
+
+def others_write() -> StreamConfigError:
+    """The error for a position that another program has saved."""
+    return StreamConfigError(
+        "The position that is saved next to the table is not the one that this target has saved: others write to it. "
+        "Give each stream a table of its own, or open a new stream with with_start(position=target.position())."
+    )
 
 
 def _gap() -> StreamConfigError:

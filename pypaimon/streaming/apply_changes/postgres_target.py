@@ -8,11 +8,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as types
 
-from pypaimon.streaming.apply_changes.adbc_table import AdbcTable, Execute
+from pypaimon.streaming.apply_changes.adbc_table import LONGEST_NAME, AdbcTable, Execute
 from pypaimon.streaming.apply_changes.changes import AnyBatch
-from pypaimon.streaming.apply_changes.followed_columns import Column, quoted
+from pypaimon.streaming.apply_changes.exact_casts import is_equal_in
+from pypaimon.streaming.apply_changes.followed_columns import quoted
 from pypaimon.streaming.apply_changes.plan_transactions import PlanTransactions
+from pypaimon.streaming.apply_changes.saved_state import Column
+from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.options.arguments import a_name, needed
 
 _TYPES: tuple[tuple[Any, str], ...] = (
     (types.is_boolean, "BOOLEAN"),
@@ -31,6 +35,8 @@ _TYPES: tuple[tuple[Any, str], ...] = (
     (types.is_time, "TIME"),
 )
 
+_OF_THE_SYSTEM = ("tableoid", "xmin", "cmin", "xmax", "cmax", "ctid")
+
 
 class PostgresTarget:
     """A table of PostgreSQL that follows a stream exactly once.
@@ -45,15 +51,23 @@ class PostgresTarget:
         connection: Of `adbc_driver_postgresql.dbapi` (extra `postgres`), without autocommit; nobody else may use it
             meanwhile.
         name: The table, with or without its schema; made by the first batch if it is not there.
-        keys: Columns of the key; none: rows are appended, and deletes are refused.
+        keys: The key column, or several; default: the primary key of the table. Rows of a table without one are
+            appended.
+        replace: The state of the table may replace rows that another stream, or somebody else, has written.
 
     Raises:
         StreamConfigError: The connection commits by itself.
         TargetError: The database refuses.
     """
 
-    def __init__(self, connection: Any, name: str, keys: Sequence[str] = ()) -> None:
-        self._plans = PlanTransactions(AdbcTable(connection, name, keys, _Postgres()))
+    def __init__(
+        self, connection: Any, name: str, keys: str | Sequence[str] | None = None, *, replace: bool = False
+    ) -> None:
+        needed(
+            "PostgresTarget: connection", connection, "a connection of adbc_driver_postgresql.dbapi", "adbc_connection"
+        )
+        a_name("PostgresTarget: name", name)
+        self._plans = PlanTransactions(AdbcTable(connection, name, keys, _Postgres()), replace)
 
     def position(self) -> Position | None:
         """Where to go on, `with_start(position=...)`; None: the table holds nothing yet, or is gone."""
@@ -65,7 +79,8 @@ class PostgresTarget:
         An error takes back what was applied of the plan: open a new stream at `position()` then.
 
         Raises:
-            StreamConfigError: A key column is missing, there are deletes but no keys, other columns are read than
+            StreamConfigError: A key column is missing, the keys do not contain the
+                primary key, other columns are read than
                 before, others have saved a position, or the batch does not go on where the table stands.
             UnsupportedTableError: A column has a type that the target cannot hold.
             TableChangedError: The Paimon table was rolled back since the position was saved.
@@ -80,6 +95,7 @@ class _Postgres:
     system = "PostgreSQL"
     parameters = ("$1", "$2", "$3")
     locking = "FOR UPDATE"
+    same_name = ""
 
     def column_type(self, kind: pa.DataType) -> str | None:
         if types.is_decimal128(kind):
@@ -91,6 +107,41 @@ class _Postgres:
 
     def fitted(self, rows: pa.Table) -> pa.Table:
         return rows
+
+    def resolved(self, execute: Execute, name: str) -> tuple[str, str]:
+        *place, table = name.split(".")
+        for each in (*place, table):
+            _refuse_long("table", each)
+        of_it = "c.relnamespace = n.oid AND c.oid = to_regclass($1)"
+        query = f"SELECT n.nspname::TEXT, c.relname::TEXT FROM pg_class c, pg_namespace n WHERE {of_it}"
+        found = execute(query, ".".join(map(quoted, name.split("."))))
+        if found:
+            return str(found[0][0]), str(found[0][1])
+        schema = place[-1] if place else execute("SELECT current_schema()::TEXT")[0][0]
+        if schema is None:
+            raise StreamConfigError(
+                f"table {name!r}: no schema of the search_path is there; name the table with its schema"
+            )
+        return str(schema), table
+
+    def positions(self, execute: Execute) -> str | None:
+        found = execute(
+            "SELECT n.nspname::TEXT FROM pg_class c, pg_namespace n WHERE c.relnamespace = n.oid "
+            "AND c.oid = to_regclass('_paimon_positions') AND has_table_privilege(c.oid, 'SELECT, DELETE')"
+        )
+        return str(found[0][0]) if found else None
+
+    def refuse_columns(self, names: Sequence[str]) -> None:
+        for name in names:
+            _refuse_long("column", name)
+            if name in _OF_THE_SYSTEM:
+                raise StreamConfigError(
+                    f"column {name!r}: PostgreSQL has a column of this name in every table. Rename it, or leave it out "
+                    "of the stream with with_projection(...)."
+                )
+
+    def is_exact(self, old: str, new: str) -> bool:
+        return is_equal_in(old, new)
 
     def exists(self, execute: Execute, table: str) -> bool:
         return execute("SELECT to_regclass($1)::TEXT", table) != [(None,)]
@@ -107,8 +158,16 @@ class _Postgres:
     def index(self, name: str, table: str, keys: Sequence[str]) -> str:
         return f"CREATE INDEX IF NOT EXISTS {name} ON {table} ({', '.join(keys)})"
 
-    def delete(self, table: str, gone: str, keys: Sequence[str], has_nulls: bool) -> str:
+    def delete(self, table: str, gone: str, keys: Sequence[str], has_nulls: bool, columns: set[str]) -> str:
         # Nulls are equal, which no index knows.
         equal = " IS NOT DISTINCT FROM " if has_nulls else " = "
         same = " AND ".join(f"held.{key}{equal}gone.{key}" for key in keys)
         return f"DELETE FROM {table} AS held USING {gone} AS gone WHERE {same}"
+
+
+def _refuse_long(what: str, name: str) -> None:
+    if len(name.encode()) > LONGEST_NAME:
+        raise StreamConfigError(
+            f"{what} {name!r}: PostgreSQL cuts names after {LONGEST_NAME} bytes, and would take this one for another. "
+            "Give it a shorter name."
+        )

@@ -8,9 +8,14 @@ from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 from pypaimon.streaming.apply_changes.changes import AnyBatch
+from pypaimon.streaming.apply_changes.copied_plans import CopiedPlans
+from pypaimon.streaming.apply_changes.plan_transactions import PlanTransactions
+from pypaimon.streaming.apply_changes.saved_state import OtherColumnsError, Source
+from pypaimon.streaming.batches.batch_stream import BlockingBatchStream
 from pypaimon.streaming.builder.builder import StreamReadBuilder
-from pypaimon.streaming.builder.copied_start import started_for_copy
+from pypaimon.streaming.builder.copied_stream import copied_stream
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.options.arguments import a_builder, needed
 
 T = TypeVar("T")
 
@@ -36,7 +41,12 @@ class Target(Protocol):
         """
 
 
-def replicate(builder: StreamReadBuilder, target: Target) -> Position | None:
+def replicate(
+    builder: StreamReadBuilder,
+    target: Target,
+    *,
+    on_open: Callable[[BlockingBatchStream], object] | None = None,
+) -> Position | None:
     """Bring a target up to a table, and keep it so: the state first, then every change, from where the target stands.
 
     It blocks, until the end that the builder has (`with_end(latest=True)`), else for ever. Whatever it is interrupted
@@ -46,18 +56,23 @@ def replicate(builder: StreamReadBuilder, target: Target) -> Position | None:
         builder: How the table is read; it is not changed. With a consumer id, snapshots that the target needs are kept
             from expiring; what the consumer has saved does not count.
         target: A target of its own for each stream: a full state replaces all that it holds.
+        on_open: Called with the stream once it is open, for other threads and signal handlers: `stop`, `status`, `lag`.
 
     Returns:
         Where the target stands.
 
     Raises:
-        StreamConfigError: The builder has a start without the state, a range, or leaves out the kinds of rows.
+        UnsupportedTableError: The changes of the table do not make its rows, such as those of a `sequence.field`
+            without a complete changelog.
+        StreamConfigError: The builder has a start without the state, a range, a view, or leaves out changes or the
+            kinds of rows; or the target holds rows of another table, of another filter, shard or key, or that no target
+            has written.
         PositionExpiredError: What comes next has expired; `with_on_expired("full")` begins with the state again.
         PaimonStreamError: As the stream, or the target, says.
     """
-    with started_for_copy(builder, target.position()).open_sync() as stream:
-        for batch in stream:
-            target.apply(batch)
+    _check_arguments("replicate", builder, target)
+    while not _follows(builder, target, on_open):
+        pass
     return target.position()
 
 
@@ -66,11 +81,60 @@ async def replicate_async(builder: StreamReadBuilder, target: Target) -> Positio
 
     If it is cancelled it waits for the batch that is being applied, so that the target is free again when it ends.
     """
-    position = await _on_thread(target.position)
-    async with started_for_copy(builder, position).open() as stream:
-        async for batch in stream:
-            await _on_thread(target.apply, batch)
+    _check_arguments("replicate_async", builder, target)
+    while not await _follows_async(builder, target):
+        pass
     return await _on_thread(target.position)
+
+
+def _follows(
+    builder: StreamReadBuilder, target: Target, on_open: Callable[[BlockingBatchStream], object] | None
+) -> bool:
+    """Apply a stream up to its end; False: its columns are others now, and the target begins again with the state."""
+    try:
+        with copied_stream(builder, _position(builder, target)).open_sync() as stream:
+            if on_open is not None:
+                on_open(stream)
+            for batch in stream:
+                target.apply(batch)
+    except OtherColumnsError:
+        if not _begins_again(target):
+            raise
+        return False
+    return True
+
+
+async def _follows_async(builder: StreamReadBuilder, target: Target) -> bool:
+    try:
+        copied = await _on_thread(lambda: copied_stream(builder, _position(builder, target)))
+        async with copied.open() as stream:
+            async for batch in stream:
+                await _on_thread(target.apply, batch)
+    except OtherColumnsError:
+        if not _begins_again(target):
+            raise
+        return False
+    return True
+
+
+def _check_arguments(call: str, builder: Any, target: Any) -> None:
+    a_builder(f"{call}: builder", builder)
+    needed(f"{call}: target", target, "a target with position() and apply(batch)", "position", "apply")
+
+
+def _position(builder: StreamReadBuilder, target: Target) -> Position | None:
+    """Where the target goes on with what the builder reads; one of ours refuses what would not fit its rows."""
+    position = target.position()
+    plans = getattr(target, "_plans", None)
+    if position is None or not isinstance(plans, PlanTransactions | CopiedPlans):
+        return position
+    return plans.position_for(Source.of_builder(builder))
+
+
+def _begins_again(target: Target) -> bool:
+    """Whether a target that could not follow the columns of its table may be filled again."""
+    plans = getattr(target, "_plans", None)
+    return isinstance(plans, PlanTransactions | CopiedPlans) and plans.begins_again
 
 
 async def _on_thread(call: Callable[..., T], *arguments: Any) -> T:

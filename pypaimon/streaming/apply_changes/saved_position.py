@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pypaimon.streaming.apply_changes.changes import AnyBatch
 from pypaimon.streaming.errors import StreamConfigError, TableChangedError
+from pypaimon.streaming.metadata.history import is_same_history
 from pypaimon.streaming.model.plan import PlanKind
 from pypaimon.streaming.model.position import Phase, Position
 
@@ -73,8 +74,7 @@ def _begin(batch: AnyBatch) -> Position | None:
 
 
 def _check_history(found: Position, saved: Position) -> None:
-    same_place = found.order() == saved.order()
-    if same_place and None not in (found.fingerprint, saved.fingerprint) and found.fingerprint != saved.fingerprint:
+    if found.order() == saved.order() and not is_same_history(saved.fingerprint, found.fingerprint):
         raise TableChangedError(
             f"The table was rolled back: what lies before snapshot {saved.snapshot} is not what the target holds. "
             "Empty the target and its saved position, and begin anew."

@@ -11,10 +11,16 @@ import pyarrow.types as types
 
 from pypaimon.streaming.apply_changes.adbc_table import AdbcTable, Execute
 from pypaimon.streaming.apply_changes.changes import AnyBatch
-from pypaimon.streaming.apply_changes.followed_columns import Column, quoted
+from pypaimon.streaming.apply_changes.exact_casts import is_wider
+from pypaimon.streaming.apply_changes.followed_columns import quoted
 from pypaimon.streaming.apply_changes.plan_transactions import PlanTransactions
+from pypaimon.streaming.apply_changes.saved_state import Column
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.options.arguments import a_name, needed
+
+_ROW_IDS = ("rowid", "_rowid_", "oid")
+"""What SQLite calls the number of a row, unless a column has the name."""
 
 
 class SQLiteTarget:
@@ -31,15 +37,21 @@ class SQLiteTarget:
         connection: Of `adbc_driver_sqlite.dbapi` (extra `sqlite`), without autocommit; nobody else may use it
             meanwhile.
         name: The table, with or without its database (`main.orders`); made by the first batch if it is not there.
-        keys: Columns of the key; none: rows are appended, and deletes are refused.
+        keys: The key column, or several; default: the primary key of the table. Rows of a table without one are
+            appended.
+        replace: The state of the table may replace rows that another stream, or somebody else, has written.
 
     Raises:
         StreamConfigError: The connection commits by itself.
         TargetError: The database refuses.
     """
 
-    def __init__(self, connection: Any, name: str, keys: Sequence[str] = ()) -> None:
-        self._plans = PlanTransactions(AdbcTable(connection, name, keys, _SQLite()))
+    def __init__(
+        self, connection: Any, name: str, keys: str | Sequence[str] | None = None, *, replace: bool = False
+    ) -> None:
+        needed("SQLiteTarget: connection", connection, "a connection of adbc_driver_sqlite.dbapi", "adbc_connection")
+        a_name("SQLiteTarget: name", name)
+        self._plans = PlanTransactions(AdbcTable(connection, name, keys, _SQLite()), replace)
 
     def position(self) -> Position | None:
         """Where to go on, `with_start(position=...)`; None: the table holds nothing yet, or is gone."""
@@ -51,7 +63,8 @@ class SQLiteTarget:
         An error takes back what was applied of the plan: open a new stream at `position()` then.
 
         Raises:
-            StreamConfigError: A key column is missing, there are deletes but no keys, other columns are read than
+            StreamConfigError: A key column is missing, the keys do not contain the
+                primary key, other columns are read than
                 before, a number is NaN, others have saved a position, or the batch does not go on where the table
                 stands.
             UnsupportedTableError: A column has a type that the target cannot hold.
@@ -68,6 +81,7 @@ class _SQLite:
     parameters = ("?", "?", "?")
     locking = ""
     """None is needed: who writes is alone."""
+    same_name = "COLLATE NOCASE"
 
     def column_type(self, kind: pa.DataType) -> str | None:
         if types.is_boolean(kind) or types.is_signed_integer(kind):
@@ -91,6 +105,29 @@ class _SQLite:
                 )
         return rows
 
+    def resolved(self, execute: Execute, name: str) -> tuple[str, str]:
+        database, _, table = name.rpartition(".")
+        known = [str(row[1]) for row in execute("PRAGMA database_list")]
+        database = next((each for each in known if _same(each, database or "main")), database)
+        if database not in known:
+            raise StreamConfigError(f"table {name!r}: the connection has no database {database!r}, it has {known}")
+        rows = execute(f"SELECT name FROM {quoted(database)}.sqlite_master WHERE type IN ('table', 'view')")
+        return database, next((str(row[0]) for row in rows if _same(str(row[0]), table)), table)
+
+    def positions(self, execute: Execute) -> str | None:
+        return "main" if self.exists(execute, '"main"."_paimon_positions"') else None
+
+    def refuse_columns(self, names: Sequence[str]) -> None:
+        if {name.lower() for name in names} >= {*_ROW_IDS}:
+            raise StreamConfigError(
+                f"columns {list(_ROW_IDS)}: SQLite tells rows by one of these names, and the table has columns of "
+                "all of them. Leave one out of the stream with with_projection(...)."
+            )
+
+    def is_exact(self, old: str, new: str) -> bool:
+        # Decimals and times are texts here.
+        return is_wider(old, new)
+
     def exists(self, execute: Execute, table: str) -> bool:
         return bool(self.columns(execute, table))
 
@@ -111,9 +148,15 @@ class _SQLite:
         database, dot, alone = table.rpartition(".")
         return f"CREATE INDEX IF NOT EXISTS {database}{dot}{name} ON {alone} ({', '.join(keys)})"
 
-    def delete(self, table: str, gone: str, keys: Sequence[str], has_nulls: bool) -> str:
+    def delete(self, table: str, gone: str, keys: Sequence[str], has_nulls: bool, columns: set[str]) -> str:
         equal = " IS " if has_nulls else " = "
         same = " AND ".join(f"held.{key}{equal}gone.{key}" for key in keys)
         # The order of a CROSS JOIN stays, so that the index of the table is asked for each key.
-        rows = f"SELECT held.rowid FROM {gone} AS gone CROSS JOIN {table} AS held WHERE {same}"
-        return f"DELETE FROM {table} WHERE rowid IN ({rows})"
+        row_id = next(each for each in _ROW_IDS if each not in columns)
+        rows = f"SELECT held.{row_id} FROM {gone} AS gone CROSS JOIN {table} AS held WHERE {same}"
+        return f"DELETE FROM {table} WHERE {row_id} IN ({rows})"
+
+
+def _same(name: str, other: str) -> bool:
+    """Whether SQLite takes two names for one: it knows no case of ASCII's letters."""
+    return name.encode().lower() == other.encode().lower()

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from pypaimon.streaming.apply_changes.changes import AnyBatch, inserts, last_changes
-from pypaimon.streaming.apply_changes.followed_columns import Columns
-from pypaimon.streaming.apply_changes.plan_transactions import Saved
+from pypaimon.streaming.apply_changes.saved_state import Saved, SavedState
 from pypaimon.streaming.apply_changes.staged_rows import StagedRows
 
 
@@ -36,8 +35,8 @@ class StagedPlan:
         self._keys = keys
         self._fitted = fitted
         self.schema = fitted(first.rows.slice(0, 0)).schema
-        self.columns = Columns.of(first, [(field.name, str(field.type)) for field in self.schema])
-        self.columns_before = None if saved is None or saved.columns is None else Columns.from_json(saved.columns)
+        self.columns = SavedState.of(first, [(field.name, str(field.type)) for field in self.schema], keys)
+        self.columns_before = None if saved is None or saved.columns is None else SavedState.from_json(saved.columns)
         self.rows = StagedRows(self.schema, keys)
 
     def add(self, batch: AnyBatch) -> None:

@@ -16,6 +16,7 @@ from pypaimon.streaming.model import row_kinds
 from pypaimon.streaming.model.plan import PlanKind
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.model.system_columns import ROW_KIND
+from pypaimon.streaming.options.read_scope import ReadScope
 
 if TYPE_CHECKING:
     import duckdb  # type: ignore[import-not-found, unused-ignore]
@@ -48,6 +49,11 @@ class _Rows:
     def rows(self) -> pa.Table:
         """The rows without their kinds."""
         return self.data.drop_columns([ROW_KIND]) if ROW_KIND in self.data.schema.names else self.data
+
+    @property
+    def _scope(self) -> ReadScope:
+        """Which rows of the table the stream reads."""
+        return self._chunk.scope.get()
 
     def update_pairs(self) -> pa.Table:
         """One row per change, updates with the row before and after: `_row_kind`, `before`, `after`.

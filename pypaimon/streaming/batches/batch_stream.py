@@ -256,12 +256,13 @@ class BatchStream(_BatchLoop[Batch]):
     async def aclose(self) -> None:
         """End at once; confirms nothing. Idempotent."""
         self._end()
+        await self._driver.closed()
 
     async def __aenter__(self) -> BatchStream:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._end()
+        await self.aclose()
 
     def __enter__(self) -> NoReturn:
         self._end()

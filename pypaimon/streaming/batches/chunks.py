@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 
 from pypaimon.streaming.batches.commit_columns import with_columns, with_fields
 from pypaimon.streaming.batches.update_pairs import pairs_unbroken
+from pypaimon.streaming.concurrency.deferred import Deferred
 from pypaimon.streaming.concurrency.waits import run
 from pypaimon.streaming.errors import EndOfScan, PositionExpiredError
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.model.plan import Plan, PlanKind, StreamSplit
 from pypaimon.streaming.model.position import Phase, Position, of_table
+from pypaimon.streaming.options.read_scope import ReadScope
 from pypaimon.streaming.reading.read import StreamRead, let_go, release_threads
 from pypaimon.streaming.scanning.driver import ScanDriver
 from pypaimon.streaming.scanning.plan_stream import BlockingPlanStream
@@ -38,6 +41,7 @@ class BatchChunk:
         first: Whether nothing of the plan came before.
         last: Whether nothing of the plan comes after.
         begins_state: Whether a full state begins here: whatever came before is void.
+        scope: Which rows of the table the stream reads.
     """
 
     plan: Plan
@@ -46,6 +50,7 @@ class BatchChunk:
     first: bool
     last: bool
     begins_state: bool = False
+    scope: Deferred[ReadScope] = field(default_factory=lambda: Deferred.of(ReadScope()))
 
 
 class ChunkReader:
@@ -58,6 +63,7 @@ class ChunkReader:
         timeout: Seconds that one request may take.
         commit_columns: Rows tell their commit.
         splits_of: Which splits of a plan are read; always the same ones.
+        scope: Which rows of the table the stream reads.
     """
 
     def __init__(
@@ -68,12 +74,14 @@ class ChunkReader:
         timeout: float,
         commit_columns: bool = False,
         splits_of: Callable[[Plan], list[StreamSplit]] = Plan.splits,
+        scope: Deferred[ReadScope] | None = None,
     ) -> None:
         self._driver = driver
         self._read = read
         self._chunk_bytes = chunk_bytes
         self._commit_columns = commit_columns
         self._splits_of = splits_of
+        self._scope = scope or Deferred.of(ReadScope())
         self._pool = IOPool(1, timeout, "paimon-batches", marked=True)
         self._plans: BlockingPlanStream = BlockingPlanStream(driver)
         self._plan: Plan | None = None
@@ -103,9 +111,9 @@ class ChunkReader:
         assert chunk is not None
         return chunk
 
-    def look(self) -> BatchChunk | None:
-        """As `next`, without waiting for new snapshots: None if nothing new is there."""
-        return self._next(self._look_for_plan)
+    def look(self, max_age: float = 0.0) -> BatchChunk | None:
+        """As `next`, without waiting for new snapshots: None if nothing new is there, or was so many seconds ago."""
+        return self._next(partial(self._look_for_plan, max_age))
 
     def rest(self) -> None:
         """Let the threads go until the next call; what was made ahead is thrown away."""
@@ -131,9 +139,9 @@ class ChunkReader:
             raise EndOfScan("the stream has reached its end")
         return plan
 
-    def _look_for_plan(self) -> Plan | None:
+    def _look_for_plan(self, max_age: float) -> Plan | None:
         handover = self._driver.handover
-        handover.exclusively(lambda: run(self._driver.look()))
+        handover.exclusively(lambda: run(self._driver.look(max_age)))
         return handover.take() if handover.has_item else None
 
     def _next_plan(self, find_plan: Callable[[], Plan | None]) -> Plan | None:
@@ -197,7 +205,7 @@ class ChunkReader:
         before = self._before if self._given_until is None else self._given_until
         if last and (data is not None or not first):
             self._given_until = plan.position
-        return BatchChunk(plan, before, data, first, last, begins_state)
+        return BatchChunk(plan, before, data, first, last, begins_state, self._scope)
 
     def _empty(self, plan: Plan) -> pa.Table | None:
         """A state in the midst of the stream is told though it is empty: what came before is void at once."""

@@ -6,27 +6,53 @@ import inspect
 import random
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from pypaimon.streaming.batches.batch import Batch, BlockingBatch
-from pypaimon.streaming.batches.batch_stream import BatchStream, BlockingBatchStream
 from pypaimon.streaming.concurrency.termination import on_sigterm
 from pypaimon.streaming.concurrency.waits import Wait, Waits, run, run_async
-from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError
+from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError, what_fails
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.options.arguments import at_least
 
-B = TypeVar("B", Batch, BlockingBatch)
+B = TypeVar("B", bound=Batch | BlockingBatch)
+AsyncB = TypeVar("AsyncB", bound=Batch, covariant=True)
+BlockingB = TypeVar("BlockingB", bound=BlockingBatch, covariant=True)
+A = TypeVar("A", bound=Batch)
+S = TypeVar("S", bound=BlockingBatch)
 T = TypeVar("T")
 _LOG = StreamLog(__name__)
 
 
+class _Stoppable(Protocol):
+    def stop(self) -> None: ...
+
+    @property
+    def is_stopping(self) -> bool: ...
+
+
+class BlockingSource(_Stoppable, Protocol[BlockingB]):
+    """A stream of `open_sync()`: of a table, of a group or of a database."""
+
+    def __next__(self) -> BlockingB: ...
+
+    def pause(self, seconds: float) -> None: ...
+
+
+class AsyncSource(_Stoppable, Protocol[AsyncB]):
+    """A stream of `open()`: of a table, of a group or of a database."""
+
+    async def __anext__(self) -> AsyncB: ...
+
+    async def pause(self, seconds: float) -> None: ...
+
+
 def run_forever(
-    stream: BlockingBatchStream,
-    handle: Callable[[BlockingBatch], object],
+    stream: BlockingSource[S],
+    handle: Callable[[S], object],
     *,
     attempts: int = 5,
-    dead_letter: Callable[[BlockingBatch, Exception], object] | None = None,
+    dead_letter: Callable[[S, Exception], object] | None = None,
     first_pause_seconds: float = 1.0,
     longest_pause_seconds: float = 60.0,
 ) -> None:
@@ -34,11 +60,13 @@ def run_forever(
 
     - A retriable error of the stream (`PaimonStreamError.retriable`) is waited out, however long it lasts: it asks
       again after pauses that double, and goes on where it was, without a row twice. Any other error is raised.
-    - A handler that raises is called again with the same batch, so it must bear that. After `attempts` calls the batch
+    - A handler that raises is called again with the same batch, so it must bear that. A retriable error, such as a
+      target's database that is locked, is waited out as well. After `attempts` calls with any other error the batch
       goes to `dead_letter`, and the stream goes on; without one the error is raised. A `PaimonStreamError` of the
       handler that is not retriable (another reader has taken over the consumer id) is raised at once.
     - SIGTERM calls `stream.stop()`, unless the program has a handler of its own: what is left of the plan in hand is
-      handled, then this returns. A stop ends every pause, and what fails after it is not tried again.
+      handled, then this returns. A stop ends every pause. In an outage it tries once more and returns; what was not
+      handled then comes again with the next start.
 
     Batches are confirmed as the stream was told: with `commit="auto"` as soon as the handler, or `dead_letter`, has
     returned and the next batch is asked for; with `commit="manual"` these call `batch.commit()`. What was raised for
@@ -46,7 +74,7 @@ def run_forever(
     `handler_failed`, `dead_letter`).
 
     Args:
-        stream: Of `open_sync()`; stays open, so that its status can be asked for.
+        stream: Of `open_sync()`, of a table, a group or a database; stays open, so that its status can be asked for.
         handle: Called with each batch.
         attempts: Calls of the handler with one batch.
         dead_letter: Called with a batch and the last error of the handler; puts it aside, or raises to end it all.
@@ -58,7 +86,7 @@ def run_forever(
         PaimonStreamError: The stream failed for good.
     """
 
-    def put_aside(batch: BlockingBatch, error: Exception) -> Wait[object]:
+    def put_aside(batch: S, error: Exception) -> Wait[object]:
         assert dead_letter is not None
         return Wait(lambda: _not_awaitable(dead_letter(batch, error)), _never)
 
@@ -72,11 +100,11 @@ def run_forever(
 
 
 async def run_forever_async(
-    stream: BatchStream,
-    handle: Callable[[Batch], Awaitable[object]],
+    stream: AsyncSource[A],
+    handle: Callable[[A], Awaitable[object]],
     *,
     attempts: int = 5,
-    dead_letter: Callable[[Batch, Exception], Awaitable[object]] | None = None,
+    dead_letter: Callable[[A, Exception], Awaitable[object]] | None = None,
     first_pause_seconds: float = 1.0,
     longest_pause_seconds: float = 60.0,
 ) -> None:
@@ -84,8 +112,8 @@ async def run_forever_async(
 
     If it is cancelled the batch in hand is not confirmed.
     """
-    source: _Source[Batch] = _Source(
-        Wait(_never, lambda: anext(stream, None)),
+    source: _Source[A] = _Source(
+        Wait(_never, lambda: _next_of(stream)),
         lambda seconds: Wait(_never, lambda: stream.pause(seconds)),
         lambda: stream.is_stopping,
         Patience(attempts, first_pause_seconds, longest_pause_seconds),
@@ -99,7 +127,7 @@ async def run_forever_async(
         await run_async(loop.steps())
 
 
-def waiting_out(stream: BlockingBatchStream) -> Iterator[BlockingBatch]:
+def waiting_out(stream: BlockingSource[S]) -> Iterator[S]:
     """The batches of a stream, retriable errors waited out as `run_forever` does it; a loop without its handler."""
     source = _blocking(stream, Patience())
     while (batch := run(source.next())) is not None:
@@ -146,17 +174,19 @@ class _Source(Generic[B]):
     patience: Patience
 
     def next(self) -> Waits[B | None]:
-        """The next batch; None at the end."""
+        """The next batch; None at the end, and where the stream is stopped in an outage."""
         for attempt, seconds in enumerate(self.patience.pauses(), 1):
             was_stopping = self.is_stopping()
             answer: _Answer[B | None] = yield _tried(self.next_batch)
             error = answer.error
             if error is None:
                 return answer.value
-            if was_stopping or not (isinstance(error, PaimonStreamError) and error.retriable):
+            if not _may_pass(error):
                 raise error
+            if was_stopping:
+                return None
             text = "the stream failed (%(error)s) and goes on after a pause"
-            _LOG.warning("waits_out", text, attempt=attempt, error=_words(error))
+            _LOG.outage("waits_out", text, what_fails(error), attempt=attempt, error=_words(error))
             yield self.pause(seconds)
         raise AssertionError("unreachable")
 
@@ -178,27 +208,41 @@ class _Loop(Generic[B]):
     def steps(self) -> Waits[None]:
         """Everything, to the end of the stream."""
         while (batch := (yield from self.source.next())) is not None:
-            yield from self._handled(batch)
+            if not (yield from self._is_handled(batch)):
+                return
 
-    def _handled(self, batch: B) -> Waits[None]:
+    def _is_handled(self, batch: B) -> Waits[bool]:
+        """Hand a batch over, again and again; False: it was stopped in an outage, and the batch comes again."""
+        failures = 0
         for attempt, seconds in enumerate(self.source.patience.pauses(), 1):
             was_stopping = self.source.is_stopping()
             answer: _Answer[object] = yield _tried(self.handle(batch))
             error = answer.error
             if error is None:
-                return
-            if isinstance(error, PaimonStreamError) and not error.retriable:
+                return True
+            if _may_pass(error):
+                if was_stopping:
+                    return False
+                text = "the handler waits for what may pass (%(error)s) and is called again after a pause"
+                _LOG.outage("waits_out", text, what_fails(error), attempt=attempt, error=_words(error))
+            elif isinstance(error, PaimonStreamError):
                 raise error
-            text = "the handler failed with %(rows)d rows of snapshot %(snapshot)d: %(error)s"
-            fields: dict[str, Any] = {"snapshot": batch.snapshot_id, "rows": batch.num_rows, "error": _words(error)}
-            _LOG.warning("handler_failed", text, attempt=attempt, **fields)
-            if was_stopping or attempt == self.source.patience.attempts:
-                if self.dead_letter is None:
-                    raise error
-                _LOG.warning("dead_letter", "%(rows)d rows of snapshot %(snapshot)d are put aside: %(error)s", **fields)
-                yield self.dead_letter(batch, error)
-                return
+            else:
+                failures += 1
+                text = "the handler failed with %(rows)d rows of snapshot %(snapshot)d: %(error)s"
+                fields: dict[str, Any] = {"snapshot": batch.snapshot_id, "rows": batch.num_rows, "error": _words(error)}
+                _LOG.warning("handler_failed", text, attempt=failures, **fields)
+                if was_stopping or failures == self.source.patience.attempts:
+                    yield from self._put_aside(batch, error, fields)
+                    return True
             yield self.source.pause(seconds)
+        raise AssertionError("unreachable")
+
+    def _put_aside(self, batch: B, error: Exception, fields: dict[str, Any]) -> Waits[None]:
+        if self.dead_letter is None:
+            raise error
+        _LOG.warning("dead_letter", "%(rows)d rows of snapshot %(snapshot)d are put aside: %(error)s", **fields)
+        yield self.dead_letter(batch, error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,13 +271,30 @@ def _tried(wait: Wait[T]) -> Wait[_Answer[Any]]:
     return Wait(block, awaitable)
 
 
-def _blocking(stream: BlockingBatchStream, patience: Patience) -> _Source[BlockingBatch]:
+def _may_pass(error: Exception) -> bool:
+    return isinstance(error, PaimonStreamError) and error.retriable
+
+
+def _blocking(stream: BlockingSource[S], patience: Patience) -> _Source[S]:
+    def next_batch() -> S | None:
+        try:
+            return stream.__next__()
+        except StopIteration:
+            return None
+
     return _Source(
-        Wait(lambda: next(stream, None), _never),
+        Wait(next_batch, _never),
         lambda seconds: Wait(lambda: stream.pause(seconds), _never),
         lambda: stream.is_stopping,
         patience,
     )
+
+
+async def _next_of(stream: AsyncSource[A]) -> A | None:
+    try:
+        return await stream.__anext__()
+    except StopAsyncIteration:
+        return None
 
 
 def _never() -> Any:

@@ -26,20 +26,22 @@ from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import of_table
+from pypaimon.streaming.model.row_selection import RowSelection
 from pypaimon.streaming.model.time_zone import TIME_ZONE, option_zone
 from pypaimon.streaming.options.arguments import typed
 from pypaimon.streaming.options.between import BetweenMode
 from pypaimon.streaming.options.end import End
 from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options.read_scope import ReadScope
 from pypaimon.streaming.options.slot_rule import SlotSet
 from pypaimon.streaming.options.stream_options import (
     CatchUp,
     CommitMode,
     StreamOptions,
-    Unmatched,
     options_of_range,
     options_of_table,
     overwrite_policy,
+    refuse_hidden_deletes,
     refuse_unmergeable,
     refuse_unshared_start,
 )
@@ -142,9 +144,19 @@ class StreamAssembly(BuilderSettings):
         options = self._options()
         self._check_read(options)
         refuse_unshared_start(self._traits, options)
+        options = replace(options, planned_for=self._row_selection(options))
         directory = self._directory()
         planner = Planner(directory, self._schema, options, self._read_columns(), self._clock.time_millis)
         return ScanParts.of(directory, planner, options, self._progress(options, directory, commit), self._clock)
+
+    def _row_selection(self, options: StreamOptions) -> RowSelection | None:
+        """The filter and the columns that were chosen; None: neither."""
+        given = self._given.predicate
+        names = self._projection, self._output_names
+        selection = RowSelection(
+            self._schema.id, given, options.unmatched.value, *names, nested=self._read_type is not None
+        )
+        return None if selection.is_everything else selection
 
     def _hides_changes(self, options: StreamOptions) -> bool:
         """Whether deletes and old rows come out, and nothing says that they are."""
@@ -165,6 +177,7 @@ class StreamAssembly(BuilderSettings):
             output_names=self._output_names,
             nested=self._read_type is not None,
             predicate=options.predicate,
+            own_filter=self._given.predicate,
             unmatched=options.unmatched,
             include_row_kind=self._includes_row_kind(),
             view=self._view,
@@ -178,6 +191,9 @@ class StreamAssembly(BuilderSettings):
     @property
     def _table_facts(self) -> TableFacts:
         """The table; blocks while it is not known."""
+        known = self._facts.known
+        if known is not None:
+            return known
         return self._facts.get(self._asks or TableDirectory.of(self._followed, self._given.io_timeout))
 
     @property
@@ -231,19 +247,10 @@ class StreamAssembly(BuilderSettings):
         return options
 
     def _check_read(self, options: StreamOptions) -> None:
-        upserts = self._traits.primary_key and not self._traits.producer.complete
-        if options.predicate is None or not upserts or _is_difference(options):
-            return
-        keys = {*self._schema.primary_keys, *self._schema.partition_keys}
-        on_values = not columns_of(options.predicate) <= keys
-        if on_values and options.unmatched is Unmatched.DELETE:
-            if options.raw:
-                raise StreamConfigError("with_raw(True) and a filter on other columns than keys: give unmatched='drop'")
-            if self._include_row_kind is False:
-                raise StreamConfigError(
-                    "with_include_row_kind(False) would hide that rows are deletes: give unmatched='drop', "
-                    "or include the row kind"
-                )
+        if options.predicate is not None and not _is_difference(options):
+            hides_kinds = self._include_row_kind is False
+            filtered = columns_of(options.predicate)
+            refuse_hidden_deletes(self._schema, filtered, options.unmatched, raw=options.raw, hides_kinds=hides_kinds)
 
     def _includes_row_kind(self) -> bool:
         if self._include_row_kind is not None:
@@ -312,6 +319,17 @@ def with_options(settings: B, **given: Any) -> B:
 def identity_of(settings: StreamAssembly) -> str:
     """Which table is read: see `TableDirectory.identity`. Blocks while the table is not known."""
     return settings._identity
+
+
+def schema_of(settings: StreamAssembly) -> TableSchema:
+    """The schema that is read with. Blocks while the table is not known."""
+    return settings._schema
+
+
+def scope_of(settings: StreamAssembly) -> Deferred[ReadScope]:
+    """Which rows of the table are read with these settings as they are now; who needs it makes it."""
+    frozen = settings.copy()
+    return Deferred(lambda: ReadScope.of(frozen._options(), frozen._schema, frozen._view))
 
 
 def followed(settings: StreamAssembly) -> Any:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pypaimon.streaming.builder.assembly import StreamAssembly
 from pypaimon.streaming.concurrency.clock import Clock
+from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.late_modules import LateModule
 from pypaimon.streaming.options.stream_options import (
     DEFAULT_BATCH_BYTES,
@@ -147,11 +148,10 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
             directory: Where they lie then, in a directory of their own; by default where the system has such files.
 
         Raises:
-            UnsupportedTableError: The table has no primary key, or cannot be streamed; or it has a `sequence.field`, or
-                a merge engine other than deduplicate, and its changelog producer is neither `lookup` nor
-                `full-compaction`.
-            StreamConfigError: Settings or table options contradict each other, or begin without the state of the table;
-                or columns of the key are not read; or `with_raw(True)` or `with_on_overwrite("skip")` is set.
+            UnsupportedTableError: The table has no primary key, or cannot be streamed, or its changes do not make its
+                rows: docs/guarantees.md#copies.
+            StreamConfigError: Settings or table options contradict each other, or leave out something that a copy
+                needs; or columns of the key are not read.
             PaimonStreamError: Reading failed.
         """
         from pypaimon.streaming.live_tables.disk_place import memory_bound
@@ -220,6 +220,13 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
     def read_type(self) -> list[Any]:
         """The columns that come out, as pypaimon's fields: what `with_read_type` takes."""
         return list(self.new_read().read_type)
+
+
+def builder_of_newest(table: Any, newest: TableSchema | None) -> StreamReadBuilder:
+    """A builder for a table whose newest schema was read just now, if it is given: it is not asked for again."""
+    builder = StreamReadBuilder.__new__(StreamReadBuilder)
+    StreamAssembly.__init__(builder, table, newest=newest)
+    return builder
 
 
 def stream_read_builder(table: Any, view: View | None = None) -> StreamReadBuilder:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from pypaimon.streaming.batches.chunks import ChunkReader
 from pypaimon.streaming.batches.read_ahead import ReadAhead
-from pypaimon.streaming.builder.assembly import StreamAssembly
+from pypaimon.streaming.builder.assembly import StreamAssembly, scope_of
 from pypaimon.streaming.builder.read import new_read
 from pypaimon.streaming.builder.scan import AsyncStreamingTableScan, driven_scan
 from pypaimon.streaming.model.plan import Plan, StreamSplit
@@ -40,5 +40,6 @@ def opened_chunks(
     # The scan is asked for plans ahead of the caller, so that asking confirms nothing.
     driver = settings._scan_driver(CommitMode.MANUAL)
     told = typed(bool, "open: commit_columns", commit_columns)
-    reader = ChunkReader(driver, new_read(settings), size, settings._given.io_timeout, told, splits_of)
+    timeout, scope = settings._given.io_timeout, scope_of(settings)
+    reader = ChunkReader(driver, new_read(settings), size, timeout, told, splits_of, scope)
     return driven_scan(settings.table, driver), driver, reader

@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import os
+import signal
 import sys
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_INTERRUPTED = 130
 
 
 def main() -> None:
-    """The entry point of the program."""
+    """The entry point of the program. Ctrl-C ends it at any moment without a stack."""
     try:
-        from pypaimon.streaming.cli.app import run
-        from pypaimon.streaming.cli.contact import is_given_up
-        from pypaimon.streaming.io.io_pool import calls_are_left
-    except ModuleNotFoundError as error:
-        if error.name not in ("click", "rich", "yaml"):
-            raise
-        sys.exit(f"paimon-stream: {error.name} is missing; pip install 'pypaimon-streaming[cli]' brings it")
-    code = run()
+        # While modules are imported, and once the program is done, nobody is there to handle an interrupt.
+        handles_interrupts = _end_on_interrupt()
+        try:
+            from pypaimon.streaming.cli.app import run
+            from pypaimon.streaming.cli.contact import is_given_up
+            from pypaimon.streaming.io.io_pool import calls_are_left
+        except ModuleNotFoundError as error:
+            if error.name not in ("click", "rich", "yaml"):
+                raise
+            sys.exit(f"paimon-stream: {error.name} is missing; pip install 'pypaimon-streaming[cli]' brings it")
+        if handles_interrupts:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        code = _code_of(run)
+        _end_on_interrupt()
+    except KeyboardInterrupt:
+        _end_on_interrupt()
+        sys.exit(_INTERRUPTED)
     if is_given_up() or calls_are_left():
         # The end of the interpreter would wait for them.
         if not is_given_up():
@@ -26,3 +44,41 @@ def main() -> None:
         sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
+
+
+def _end_on_interrupt() -> bool:
+    """Have Ctrl-C end the process at once, unless it is ignored; says whether it was to raise `KeyboardInterrupt`.
+
+    By a handler of Python: polars, which is imported meanwhile, swallows what has none.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return False
+    raises = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if raises:
+        signal.signal(signal.SIGINT, lambda *_: os._exit(_INTERRUPTED))
+    return raises
+
+
+def _code_of(run: Callable[[], int]) -> int:
+    """The exit code of a run; of one that keeps its stack (`--debug`) that is shown without secrets."""
+    sys.unraisablehook = _on_unraisable
+    try:
+        return run()
+    except Exception:  # noqa: BLE001 - shown as the interpreter does
+        import traceback
+
+        from pypaimon.streaming.cli.secrets import shown
+
+        sys.stderr.write(shown(traceback.format_exc()))
+        return 1
+
+
+def _on_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
+    """An interrupt that came in a finalizer, where it cannot be raised, comes again in the program."""
+    if isinstance(unraisable.exc_value, KeyboardInterrupt):
+        # From another thread: here it would be lost once more.
+        again = threading.Timer(0.05, _thread.interrupt_main)
+        again.daemon = True
+        again.start()
+    else:
+        sys.__unraisablehook__(unraisable)

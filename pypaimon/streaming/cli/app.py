@@ -21,6 +21,7 @@ from pypaimon.streaming.cli.files import files
 from pypaimon.streaming.cli.global_options import catalog_options, log_options, wants_stack
 from pypaimon.streaming.cli.lag import lag
 from pypaimon.streaming.cli.output import is_unicode
+from pypaimon.streaming.cli.secrets import ShownLines, shown
 from pypaimon.streaming.cli.snapshots import snapshots
 from pypaimon.streaming.cli.tail import tail
 from pypaimon.streaming.cli.words import in_the_words_of_the_program
@@ -89,7 +90,9 @@ def program() -> None:
 
     The catalog comes from --warehouse, --catalog-option and --config, or from paimon.yaml in this directory.
     """
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format=f"{_PROGRAM}: %(message)s")
+    lines = logging.StreamHandler(sys.stderr)
+    lines.setFormatter(ShownLines(f"{_PROGRAM}: %(message)s"))
+    logging.basicConfig(handlers=[lines], level=logging.WARNING)
 
 
 for _command in (tail, lag, consumers, snapshots, explain, doctor, write, copy, compact, files, demo):
@@ -109,7 +112,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except click.ClickException as error:
         return _refuse(error)
-    except click.Abort:
+    except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except BrokenPipeError:
         code = BROKEN_PIPE
@@ -131,7 +134,7 @@ def _refuse(error: click.ClickException) -> int:
 
 
 def _complain(text: str) -> None:
-    print(f"{_PROGRAM}: {text}", file=sys.stderr)  # noqa: T201 - the one line
+    print(shown(f"{_PROGRAM}: {text}"), file=sys.stderr)  # noqa: T201 - the one line
 
 
 def _fail(error: Exception, code: int) -> int:

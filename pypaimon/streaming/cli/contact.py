@@ -12,8 +12,7 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-import click
-
+from pypaimon.streaming.cli.secrets import say
 from pypaimon.streaming.errors import IOTimeoutError
 from pypaimon.streaming.io.io_pool import longest_wait
 
@@ -47,13 +46,13 @@ def reach(options: Mapping[str, str], seconds: float, call: Callable[[], T], pat
         place = Endpoint.of(options)
         problem = place.problem()
         if seconds > _SILENT_SECONDS:
-            click.echo(f"paimon-stream: waiting for {place} (at most {seconds:g} s){problem}", err=True)
+            say(f"waiting for {place} (at most {seconds:g} s){problem}")
         left = max(0.0, seconds - _SILENT_SECONDS)
         while not wait((future,), left).done:
             text = f"no answer from {place} within {seconds:g} s{problem}"
             if not patiently:
                 raise IOTimeoutError(text)
-            click.echo(f"paimon-stream: {text}; waiting on", err=True)
+            say(f"{text}; waiting on")
             left, problem = seconds, place.problem()
     return future.result()
 
@@ -77,7 +76,7 @@ def telling_what_hangs(options: Mapping[str, str]) -> Iterator[None]:
                 told = True
                 place = Endpoint.of(options)
                 text = f"waiting for {place}: a request has not come back for {waited:.0f} s{place.problem()}"
-                click.echo(f"paimon-stream: {text}", err=True)
+                say(text)
 
     threading.Thread(target=watch, name="paimon-watch", daemon=True).start()
     try:

@@ -15,10 +15,11 @@ from rich.console import Console
 from pypaimon.streaming.apply_changes.copied_schema import copied_schema
 from pypaimon.streaming.apply_changes.copy_stream import copy_stream_sync
 from pypaimon.streaming.builder.builder import StreamReadBuilder
-from pypaimon.streaming.builder.copied_start import refuse_itself, started_for_copy
+from pypaimon.streaming.builder.copied_stream import copied_stream, refuse_itself
 from pypaimon.streaming.cli.copy_tables import OnDrop, PlaceOfTables, copy_tables
 from pypaimon.streaming.cli.loading import LoadingBar
 from pypaimon.streaming.cli.output import Record, tell
+from pypaimon.streaming.cli.secrets import say
 from pypaimon.streaming.cli.settings import configure
 from pypaimon.streaming.cli.tables import TableSource, on_table, pairs, patiently
 from pypaimon.streaming.cli.tables_of_pattern import TablesOfPattern, pattern_options
@@ -144,6 +145,8 @@ def copy(
             builder.with_on_expired("full")
         if poll is not None:
             builder.with_poll_interval_ms(max(1, round(poll * 1000)))
+        # What cannot be copied is refused before a table is made for it.
+        copied_stream(builder, None)
         created = create and _create(table, builder.read_type(), target, place.catalog(), changes)
         written = place.load()
         refuse_itself(table, written)
@@ -177,11 +180,11 @@ def _create(table: Any, columns: Sequence[Any], name: str, catalog: Any, changes
 
 def _copied(builder: StreamReadBuilder, writer: BlockingStreamWriter) -> Record:
     before = -1 if writer.last_committed is None else writer.last_committed
-    with started_for_copy(builder, writer.position).open_sync() as stream, on_sigterm(stream.stop), _bar(writer):
+    with copied_stream(builder, writer.position).open_sync() as stream, on_sigterm(stream.stop), _bar(writer):
         try:
             copy_stream_sync(stream, writer)
         except KeyboardInterrupt:
-            click.echo("paimon-stream: interrupted; the next run goes on where this one ended", err=True)
+            say("interrupted; the next run goes on where this one ended")
             raise
     position, last = writer.position, writer.last_committed
     return {

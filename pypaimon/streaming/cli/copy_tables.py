@@ -11,6 +11,7 @@ import click
 
 from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.cli.output import Record, tell
+from pypaimon.streaming.cli.secrets import say
 from pypaimon.streaming.cli.table_events import refuse_failed, tell_event
 from pypaimon.streaming.cli.tables import TableSource, patiently
 from pypaimon.streaming.cli.tables_of_pattern import TablesOfPattern
@@ -149,7 +150,7 @@ def copy_tables(
                     on_open=running.opened,
                 )
             except KeyboardInterrupt:
-                click.echo("paimon-stream: interrupted; the next run goes on where this one ended", err=True)
+                say("interrupted; the next run goes on where this one ended")
                 raise
         refuse_failed(running.failed)
         return position

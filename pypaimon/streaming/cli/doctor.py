@@ -8,6 +8,7 @@ import click
 from rich.console import Console
 
 from pypaimon.streaming.cli.output import Record, console, format_option, printable, to_json
+from pypaimon.streaming.cli.secrets import shown
 from pypaimon.streaming.cli.tables import TableSource, on_table, retry_option
 from pypaimon.streaming.doctor.diagnosis import diagnose
 from pypaimon.streaming.doctor.findings import Diagnosis, Finding, Level, count
@@ -78,7 +79,7 @@ def _show(diagnosis: Diagnosis, out: Console) -> None:
 
 def _print(out: Console, head: str, text: str, style: str) -> None:
     """A text in lines of the console's width, beside a head."""
-    for line in textwrap.wrap(printable(text), max(_LEAST_WIDTH, out.width - _HEAD - 1)):
+    for line in textwrap.wrap(printable(shown(text)), max(_LEAST_WIDTH, out.width - _HEAD - 1)):
         out.print(f"{head:{_HEAD}}{line}", style=style, markup=False, soft_wrap=True)
         head = ""
 

@@ -14,6 +14,7 @@ from rich.live import Live
 
 from pypaimon.streaming.cli.lag_of_tables import ALL, FAILED, NO_CONSUMER, LagOfTables
 from pypaimon.streaming.cli.output import Record, console, format_option, show, span, table_of, to_json
+from pypaimon.streaming.cli.secrets import say
 from pypaimon.streaming.cli.settings import duration
 from pypaimon.streaming.cli.tables import TableSource, on_table, retry_option
 from pypaimon.streaming.cli.tables_of_pattern import TablesOfPattern, pattern_options
@@ -114,7 +115,7 @@ def _lag_of_tables(
     if limit is None:
         errors = [f"{record['table']}: {record['error']}" for record in records if record["state"] == FAILED]
         for text in errors:
-            click.echo(f"paimon-stream: {text}", err=True)
+            say(text)
         return 1 if errors else 0
     return _judge([record for record in records if record["table"] != ALL], limit)
 
@@ -207,7 +208,7 @@ def _judge(records: Sequence[Record], limit: Limit | None) -> int:
     if not records:
         complaints = [f"nobody reads under a consumer id: there is nothing to hold to --max-lag {limit.text}"]
     for text in complaints:
-        click.echo(f"paimon-stream: {text}", err=True)
+        say(text)
     return ABOVE if complaints else 0
 
 

@@ -12,6 +12,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from pypaimon.streaming.cli.secrets import shown, shown_value
 from pypaimon.streaming.model.time_zone import time_zone
 
 C = TypeVar("C")
@@ -67,7 +68,7 @@ def show(records: Iterable[Record], columns: Sequence[str], form: str, empty: st
     """
     found = list(records)
     if not found:
-        click.echo(empty, err=True)
+        click.echo(shown(empty), err=True)
     elif form == "json":
         for record in found:
             sys.stdout.write(to_json(record) + "\n")
@@ -78,12 +79,12 @@ def show(records: Iterable[Record], columns: Sequence[str], form: str, empty: st
 
 def tell(record: Record, text: str, form: str) -> None:
     """Print what a command has done: as a line for people, or the record as JSON."""
-    click.echo(to_json(record) if form == "json" else text)
+    click.echo(to_json(record) if form == "json" else shown(text))
 
 
 def to_json(record: Record) -> str:
-    """One line of JSON; times in ISO 8601."""
-    return json.dumps(record, ensure_ascii=not is_unicode(), default=lambda value: value.isoformat())
+    """One line of JSON; times in ISO 8601, and no secrets."""
+    return json.dumps(shown_value(record), ensure_ascii=not is_unicode(), default=lambda value: value.isoformat())
 
 
 def table_of(records: Iterable[Record], columns: Sequence[str]) -> Table:
@@ -110,7 +111,7 @@ def cell(value: Value) -> str:
         return f"{value:,}"
     if isinstance(value, float):
         return span(value)
-    return printable(str(value))
+    return printable(shown(str(value)))
 
 
 def span(seconds: float) -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import click
-
+from pypaimon.streaming.cli.secrets import say
 from pypaimon.streaming.databases.events import DatabaseEvent, TableDropped, TableRenamed, TableSkipped
 from pypaimon.streaming.errors import TablesFailedError
 
@@ -20,7 +19,7 @@ def tell_event(event: DatabaseEvent) -> None:
         text = f"{event.former} was renamed to {event.table}"
     else:
         return
-    click.echo(f"paimon-stream: {text}", err=True)
+    say(text)
 
 
 def refuse_failed(failed: Mapping[str, Exception]) -> None:

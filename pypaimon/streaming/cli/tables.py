@@ -19,6 +19,7 @@ from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.cli.causes import naming_causes
 from pypaimon.streaming.cli.contact import reach, telling_what_hangs
 from pypaimon.streaming.cli.global_options import catalog_options, given, log_options
+from pypaimon.streaming.cli.secrets import keep_secret, say
 from pypaimon.streaming.cli.table_options import refuse_unknown
 from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.metadata.unreadable_types import naming_unreadable_types
@@ -121,7 +122,7 @@ def patiently(call: Callable[[], T]) -> T:
         except PaimonStreamError as error:
             if not error.retriable:
                 raise
-            click.echo(f"paimon-stream: {error}; trying again after a pause", err=True)
+            say(f"{error}; trying again after a pause")
         time.sleep(next(pauses))
 
 
@@ -141,6 +142,7 @@ def _catalog_options(warehouse: str | None, given: dict[str, str], config: Path 
     options |= given
     if warehouse is not None:
         options["warehouse"] = warehouse
+    keep_secret(options)
     if not options:
         raise click.UsageError(
             "no catalog: give --warehouse (or set PAIMON_STREAM_WAREHOUSE), --catalog-option or --config, or write a "

@@ -13,6 +13,7 @@ import click
 
 from pypaimon.streaming.cli.causes import naming_causes
 from pypaimon.streaming.cli.contact import reach
+from pypaimon.streaming.cli.secrets import say
 from pypaimon.streaming.cli.tables import TableSource, patiently
 from pypaimon.streaming.databases.tables_of_database import TablesOfDatabase, matches
 from pypaimon.streaming.errors import PaimonStreamError
@@ -150,7 +151,7 @@ class TablesOfPattern:
 def tell_failures(failures: Mapping[str, Exception]) -> int:
     """Say of each table that could not be asked why, on stderr; the exit code for that, 0 without any."""
     for name, error in sorted(failures.items()):
-        click.echo(f"paimon-stream: {name}: {' '.join(str(error).split()) or type(error).__name__}", err=True)
+        say(f"{name}: {' '.join(str(error).split()) or type(error).__name__}")
     if not failures:
         return 0
     passes = all(isinstance(error, PaimonStreamError) and error.retriable for error in failures.values())

@@ -29,6 +29,7 @@ from pypaimon.streaming.cli.input_files import (
 )
 from pypaimon.streaming.cli.loading import LoadingBar
 from pypaimon.streaming.cli.output import Record, tell
+from pypaimon.streaming.cli.secrets import say
 from pypaimon.streaming.cli.tables import TableSource, on_table
 from pypaimon.streaming.concurrency.termination import on_sigterm
 from pypaimon.streaming.doctor.findings import count
@@ -280,10 +281,9 @@ class _Load:
             word = "interrupted" if isinstance(error, KeyboardInterrupt) else "not finished"
             fate = "may be, for that was under way" if self._is_committing else "are not"
             advice = f"; --commit-user {self._writer.commit_user} --resume goes on behind them" if self._commits else ""
-            click.echo(
-                f"paimon-stream: {word}: {self._committed:,} rows of the input are committed, "
-                f"{self._taken - self._committed:,} that were read behind them {fate}{advice}",
-                err=True,
+            say(
+                f"{word}: {self._committed:,} rows of the input are committed, "
+                f"{self._taken - self._committed:,} that were read behind them {fate}{advice}"
             )
             raise
 

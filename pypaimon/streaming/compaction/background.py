@@ -15,9 +15,9 @@ from pypaimon.streaming.compaction.reports import CompactionReport
 from pypaimon.streaming.compaction.workers import Threads
 from pypaimon.streaming.concurrency.bridge import wait_for_future
 from pypaimon.streaming.concurrency.clock import until_done
-from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError
+from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError, what_fails
 from pypaimon.streaming.logs import StreamLog
-from pypaimon.streaming.options.arguments import finite_seconds
+from pypaimon.streaming.options.arguments import a_table, finite_seconds
 
 _LOG = StreamLog(__name__)
 
@@ -53,6 +53,7 @@ def compactor(
         StreamConfigError: An argument is none, or each look would write everything anew: `full` of a table with
             `compaction.force-rewrite-all-files`.
     """
+    a_table("compactor: table", table)
     if full and CompactionOptions.of(table).force_rewrite:
         raise StreamConfigError(
             "compactor: 'compaction.force-rewrite-all-files' = 'true' makes each full compaction write all files anew: "
@@ -144,7 +145,7 @@ class Compactor:
                         raise
                     attempt, pause = attempt + 1, next(pauses)
                     text = "the compaction failed (attempt %(attempt)d) and looks again after a pause: %(error)s"
-                    _LOG.warning("waits_out", text, attempt=attempt, error=str(error))
+                    _LOG.outage("waits_out", text, what_fails(error), attempt=attempt, error=str(error))
                 self._stopped.wait(pause)
         except _StoppedError:
             self._ended.set_result(None)

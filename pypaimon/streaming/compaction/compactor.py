@@ -22,6 +22,7 @@ from pypaimon.streaming.compaction.workers import Done, Threads, Workers
 from pypaimon.streaming.errors import CorruptTableError, TableChangedError
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.options.arguments import a_table
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.writing.commit.compaction import commit_compaction
 from pypaimon.streaming.writing.commit.conflicts import CommitConflictError
@@ -70,7 +71,7 @@ def compact(
         CommitFailedError: A commit did not get through (retriable).
         StoreError: The store failed (retriable).
     """
-    chosen = ChosenPartitions(table, partition, where, idle_seconds)
+    chosen = ChosenPartitions(a_table("compact: table", table), partition, where, idle_seconds)
     return Compaction(table, chosen, full=full, workers=Threads(threads)).run(dry_run=dry_run, on_progress=on_progress)
 
 

@@ -18,6 +18,7 @@ from pypaimon.streaming.compaction.vector_index import VectorIndex
 from pypaimon.streaming.compaction.work import planner
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.options.arguments import a_table
 
 Place = tuple[bytes, int, int]
 """Serialised partition, bucket, and how many buckets the partition has."""
@@ -106,7 +107,7 @@ def table_files(
         CorruptTableError: A manifest is damaged.
         StoreError: The store failed (retriable).
     """
-    chosen = ChosenPartitions(table, partition, where, idle_seconds)
+    chosen = ChosenPartitions(a_table("table_files: table", table), partition, where, idle_seconds)
     directory = TableDirectory.of(table)
     table, name = under_latest_schema(table, directory), table.identifier.get_full_name()
     snapshot = directory.snapshots.get_latest_snapshot()

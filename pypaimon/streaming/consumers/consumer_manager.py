@@ -20,7 +20,9 @@ from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.snapshots import branch_directory
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.model.position import UNKNOWN_TABLE, Position
 from pypaimon.streaming.model.time_zone import time_zone
+from pypaimon.streaming.options.arguments import a_table
 
 _LISTINGS = 10
 _LOG = StreamLog(__name__)
@@ -35,6 +37,7 @@ class Consumer:
         next_snapshot: Id of the next snapshot to read; the table keeps it and all after it.
         owner: Token of the reader that wrote the file; None if Java, pypaimon or a reset did. Java ignores it, and
             what follows.
+        fingerprint: Of the snapshot before the next one, as in a position; None where it is not known.
         began: Of progress: token of the start that its reader began with; None if that was none of its group.
         start: Of a fence: the start that it protects.
     """
@@ -43,11 +46,22 @@ class Consumer:
     owner: str | None = None
     began: str | None = None
     start: SharedStart | None = None
+    fingerprint: str | None = None
+
+    @property
+    def position(self) -> Position:
+        """The position that it stands for, in whichever table is read."""
+        return Position(UNKNOWN_TABLE, self.next_snapshot, self.fingerprint)
 
     def to_json(self) -> str:
         """The file's text, laid out as Java does."""
-        start = None if self.start is None else self.start.to_value()
-        value = {"nextSnapshot": self.next_snapshot, "owner": self.owner, "began": self.began, "start": start}
+        value = {
+            "nextSnapshot": self.next_snapshot,
+            "fingerprint": self.fingerprint,
+            "owner": self.owner,
+            "began": self.began,
+            "start": None if self.start is None else self.start.to_value(),
+        }
         value = {key: each for key, each in value.items() if each is not None}
         return json.dumps(value, indent=2, separators=(",", " : "))
 
@@ -64,12 +78,13 @@ class Consumer:
         next_snapshot = value.get("nextSnapshot")
         if not isinstance(next_snapshot, int) or isinstance(next_snapshot, bool) or next_snapshot < 0:
             raise ValueError(f"nextSnapshot: expected the id of a snapshot, got {next_snapshot!r}")
-        owner, began, start = (value.get(key) for key in ("owner", "began", "start"))
+        owner, began, start, fingerprint = (value.get(key) for key in ("owner", "began", "start", "fingerprint"))
         return Consumer(
             next_snapshot,
             None if owner is None else str(owner),
             None if began is None else str(began),
             None if start is None else SharedStart.from_value(start),
+            None if fingerprint is None else str(fingerprint),
         )
 
 
@@ -329,7 +344,7 @@ def list_consumers(table: Any) -> list[ConsumerInfo]:
     Raises:
         CorruptTableError: A file is damaged.
     """
-    directory = TableDirectory.of(table)
+    directory = TableDirectory.of(a_table("list_consumers: table", table))
     return consumers_of(directory).infos(directory.snapshots.latest_id())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 
-from pypaimon.streaming.consumers.consumer_manager import ConsumerManager
+from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
 
 
@@ -31,8 +31,8 @@ class FormerLayouts:
 
     def position(
         self, names: AbstractSet[ConsumerName], counts: Callable[[AbstractSet[str | None]], bool]
-    ) -> int | None:
-        """The snapshot to go on at: all before the slowest file of a complete layout was confirmed.
+    ) -> Consumer | None:
+        """Where to continue: all before the slowest file of a complete layout was confirmed.
 
         The furthest layout repeats least.
 
@@ -45,8 +45,8 @@ class FormerLayouts:
             files = [self._manager.read(name) for name in layout] if layout <= names else [None]
             found = [file for file in files if file is not None]
             if len(found) == len(files) and counts({file.began for file in found}):
-                positions.append(min(file.next_snapshot for file in found))
-        return max(positions, default=None)
+                positions.append(min(found, key=_place))
+        return max(positions, key=_place, default=None)
 
     def drop(self, names: AbstractSet[ConsumerName], created: bool) -> None:
         """Delete their files once this layout is complete.
@@ -67,3 +67,7 @@ class FormerLayouts:
             others = [name for name, file in found.items() if file is not None and file.next_snapshot <= min(own)]
         for name in others:
             self._manager.delete(name)
+
+
+def _place(file: Consumer) -> int:
+    return file.next_snapshot

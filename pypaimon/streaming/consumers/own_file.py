@@ -45,6 +45,15 @@ class OwnFile:
         """Whether it was written, and not deleted since."""
         return self.content is not None
 
+    def says(self, consumer: Consumer) -> bool:
+        """Whether the file has this content already; a fingerprint that is not known is none to write."""
+        content = self.content
+        return (
+            content is not None
+            and (content.next_snapshot, content.began) == (consumer.next_snapshot, consumer.began)
+            and consumer.fingerprint in (None, content.fingerprint)
+        )
+
     @property
     def next_snapshot(self) -> int | None:
         """What the reader last wrote; None before that."""

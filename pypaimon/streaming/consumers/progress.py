@@ -24,12 +24,17 @@ class Opened:
     """Where a consumer stands.
 
     Attributes:
-        next_snapshot: Id of the next snapshot to read, as it was saved; None: nothing was.
+        saved: The file that says where the reader goes on; None: nothing was saved.
         start: A start of the reader's group, or its own from before a crash, to begin at instead; None: there is none.
     """
 
-    next_snapshot: int | None
+    saved: Consumer | None
     start: SharedStart | None = None
+
+    @property
+    def next_snapshot(self) -> int | None:
+        """Id of the next snapshot to read, as it was saved; None: nothing was."""
+        return None if self.saved is None else self.saved.next_snapshot
 
 
 class Progress:
@@ -78,6 +83,8 @@ class Progress:
         self._keep_alive_after = None if expiration is None else expiration / _REWRITES_PER_EXPIRATION
         # Held while the store is asked; who reports a plan, or confirms, never waits for it.
         self._io = threading.Lock()
+        self._rewriting = threading.Lock()
+        self._closed = False
         owners: set[str] = set()
         self._file = OwnFile(manager, name, owner, owners)
         self._fence = OwnFile(manager, name.fenced, owner, owners)
@@ -115,9 +122,13 @@ class Progress:
         """Seconds after which `keep_alive` rewrites a file; call it at least this often. None: never."""
         return self._keep_alive_after
 
+    def stored(self) -> Consumer | None:
+        """The file as it is in the store; None if there is none. One GET."""
+        return self._manager.read(self._name)
+
     def committed(self) -> int | None:
         """Next snapshot in the file as it is in the store; None if there is none. One GET."""
-        found = self._manager.read(self._name)
+        found = self.stored()
         return None if found is None else found.next_snapshot
 
     def open(self, now: float) -> Opened:
@@ -144,11 +155,10 @@ class Progress:
             self._has_former_layouts = bool(self._former.among(names))
             self._group.open(names)
             if own is not None and self._group.goes_on(own):
-                saved = own.next_snapshot
                 start = self._group.joined(own) if self._ignores_progress else None
                 if start is None:
                     self._group.took_up(own.began)
-                return Opened(saved, start)
+                return Opened(own, start)
             former = self._former.position(names, self._group.follows) if own is None else None
             if former is not None:
                 self._group.took_up()
@@ -204,17 +214,17 @@ class Progress:
         """Whether this reader, or another one of its layout, has saved progress. One LIST."""
         return any(name in self._name.layout for name in self._manager.names(self._name.consumer_id))
 
-    def on_plan(self, position: Position, first_snapshot: int | None = None) -> None:
+    def on_plan(self, position: Position, begins: Position | None = None) -> None:
         """A plan is handed out. To say so of the last one again changes nothing.
 
         Args:
             position: The plan's `position`.
-            first_snapshot: The first snapshot that it holds, where snapshots before it were passed over unreported.
+            begins: Where it begins, where snapshots before it were passed over unreported.
 
         Raises:
             ValueError: The plan does not lie after the one before it.
         """
-        self._unconfirmed.add(position, first_snapshot)
+        self._unconfirmed.add(position, begins)
 
     def on_passed_over(self, position: Position) -> None:
         """Snapshots before `position` hold nothing for this reader. A full plan without rows is passed over too.
@@ -260,12 +270,28 @@ class Progress:
         """
         if self._keep_alive_after is None:
             return
-        with self._io:
+        with self._rewriting, self._io:
             for file in (self._file, self._fence):
+                if self._closed:
+                    return
                 if file.content is not None and now - file.written_at >= self._keep_alive_after:
                     self._check(file)
                     file.write(file.content, now)
                     self._group.keep_alive()
+
+    def close(self) -> None:
+        """The reader has ended: `keep_alive` does nothing more. Waits for nothing."""
+        self._closed = True
+
+    @property
+    def is_rewriting(self) -> bool:
+        """Whether `keep_alive` is at work."""
+        return self._rewriting.locked()
+
+    def wait_for_keep_alive(self, seconds: float) -> None:
+        """Wait until no file is being rewritten by `keep_alive`, at most for so long."""
+        if self._rewriting.acquire(timeout=max(0.0, seconds)):
+            self._rewriting.release()
 
     # ---- with `_io` held ----
 
@@ -287,15 +313,15 @@ class Progress:
     def _flush(self, now: float, force: bool) -> None:
         target, wanted = self._unconfirmed.to_save()
         at_once = force or (wanted is not None and (self._floor is None or wanted > self._floor))
-        if target is not None and (self._floor is None or target > self._floor):
-            content = Consumer(target, began=self._group.token)
-            if (target, content.began) == (self._file.next_snapshot, self._file.began):
-                self._floor = target
+        if target is not None and (self._floor is None or target.snapshot > self._floor):
+            content = Consumer(target.snapshot, began=self._group.token, fingerprint=target.fingerprint)
+            if self._file.says(content):
+                self._floor = target.snapshot
             elif at_once or now - self._file.written_at >= self._poll_interval:
                 self._check_owned()
                 self._group.check(self._file.began)
                 self._file.write(content, now)
-                self._floor = target
+                self._floor = target.snapshot
         if self._file.mine and self._floor is not None:
             self._tidy_up()
 

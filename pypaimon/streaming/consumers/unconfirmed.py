@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, zip_longest
 
 from pypaimon.streaming.errors import StreamConfigError
@@ -16,14 +16,21 @@ MOST_UNCONFIRMED = 4096
 
 @dataclass(frozen=True, slots=True)
 class _HandedOut:
-    """Plans that follow each other, as a rule one, and the positions around them."""
+    """Plans that follow each other, as a rule one, and the positions around them.
+
+    Attributes:
+        before: Where they begin.
+        after: Where they end.
+        whole: Where a reader that knows only whole snapshots must begin to get them; None: in the first full plan.
+    """
 
     before: Position
     after: Position
+    whole: Position | None
 
     def until(self, position: Position) -> _HandedOut:
         """What of them lies before a position."""
-        return self if self.after.order() <= position.order() else _HandedOut(self.before, position)
+        return self if self.after.order() <= position.order() else replace(self, after=position)
 
 
 class UnconfirmedPlans:
@@ -33,6 +40,7 @@ class UnconfirmedPlans:
         self._lock = threading.Lock()
         self._plans: deque[_HandedOut] = deque()
         self._frontier: Position | None = None
+        self._whole: Position | None = None
         self._wanted: int | None = None
 
     @property
@@ -46,15 +54,14 @@ class UnconfirmedPlans:
         with self._lock:
             return self._confirmed()
 
-    def to_save(self) -> tuple[int | None, int | None]:
-        """The snapshot before which all is confirmed, and the one that `begin` or the last confirmation came to.
+    def to_save(self) -> tuple[Position | None, int | None]:
+        """The whole snapshots that are confirmed, and the one that `begin` or the last confirmation came to.
 
         Those between the two were passed over since: to save them is not urgent. Each is None where nothing can be
         saved: before `begin`, and inside a first full plan.
         """
         with self._lock:
-            confirmed = self._confirmed()
-            return None if confirmed is None else _whole(confirmed), self._wanted
+            return self._confirmed_whole(), self._wanted
 
     def begin(self, position: Position, instead_of: Position | None = None) -> None:
         """Start at a position, or seek to it: plans behind it are forgotten, those before it stay to be confirmed.
@@ -67,10 +74,10 @@ class UnconfirmedPlans:
             order = position.order()
             kept = (plan for plan in self._plans if plan.before.order() < order and plan.after != instead_of)
             self._plans = deque(plan.until(position) for plan in kept)
-            self._frontier = position
-            self._wanted = _whole(position)
+            self._reach(position)
+            self._wanted = None if self._whole is None else self._whole.snapshot
 
-    def add(self, position: Position, first_snapshot: int | None = None) -> None:
+    def add(self, position: Position, begins: Position | None = None) -> None:
         """A plan is handed out; see `Progress.on_plan`.
 
         Raises:
@@ -80,13 +87,14 @@ class UnconfirmedPlans:
             last = self._plans[-1].after if self._plans else None
             if last is None or last != position:
                 before = self._checked(position, strictly=True)
-                if first_snapshot is not None and before.phase is Phase.FOLLOW and first_snapshot > before.snapshot:
-                    before = Position(position.table, first_snapshot)
-                self._plans.append(_HandedOut(before, position))
+                if begins is not None and before.phase is Phase.FOLLOW and begins.snapshot > before.snapshot:
+                    before = begins
+                    self._reach(begins)
+                self._plans.append(_HandedOut(before, position, self._whole))
                 if len(self._plans) > MOST_UNCONFIRMED:
                     self._plans = _in_pairs(self._plans)
             if self._frontier is None or self._frontier < position:
-                self._frontier = position
+                self._reach(position)
 
     def pass_over(self, position: Position) -> None:
         """Snapshots before the position hold nothing for the reader.
@@ -96,7 +104,7 @@ class UnconfirmedPlans:
         """
         with self._lock:
             self._checked(position, strictly=False)
-            self._frontier = position
+            self._reach(position)
 
     def confirm(self, position: Position) -> None:
         """Everything before the position is confirmed.
@@ -117,6 +125,19 @@ class UnconfirmedPlans:
 
     def _confirmed(self) -> Position | None:
         return self._plans[0].before if self._plans else self._frontier
+
+    def _confirmed_whole(self) -> Position | None:
+        return self._plans[0].whole if self._plans else self._whole
+
+    def _reach(self, position: Position) -> None:
+        self._frontier = position
+        if position.phase is Phase.FULL:
+            self._whole = None
+        elif position.unit is None:
+            self._whole = position
+        elif self._whole is None or self._whole.snapshot != position.snapshot:
+            # It knows the snapshot that it is in, not the one before.
+            self._whole = Position(position.table, position.snapshot)
 
     def _checked(self, position: Position, strictly: bool) -> Position:
         """The frontier, which this position lies after."""
@@ -142,18 +163,11 @@ class UnconfirmedPlans:
             )
         while self._plans and self._plans[0].after.order() <= order:
             self._plans.popleft()
-        confirmed = self._confirmed()
-        assert confirmed is not None
-        if (whole := _whole(confirmed)) is not None:
-            self._wanted = whole if self._wanted is None else max(whole, self._wanted)
-
-
-def _whole(position: Position) -> int | None:
-    """The snapshot from which a reader that knows only snapshots must go on; None inside a first full plan."""
-    return None if position.phase is Phase.FULL else position.snapshot
+        if (whole := self._confirmed_whole()) is not None:
+            self._wanted = whole.snapshot if self._wanted is None else max(whole.snapshot, self._wanted)
 
 
 def _in_pairs(plans: deque[_HandedOut]) -> deque[_HandedOut]:
     """Half as many: each two neighbours as one. What they hold is confirmed later, never earlier."""
     both = zip_longest(islice(plans, 0, None, 2), islice(plans, 1, None, 2))
-    return deque(first if second is None else _HandedOut(first.before, second.after) for first, second in both)
+    return deque(first if second is None else replace(first, after=second.after) for first, second in both)

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Any, Literal
 
 from pypaimon.streaming.builder.builder import StreamReadBuilder
-from pypaimon.streaming.builder.copied_start import begin_as_copy
+from pypaimon.streaming.builder.copied_stream import begin_as_copy
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.databases.engine import DatabaseEngine
 from pypaimon.streaming.databases.events import DatabaseEvent
@@ -19,7 +19,7 @@ from pypaimon.streaming.databases.position import DatabasePosition
 from pypaimon.streaming.databases.stream import BlockingDatabaseStream, DatabaseStream, OnEvent
 from pypaimon.streaming.databases.tables_of_database import Configure, TablesOfDatabase, matches
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.options.arguments import at_least, choice, finite_seconds
+from pypaimon.streaming.options.arguments import a_catalog, a_name, at_least, choice, finite_seconds
 from pypaimon.streaming.options.stream_options import DEFAULT_BATCH_BYTES, DEFAULT_READ_AHEAD_BYTES
 
 
@@ -43,6 +43,8 @@ def stream_database(
     Raises:
         StreamConfigError: An expression is none.
     """
+    a_catalog("stream_database: catalog", catalog)
+    a_name("stream_database: database", database)
     return DatabaseStreamBuilder(catalog, database, _pattern("include", include), _pattern("exclude", exclude))
 
 

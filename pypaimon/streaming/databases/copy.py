@@ -11,14 +11,21 @@ from pypaimon.streaming.databases.builder import DatabaseStreamBuilder, stream_d
 from pypaimon.streaming.databases.events import DatabaseEvent, TableAdded, TableDropped, TableRenamed
 from pypaimon.streaming.databases.position import DatabasePosition
 from pypaimon.streaming.databases.stream import BlockingDatabaseStream
+from pypaimon.streaming.databases.warehouses import refuse_another_warehouse, warehouse_of
 from pypaimon.streaming.errors import PaimonStreamError, TablesFailedError
+from pypaimon.streaming.options.arguments import needed
 
 
 class DatabaseTarget(Protocol):
     """What a database is copied to. Calls block, one at a time."""
 
-    def begin(self, database: str) -> DatabasePosition:
-        """Where a copy of a database goes on; nothing is in hand then."""
+    def begin(self, database: str, location: str | None = None) -> DatabasePosition:
+        """Where a copy of a database goes on; nothing is in hand then.
+
+        Args:
+            database: Its name.
+            location: Which warehouse it is in; saved with the rows, and told by the position. None: not known.
+        """
 
     def apply(self, batch: BlockingTableBatch) -> bool:
         """Apply a batch; with the last one of a plan it is saved. An error takes back what was applied of the plan.
@@ -66,16 +73,20 @@ def copy_database(
         Where the target stands.
 
     Raises:
-        StreamConfigError: An expression is none, or there is no such database.
+        StreamConfigError: An expression is invalid, there is no such database, or the target is a copy of the database
+            of this name in another warehouse.
         TablesFailedError: The end is reached, but some tables are not copied to theirs.
         PaimonStreamError: As the stream, or the target, says.
     """
     builder = stream_database(catalog, database, include, exclude)
+    needed("copy_database: target", target, "a target of a database such as DuckDBDatabase", "begin", "apply", "tell")
     if configure is not None:
         configure(builder)
-    while not _Copying(builder, target).is_done(database, on_open or (lambda _: None)):
+    location = warehouse_of(catalog)
+    refuse_another_warehouse(catalog, target.begin(database, location), location)
+    while not _Copying(builder, target).is_done(database, location, on_open or (lambda _: None)):
         pass
-    return target.begin(database)
+    return target.begin(database, location)
 
 
 class _Copying:
@@ -93,9 +104,9 @@ class _Copying:
         self._failed: set[str] = set()
         """Tables whose rows are not applied any more."""
 
-    def is_done(self, database: str, on_open: Callable[[BlockingDatabaseStream], object]) -> bool:
+    def is_done(self, database: str, location: str | None, on_open: Callable[[BlockingDatabaseStream], object]) -> bool:
         """Copy until the end of the stream; False: a plan came whose beginning the target does not hold by now."""
-        builder = self._builder._for_copy(self._target.begin(database), self._on_event)
+        builder = self._builder._for_copy(self._target.begin(database, location), self._on_event)
         failed: Mapping[str, Exception] = {}
         try:
             with builder.open_sync() as stream:

@@ -12,8 +12,8 @@ from pypaimon.streaming.databases.followed_table import FollowedTable
 from pypaimon.streaming.databases.jobs import LONGEST_PAUSE, Beginning, Opening, pause_before
 from pypaimon.streaming.databases.known_tables import MissingError
 from pypaimon.streaming.databases.position import TablePlace
-from pypaimon.streaming.databases.tables_of_database import TablesOfDatabase
-from pypaimon.streaming.errors import PaimonStreamError, TableChangedError, UnsupportedTableError
+from pypaimon.streaming.databases.tables_of_database import NoDatabaseError, TablesOfDatabase
+from pypaimon.streaming.errors import PaimonStreamError, TableChangedError, UnsupportedTableError, what_fails
 from pypaimon.streaming.logs import StreamLog
 
 _LOG = StreamLog(__name__)
@@ -55,13 +55,30 @@ class Discovering:
 
     def _on_discovery_error(self, error: Exception) -> None:
         with self._state.lock:
+            pause = min(LONGEST_PAUSE, self._state.settings.discovery_seconds)
             passes = isinstance(error, PaimonStreamError) and error.retriable
-            if not passes and not self._state.known.rounds:
+            if isinstance(error, NoDatabaseError):
+                self._on_no_database(error)
+                pause = min(NEW_LOOK, pause)
+            elif not passes and (self._state.settings.is_bounded or not self._state.known.rounds):
+                # No later look would be another one.
                 self._state.fatal = error
             else:
                 text = "the tables of the database could not be listed, which is tried again: %(error)s"
-                _LOG.warning("discovery_failed", text, error=str(error))
-            self._state.soon(self._state.discovery, min(LONGEST_PAUSE, self._state.settings.discovery_seconds))
+                _LOG.outage("discovery_failed", text, what_fails(error), error=str(error))
+            self._state.soon(self._state.discovery, pause)
+
+    def _on_no_database(self, error: NoDatabaseError) -> None:
+        """With the lock held: two looks in a row decide, as of a table that is not where it was."""
+        known = self._state.known
+        if not known.rounds:
+            self._state.fatal = error
+        elif known.lost is not None:
+            self._state.fatal = known.lost
+        known.lost = TableChangedError(
+            f"The database '{self._tables.database}' was dropped.",
+            "Close this stream; open another one if the database comes back.",
+        )
 
     def open(self, opening: Opening) -> None:
         """Find out what a name stands for."""

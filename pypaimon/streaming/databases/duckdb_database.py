@@ -6,15 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Literal
 
-from pypaimon.streaming.apply_changes.changes import moved_by
 from pypaimon.streaming.apply_changes.followed_columns import quoted
 from pypaimon.streaming.apply_changes.plan_transactions import PlanTransactions
 from pypaimon.streaming.databases.batches import BlockingTableBatch
 from pypaimon.streaming.databases.duckdb_tables import CopiedTable, CopiedTables
 from pypaimon.streaming.databases.events import DatabaseEvent, TableDropped, TableRenamed
 from pypaimon.streaming.databases.position import DatabasePosition, TablePlace
+from pypaimon.streaming.databases.warehouses import noted_location
 from pypaimon.streaming.errors import StreamConfigError, TargetError
 from pypaimon.streaming.late_modules import LateModule
+from pypaimon.streaming.options.arguments import a_name, needed
 
 if TYPE_CHECKING:
     import duckdb  # type: ignore[import-not-found, unused-ignore]
@@ -50,6 +51,8 @@ class DuckDBDatabase:
     ) -> None:
         if on_drop not in ("keep", "drop"):
             raise StreamConfigError(f"on_drop: expected 'keep' or 'drop', got {on_drop!r}")
+        needed("DuckDBDatabase: connection", connection, "a connection of duckdb", "execute", "register", "unregister")
+        a_name("DuckDBDatabase: schema", schema)
         self._connection = connection
         self._tables = CopiedTables(connection, schema)
         self._drop_columns = drop_columns
@@ -57,12 +60,13 @@ class DuckDBDatabase:
         self._source = ""
         self._plans: dict[str, tuple[str, PlanTransactions]] = {}
 
-    def begin(self, database: str) -> DatabasePosition:
+    def begin(self, database: str, location: str | None = None) -> DatabasePosition:
         """Where a copy of a database goes on. What is left of a plan that did not come to its end is taken back."""
         self.leave()
-        self._source = database
+        self._source, self._tables.location = database, location
         positions = self._tables.positions(database)
-        return DatabasePosition(database, {name: TablePlace(each.table, each) for name, each in positions.items()})
+        tables = {name: TablePlace(each.table, each) for name, each in positions.items()}
+        return DatabasePosition(database, tables, noted_location(self._tables.locations(database), location))
 
     def apply(self, batch: BlockingTableBatch) -> bool:
         """Apply a batch; with the last one of a plan it is saved. An error takes back what was applied of the plan.
@@ -79,10 +83,7 @@ class DuckDBDatabase:
         identity = batch.plan_after.table
         known = self._plans.get(batch.table)
         if known is None or known[0] != identity:
-            keys = [*batch.schema.primary_keys, *moved_by(batch.schema)]
-            table = CopiedTable(
-                self._tables, self._source, batch.table, identity, keys, drop_columns=self._drop_columns
-            )
+            table = CopiedTable(self._tables, self._source, batch.table, identity, drop_columns=self._drop_columns)
             known = identity, PlanTransactions(table)
             self._plans[batch.table] = known
         plans = known[1]

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pypaimon.streaming.apply_changes.duckdb_columns import DuckDBAlter, described
 from pypaimon.streaming.apply_changes.duckdb_table import DuckDBTable, is_there
-from pypaimon.streaming.apply_changes.followed_columns import Alter, Column, Columns, quoted
-from pypaimon.streaming.apply_changes.plan_transactions import Saved
-from pypaimon.streaming.errors import StreamConfigError, TargetError
+from pypaimon.streaming.apply_changes.followed_columns import Alter, quoted
+from pypaimon.streaming.apply_changes.saved_state import Column, Saved, SavedState
+from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.model.position import Position
 
 if TYPE_CHECKING:
     import duckdb  # type: ignore[import-not-found, unused-ignore]
 
 _NAMES = "_paimon_tables"
-_WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
-_DIGITS = {"TINYINT": 3, "SMALLINT": 5, "INTEGER": 10, "BIGINT": 19}
-_TIMES = ("DATE", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP", "TIMESTAMP_NS")
 
 
 class CopiedTables:
@@ -29,6 +25,9 @@ class CopiedTables:
         connection: The database; nobody else uses it meanwhile.
         schema: Its schema, which is made if it is not there; with its database before a dot where that is not the
             current one.
+
+    Attributes:
+        location: The warehouse that is copied, which is saved with the rows; None: not known.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, schema: str) -> None:
@@ -44,12 +43,19 @@ class CopiedTables:
             f"CREATE TABLE IF NOT EXISTS {self.rows} "
             "(name VARCHAR, source VARCHAR, position VARCHAR, columns VARCHAR, is_dropped BOOLEAN)"
         )
+        connection.execute(f"ALTER TABLE {self.rows} ADD COLUMN IF NOT EXISTS location VARCHAR")
+        self.location: str | None = None
 
     def positions(self, source: str) -> dict[str, Position]:
         """Where the copies of the tables of a database stand that are not dropped there."""
         query = f"SELECT name, position FROM {self.rows} WHERE source = ? AND NOT is_dropped"
         found = self.connection.execute(query, [source]).fetchall()
         return {name: Position.from_json(text) for name, text in found if self.is_there(name)}
+
+    def locations(self, source: str) -> list[str]:
+        """The warehouses that copies of the tables of a database are noted to be of."""
+        query = f"SELECT DISTINCT location FROM {self.rows} WHERE source = ? AND location IS NOT NULL"
+        return [str(row[0]) for row in self.connection.execute(query, [source]).fetchall()]
 
     def row(self, name: str) -> tuple[str, Saved, bool] | None:
         """Of what database a table is a copy, what is saved of it, and whether it is dropped there."""
@@ -92,7 +98,6 @@ class CopiedTable(DuckDBTable):
         source: The database that it is copied from.
         name: Its name, here and there.
         identity: Which table of the source it is: one of the same name that was another one is replaced.
-        keys: Columns of the key; none: rows are appended.
         drop_columns: Columns that are dropped in the source are dropped here; else they stay, and are null.
     """
 
@@ -102,7 +107,6 @@ class CopiedTable(DuckDBTable):
         source: str,
         name: str,
         identity: str,
-        keys: Sequence[str],
         *,
         drop_columns: bool,
     ) -> None:
@@ -110,7 +114,7 @@ class CopiedTable(DuckDBTable):
         self._source = source
         self._identity = identity
         self._drop_columns = drop_columns
-        super().__init__(tables.connection, name, keys, tables.schema)
+        super().__init__(tables.connection, name, None, tables.schema)
 
     def saved(self) -> Saved | None:
         row = self._tables.row(self._name)
@@ -118,26 +122,33 @@ class CopiedTable(DuckDBTable):
             return None
         return row[1] if Position.from_json(row[1].position).table == self._identity else None
 
-    def begin(self, saved: Saved | None) -> None:
-        if saved is None:
-            self._tables.refuse_another(self._name, self._source)
+    def begin(self, saved: Saved | None, *, replaces: bool = False) -> None:
         super().begin(saved)
         if saved is None:
             # What another table of this name has left.
             self._connection.execute(f"DROP TABLE IF EXISTS {self._table}")
 
+    def holds_rows(self) -> bool:
+        """Rows that another table of this name has left go; those of others are refused by their table."""
+        self._tables.refuse_another(self._name, self._source)
+        return False
+
+    def _claim(self) -> None:
+        """Two programs that begin at the same time make the table at the same time, which is a conflict."""
+
     def save(self, position: str, before: Saved | None) -> Saved | None:
         rows, saved = self._tables.rows, Saved(position, self._known_json)
         if before is None:
             self._connection.execute(f"DELETE FROM {rows} WHERE name = ?", [self._name])
-            given = [self._name, self._source, position, saved.columns]
-            self._connection.execute(f"INSERT INTO {rows} VALUES (?, ?, ?, ?, false)", given)
+            given = [self._name, self._source, position, saved.columns, self._tables.location]
+            columns = "name, source, position, columns, is_dropped, location"
+            self._connection.execute(f"INSERT INTO {rows} ({columns}) VALUES (?, ?, ?, ?, false, ?)", given)
             return saved
         found = self._connection.execute(
-            f"UPDATE {rows} SET position = ?, columns = ? WHERE name = ? AND source = ? AND position = ?",
-            [position, saved.columns, self._name, self._source, before.position],
-        ).fetchone()
-        return saved if found == (1,) else None
+            f"UPDATE {rows} SET position = ?, columns = ?, location = ? WHERE name = ? AND source = ? AND position = ?",
+            [position, saved.columns, self._tables.location, self._name, self._source, before.position],
+        ).fetchall()
+        return saved if found == [(1,)] else None
 
     def _make_positions(self) -> None:
         """They are of all tables, and there."""
@@ -147,10 +158,10 @@ class CopiedTable(DuckDBTable):
 
 
 class _CopyAlter(DuckDBAlter):
-    """Changes of a copy: columns that are dropped stay, perhaps, and none is narrowed."""
+    """Changes of a copy: columns that are dropped may stay."""
 
     def __init__(
-        self, connection: duckdb.DuckDBPyConnection, table: str, known: Columns | None, *, drops: bool
+        self, connection: duckdb.DuckDBPyConnection, table: str, known: SavedState | None, *, drops: bool
     ) -> None:
         super().__init__(connection, table)
         self._drops = drops
@@ -176,41 +187,5 @@ class _CopyAlter(DuckDBAlter):
             super().drop(new)
         super().rename(old, new)
 
-    def change_type(self, column: Column) -> None:
-        old = self._types[column.field_id]
-        if not _holds_all(old, column.type):
-            raise TargetError(
-                f"column '{column.name}' was narrowed from {old} to {column.type}, which a copy does not follow: drop "
-                "the table of the copy, and the next run fills it anew"
-            )
-        super().change_type(column)
-
     def _present(self) -> dict[str, str]:
         return {name.lower(): kind for name, kind in described(self._connection, self._table)}
-
-
-def _holds_all(old: str, new: str) -> bool:
-    """Whether a type of DuckDB holds all values of another one, as Paimon gives them after the change."""
-    if old == new:
-        return True
-    if old in _WHOLE:
-        digits = _digits(new)
-        if digits is not None:
-            return digits[0] - digits[1] >= _DIGITS[old]
-        if new in _WHOLE:
-            return _WHOLE.index(new) > _WHOLE.index(old)
-        return new in ("FLOAT", "DOUBLE", "VARCHAR")
-    if old == "FLOAT":
-        return new == "DOUBLE"
-    if old in _TIMES and new in _TIMES:
-        return _TIMES.index(new) > _TIMES.index(old)
-    before, after = _digits(old), _digits(new)
-    if before is not None and after is not None:
-        return after[1] >= before[1] and after[0] - after[1] >= before[0] - before[1]
-    # What is inside of a row, an array or a map is DuckDB's to check.
-    return (old.startswith(("STRUCT", "MAP")) or old.endswith("]")) and new != "VARCHAR"
-
-
-def _digits(kind: str) -> tuple[int, int] | None:
-    found = re.fullmatch(r"DECIMAL\((\d+),(\d+)\)", kind)
-    return None if found is None else (int(found[1]), int(found[2]))

@@ -10,7 +10,7 @@ from pypaimon.streaming.batches.chunks import BatchChunk
 from pypaimon.streaming.concurrency.clock import Clock, until_done
 from pypaimon.streaming.concurrency.forking import Origin
 from pypaimon.streaming.databases.discovering import Discovering
-from pypaimon.streaming.databases.engine_state import WORKERS, EngineState, Item
+from pypaimon.streaming.databases.engine_state import OPENERS, WORKERS, EngineState, Item
 from pypaimon.streaming.databases.events import (
     DatabaseEvent,
     TableRecovered,
@@ -25,6 +25,7 @@ from pypaimon.streaming.databases.jobs import (
 )
 from pypaimon.streaming.databases.lag_meter import Standing
 from pypaimon.streaming.databases.position import TablePlace
+from pypaimon.streaming.databases.schedule import Schedule
 from pypaimon.streaming.databases.table_looks import KEEPING_ALIVE, TableLooks
 from pypaimon.streaming.databases.tables_of_database import TablesOfDatabase
 from pypaimon.streaming.errors import (
@@ -57,6 +58,7 @@ class DatabaseEngine:
         self._discovering = Discovering(self._state, tables)
         self._clock = clock
         self._threads = 0
+        self._closed_tables: list[FollowedTable] = []
         self._origin = Origin()
         self._notes = IOPool(1, timeout=float("inf"), name="paimon-database-notes")
         self._state.schedule.put(self._state.discovery, clock.monotonic())
@@ -145,9 +147,9 @@ class DatabaseEngine:
 
     @property
     def is_listed(self) -> bool:
-        """Whether it was found out by now which tables there are."""
+        """Whether it is known which tables there are."""
         with self._state.lock:
-            return self._state.known.rounds > 0
+            return self._state.known.rounds > 0 and self._state.known.lost is None
 
     def standings(self) -> dict[str, Standing]:
         """Where the stream stands in each table, and in those that are about to be opened."""
@@ -205,6 +207,12 @@ class DatabaseEngine:
         self._notes.close()
         for table in tables:
             table.close()
+        self._closed_tables = tables
+
+    def wait_for_writes(self) -> None:
+        """After `close`: wait for writes of progress that are under way."""
+        for table in self._closed_tables:
+            table.driver.wait_for_writes()
 
     # ---- threads ----
 
@@ -223,13 +231,15 @@ class DatabaseEngine:
             self._state.wake()
 
     def _start_workers(self) -> None:
-        while self._threads < WORKERS and not self._state.closed:
+        while self._threads < WORKERS + OPENERS and not self._state.closed:
             self._threads += 1
+            opens = self._threads > WORKERS
+            schedule = self._state.openings if opens else self._state.schedule
             name = f"paimon-database-{self._threads}"
-            threading.Thread(target=self._work, name=name, daemon=True).start()
+            threading.Thread(target=self._work, args=(schedule,), name=name, daemon=True).start()
 
-    def _work(self) -> None:
-        while (taken := self._next_job()) is not None:
+    def _work(self, schedule: Schedule[Job]) -> None:
+        while (taken := self._next_job(schedule)) is not None:
             job, busy = taken
             try:
                 self._do(job)
@@ -238,17 +248,17 @@ class DatabaseEngine:
                     self._state.fatal = error
             finally:
                 with self._state.lock:
-                    self._state.schedule.done(busy=busy)
+                    schedule.done(busy=busy)
                     self._state.wake()
 
-    def _next_job(self) -> tuple[Job, bool] | None:
+    def _next_job(self, schedule: Schedule[Job]) -> tuple[Job, bool] | None:
         with self._state.lock:
             while not self._state.closed:
                 now = self._clock.monotonic()
-                taken = self._state.schedule.take(now)
+                taken = schedule.take(now)
                 if taken is not None:
                     return taken
-                due = self._state.schedule.next_due()
+                due = schedule.next_due()
                 self._state.changed.wait(None if due is None else max(0.0, due - now))
             return None
 

@@ -28,7 +28,9 @@ from pypaimon.streaming.databases.waiting_rows import WaitingRows
 from pypaimon.streaming.logs import StreamLog
 
 _LOG = StreamLog(__name__)
-WORKERS = 4
+WORKERS = 6
+OPENERS = 4
+"""Threads that open tables and do nothing else, so that those which are open are read meanwhile."""
 NEW_LOOK = 1.0
 """Seconds between two discoveries, where a table asks for one."""
 
@@ -46,7 +48,8 @@ class EngineState:
     Attributes:
         lock: See above.
         changed: Told when there may be something to be done.
-        schedule: What is to be done, and when.
+        schedule: What is to be done, and when, but for the tables that are to be opened.
+        openings: Those.
         discovery: The look at which tables there are.
         known: The tables.
         rows: What was read of them and waits.
@@ -64,6 +67,7 @@ class EngineState:
         self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)
         self.schedule: Schedule[Job] = Schedule(WORKERS)
+        self.openings: Schedule[Job] = Schedule(OPENERS)
         self.discovery = Discovery()
         self.known = KnownTables(settings.places)
         self.rows = WaitingRows(settings.read_ahead_bytes)
@@ -122,8 +126,9 @@ class EngineState:
 
     def soon(self, job: Opening | Beginning | Discovery, pause: float = 0.0) -> None:
         """Have something done that is no look at a table."""
-        self.schedule.put(job, self.clock.monotonic() + pause)
-        self.changed.notify()
+        schedule = self.openings if isinstance(job, Opening) else self.schedule
+        schedule.put(job, self.clock.monotonic() + pause)
+        self.changed.notify_all()
 
     def suspect(self, table: FollowedTable, why: Exception) -> None:
         """It may have been dropped, renamed or made anew: what there is now decides."""

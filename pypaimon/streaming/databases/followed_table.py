@@ -20,6 +20,7 @@ _LONGEST_INTERVAL = 30.0
 _SHARE_OF_QUIET = 8
 _IDLE_SNAPSHOTS = 16
 """So many snapshots are kept of a table that has nothing to read."""
+_POLL_COUNTS_SECONDS = 0.5
 _LATEST_KNOWN_SECONDS = 10.0
 """While a table has more than is read of it, it is asked so often what its latest snapshot is."""
 
@@ -101,7 +102,8 @@ class FollowedTable:
         Errors as `ChunkReader.look`.
         """
         try:
-            chunk = self._reader.look()
+            # What was asked while its last rows were read is not asked again at once.
+            chunk = self._reader.look(min(self.driver.poll_seconds, _POLL_COUNTS_SECONDS))
         except BaseException as error:
             if isinstance(error, EndOfScan):
                 self._seen = _Seen(self._read_until(), now())

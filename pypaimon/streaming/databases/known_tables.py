@@ -8,10 +8,18 @@ from pypaimon.streaming.databases.followed_table import FollowedTable
 from pypaimon.streaming.databases.jobs import Opening
 from pypaimon.streaming.databases.lag_meter import Standing, next_up
 from pypaimon.streaming.databases.position import TablePlace
+from pypaimon.streaming.errors import PaimonStreamError
 
 
-class MissingError(Exception):
-    """A table is not where it was."""
+class MissingError(PaimonStreamError):
+    """A table is not where it was.
+
+    Args:
+        name: Its name.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"Table {name} is not where it was; whether it was dropped or renamed the next look tells.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +53,7 @@ class KnownTables:
         skipped: Those that cannot be followed, and why.
         failed: Those that could not be opened, and why.
         rounds: Looks at which tables there are, so far.
+        lost: That there is no database any more, by the last look; None: there is one.
     """
 
     def __init__(self, places: dict[str, TablePlace] | None) -> None:
@@ -55,6 +64,7 @@ class KnownTables:
         self.skipped: dict[str, str] = {}
         self.failed: dict[str, Exception] = {}
         self.rounds = 0
+        self.lost: Exception | None = None
         # By name, which tables are not where they were.
         self._missing: dict[str, str] = {}
         # Missing tables in whose place there is another one.
@@ -89,7 +99,10 @@ class KnownTables:
         for name, table in self.followed.items():
             place = self.places.get(name)
             position, is_empty = (None, False) if place is None else (place.position, place.was_empty)
-            found[name] = Standing(table, next_up(table, position), is_empty, table.error)
+            error = table.error or table.suspicion
+            found[name] = Standing(table, next_up(table, position), is_empty, error)
+        if self.lost is not None:
+            return {name: Standing(None, error=self.lost) for name in found}
         return found
 
     def is_followed(self, table: FollowedTable) -> bool:
@@ -99,6 +112,7 @@ class KnownTables:
     def listed(self, names: set[str]) -> Listed:
         """These tables there are now."""
         self.rounds += 1
+        self.lost = None
         there = names - self._gone
         self._gone &= names
         dropped = self._dropped(there)

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from pypaimon.streaming.apply_changes.changes import AnyBatch
-from pypaimon.streaming.apply_changes.followed_columns import Column, Columns, follow
+from pypaimon.streaming.apply_changes.followed_columns import follow
+from pypaimon.streaming.apply_changes.saved_state import Column, SavedState
 from pypaimon.streaming.errors import StreamConfigError, TargetError
 from pypaimon.streaming.internals import DataField
 from pypaimon.streaming.write_internals import SchemaChange
@@ -34,12 +35,12 @@ def fields_of(batch: AnyBatch) -> list[DataField]:
     return found
 
 
-def columns_of(batch: AnyBatch, fields: Sequence[DataField]) -> Columns:
+def columns_of(batch: AnyBatch, fields: Sequence[DataField]) -> SavedState:
     """The same, as what is noted."""
-    return Columns.of(batch, [(field.name, str(field.type)) for field in fields])
+    return SavedState.of(batch, [(field.name, str(field.type)) for field in fields], keys=None)
 
 
-def altered_columns(batch: AnyBatch, fields: Sequence[DataField], known: Columns, names: Sequence[str]) -> list[Any]:
+def altered_columns(batch: AnyBatch, fields: Sequence[DataField], known: SavedState, names: Sequence[str]) -> list[Any]:
     """What makes a copy fit for a batch, as pypaimon's changes of a schema.
 
     Args:
@@ -90,6 +91,10 @@ class AlteredColumns:
 
     def create(self, columns: Sequence[Column]) -> None:
         """The copy is there."""
+
+    def is_exact(self, old: str, new: str) -> bool:
+        """Paimon casts the rows of the copy as those of its source."""
+        return True
 
     def lacks(self, columns: Sequence[Column]) -> list[Column]:
         present = (self._names - self._renamed.keys()) | set(self._renamed.values())

@@ -11,7 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 from pypaimon.streaming.apply_changes.copied_schema import COPIED_FROM
-from pypaimon.streaming.apply_changes.followed_columns import Columns
+from pypaimon.streaming.apply_changes.saved_state import SavedState
 from pypaimon.streaming.databases.tables_of_database import translating
 from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError, TargetError
 from pypaimon.streaming.internals import TableNotExistException
@@ -37,24 +37,28 @@ class CopyNote:
         table: Which table of it; see `TablePlace.identity`.
         columns: The columns that were copied so far.
         is_dropped: Whether the source is gone.
+        location: Which warehouse the source is in; None: it is not noted.
     """
 
     database: str
     table: str
-    columns: Columns
+    columns: SavedState
     is_dropped: bool = False
+    location: str | None = None
 
     def to_json(self) -> str:
         """What `from_json` reads."""
         given = {"database": self.database, "table": self.table, "columns": json.loads(self.columns.to_json())}
+        if self.location is not None:
+            given["location"] = self.location
         return json.dumps({**given, "dropped": True} if self.is_dropped else given, separators=(",", ":"))
 
     @staticmethod
     def from_json(text: str) -> CopyNote:
         """Read what `to_json` wrote."""
         value = json.loads(text)
-        columns = Columns.from_json(json.dumps(value["columns"]))
-        return CopyNote(value["database"], value["table"], columns, value.get("dropped", False))
+        columns = SavedState.from_json(json.dumps(value["columns"]))
+        return CopyNote(value["database"], value["table"], columns, value.get("dropped", False), value.get("location"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,19 @@ class FoundCopy:
 
     table: Any
     note: CopyNote
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedCopy:
+    """Where a copy stands.
+
+    Attributes:
+        note: Of what it is one.
+        position: It holds what lies before; None: not known.
+    """
+
+    note: CopyNote
+    position: Position | None
 
 
 class PaimonCopies:
@@ -93,7 +110,7 @@ class PaimonCopies:
                 if status.base_name.startswith(_DROPPED):
                     files.delete(f"{home}/{status.base_name}", True)
 
-    def positions(self, source: str, user: str) -> dict[str, tuple[str, Position | None]]:
+    def positions(self, source: str, user: str) -> dict[str, PlacedCopy]:
         """Which tables are copies of those of a database, and where each stands, if that can be known; by name."""
         with translating(self.database):
             names = self._catalog.list_tables(self.database)
@@ -105,7 +122,7 @@ class PaimonCopies:
             pool.close()
         return {name: each for name, each in found.items() if each is not None}
 
-    def _position(self, name: str, source: str, user: str) -> tuple[str, Position | None] | None:
+    def _position(self, name: str, source: str, user: str) -> PlacedCopy | None:
         try:
             found = self._found(name)
         except TargetError:
@@ -121,7 +138,7 @@ class PaimonCopies:
             # Who writes to it is told.
             last = None
         text = None if last is None else last.properties.get(SOURCE_POSITION)
-        return found.note.table, None if text is None else Position.from_json(text)
+        return PlacedCopy(found.note, None if text is None else Position.from_json(text))
 
     def find(self, name: str, source: str) -> FoundCopy | None:
         """The copy of this name; None: there is no table of this name.

@@ -6,16 +6,24 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from pypaimon.streaming.apply_changes.copied_schema import copied_schema
-from pypaimon.streaming.apply_changes.followed_columns import Columns
 from pypaimon.streaming.apply_changes.paimon_target import PaimonTarget
+from pypaimon.streaming.apply_changes.saved_state import SavedState
 from pypaimon.streaming.databases.batches import BlockingTableBatch
 from pypaimon.streaming.databases.events import DatabaseEvent, TableDropped, TableRenamed
 from pypaimon.streaming.databases.paimon_columns import altered_columns, columns_of, fields_of
 from pypaimon.streaming.databases.paimon_copies import CopyNote, FoundCopy, PaimonCopies
 from pypaimon.streaming.databases.position import DatabasePosition, TablePlace
+from pypaimon.streaming.databases.warehouses import noted_location
 from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.options.arguments import a_catalog, a_name
 
 _USER = "pypaimon-database-copy"
+
+
+class _CopyTarget(PaimonTarget):
+    """A table whose columns are altered before the rows come."""
+
+    _follows_columns = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +38,7 @@ class _OpenCopy:
 
     identity: str
     target: PaimonTarget
-    columns: Columns
+    columns: SavedState
 
 
 class PaimonDatabase:
@@ -56,18 +64,22 @@ class PaimonDatabase:
     def __init__(self, catalog: Any, database: str, *, on_drop: Literal["keep", "drop"] = "keep") -> None:
         if on_drop not in ("keep", "drop"):
             raise StreamConfigError(f"on_drop: expected 'keep' or 'drop', got {on_drop!r}")
-        self._tables = PaimonCopies(catalog, database)
+        a_catalog("PaimonDatabase: catalog", catalog)
+        self._tables = PaimonCopies(catalog, a_name("PaimonDatabase: database", database))
         self._drops = on_drop == "drop"
         self._source = ""
+        self._location: str | None = None
         self._open: dict[str, _OpenCopy] = {}
 
-    def begin(self, database: str) -> DatabasePosition:
+    def begin(self, database: str, location: str | None = None) -> DatabasePosition:
         """Where a copy of a database goes on. What is left of a plan that did not come to its end is taken back."""
         self.leave()
-        self._source = database
+        self._source, self._location = database, location
         self._tables.make()
         found = self._tables.positions(database, _USER)
-        return DatabasePosition(database, {name: TablePlace(*each) for name, each in found.items()})
+        tables = {name: TablePlace(each.note.table, each.position) for name, each in found.items()}
+        noted = [each.note.location for each in found.values() if each.note.location is not None]
+        return DatabasePosition(database, tables, noted_location(noted, location))
 
     def apply(self, batch: BlockingTableBatch) -> bool:
         """Apply a batch; with the last one of a plan it is saved. An error takes back what was applied of the plan.
@@ -120,18 +132,23 @@ class PaimonDatabase:
                 if not batch.begins_state:
                     return None
                 schema = copied_schema(batch.schema, fields, {})
-                found = self._tables.create(name, schema, CopyNote(self._source, identity, columns))
+                found = self._tables.create(
+                    name, schema, CopyNote(self._source, identity, columns, location=self._location)
+                )
             elif found.note.columns != columns:
                 names = [field.name for field in found.table.fields]
                 changes = altered_columns(batch, fields, found.note.columns, names)
-                found = self._tables.alter(name, changes, replace(found.note, columns=columns))
+                found = self._tables.alter(name, changes, self._noted(found.note, columns))
             copy = self._opened(name, found)
         if not batch.begins_state and copy.target.position() is None:
             return None
         return copy
 
+    def _noted(self, note: CopyNote, columns: SavedState) -> CopyNote:
+        return replace(note, columns=columns, location=self._location or note.location)
+
     def _opened(self, name: str, found: FoundCopy) -> _OpenCopy:
-        copy = _OpenCopy(found.note.table, PaimonTarget(found.table, commit_user=_USER), found.note.columns)
+        copy = _OpenCopy(found.note.table, _CopyTarget(found.table, commit_user=_USER), found.note.columns)
         self._open[name] = copy
         return copy
 

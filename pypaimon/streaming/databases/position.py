@@ -36,10 +36,12 @@ class DatabasePosition:
         database: Its name.
         tables: The tables that are known, by name, those without a row too: what comes later is read from its
             beginning.
+        location: Of a copy: which warehouse it is of; see `warehouse_of`. None: it is not noted.
     """
 
     database: str
     tables: Mapping[str, TablePlace] = field(default_factory=dict)
+    location: str | None = None
 
     def to_json(self) -> str:
         """As text: some 200 bytes a table. The same position gives the same text."""

@@ -125,6 +125,15 @@ class _DatabaseLoop(Generic[B]):
         self._stopping = True
         self._sleeper.wake()
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether `stop()` was called."""
+        return self._stopping
+
+    def _pause(self, seconds: float) -> Wait[None]:
+        """For so long, or until the stream is stopped or closed."""
+        return self._sleeper.until_due(self._clock.monotonic() + seconds, lambda: self._stopping or self._over)
+
     def _end(self) -> None:
         self._over = True
         self._engine.close()
@@ -243,15 +252,24 @@ class DatabaseStream(_DatabaseLoop[TableBatch]):
     def _new_batch(self, table: FollowedTable, chunk: BatchChunk) -> TableBatch:
         return TableBatch(table.name, chunk, lambda chunk: run_async(self._commit(table, chunk)))
 
+    async def pause(self, seconds: float) -> None:
+        """Wait for so long, or until `stop()` or `aclose()`: a pause of a handler that tries again."""
+        await self._pause(seconds).awaitable()
+
     async def aclose(self) -> None:
         """End at once; confirms nothing. Idempotent."""
         self._end()
+        pool = IOPool(1, timeout=float("inf"), name="paimon-database-close")
+        try:
+            await wait_for_future(pool.submit(self._engine.wait_for_writes))
+        finally:
+            pool.close()
 
     async def __aenter__(self) -> DatabaseStream:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._end()
+        await self.aclose()
 
     def __enter__(self) -> NoReturn:
         self._end()
@@ -277,6 +295,10 @@ class BlockingDatabaseStream(_DatabaseLoop[BlockingTableBatch]):
 
     def _new_batch(self, table: FollowedTable, chunk: BatchChunk) -> BlockingTableBatch:
         return BlockingTableBatch(table.name, chunk, lambda chunk: run(self._commit(table, chunk)))
+
+    def pause(self, seconds: float) -> None:
+        """Block for so long, or until `stop()` or `close()`: a pause of a handler that tries again."""
+        self._pause(seconds).block()
 
     def close(self) -> None:
         """End at once; confirms nothing. Idempotent."""

@@ -10,7 +10,7 @@ from pypaimon.streaming.databases.engine_state import EngineState
 from pypaimon.streaming.databases.followed_table import FollowedTable, begin_of
 from pypaimon.streaming.databases.jobs import KeepingAlive, pause_before
 from pypaimon.streaming.databases.position import TablePlace
-from pypaimon.streaming.errors import EndOfScan, PaimonStreamError
+from pypaimon.streaming.errors import EndOfScan, PaimonStreamError, what_fails
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.model.plan import PlanKind
 
@@ -123,7 +123,8 @@ class TableLooks:
                 # Others need not wait for it.
                 self._state.rows.pass_over(table)
                 text = "reading it failed (attempt %(attempt)d) and is tried again after a pause: %(error)s"
-                _LOG.warning("waits_out", text, table=table.name, attempt=table.failures, error=str(error))
+                what, attempt = what_fails(error), table.failures
+                _LOG.outage("waits_out", text, what, table=table.name, attempt=attempt, error=str(error))
                 self._state.see_to(table, pause, busy=False)
                 return
             self._state.suspect(table, error)

@@ -9,19 +9,31 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pypaimon.streaming.builder.assembly import identity_of
-from pypaimon.streaming.builder.builder import StreamReadBuilder
+from pypaimon.streaming.builder.builder import StreamReadBuilder, builder_of_newest
 from pypaimon.streaming.databases.position import TablePlace
-from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
-from pypaimon.streaming.internals import DatabaseNotExistException, TableNotExistException
+from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.internals import (
+    DatabaseNotExistException,
+    Identifier,
+    TableNotExistException,
+    TableSchema,
+    is_filesystem_catalog,
+    table_with_schema,
+)
 from pypaimon.streaming.io.request_errors import translated
 from pypaimon.streaming.metadata.manifest_cache import ManifestCache
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.metadata.table_handle import FilesOnly, TableHandle
 
 Configure = Callable[[StreamReadBuilder], object]
 
-_MOST_REQUESTS = 8
+_MOST_REQUESTS = 4
 """Of one table at the same time."""
 _OF_STATE = (None, "latest-full")
+
+
+class NoDatabaseError(StreamConfigError):
+    """The catalog has no database of this name."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +64,14 @@ class TablesOfDatabase:
         """The tables that there are now, of those that match. One listing.
 
         Raises:
-            StreamConfigError: There is no such database.
+            NoDatabaseError: There is no such database.
             StoreError: The store failed (retriable).
         """
         try:
             with translating(self.database):
                 found = self.catalog.list_tables(self.database)
         except DatabaseNotExistException as error:
-            raise StreamConfigError(f"There is no database '{self.database}' in this catalog.") from error
+            raise NoDatabaseError(f"There is no database '{self.database}' in this catalog.") from error
         return {name for name in found if matches(name, self.include, self.exclude)}
 
     def builder(self, name: str) -> StreamReadBuilder | None:
@@ -68,22 +80,45 @@ class TablesOfDatabase:
         Raises:
             UnsupportedTableError: It cannot be streamed.
             StreamConfigError: What `configure` asks for does not suit it.
+            CorruptTableError: Its newest schema cannot be read.
             StoreError: The store failed (retriable).
         """
-        try:
-            with translating(name):
-                table = self.catalog.get_table(f"{self.database}.{name}")
-        except TableNotExistException:
+        found = self._found(name)
+        if found is None:
             return None
+        table, newest = found
         if not hasattr(table, "table_schema"):
             raise UnsupportedTableError(f"{name} is no table of Paimon's own: {type(table).__name__}.")
         TableDirectory.share(table, _MOST_REQUESTS, self.manifests)
-        builder = StreamReadBuilder(table).with_on_schema_change("follow")
+        builder = builder_of_newest(table, newest).with_on_schema_change("follow")
         for each in (*self.configure, *self.of_table.get(name, ())):
             each(builder)
         # What it refuses is told before the table is said to be followed.
         builder.new_streaming_scan().close()
         return builder
+
+    def _found(self, name: str) -> tuple[Any, TableSchema | None] | None:
+        """A table and its newest schema, where that was read; None: there is none of this name.
+
+        In a file system these are a listing and the schema: pypaimon's catalog takes four requests for them, and the
+        builder would ask again.
+        """
+        identifier = Identifier.create(self.database, name)
+        try:
+            with translating(name):
+                if not is_filesystem_catalog(self.catalog):
+                    return self.catalog.get_table(f"{self.database}.{name}"), None
+                path = self.catalog.get_table_path(identifier)
+                handle = TableHandle.found(self.catalog.file_io, path, FilesOnly(identifier))
+                if handle is None:
+                    return None
+                return table_with_schema(self.catalog, identifier, handle.table_schema), handle.newest
+        except TableNotExistException:
+            return None
+        except (ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
+            if isinstance(error, PaimonStreamError):
+                raise
+            raise CorruptTableError(f"{self.database}.{name}", f"its schema cannot be read: {error}") from error
 
     def begin(self, builder: StreamReadBuilder, place: TablePlace | None, *, is_new: bool) -> None:
         """Tell a builder where its stream begins.

@@ -26,14 +26,25 @@ def expiry(seen: Examination) -> Iterator[Finding]:
     }
     limit = f", {retention.most:,} at most" if retention.most < 2**31 - 1 else ""
     text = f"Snapshots expire {age(retention.millis)} after their commit; the last {retention.least:,} are kept{limit}"
+    overdue = _overdue(seen)
+    facts |= {"kept": len(seen.ids), "overdue": len(overdue)}
+    if overdue:
+        found = f"{text}. But {count(len(seen.ids), 'snapshot')} are there; the latest commit should have expired "
+        found += f"{len(overdue):,} of them ({overdue[0]} to {overdue[-1]}), which no consumer keeps."
+        advice = "Nothing expires snapshots, so that no file is deleted. Writers in Python never do: let a writer of "
+        advice += "Java commit too (without write-only), or call its procedure expire_snapshots regularly."
+        yield Finding(Level.WARNING, found, advice, facts)
     if not seen.consumers:
+        if overdue:
+            return
         advice = "A reader that may be away for longer needs a consumer id, or a longer snapshot.time-retained."
         yield Finding(Level.NOTE, f"{text}. No consumer keeps more.", advice, facts)
         return
     first = min(seen.consumers, key=lambda info: info.next_snapshot)
     kept = seen.known.get(max(first.next_snapshot, seen.first_id))
     if kept is None or retention.changelog_only or not _lets_go(seen, kept.id):
-        yield Finding(Level.OK, f"{text}.", facts=facts)
+        if not overdue:
+            yield Finding(Level.OK, f"{text}.", facts=facts)
         return
     text += f". Only consumer {first.name.progress.text} keeps snapshot {kept.id} and what follows from expiring"
     if retention.consumer_millis is None:
@@ -104,6 +115,23 @@ def _progress(seen: Examination, info: ConsumerInfo, facts: dict[str, object]) -
         advice = "Start its reader, or delete it (paimon-stream consumers delete): it keeps files of the table."
         return Finding(Level.WARNING, text, advice, facts)
     return Finding(level, text, facts=facts)
+
+
+def _overdue(seen: Examination) -> list[int]:
+    """The snapshots that the latest commit should have expired, had its writer done so."""
+    latest, retention = seen.known.get(seen.latest_id), seen.retention
+    if latest is None:
+        return []
+    too_many = seen.latest_id - max(retention.least, retention.most)
+    old = (
+        each.id
+        for each in seen.known.values()
+        if retention.lets_go(each.id, each.time_millis, seen.latest_id, latest.time_millis)
+    )
+    last = max((too_many, *old))
+    kept = () if retention.changelog_only else (info.next_snapshot for info in seen.consumers)
+    first_kept = min(kept, default=seen.latest_id)
+    return [number for number in seen.ids if number <= last and number < first_kept]
 
 
 def _lets_go(seen: Examination, snapshot_id: int) -> bool:

@@ -19,6 +19,7 @@ from pypaimon.streaming.scanning.parts import ScanParts
 OnSlots = Callable[[tuple[int, ...]], object]
 _LEAST_SESSION, _POLLS_PER_SESSION = 5.0, 1.7
 _SESSIONS_PER_EXPIRATION = 4
+_CHOOSES_FILES = StartMode.FROM_CREATION_TIMESTAMP.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,24 @@ def settings_text(options: StreamOptions) -> str:
         },
         separators=(",", ":"),
     )
+
+
+def check_former(settings: str, own: StreamOptions) -> None:
+    """Refuse to finish a first plan whose files another start has chosen.
+
+    Args:
+        settings: Of the members that have begun it, as `settings_text` made them.
+        own: The settings of the member that is to finish it.
+
+    Raises:
+        StreamConfigError: They differ in a start by the creation time of files.
+    """
+    start = json.loads(settings)["start"]
+    if start != own.start.text and any(each.startswith(_CHOOSES_FILES) for each in (start, own.start.text)):
+        raise StreamConfigError(
+            f"the group is in its first plan, whose files the start {start!r} has chosen; this reader has "
+            f"{own.start.text!r}. Give it the same start, or begin another group."
+        )
 
 
 def _refuse_settings(options: StreamOptions) -> None:

@@ -22,7 +22,7 @@ from pypaimon.streaming.consumers.groups.slot_ranges import slots_to_text
 from pypaimon.streaming.group_streams.assignment import Assignment
 from pypaimon.streaming.group_streams.cursor import Cursor
 from pypaimon.streaming.group_streams.group_end import GroupEnd
-from pypaimon.streaming.group_streams.group_settings import GroupSettings, checked, settings_text
+from pypaimon.streaming.group_streams.group_settings import GroupSettings, check_former, checked, settings_text
 from pypaimon.streaming.group_streams.group_start import GroupStart
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.model.position import Position
@@ -117,9 +117,11 @@ class Membership:
             start.find,
             start.before_snapshot,
             start.stands,
+            start.check_table,
         )
         state = directory.open()
         if state is not None:
+            start.check_history(state)
             # The table may have got other buckets since; they fall into the slots that there are.
             self._rule = replace(self._rule, count=len(state.owned))
         self.now = LastingClock()
@@ -139,6 +141,7 @@ class Membership:
             settings=settings_text(parts.options),
             rule=self._rule.text,
             fence_owner=directory.owner,
+            check_former=partial(check_former, own=parts.options),
         )
         self._lag_meter = own.lag_meter
         self._session = times.session
@@ -201,7 +204,7 @@ class Membership:
         it waits.
         """
         state, slots = self.holdings.standing()
-        if self._end is None or state is None or not state.begun:
+        if self._end is None or state is None or not state.begun or self._member.id not in state.members:
             return False
         behind = self._end.behind(state.start)
         if any(each.confirmed < behind for each in slots.values()):

@@ -58,6 +58,7 @@ class _GroupLoop(Generic[B]):
         busy = "this stream is being read by another call; open one stream per reader"
         self._handover: Handover[B, _Delivered | None] = Handover(None, busy)
         self._plans = HandedOutPlans()
+        self._clock = clock
         self._sleeper = Sleeper(clock)
         self._stopping = False
         self._over = False
@@ -89,6 +90,10 @@ class _GroupLoop(Generic[B]):
     def is_stopping(self) -> bool:
         """Whether `stop()` was called."""
         return self._stopping
+
+    def _pause(self, seconds: float) -> Wait[None]:
+        """For so long, or until the stream is stopped or closed."""
+        return self._sleeper.until_due(self._clock.monotonic() + seconds, lambda: self._stopping or self._over)
 
     def _end(self) -> None:
         self._over = True
@@ -238,6 +243,10 @@ class GroupStream(_GroupLoop[GroupBatch]):
         lag: Lag | None = await asyncio.to_thread(self._measured_lag)
         return lag
 
+    async def pause(self, seconds: float) -> None:
+        """Wait for so long, or until `stop()` or `aclose()`: a pause of a handler that tries again."""
+        await self._pause(seconds).awaitable()
+
     async def aclose(self) -> None:
         """End at once and leave the group; confirms nothing. Idempotent."""
         self._end()
@@ -280,6 +289,10 @@ class BlockingGroupStream(_GroupLoop[BlockingGroupBatch]):
     def lag(self) -> Lag | None:
         """As `GroupStream.lag`. Blocks; from any thread."""
         return self._measured_lag()
+
+    def pause(self, seconds: float) -> None:
+        """Block for so long, or until `stop()` or `close()`: a pause of a handler that tries again."""
+        self._pause(seconds).block()
 
     def close(self) -> None:
         """End at once and leave the group; confirms nothing. Idempotent."""

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pypaimon.streaming.errors import IOTimeoutError, StoreError
+from pypaimon.streaming.errors import IOTimeoutError, StoreError, TableChangedError
 from pypaimon.streaming.internals import local_path
 from pypaimon.streaming.io.io_requests import one_request
 from pypaimon.streaming.io.object_reads import ObjectReads
@@ -92,7 +92,8 @@ class ConditionalWrites:
         if is_local(path):
             self._replace_local(path, data, seen)
         elif is_renamed(path):
-            _compare(path, self._now(path), data, seen)
+            now = self._now(path)
+            _compare(path, None if now is None else now.data, data, seen)
             self.write_renamed(path, data)
         else:
             self._replace_object(path, data, seen)
@@ -139,6 +140,7 @@ class ConditionalWrites:
             os.replace(local_path(temporary), local_path(path))
 
     def _replace_local(self, path: str, data: bytes, seen: Seen | None) -> None:
+        make_home(path, 1)
         with written_beside(self._file_io, path, data) as temporary, _locked(path.rsplit("/", 1)[0]):
             try:
                 now = Path(local_path(path)).read_bytes()
@@ -148,22 +150,34 @@ class ConditionalWrites:
             os.replace(local_path(temporary), local_path(path))
 
     def _replace_object(self, path: str, data: bytes, seen: Seen | None) -> None:
+        tag = None if seen is None else seen.tag
+        # Ceph's gateway (16.2) answers with quoted tags, and matches bare ones only. Other stores may deny one once.
+        forms = (tag,) if tag is None else (tag, tag.strip('"'), tag)
+        if not any(self._is_put(path, data, form, seen) for form in forms):
+            self._write(path, data)
+
+    def _is_put(self, path: str, data: bytes, tag: str | None, seen: Seen | None) -> bool:
+        """Whether the object was written. False: the store refused the tag, although the object is unchanged."""
         otherwise = partial(self._write_and_read_back if seen is None else self._write, path, data)
         try:
-            self._objects.put(path, data, None if seen is None else seen.tag, seen is None, otherwise)
+            self._objects.put(path, data, tag, seen is None, otherwise)
         except (FileExistsError, FileNotFoundError) as error:
+            now = self._now(path)
             # An earlier try whose answer was lost may have written it.
-            if self._now(path) != data:
+            is_written = now is not None and now.data == data
+            if not is_written and (now is None or now != seen):
                 raise ChangedFileError(path) from error
+            return is_written
+        return True
 
     def _write_and_read_back(self, path: str, data: bytes) -> None:
         self._write(path, data)
         if self._read(path) != data:
             raise FileExistsError(path)
 
-    def _now(self, path: str) -> bytes | None:
+    def _now(self, path: str) -> Seen | None:
         try:
-            return self.look(path).data
+            return self.look(path)
         except FileNotFoundError:
             return None
 
@@ -199,6 +213,32 @@ def is_local(path: str) -> bool:
 def is_renamed(path: str) -> bool:
     """Whether a path lies in a distributed file system, where a write is seen while it is under way."""
     return path.lower().startswith(_RENAMED_SCHEMES)
+
+
+def make_home(path: str, most: int) -> None:
+    """Make the directory of a local file, if it is missing, but never for a table that is gone.
+
+    A catalog lists every directory of a database as a table.
+
+    Args:
+        path: Of the file.
+        most: How many directories may be missing; the one above them is the table's.
+
+    Raises:
+        FileNotFoundError: It is missing, and none may be.
+        TableChangedError: The table was dropped, or has another name.
+        OSError: They cannot be made.
+    """
+    home = Path(local_path(path)).parent
+    if not most:
+        home.stat()
+        return
+    try:
+        for directory in [home, *home.parents][most - 1 :: -1]:
+            directory.mkdir(exist_ok=True)
+    except FileNotFoundError as error:
+        text = f"The table was dropped or renamed: {error.filename} cannot be made, as the directory above it is gone."
+        raise TableChangedError(text, "Load the table again, by its name.") from error
 
 
 def left_beside(directory: str, names: Collection[str]) -> list[str]:

@@ -11,10 +11,10 @@ from uuid import uuid4
 
 from pypaimon.streaming.errors import StoreError, StreamConfigError
 from pypaimon.streaming.internals import local_path
-from pypaimon.streaming.io.conditional_writes import is_local, is_renamed, written_beside
+from pypaimon.streaming.io.conditional_writes import is_local, is_renamed, make_home, written_beside
 from pypaimon.streaming.io.io_requests import one_request
 from pypaimon.streaming.io.object_reads import ObjectReads
-from pypaimon.streaming.io.request_errors import translated
+from pypaimon.streaming.io.request_errors import place_of, translated
 
 _NO_LINKS = frozenset((errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV))
 """What `link` says where a file system has no hard links, so that surely none was made."""
@@ -25,12 +25,13 @@ class NotCreatedError(Exception):
     """A file was surely not made: it could not even be written. Its cause says why."""
 
 
-def link_new(path: str, data: bytes) -> os.stat_result | None:
+def link_new(path: str, data: bytes, *, makes_home: bool = True) -> os.stat_result | None:
     """Make a local file whole, by a link, which fails if the name exists, whoever made it.
 
     Args:
-        path: Of the file, as the operating system has it; its directory is made.
+        path: Of the file, as the operating system has it.
         data: Its content.
+        makes_home: Its directory is made, with those above it.
 
     Returns:
         The status of the file; None: there is one of the name, which a network file system also says of the one that
@@ -41,7 +42,8 @@ def link_new(path: str, data: bytes) -> os.stat_result | None:
         OSError: Nobody knows.
     """
     home, name = os.path.split(path)
-    os.makedirs(home, exist_ok=True)
+    if makes_home:
+        os.makedirs(home, exist_ok=True)
     temporary = f"{home}/.{name}.{uuid4()}.tmp"
     try:
         made = _write(temporary, data)
@@ -62,8 +64,9 @@ def link_new(path: str, data: bytes) -> os.stat_result | None:
 class ExclusiveFiles:
     """Small files whose names are made once: local ones by a link, objects by `If-None-Match`, on HDFS by a rename.
 
-    Before the first one in a bucket or a local directory a probe is made there twice: a store that overwrites where it
-    was told not to is refused. Calls run where the caller is, and are not repeated here. Thread-safe.
+    A store that overwrites where it was told not to is refused: `ObjectReads` probes buckets, and here a probe is made
+    twice before the first file in a local directory, or in an HDFS. Calls run where the caller is, and are not repeated
+    here. Thread-safe.
 
     Args:
         file_io: The table's FileIO.
@@ -75,12 +78,13 @@ class ExclusiveFiles:
         self._objects = objects
         self._proven: set[str] = set()
 
-    def create(self, path: str, data: bytes) -> bool:
+    def create(self, path: str, data: bytes, directories: int = 3) -> bool:
         """Make a file. What the store says of a name that exists is not believed: the file is read.
 
         Args:
             path: Of the file.
             data: Its content, which nobody else writes.
+            directories: How many directories may be made for it; on HDFS all, or none.
 
         Returns:
             Whether it has this content now, also by an earlier try; False: another one, and nothing was written.
@@ -89,8 +93,12 @@ class ExclusiveFiles:
             StreamConfigError: The store cannot promise that one makes it, or does not keep the promise.
             OSError: The request failed; the file may have been made.
         """
+        if is_local(path):
+            make_home(path, directories)
+        elif is_renamed(path) and not directories and not self._file_io.exists(home := path.rsplit("/", 1)[0]):
+            raise FileNotFoundError(home)
         place = _place(path)
-        if place not in self._proven:
+        if place is not None and place not in self._proven:
             self._probe(path.rsplit("/", 1)[0])
             self._proven.add(place)
         return self._create(path, data)
@@ -104,10 +112,7 @@ class ExclusiveFiles:
             with suppress(OSError):
                 self._file_io.delete(probe)
         if overwrites:
-            raise StreamConfigError(
-                f"{directory}: this store overwrites a file that it was told to create only where there is none, so "
-                "that readers cannot agree by it. Use one that heeds If-None-Match."
-            )
+            raise _refused(directory, "it overwrites a file that it was told to create only where there is none")
 
     def _create(self, path: str, data: bytes) -> bool:
         try:
@@ -127,7 +132,7 @@ class ExclusiveFiles:
         if is_local(path):
             try:
                 with one_request():
-                    return link_new(local_path(path), data) is not None
+                    return link_new(local_path(path), data, makes_home=False) is not None
             except NotCreatedError as error:
                 raise error.__cause__ or error from None
         if is_renamed(path):
@@ -139,10 +144,7 @@ class ExclusiveFiles:
                 self._read(path)
             made = self._objects.create(path, data)
         if made is None:
-            raise StreamConfigError(
-                f"{path}: this store is not known to create a file only where there is none. Local files are, HDFS, "
-                "and S3-like stores that pypaimon reaches by keys, with the extra 'fast' installed."
-            )
+            raise _refused(path, self._objects.why_not_created(path))
         return made
 
     def _is_renamed_to(self, path: str, data: bytes) -> bool:
@@ -165,9 +167,18 @@ class ExclusiveFiles:
         return data
 
 
-def _place(path: str) -> str:
-    """What is probed once: a local directory, or a bucket."""
-    return path.rsplit("/", 1)[0] if is_local(path) else "/".join(path.split("/", 3)[:3])
+def _place(path: str) -> str | None:
+    """What is probed once here: a local directory, or an HDFS; None for buckets."""
+    if is_local(path):
+        return path.rsplit("/", 1)[0]
+    return place_of(path) if is_renamed(path) else None
+
+
+def _refused(path: str, why: str) -> StreamConfigError:
+    return StreamConfigError(
+        f"{path}: this store is not known to create a file only where there is none ({why}). Local files are, HDFS, "
+        "and S3-like stores that heed If-None-Match and that pypaimon reaches by keys, with the extra 'fast' installed."
+    )
 
 
 def _write(path: str, data: bytes) -> os.stat_result:

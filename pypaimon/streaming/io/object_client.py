@@ -13,6 +13,8 @@ from functools import cache, lru_cache
 from ipaddress import ip_address
 from typing import Any
 
+from pypaimon.streaming.concurrency.forking import ForkSafeLock
+
 _FIRST_RELEASE = (0, 11)
 """With older ones the interpreter aborts if it exits while a thread waits for an answer."""
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
@@ -101,6 +103,33 @@ class Bucket:
         return Bucket(name, url, in_host, region, *keys, timeout)
 
 
+@dataclass(eq=False)
+class Conditions:
+    """What a store does with conditions on writes, as it was found in this process.
+
+    Attributes:
+        heeded: Whether it compares before it writes; None: it was not probed yet.
+        why_not: What it does instead.
+        bare_tags: It knows its own entity tags only without the quotes that its answers have.
+        probing: Held by the thread that probes.
+    """
+
+    heeded: bool | None = None
+    why_not: str = ""
+    bare_tags: bool = False
+    probing: ForkSafeLock = field(default_factory=ForkSafeLock)
+
+    @staticmethod
+    @lru_cache(maxsize=256)
+    def of(endpoint: str, bucket: str) -> Conditions:
+        """The instance that all clients of a bucket share: keys that a catalog lends change every hour."""
+        return Conditions()
+
+    def note_ignored(self, why: str) -> None:
+        """The store does not compare."""
+        self.heeded, self.why_not = False, why
+
+
 class ObjectClient:
     """Requests for objects of a bucket: one each, never repeated. Thread-safe.
 
@@ -111,7 +140,7 @@ class ObjectClient:
         bucket: Whose objects.
         trusted: Whether it was seen to answer as the table's FileIO does.
         given_up: Whether it was seen not to.
-        compares: Whether the store takes writes with conditions, for all that is known.
+        conditions: What the store does with conditions on writes.
     """
 
     def __init__(self, bucket: Bucket) -> None:
@@ -120,7 +149,7 @@ class ObjectClient:
         self.bucket = bucket
         self.trusted = False
         self.given_up = False
-        self.compares = True
+        self.conditions = Conditions.of(bucket.endpoint, bucket.name)
         limit = timedelta(seconds=bucket.timeout * _PATIENCE)
         # What is not given here obstore takes from environment variables.
         self._store = S3Store(
@@ -211,6 +240,8 @@ class ObjectClient:
             PermissionError: It may not be written.
             OSError: The request failed otherwise.
         """
+        if tag is not None and self.conditions.bare_tags:
+            tag = tag.strip('"')
         mode: Any = "create" if tag is None else {"e_tag": tag}
         try:
             self._store.put(key, data, mode=mode, use_multipart=False)

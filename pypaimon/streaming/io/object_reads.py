@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
+from uuid import uuid4
 
 from pypaimon.streaming.internals import arrow_file_io
 from pypaimon.streaming.io import object_client
@@ -18,6 +20,10 @@ SWITCH = "PYPAIMON_STREAMING_FAST"
 """The environment variable that turns the client off: `0`, `off`, `false` or `no`."""
 
 _LOG = StreamLog(__name__)
+_SPECIAL = "it has no keys of its own, or is reached in a special way"
+_OVERWRITES = "it overwrites a file that it was told to create only where there is none"
+_REPLACES = "it replaces a file by a write that names another entity tag"
+_OTHER_TAG = '"00000000000000000000000000000000"'
 
 
 class ObjectReads:
@@ -87,17 +93,16 @@ class ObjectReads:
             FileNotFoundError: There is none to replace.
             OSError: The request failed.
         """
-        served = self._client(path)
-        if served is None or not (create or tag) or not served[0].trusted or not served[0].compares:
+        served = self._comparing(path) if create or tag else None
+        if served is None:
             return otherwise()
         client, key = served
         try:
             with one_request():
                 client.put(key, data, None if create else tag)
+            client.conditions.bare_tags |= tag is not None and not tag.endswith('"')
         except NotServedError as refused:
-            client.compares = False
-            text = "%(bucket)s does not compare before it writes (%(reason)s): a late save of a reader is undone later"
-            _LOG.warning("store_unconditional", text, bucket=client.bucket.name, reason=str(refused))
+            _note_ignored(client, str(refused))
             otherwise()
 
     def write(self, path: str, data: bytes, otherwise: Callable[[], None]) -> None:
@@ -141,9 +146,28 @@ class ObjectReads:
             otherwise()
 
     def creates(self, path: str) -> bool:
-        """Whether `create` will make a file there, for all that is known."""
+        """Whether `create` makes a file there. The first time in a process and bucket four requests find it out.
+
+        Raises:
+            OSError: The store could not be probed.
+        """
+        return self._comparing(path) is not None
+
+    def known_to_create(self, path: str) -> bool | None:
+        """As `creates`, without a request; None: it was not found out yet."""
         served = self._client(path)
-        return served is not None and served[0].trusted and served[0].compares
+        return False if served is None or not served[0].trusted else served[0].conditions.heeded
+
+    def why_not_created(self, path: str) -> str:
+        """Why `create` makes no file there."""
+        if arrow_file_io(self._file_io, path) is None:
+            return "no client here puts conditions on writes to it"
+        served = self._client(path)
+        if served is not None:
+            return served[0].conditions.why_not or "nothing of it was read yet"
+        if not self._wanted:
+            return f"the variable {SWITCH} turns the extra 'fast' off"
+        return object_client.unusable() or _SPECIAL
 
     def create(self, path: str, data: bytes) -> bool | None:
         """Write an object if none is there, in one request that the store decides.
@@ -154,8 +178,8 @@ class ObjectReads:
         Raises:
             OSError: The request failed; the object may have been written.
         """
-        served = self._client(path)
-        if served is None or not self.creates(path):
+        served = self._comparing(path)
+        if served is None:
             return None
         client, key = served
         try:
@@ -163,10 +187,41 @@ class ObjectReads:
                 client.put(key, data, None)
         except FileExistsError:
             return False
-        except NotServedError:
-            client.compares = False
+        except NotServedError as refused:
+            _note_ignored(client, str(refused))
             return None
         return True
+
+    def _comparing(self, path: str) -> tuple[ObjectClient, str] | None:
+        """The client that serves a path, and its key, if the store heeds conditions on writes.
+
+        A store that does not know them may answer that all is well, and overwrite. So the first write with a condition
+        waits for a probe, an object of its own in the same directory.
+        """
+        served = self._client(path)
+        if served is None or not served[0].trusted:
+            return None
+        conditions = served[0].conditions
+        if conditions.heeded is None:
+            with conditions.probing.held:
+                if conditions.heeded is None:
+                    self._probe(*served, path)
+        return served if conditions.heeded else None
+
+    def _probe(self, client: ObjectClient, key: str, path: str) -> None:
+        name = f".probe-{uuid4().hex}"
+        probe = f"{path.rpartition('/')[0]}/{name}"
+        try:
+            why_not = _ignored(client, "/".join((*key.split("/")[:-1], name)))
+        finally:
+            try:
+                self.delete([probe], partial(self._file_io.delete, probe))
+            except OSError as error:
+                _LOG.debug("store_client", "%(probe)s could not be deleted: %(reason)s", probe=probe, reason=str(error))
+        if why_not is None:
+            client.conditions.heeded = True
+        else:
+            _note_ignored(client, why_not)
 
     def _ask(self, path: str, request: Callable[[ObjectClient, str], T], otherwise: Callable[[], T]) -> T:
         served = self._client(path)
@@ -216,9 +271,39 @@ def _client_of(file_system: Any, name: str, timeout: float) -> ObjectClient | No
         else:
             _LOG.debug("store_client", "%(bucket)s is read by the client of the extra 'fast'", bucket=name, reason=None)
             return client
-    reason = reason or "it has no keys of its own, or is reached in a special way"
+    reason = reason or _SPECIAL
     _LOG.debug("store_client", "%(bucket)s is read by the table's FileIO: %(reason)s", bucket=name, reason=reason)
     return None
+
+
+def _ignored(client: ObjectClient, key: str) -> str | None:
+    """How a store ignores conditions; None: it heeds them."""
+    try:
+        try:
+            with one_request():
+                client.put(key, b"probe", None)
+        except FileExistsError as error:
+            # Only a concurrent write of the same key explains that, and the key is unique: ask again.
+            raise OSError(f"{key}: the store refuses to create it, although no such object can be there") from error
+        for tag, why_not in ((None, _OVERWRITES), (_OTHER_TAG, _REPLACES)):
+            try:
+                with one_request():
+                    client.put(key, b"another", tag)
+            except (FileExistsError, FileNotFoundError):
+                continue
+            return why_not
+    except NotServedError as refused:
+        return str(refused)
+    return None
+
+
+def _note_ignored(client: ObjectClient, why: str) -> None:
+    client.conditions.note_ignored(why)
+    text = (
+        "%(bucket)s does not compare before it writes (%(reason)s): one program at a time may write a table there, and "
+        "a late save of a reader is undone later"
+    )
+    _LOG.warning("store_unconditional", text, bucket=client.bucket.name, reason=why)
 
 
 def _second_opinion(client: ObjectClient, error: OSError, otherwise: Callable[[], T]) -> T:

@@ -39,7 +39,7 @@ def translated(path: str, error: OSError) -> FileNotFoundError | StoreError | Co
     if isinstance(error, FileNotFoundError):
         return error
     if isinstance(error, IOTimeoutError):
-        return IOTimeoutError(f"{path}: {error}")
+        return _at(path, IOTimeoutError(f"{path}: {error}"))
     if isinstance(error, (StoreError, CorruptTableError)):
         return error
     message = str(error)
@@ -49,7 +49,17 @@ def translated(path: str, error: OSError) -> FileNotFoundError | StoreError | Co
     refused = isinstance(error, PermissionError) or error.errno in _REFUSED_NUMBERS
     if refused or (code is not None and code[1] in _REFUSED_CODES) or _REFUSED.search(message):
         return CorruptTableError(path, f"may not be read or written ({error}); check the credentials and permissions")
-    return StoreError(f"{path}: the store failed repeatedly: {error}{_advice(error)}")
+    return _at(path, StoreError(f"{path}: the store failed repeatedly: {error}{_advice(error)}"))
+
+
+def place_of(path: str) -> str:
+    """The bucket, the file system or the first two directories of a path: what an outage has in common."""
+    return "/".join(path.split("/", 3)[:3])
+
+
+def _at(path: str, error: StoreError) -> StoreError:
+    error.place = place_of(path)
+    return error
 
 
 def _advice(error: OSError) -> str:

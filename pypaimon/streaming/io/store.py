@@ -25,7 +25,7 @@ from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.io.io_requests import Hanging, one_request
 from pypaimon.streaming.io.new_object import NewObject
 from pypaimon.streaming.io.object_reads import ObjectReads
-from pypaimon.streaming.io.request_errors import translated
+from pypaimon.streaming.io.request_errors import place_of, translated
 from pypaimon.streaming.io.retry_policy import RetryPolicy
 from pypaimon.streaming.io.validated_cache import ValidatedCache
 from pypaimon.streaming.logs import StreamLog
@@ -286,7 +286,19 @@ class Store:
         """
         self._one("write", path, partial(self._writes.replace, data=data, seen=seen))
 
-    def create_exclusive(self, path: str, data: bytes) -> bool:
+    def creates(self, path: str) -> bool:
+        """Whether an object there is created only where there is none, by a condition that the store heeds.
+
+        The first question about a bucket costs this process four requests, which find it out.
+
+        Raises:
+            CorruptTableError: Nothing may be written there.
+            StoreError: The store kept failing (retriable).
+        """
+        known = self.objects.known_to_create(path)
+        return self._one("write", path, self.objects.creates) if known is None else known
+
+    def create_exclusive(self, path: str, data: bytes, directories: int = 3) -> bool:
         """Make a small file where none of the name is: of all who try, in whatever processes, one does.
 
         One request where it is made, another one where the name exists. The first file in a bucket or a local directory
@@ -294,7 +306,8 @@ class Store:
         is read.
 
         Args:
-            path: Of the file; local directories are made.
+            path: Of the file.
+            directories: How many directories may be made for it where a file needs one: none for a table that is gone.
             data: Its content, which nobody else writes: it holds a number that was drawn for it, say.
 
         Returns:
@@ -303,10 +316,12 @@ class Store:
         Raises:
             StreamConfigError: The store cannot promise that one makes it, or does not keep the promise.
             CorruptTableError: It may not be written.
+            FileNotFoundError: Its directory is missing, and may not be made.
+            TableChangedError: More directories are missing than may be made.
             StoreError: The store kept failing (retriable): the file may be there, now or later. Who asks again with the
                 same content finds out.
         """
-        return self._one("write", path, partial(self._exclusive.create, data=data))
+        return self._one("write", path, partial(self._exclusive.create, data=data, directories=directories))
 
     def delete(self, path: str) -> None:
         """Delete a file; one that does not exist is fine."""
@@ -394,7 +409,7 @@ class Store:
             cause = errors[0].__cause__ if isinstance(errors[0], StoreError) else None
             text = "%(count)d requests (%(kind)s) failed and are repeated, the first %(path)s: %(error)s"
             fields: dict[str, Any] = {"kind": kind, "count": len(failed), "attempt": attempt, "path": paths[failed[0]]}
-            _LOG.warning("retry", text, **fields, error=str(cause or errors[0]))
+            _LOG.outage("retry", text, place_of(paths[failed[0]]), **fields, error=str(cause or errors[0]))
             self._pause(attempt)
             for index, answer in zip(failed, self._round(kind, [paths[each] for each in failed], request), strict=True):
                 answers[index] = answer

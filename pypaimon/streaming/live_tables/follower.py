@@ -10,16 +10,23 @@ from types import TracebackType
 
 import pyarrow as pa
 
+from pypaimon.streaming.apply_changes.keys import moved_by
 from pypaimon.streaming.batches.batch import BlockingBatch
 from pypaimon.streaming.batches.chunks import BatchChunk, ChunkReader
 from pypaimon.streaming.batches.run_forever import Patience
 from pypaimon.streaming.builder.assembly import StreamAssembly
+from pypaimon.streaming.builder.copied_stream import copied_stream
 from pypaimon.streaming.builder.opened import opened_chunks
 from pypaimon.streaming.concurrency.clock import Sleeper
 from pypaimon.streaming.concurrency.forking import Origin
-from pypaimon.streaming.errors import EndOfScan, PaimonStreamError, StreamConfigError
+from pypaimon.streaming.errors import (
+    EndOfScan,
+    PaimonStreamError,
+    StreamConfigError,
+    UnsupportedTableError,
+    what_fails,
+)
 from pypaimon.streaming.internals import TableSchema
-from pypaimon.streaming.live_tables.followed_stream import followed_stream
 from pypaimon.streaming.live_tables.live_rows import LiveRows, Moment
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.model.position import Phase, Position
@@ -38,7 +45,7 @@ class Follower:
     An error that may pass is raised by whoever asks, until the stream goes on; any other one for ever.
 
     Args:
-        builder: The stream; it begins with the state of its table.
+        builder: How the table is read.
         new_rows: Makes what holds a state, of Paimon's schema and the one of the rows.
     """
 
@@ -129,7 +136,8 @@ class Follower:
             stop()
 
     def _opened(self) -> tuple[StreamScan, ScanDriver, ChunkReader]:
-        builder = followed_stream(self._builder)
+        self._refuse_table()
+        builder = copied_stream(self._builder, None)
         opened = opened_chunks(builder, DEFAULT_BATCH_BYTES)
         _, _, reader = opened
         with self._lock:
@@ -144,6 +152,17 @@ class Follower:
                 f"{', '.join(missing)} of the primary key of {name} is not read: a live table needs the whole key"
             )
         return opened
+
+    def _refuse_table(self) -> None:
+        """Refuse a table whose rows cannot be found by its primary key."""
+        name, schema = self._builder.table.identifier.get_full_name(), self._builder._schema
+        if self._builder._view is None and not schema.primary_keys:
+            raise UnsupportedTableError(f"{name} has no primary key, by which a live table finds its rows.")
+        if moved := moved_by(schema):
+            raise UnsupportedTableError(
+                f"{name}: the primary key lacks the partition columns {moved}, so that a row may move to another "
+                "partition, and be set there before it is taken away where it was; a live table would lose it."
+            )
 
     def _follow(self, scan: StreamScan, driver: ScanDriver, reader: ChunkReader) -> None:
         patience = Patience()
@@ -170,7 +189,7 @@ class Follower:
                 self._fail(error, is_final=False)
                 attempt += 1
                 text = "a live table failed (attempt %(attempt)d) and goes on after a pause: %(error)s"
-                _LOG.warning("waits_out", text, attempt=attempt, error=str(error))
+                _LOG.outage("waits_out", text, what_fails(error), attempt=attempt, error=str(error))
                 due = self._builder._clock.monotonic() + next(pauses)
                 self._sleeper.until_due(due, lambda: self._closed).block()
                 continue

@@ -64,7 +64,7 @@ class Keys:
         Raises:
             StreamConfigError: They are of other types, or the columns cannot hold them.
         """
-        return self._cast(lambda: [pa.array([value]) for value in values])
+        return self._cast(lambda: [_values([value]) for value in values])
 
     def fitted(self, keys: Any) -> list[pa.Array]:
         """Many keys as columns of the types of the key: of an array, or what it is made of; or of a table or batch.
@@ -93,7 +93,7 @@ class Keys:
             return [_array(keys)]
         if isinstance(keys, (str, bytes, Mapping)):
             raise self._refused(f"{keys!r} for many keys")
-        return [_array(pa.array(keys))]
+        return [_array(_values(keys))]
 
     def _refused(self, given: str) -> StreamConfigError:
         key = ", ".join(f"{name} {kind}" for name, kind in zip(self.names, self.kinds, strict=True))
@@ -102,6 +102,16 @@ class Keys:
             f"the key of the table is ({key}), and not {given}: give {ways} for one key, and for many an Arrow table "
             f"with these columns{', or an array' if len(self.names) == 1 else ''}"
         )
+
+
+def _values(values: Any) -> pa.Array | pa.ChunkedArray:
+    """Values of Python as a column. Arrow takes pandas' timestamps for microseconds, and cuts their nanoseconds."""
+    if isinstance(values, list) and any(getattr(value, "nanosecond", 0) for value in values):
+        zones = {getattr(value, "tzinfo", None) is not None for value in values if value is not None}
+        if len(zones) > 1:
+            raise TypeError("times with and without a time zone")
+        return pa.array(values, pa.timestamp("ns", "UTC" if zones == {True} else None))
+    return pa.array(values)
 
 
 def _array(column: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pyarrow as pa
 
 from pypaimon.streaming.builder.assembly import StreamAssembly
-from pypaimon.streaming.builder.copied_start import started_for_copy
 from pypaimon.streaming.concurrency.bridge import wait_for_future
 from pypaimon.streaming.concurrency.clock import until_done
 from pypaimon.streaming.io.io_pool import spawn_detached
@@ -199,7 +198,7 @@ def opened_sync(builder: StreamAssembly, bound: MemoryBound) -> BlockingLiveTabl
 
 
 def _follower(builder: StreamAssembly, bound: MemoryBound) -> Follower:
-    return Follower(started_for_copy(builder, None), partial(InMemory, bound=bound))
+    return Follower(builder, partial(InMemory, bound=bound))
 
 
 def _snapshot(given: Any) -> int:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from pypaimon.streaming.apply_changes.duckdb_table import DuckDBTable
 from pypaimon.streaming.apply_changes.followed_columns import quoted
-from pypaimon.streaming.apply_changes.plan_transactions import Saved
+from pypaimon.streaming.apply_changes.saved_state import Saved
 from pypaimon.streaming.batches.batch import BlockingBatch
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.internals import TableSchema
@@ -66,7 +66,7 @@ class OnDisk:
         self._lock = threading.Lock()
         self._place = DiskPlace(bound)
         with translated():
-            self._table = DuckDBTable(self._place.database, _TABLE, schema.primary_keys)
+            self._table = DuckDBTable(self._place.database, _TABLE, None)
         self._pending: _State | None = None
 
     # ---- reading ----
@@ -137,7 +137,6 @@ class OnDisk:
             if self._pending is None:
                 self._table.begin(self._state.saved)
             self._pending = _State(_keys_of(batch.schema, columns), columns)
-            self._table.keys = self._pending.keys.names
             try:
                 self._table.write(batch)
             except BaseException:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from pypaimon.streaming.errors import (
+    OR_REPLACED,
     CorruptTableError,
     PaimonStreamError,
     PositionBeyondLatestError,
@@ -84,6 +85,16 @@ class RangeCheck:
             )
         return latest
 
+    def check_reached(self, wanted: int) -> None:
+        """Check that the table has come to a snapshot, or is about to; it may have expired since.
+
+        Raises:
+            PositionBeyondLatestError: The table ends before.
+        """
+        latest = self._directory.snapshots.latest_id()
+        if wanted > (latest or 0) + 1:
+            raise PositionBeyondLatestError(wanted, latest)
+
     def check_identity(self) -> None:
         """Check that this is still the table that the stream was built for.
 
@@ -133,7 +144,7 @@ class RangeCheck:
             text = "the stream begins behind snapshot %(snapshot)d, which is damaged: %(error)s"
             self._log.warning("start_damaged", text, snapshot=snapshot_id, error=str(error))
             return None
-        if found is not None and fingerprint is not None and found.fingerprint != fingerprint:
+        if found is not None and not is_same_history(fingerprint, found.fingerprint):
             raise self.another(snapshot_id)
         return found
 
@@ -168,7 +179,7 @@ class RangeCheck:
                 found = self._directory.snapshots.refreshed_changelog(snapshot_id)
             if found is None:
                 self.check_identity()
-            elif found.fingerprint != fingerprint:
+            elif not is_same_history(fingerprint, found.fingerprint):
                 raise self.another(snapshot_id)
 
         return check
@@ -220,6 +231,7 @@ class RangeCheck:
             fingerprint: Of the snapshot, if known.
             changelog: The file is one of its changelog, which goes with the snapshot though a tag keeps the rest.
         """
+        path = str(error.filename or error)
         snapshots = self._directory.snapshots
         snapshots.forget()
         found = self.available(snapshot_id)
@@ -229,10 +241,12 @@ class RangeCheck:
             latest = snapshots.latest_id()
             if latest is None or latest < snapshot_id:
                 return self.another(snapshot_id)
+            if self._directory.is_schema(path):
+                # Schemas do not expire.
+                return CorruptTableError(path, "this schema is missing, though files of the table were written with it")
             return PositionExpiredError(snapshot_id, self.earliest_id(), latest, "It expired while it was read. ")
-        if fingerprint not in (None, found.fingerprint):
+        if not is_same_history(fingerprint, found.fingerprint):
             return self.another(snapshot_id)
-        path = str(error.filename or error)
         return CorruptTableError(path, f"this file is missing, though snapshot {snapshot_id} needs it")
 
     def available(self, snapshot_id: int) -> Snapshot | None:
@@ -246,10 +260,19 @@ class RangeCheck:
         return snapshots.refreshed_changelog(snapshot_id) if found is None and self.with_changelogs else found
 
 
+def is_same_history(saved: str | None, found: str | None) -> bool:
+    """Whether a snapshot is the one that a follower has read, by their fingerprints; one that is not known agrees.
+
+    The one comparison behind positions, consumers, shards, groups, targets and checkpoints. What each of them knows of
+    the snapshot before its next one is held against the table before a row of the next one is handed out.
+    """
+    return saved is None or found is None or saved == found
+
+
 def rolled_back(snapshot_id: int) -> TableChangedError:
     """The error for a snapshot id that another snapshot now carries."""
     return TableChangedError(
         f"The table was rolled back: snapshot {snapshot_id} is no longer the one that this stream has read. "
-        "Rows that were delivered may be gone.",
-        "Decide what to undo, then start anew with with_start(...).",
+        f"Rows that were delivered may be gone. {OR_REPLACED}",
+        "Decide what to undo, then start anew with with_start(...), or reset the consumer or group.",
     )

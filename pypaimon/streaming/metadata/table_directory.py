@@ -264,6 +264,10 @@ class TableDirectory:
             raise FileNotFoundError(f"{self._home}/schema")
         return self.schema(max(ids))
 
+    def is_schema(self, path: str) -> bool:
+        """Whether a path, or the message that names it, is that of a schema."""
+        return f"{self._home}/schema/{_SCHEMA_PREFIX}" in path
+
     def _schema_path(self, schema_id: int) -> str:
         return f"{self._home}/schema/{_SCHEMA_PREFIX}{schema_id}"
 

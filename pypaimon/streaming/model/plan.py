@@ -11,6 +11,7 @@ from datetime import datetime, timedelta, timezone
 from enum import Enum
 from typing import Any, Protocol
 
+from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.internals import (
     DataFileMeta,
     DataSplit,
@@ -20,6 +21,7 @@ from pypaimon.streaming.internals import (
     TableSchema,
 )
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.model.row_selection import RowSelection
 
 _EPOCH = datetime.fromtimestamp(0, tz=timezone.utc)
 _FILES_SHOWN = 3
@@ -116,6 +118,7 @@ class StreamSplit(DataSplit):
         before_snapshot_id: The snapshot that `before_files` are of, where it is known: it may expire before this one.
         keys_move: Of mode OVERWRITE: keys may be in other buckets afterwards.
         of_branch: Those of `files` that are of another branch, whose schemas tell how they were written; None: none is.
+        planned_for: The filter and the columns that it was planned with; None: every row and column.
     """
 
     mode: SplitMode
@@ -125,6 +128,7 @@ class StreamSplit(DataSplit):
     before_snapshot_id: int | None = None
     of_branch: BranchFiles | None = None
     keys_move: bool = False
+    planned_for: RowSelection | None = None
     _next_plan: weakref.ref[Plan] | None = None
     _source: list[DataFileMeta] | SplitFiles
     _before: list[DataFileMeta] | SplitFiles
@@ -249,19 +253,21 @@ class StreamSplit(DataSplit):
 class Plan(PaimonPlan):
     """The splits of one step of a stream, and where the stream stands after it. Immutable.
 
-    A subclass of pypaimon's `Plan`.
+    A subclass of pypaimon's `Plan`. One that a program makes itself, as `Plan([])` in a test, has what it was given:
+    the other properties raise `StreamConfigError`, but for `snapshot_id` and `watermark`, which are None.
     """
 
     def __init__(
         self,
         splits: Sequence[StreamSplit],
+        snapshot_id: int | None = None,
         *,
-        kind: PlanKind,
-        snapshot_id: int,
-        position: Position,
-        schema: TableSchema,
-        watermark: int | None,
-        commit_time_millis: int,
+        kind: PlanKind | None = None,
+        position: Position | None = None,
+        schema: TableSchema | None = None,
+        watermark: int | None = None,
+        commit_time_millis: int | None = None,
+        planned_for: RowSelection | None = None,
     ) -> None:
         values = {
             "_stream_splits": tuple(splits),
@@ -271,6 +277,7 @@ class Plan(PaimonPlan):
             "_schema": schema,
             "_watermark": watermark,
             "_commit_time_millis": commit_time_millis,
+            "_planned_for": planned_for,
         }
         self.__dict__.update(values)
 
@@ -284,24 +291,25 @@ class Plan(PaimonPlan):
     @property
     def snapshot_id(self) -> int:
         """The snapshot that was planned; of a collapsed or net plan the last one."""
-        return int(self.__dict__["_snapshot"])
+        snapshot: int = self.__dict__["_snapshot"]
+        return snapshot
 
     @property
     def position(self) -> Position:
         """Where the stream goes on after this plan."""
-        position: Position = self.__dict__["_position"]
+        position: Position = self._of_stream("_position")
         return position
 
     @property
     def kind(self) -> PlanKind:
         """Where the rows come from."""
-        kind: PlanKind = self.__dict__["_kind"]
+        kind: PlanKind = self._of_stream("_kind")
         return kind
 
     @property
     def schema(self) -> TableSchema:
         """The schema that the rows are read with."""
-        return self.__dict__["_schema"]
+        return self._of_stream("_schema")
 
     @property
     def watermark(self) -> int | None:
@@ -312,12 +320,21 @@ class Plan(PaimonPlan):
     @property
     def commit_time(self) -> datetime:
         """When the snapshot was committed (aware, UTC)."""
-        return _EPOCH + timedelta(milliseconds=self.__dict__["_commit_time_millis"])
+        return _EPOCH + timedelta(milliseconds=self._of_stream("_commit_time_millis"))
 
     @property
     def row_count(self) -> int:
         """Physical records in the files of the plan, before merging and filtering."""
         return sum(split.row_count for split in self.splits())
+
+    def _of_stream(self, name: str) -> Any:
+        value = self.__dict__[name]
+        if value is None:
+            raise StreamConfigError(
+                f"This plan has no {name.removeprefix('_').removesuffix('_millis')}: it was made without one, and not "
+                "by a stream."
+            )
+        return value
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -325,6 +342,8 @@ class Plan(PaimonPlan):
     __hash__ = object.__hash__
 
     def __repr__(self) -> str:
+        if self.__dict__["_kind"] is None or self.__dict__["_position"] is None:
+            return f"Plan({len(self.splits())} splits, of no stream)"
         what = f"{self.kind.value} of snapshot {self.snapshot_id}, {len(self.splits())} splits"
         return f"Plan({what}, next {self.position.snapshot})"
 
@@ -333,6 +352,12 @@ def last_split(plan: Plan) -> StreamSplit | None:
     """The last one of the splits of a plan; None if there are none."""
     splits: tuple[StreamSplit, ...] = plan.__dict__["_stream_splits"]
     return splits[-1] if splits else None
+
+
+def plan_selection(plan: Plan) -> RowSelection | None:
+    """The filter and the columns that a plan was made with; None: every row and column."""
+    found: RowSelection | None = plan.__dict__["_planned_for"]
+    return found
 
 
 def put_behind(split: StreamSplit, plan: Plan) -> None:

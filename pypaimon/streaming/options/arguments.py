@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import re
 from datetime import datetime
 from enum import Enum
 from typing import Any, TypeVar, cast
@@ -49,6 +51,84 @@ def typed(kind: type, what: str, value: Any) -> Any:
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise StreamConfigError(f"{what}: expected {kind.__name__}, got {value!r} ({type(value).__name__})")
     return value
+
+
+def needed(what: str, value: Any, expected: str, *names: str) -> Any:
+    """A value that has these attributes, as an object of another library or a protocol is told by them.
+
+    Args:
+        what: The call and its argument.
+        value: The value.
+        expected: What it should be, as the error says it.
+        names: The attributes.
+
+    Raises:
+        StreamConfigError: It lacks one, or is a class.
+    """
+    if isinstance(value, type) or not all(hasattr(value, name) for name in names):
+        raise StreamConfigError(f"{what}: expected {expected}, got {shown(value)}")
+    return value
+
+
+def a_table(what: str, value: Any) -> Any:
+    """A table of pypaimon.
+
+    Raises:
+        StreamConfigError: It is something else, such as its name.
+    """
+    return needed(what, value, "a table, as catalog.get_table(...) gives it", "identifier")
+
+
+def a_builder(what: str, value: Any) -> Any:
+    """The builder of a stream.
+
+    Raises:
+        StreamConfigError: It is something else, such as a table.
+    """
+    return needed(what, value, "the builder of a stream, as stream_read_builder(...) gives it", "open_sync", "new_read")
+
+
+def a_catalog(what: str, value: Any) -> Any:
+    """A catalog of pypaimon.
+
+    Raises:
+        StreamConfigError: It is something else, such as its warehouse.
+    """
+    return needed(what, value, "a catalog of pypaimon", "get_table", "list_tables")
+
+
+def a_path(what: str, value: Any) -> str:
+    """A path or URI, as text.
+
+    Raises:
+        StreamConfigError: It is something else.
+    """
+    if not isinstance(value, (str, os.PathLike)) or not str(value):
+        raise StreamConfigError(f"{what}: expected a path, got {shown(value)}")
+    return os.fspath(value)
+
+
+def a_name(what: str, value: Any) -> str:
+    """A name: a text that is not empty.
+
+    Raises:
+        StreamConfigError: It is something else.
+    """
+    if not isinstance(value, str) or not value:
+        raise StreamConfigError(f"{what}: expected a name (str), got {shown(value)}")
+    return value
+
+
+def shown(value: Any) -> str:
+    """A value in an error: texts and numbers, and of others the type alone, so that no password is shown."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    kind = type(value)
+    if kind is str:
+        # An address may have a password.
+        return repr(re.sub(r"//[^/@]*@", "//...@", value)) + " (str)"
+    is_plain = kind in (int, float, bool, type(None))
+    return f"{value!r} ({kind.__name__})" if is_plain else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def at_least(bound: int, what: str, value: Any) -> int:

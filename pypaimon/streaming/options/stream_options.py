@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.internals import PaimonFollowUpScanner, TableSchema
 from pypaimon.streaming.model.position import Unit
+from pypaimon.streaming.model.row_selection import RowSelection
 from pypaimon.streaming.model.time_zone import zone_of
 from pypaimon.streaming.options.between import Between, Ends
 from pypaimon.streaming.options.chain import ChainBranches
@@ -142,6 +143,8 @@ class StreamOptions:
         split_target_bytes: Files are packed up to this size where order allows it.
         split_open_bytes: Size that a file counts at least when it is packed.
         chain: The branches of a chain table, whose delta branch is followed; None: the table is none.
+        keeps_state: The rows are to be those of the table: where changes do not name the rows that a snapshot takes
+            away, the full state begins again.
     """
 
     start: Start
@@ -155,6 +158,7 @@ class StreamOptions:
     slots: SlotSet | None = None
     predicate: Predicate | None = None
     unmatched: Unmatched = Unmatched.DELETE
+    planned_for: RowSelection | None = None
     limits: Limits = field(default_factory=Limits)
     catch_up: CatchUp = CatchUp.AUTO
     catch_up_after: int | None = None
@@ -172,6 +176,7 @@ class StreamOptions:
     split_target_bytes: int = 128 << 20
     split_open_bytes: int = 4 << 20
     chain: ChainBranches | None = None
+    keeps_state: bool = False
 
     @property
     def is_bounded(self) -> bool:
@@ -204,6 +209,7 @@ class GivenOptions:
     on_expired: OnExpired | None = None
     on_schema_change: OnSchemaChange | None = None
     on_overwrite: OnOverwrite | None = None
+    keeps_state: bool | None = None
 
     def over(self, options: StreamOptions) -> StreamOptions:
         """These, and the others as they are."""
@@ -287,6 +293,35 @@ def refuse_unmergeable(traits: TableTraits, raw: bool) -> None:
             f"{traits.merge_engine.value} streaming reading is not supported. You can use 'lookup' or "
             "'full-compaction' changelog producer to support streaming reading. "
             "with_raw(True) reads the records as they were written."
+        )
+
+
+def refuse_hidden_deletes(
+    schema: TableSchema, filtered: Collection[str], unmatched: Unmatched, *, raw: bool, hides_kinds: bool
+) -> None:
+    """Refuse a filter that makes deletes of records, where nothing would say that they are deletes.
+
+    Args:
+        schema: The table. Without complete before images a record that does not match may replace one that did.
+        filtered: The columns that the filter looks at: a record with another key replaces nothing.
+        unmatched: What becomes of records that do not match.
+        raw: Whether records come as they were written.
+        hides_kinds: Whether `with_include_row_kind(False)` was called.
+
+    Raises:
+        StreamConfigError: It does.
+    """
+    traits = TableTraits.of(schema)
+    upserts = traits.primary_key and not traits.producer.complete
+    on_values = not set(filtered) <= {*schema.primary_keys, *schema.partition_keys}
+    if not (upserts and on_values and unmatched is Unmatched.DELETE):
+        return
+    if raw:
+        raise StreamConfigError("with_raw(True) and a filter on other columns than keys: give unmatched='drop'")
+    if hides_kinds:
+        raise StreamConfigError(
+            "with_include_row_kind(False) would hide that rows are deletes: give unmatched='drop', "
+            "or include the row kind"
         )
 
 

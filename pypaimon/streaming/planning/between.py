@@ -15,7 +15,7 @@ from pypaimon.streaming.errors import (
     StreamConfigError,
     UnsupportedTableError,
 )
-from pypaimon.streaming.metadata.history import rolled_back
+from pypaimon.streaming.metadata.history import is_same_history, rolled_back
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import Phase, Position
@@ -213,7 +213,7 @@ class RangeScanner:
                     if not self._is_there(number) and self._directory.tagged(number) is None:
                         raise self._not_there(number)
                 raise self._elsewhere(position, found)
-            if position.fingerprint not in (None, span.last.fingerprint):
+            if not is_same_history(position.fingerprint, span.last.fingerprint):
                 raise rolled_back(span.last.id)
             return replace(self.begun(state, found), unit=position.unit)
         before_it = position.snapshot < found.first and self._is_there(position.snapshot)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, StoreError
-from pypaimon.streaming.metadata.history import RANGE_CHECK_INTERVAL, RangeCheck, rolled_back
+from pypaimon.streaming.metadata.history import RANGE_CHECK_INTERVAL, RangeCheck, is_same_history, rolled_back
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.planning.look_ahead import FoundAhead
 from pypaimon.streaming.planning.planner_state import PlannerState, SnapshotMark, Step
@@ -100,6 +100,24 @@ class Continuity:
             if state.before is not None:
                 self._checks.check_fingerprint(state.before.snapshot_id, state.before.fingerprint)
 
+    def check_end(self, state: PlannerState, last: int) -> None:
+        """Check that a stream has come to its end in the history that the table has now.
+
+        Args:
+            state: Where the stream stands, after its last snapshot.
+            last: That snapshot.
+
+        Raises:
+            PositionBeyondLatestError: The table ends before.
+            TableChangedError: The table was rolled back, dropped, or made anew.
+        """
+        assert state.next_id is not None
+        if state.end_id is None and not state.verified:
+            self._checks.check_reached(state.next_id)
+        elif state.end_id is not None and state.next_id > last + 1:
+            # It is beyond the table, or beyond what was its latest snapshot a moment ago.
+            self.check_missed(state)
+
     def _follows(self, before: SnapshotMark | None, snapshot: Snapshot) -> Callable[[], None]:
         if before is not None and before.snapshot_id == snapshot.id:
             # It had been cut by a limit.
@@ -109,7 +127,7 @@ class Continuity:
         return self._checks.begin_fingerprint(before.snapshot_id, before.fingerprint)
 
     def _check_same(self, before: SnapshotMark, snapshot: Snapshot) -> None:
-        if before.fingerprint != snapshot.fingerprint:
+        if not is_same_history(before.fingerprint, snapshot.fingerprint):
             raise self._checks.another(snapshot.id)
 
     def _is_unchanged(self, last: Snapshot | None) -> Callable[[], bool]:

@@ -101,7 +101,7 @@ class ChangelogFollowUpScanner(FollowUpScanner):
 
     def should_scan(self, snapshot: Snapshot) -> bool:
         """True if the snapshot has a changelog manifest list."""
-        return snapshot.changelog_manifest_list is not None
+        return bool(snapshot.changelog_manifest_list)
 
 
 class ChangelogOfRangeScanner(ChangelogFollowUpScanner):

@@ -43,6 +43,7 @@ from pypaimon.streaming.planning.schema_change import SchemaPolicy, read_field_i
 from pypaimon.streaming.planning.snapshot_plans import PlannedSplits
 from pypaimon.streaming.planning.spans import planned_span
 from pypaimon.streaming.planning.start import ResolvedStart, StartingScanner
+from pypaimon.streaming.planning.state_restarts import StateRestarts
 
 _MAX_PASSED_OVER = 256
 _SCANS: dict[PlanKind, Scan] = {PlanKind.CHANGELOG: "changelog", PlanKind.DELTA: "delta"}
@@ -97,6 +98,9 @@ class Planner:
         warm = self._warm if options.prefetch and in_store else None
         self._look_ahead = LookAhead(self._snapshots, self.checks, widest, eager, warm)
         self._continuity = Continuity(self.checks)
+        self._restarts: StateRestarts | None = None
+        if options.keeps_state:
+            self._restarts = StateRestarts(self._snapshots, self.traits, options, self.checks, self._bounds)
         self._chains = None if options.chain is None else ChainStarts(directory, options.chain, schema)
         self.position_resolver = PositionResolver(directory, self.checks, self._bounds, options.start, self._chains)
 
@@ -112,15 +116,15 @@ class Planner:
 
     # ---- states ----
 
-    def initial(self, consumer_next: int | None = None) -> PlannerState:
+    def initial(self, saved: Position | None = None) -> PlannerState:
         """The state before the start.
 
         Args:
-            consumer_next: The next snapshot that a consumer has saved; beats every start but a position.
+            saved: What a consumer has saved; beats every start but a position.
         """
-        if consumer_next is not None and self._options.start.position is None:
+        if saved is not None and self._options.start.position is None:
             # A file at 0 has seen nothing, as in Java.
-            return self.at_snapshot(consumer_next) if consumer_next else PlannerState(start=Start(StartMode.EARLIEST))
+            return self.at(saved) if saved.snapshot else PlannerState(start=Start(StartMode.EARLIEST))
         return PlannerState(start=self._options.start)
 
     def at_snapshot(self, snapshot_id: int) -> PlannerState:
@@ -250,13 +254,14 @@ class Planner:
         """The next part of a range that is one plan."""
         span, between = state.span, self._options.between
         assert span is not None and between is not None
-        plans, state = self._plans.reading(state, span.last)
+        with self.checks.reading(span.last):
+            plans, state = self._plans.reading(state, span.last)
         is_read = self._follow_up.must_read
         kind, planned = planned_span(plans, self.checks, span, state.unit, kinds=between.kinds, is_read=is_read)
         after = replace(state, unit=planned.last, watermark=span.last.watermark)
         if planned.last is None:
             after = replace(after, span=None, next_id=span.last.id + 1, before=SnapshotMark.of(span.last), ended=True)
-        return self._handed_out(after, span.last, kind, planned)
+        return self._handed_out(state, after, span.last, kind, planned)
 
     def _full(self, state: PlannerState) -> Step:
         """The next part of a first full plan."""
@@ -286,17 +291,15 @@ class Planner:
         after = replace(after, watermark=snapshot.watermark, anew=False)
         if state.anew and not planned.splits:
             # That there is nothing left is news to whoever holds what came before.
-            return self._planned(after, snapshot, PlanKind.FULL, planned)
-        return self._handed_out(after, snapshot, PlanKind.FULL, planned)
+            return self._planned(state, after, snapshot, PlanKind.FULL, planned)
+        return self._handed_out(state, after, snapshot, PlanKind.FULL, planned)
 
     def _follow(self, state: PlannerState) -> Step:
         for _ in range(_MAX_PASSED_OVER):
             assert state.next_id is not None
             last = self._bounds.last_id(state.end_id)
             if last is not None and state.next_id > last:
-                if state.end_id is not None and state.next_id > state.end_id + 1:
-                    # It lies beyond the table, or beyond what was its latest snapshot a moment ago.
-                    self._continuity.check_missed(state)
+                self._continuity.check_end(state, last)
                 return Step(replace(state, ended=True))
             # Asked before the store is: what is committed in between is found by another poll.
             ends = self._bounds.ends_when_caught_up()
@@ -359,7 +362,7 @@ class Planner:
         read = [snapshot for snapshot in found.snapshots if self._follow_up.is_read(snapshot)]
         watermark = read[-1].watermark if read else state.watermark
         after = replace(self._after(state, last), watermark=watermark)
-        return self._handed_out(after, last, found.kind, planned, state.next_id)
+        return self._handed_out(state, after, last, found.kind, planned)
 
     def _missed(self, state: PlannerState) -> PlannerState:
         """Count a poll that found nothing."""
@@ -381,7 +384,14 @@ class Planner:
     def _followed(self, state: PlannerState, snapshot: Snapshot) -> Step:
         """Read a snapshot, or pass over it."""
         overwrite = snapshot.commit_kind == CommitKind.OVERWRITE
-        if not self._follow_up.must_read(snapshot):
+        is_read = self._follow_up.must_read(snapshot)
+        if self._restarts is not None and state.unit is None and self._restarts.may_be_due(snapshot):
+            with self.checks.reading(snapshot):
+                plans, state = self._plans.reading(state, snapshot)
+                is_due = self._restarts.is_due(plans, snapshot)
+            if is_due:
+                return self._restarted(state, self._restarts.begins_at(snapshot, state.end_id))
+        if not is_read:
             self.log.passed_over(snapshot, self._options.on_overwrite)
             return Step(self._after(state, snapshot))
         with self.checks.reading(snapshot):
@@ -403,20 +413,29 @@ class Planner:
             after = replace(state, unit=planned.last, before=SnapshotMark.of(snapshot), watermark=watermark)
         else:
             after = replace(self._after(state, snapshot), watermark=watermark)
-        return self._handed_out(after, snapshot, kind, planned)
+        return self._handed_out(state, after, snapshot, kind, planned)
+
+    def _restarted(self, state: PlannerState, snapshot: Snapshot) -> Step:
+        """The first part of the full state of a snapshot, in the middle of the stream."""
+        self.log.restarted(snapshot)
+        mark = SnapshotMark.of(snapshot)
+        # In the same step: a position in between would not say that rows which are held are void.
+        return self._full(
+            replace(state, full=snapshot, next_id=snapshot.id + 1, unit=None, before=mark, ahead=(), anew=True)
+        )
 
     def _handed_out(
-        self, after: PlannerState, snapshot: Snapshot, kind: PlanKind, planned: PlannedSplits, first: int | None = None
+        self, begin: PlannerState, after: PlannerState, snapshot: Snapshot, kind: PlanKind, planned: PlannedSplits
     ) -> Step:
-        return self._planned(after, snapshot, kind, planned, first) if planned.splits else Step(after)
+        return self._planned(begin, after, snapshot, kind, planned) if planned.splits else Step(after)
 
     def _planned(
-        self, after: PlannerState, snapshot: Snapshot, kind: PlanKind, planned: PlannedSplits, first: int | None = None
+        self, begin: PlannerState, after: PlannerState, snapshot: Snapshot, kind: PlanKind, planned: PlannedSplits
     ) -> Step:
         position = self.position(after)
         assert position is not None
         plan = self._plans.plan(planned.splits, kind, snapshot, position, after.schema_id)
-        return Step(after, plan, snapshot.id if first is None else first)
+        return Step(after, plan, self.position(begin))
 
     @staticmethod
     def _after(state: PlannerState, snapshot: Snapshot) -> PlannerState:

@@ -64,7 +64,7 @@ class PlannerLog:
     def stepped(self, step: Step) -> None:
         """A step was taken; with read-ahead its plan may still be thrown away."""
         if step.plan is not None:
-            self._planned(step.plan, step.first_snapshot)
+            self._planned(step.plan, None if step.begins is None else step.begins.snapshot)
         if step.state.ended:
             self._ended(step.state.next_id)
 
@@ -94,6 +94,11 @@ class PlannerLog:
         """The position has expired, and a policy says where to go on."""
         text = "snapshot %(snapshot)d has expired: going on with %(mode)s (on_expired)"
         self._log.warning("position_expired", text, snapshot=wanted, mode=start.mode.value)
+
+    def restarted(self, snapshot: Snapshot) -> None:
+        """Rows were taken away, and the changes do not name them."""
+        text = "rows were taken away: the full state begins again, of snapshot %(snapshot)d"
+        self._log.info("state_restarted", text, snapshot=snapshot.id)
 
     def _ended(self, next_id: int | None) -> None:
         if self._is_news(("end", next_id)):

@@ -146,11 +146,11 @@ class Step:
     Attributes:
         state: The next state.
         plan: What to hand out, or None.
-        first_snapshot: The first snapshot that the plan holds.
+        begins: Where the plan begins.
         idle: Nothing new is there; ask again after a pause. Else, without a plan, step again at once (or it has ended).
     """
 
     state: PlannerState
     plan: Plan | None = None
-    first_snapshot: int | None = None
+    begins: Position | None = None
     idle: bool = False

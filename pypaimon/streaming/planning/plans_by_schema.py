@@ -90,7 +90,7 @@ class PlansBySchema:
         """A plan to hand out.
 
         Args:
-            splits: What it holds; each is told the snapshot, and the schema if that was followed to.
+            splits: What it holds; each gets the snapshot, filter and columns, and the schema if that was followed to.
             kind: How it came about.
             snapshot: Its last snapshot.
             position: Behind it.
@@ -99,6 +99,7 @@ class PlansBySchema:
         schema = self._schemas.of(schema_id)
         for split in splits:
             split.fingerprint = snapshot.fingerprint
+            split.planned_for = self._options.planned_for
             split.schema = split.schema if schema_id is None else schema
         return Plan(
             splits,
@@ -107,5 +108,6 @@ class PlansBySchema:
             position=position,
             schema=schema,
             watermark=snapshot.watermark,
+            planned_for=self._options.planned_for,
             commit_time_millis=snapshot.time_millis,
         )

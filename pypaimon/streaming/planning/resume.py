@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from pypaimon.streaming.errors import PositionExpiredError, StreamConfigError, TableChangedError
-from pypaimon.streaming.metadata.history import RangeCheck, rolled_back
+from pypaimon.streaming.metadata.history import RangeCheck, is_same_history, rolled_back
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import Phase, Position
@@ -99,7 +99,7 @@ class PositionResolver:
             raise PositionExpiredError(
                 position.snapshot, self.checks.earliest_id(), self.directory.snapshots.latest_id(), detail
             )
-        if position.fingerprint not in (None, snapshot.fingerprint):
+        if not is_same_history(position.fingerprint, snapshot.fingerprint):
             raise rolled_back(snapshot.id)
         return snapshot
 

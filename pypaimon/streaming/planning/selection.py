@@ -65,7 +65,12 @@ class EntrySelection:
         """Which entries lie in a partition and a bucket that may be read; all of a (partition, bucket), or none."""
         kept = self._shards.places(entries)
         if kept.any():
-            kept &= self._by_partition.entries(entries, scan).to_numpy(zero_copy_only=False)
+            kept &= self.of_partitions(entries, scan)
+        return kept
+
+    def of_partitions(self, entries: pa.Table, scan: Scan) -> _Mask:
+        """Which entries lie in a partition that may be read, whatever the shard."""
+        kept: _Mask = self._by_partition.entries(entries, scan).to_numpy(zero_copy_only=False)
         return kept
 
     def kept(self, entries: pa.Table, scan: AnyScan) -> _Mask:

@@ -120,6 +120,14 @@ class SnapshotPlans:
         """Entries of the files that a snapshot added. Raises FileNotFoundError if a manifest is gone."""
         return self._entries_added(snapshot.delta_manifest_list)
 
+    def removes_files(self, snapshot: Snapshot) -> bool:
+        """Whether a snapshot removed files of partitions that may be read. FileNotFoundError if a manifest is gone."""
+        (manifests,) = self.directory.manifests.manifest_lists([snapshot.delta_manifest_list])
+        if not sum(manifests["num_deleted_files"].to_pylist()):
+            return False
+        removed = _of_kind(self._entries(snapshot.delta_manifest_list), EntryKind.DELETE)
+        return bool(self.selection.of_partitions(removed, "delta").any())
+
     def changelog(self, snapshot: Snapshot, after: Unit | None = None) -> PlannedSplits:
         """The changelog files of a snapshot. Raises FileNotFoundError if a manifest is gone."""
         return self._added(snapshot, "changelog", snapshot.changelog_manifest_list, SplitMode.CHANGELOG, after)
@@ -168,7 +176,9 @@ class SnapshotPlans:
         keys_move = comparison.keys_move(prepared.units.entries)
         for split in splits:
             split.keys_move = keys_move
-        return PlannedSplits(self.sorted_by_partition(_retracting(splits, before)), last)
+            # Also where that one is gone, and a tag keeps what it had.
+            split.before_snapshot_id = snapshot.id - 1
+        return PlannedSplits(self.sorted_by_partition(splits), last)
 
     def net(self, before: Snapshot | None, snapshot: Snapshot) -> PlannedSplits:
         """One change per key between what first plans hold of two snapshots, of the buckets that differ.

@@ -57,6 +57,8 @@ class FileRows:
     ) -> Iterator[pa.RecordBatch]:
         """The rows of a file that are not deleted; `directory` is that of its branch."""
         by_snapshot = self._by_snapshot and SEQUENCE_NUMBER in system_columns
+        # A schema that is missing or damaged is no file that may be passed over.
+        (directory or self._directory).schema(file.schema_id)
         try:
             vector = self.vector(deletions, file.row_count)
             position = 0

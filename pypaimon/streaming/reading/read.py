@@ -19,7 +19,8 @@ from pypaimon.streaming.late_modules import LateModule
 from pypaimon.streaming.merge import MOST_RUNS
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model import row_kinds
-from pypaimon.streaming.model.plan import Plan, SplitMode, StreamSplit
+from pypaimon.streaming.model.plan import Plan, PlanKind, SplitMode, StreamSplit, plan_selection
+from pypaimon.streaming.model.row_selection import RowSelection
 from pypaimon.streaming.options.stream_options import Unmatched
 from pypaimon.streaming.options.views import LOGS
 from pypaimon.streaming.reading.binlog import unbroken
@@ -27,6 +28,7 @@ from pypaimon.streaming.reading.blob import Blob, blobs_of
 from pypaimon.streaming.reading.blob_values import BlobValues
 from pypaimon.streaming.reading.missing_files import missing_file_error
 from pypaimon.streaming.reading.output_columns import output_columns
+from pypaimon.streaming.reading.planned_rows import parts_as_planned, planned_for
 from pypaimon.streaming.reading.query_auth import Rules
 from pypaimon.streaming.reading.read_layout import Layout, ReadSettings
 from pypaimon.streaming.reading.read_parts import ReadParts
@@ -65,6 +67,8 @@ class StreamRead:
         self.limit = None
         self._io_timeout = io_timeout
         self._parts = parts
+        # What the last splits were planned with, and the read of those; None: this one.
+        self._taken: tuple[RowSelection, StreamRead | None] | None = None
         # Not the pool of the store: reading a batch may ask that one for a schema or a deletion vector.
         self._pool = IOPool(_THREADS, io_timeout, "paimon-read", marked=True)
         # Nor that of the reads, which wait for those that open files.
@@ -93,12 +97,13 @@ class StreamRead:
 
     @property
     def schema(self) -> pa.Schema:
-        """The Arrow schema of what is read; of splits with a newer schema of their own it is another one."""
+        """The Arrow schema of what is read; of splits with a schema or columns of their own it is another one."""
         return self._arrow_schema(self._layout_of(self._settings.schema))
 
     def schema_of(self, plan: Plan) -> pa.Schema:
         """The Arrow schema of the rows of a plan, also of one that has none."""
-        return self._arrow_schema(self._layout_of(plan.schema))
+        read = self._taking(plan_selection(plan), differences=plan.kind is PlanKind.DIFF)
+        return read._arrow_schema(read._layout_of(plan.schema))
 
     def iter_batches(self, splits: Sequence[StreamSplit]) -> Iterator[pa.RecordBatch]:
         """Read lazily, batch by batch; batches are never empty.
@@ -106,11 +111,15 @@ class StreamRead:
         Of an OVERWRITE that may bring keys to other buckets, all that it took away comes before what it brought.
 
         Args:
-            splits: Splits of a plan, `plan.splits()`.
+            splits: Splits of a plan, `plan.splits()`. Their filter and columns hold where the read was given none.
+
+        Raises:
+            StreamConfigError: The read was given another filter, or other columns, than its splits were planned with.
         """
         splits = in_reading_order(splits)
-        with self._parts.get().files_ahead.reading(splits):
-            yield from self._batches(splits)
+        read = self._reader_of(splits)
+        with read._parts.get().files_ahead.reading(splits):
+            yield from read._batches(splits)
 
     def _batches(self, splits: Sequence[StreamSplit]) -> Iterator[pa.RecordBatch]:
         parts = self._parts.get()
@@ -282,6 +291,19 @@ class StreamRead:
                 row.set_row_kind_byte(codes[kind])
                 yield row
 
+    def _reader_of(self, splits: Sequence[StreamSplit]) -> StreamRead:
+        return self._taking(planned_for(splits), differences=any(split.mode is SplitMode.DIFF for split in splits))
+
+    def _taking(self, planned: RowSelection | None, *, differences: bool) -> StreamRead:
+        if planned is None:
+            return self
+        if self._taken is None or self._taken[0] is not planned:
+            own = self._parts.get()
+            parts = parts_as_planned(own, planned, differences=differences)
+            taken = None if parts is own else made_read(type(self), self.table, self._io_timeout, Deferred.of(parts))
+            self._taken = planned, taken
+        return self._taken[1] or self
+
     def _bound(self, split: StreamSplit) -> Layout:
         return self._layout_of(split.schema or self._settings.schema)
 
@@ -293,7 +315,8 @@ class StreamRead:
         return self._parts.get().settings
 
     def _schema_of(self, splits: Sequence[StreamSplit]) -> pa.Schema:
-        return self._arrow_schema(self._bound(splits[0])) if splits else self.schema
+        read = self._reader_of(splits)
+        return read._arrow_schema(read._bound(splits[0])) if splits else self.schema
 
     def _output_arrow_schema(self) -> pa.Schema:
         """The columns without the row kind, as pypaimon's `to_torch` asks for them."""

@@ -41,6 +41,7 @@ class ReadSettings:
         output_names: What those of the projection are called; None: as they are, fields of rows `row_field`.
         nested: Whether fields of rows stay inside of them, instead of coming out as columns of their own.
         predicate: Which rows; names are those of `schema`, fields of rows as `row.field`.
+        own_filter: The part of `predicate` that was given to the read; the rest of it is what the table's options say.
         unmatched: What becomes of records of an upsert stream that do not match: a -D with their values, or nothing.
         include_row_kind: Whether the first column is `_row_kind`.
         view: `audit_log`, `binlog`, `row_tracking`, `ro`, or None for the table itself.
@@ -54,6 +55,7 @@ class ReadSettings:
     output_names: tuple[str, ...] | None = None
     nested: bool = False
     predicate: Predicate | None = None
+    own_filter: Predicate | None = None
     unmatched: Unmatched = Unmatched.DELETE
     include_row_kind: bool = True
     view: View | None = None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any
 
+from pypaimon.streaming.concurrency.bridge import on_event_loop, wait_for_future
 from pypaimon.streaming.concurrency.clock import Clock, Sleeper
 from pypaimon.streaming.concurrency.deferred import Deferred
 from pypaimon.streaming.concurrency.waits import Wait, Waits
@@ -60,8 +62,10 @@ class ScanDriver:
         state = self._opening.initial()
         begun = ScanState(state, self._opening.position(state), ScanMetrics())
         self.handover: Handover[Plan, ScanState] = Handover(begun, _BUSY)
-        self._unreported_plan: tuple[Position, int | None] | None = None
+        self._unreported_plan: tuple[Position, Position | None] | None = None
         self._pending: PendingAdvance | None = None
+        self._left: PendingAdvance | None = None
+        self._saves: list[Future[None]] = []
         self._resumes_interrupted = False
         self._next_poll = 0.0
         self._stopping = False
@@ -69,11 +73,15 @@ class ScanDriver:
 
     # ---- one step ----
 
-    def look(self) -> Waits[None]:
-        """Have a plan wait, if one can be had without waiting for new snapshots."""
+    def look(self, max_age: float = 0.0) -> Waits[None]:
+        """Have a plan wait, if one can be had without waiting for new snapshots.
+
+        Args:
+            max_age: A poll that was made ahead and found nothing counts for this many seconds.
+        """
         self.begin_call()
         while not self.handover.has_item:
-            if self.accept((yield self.next_advance(0.0))):
+            if self.accept((yield self.next_advance(max_age))):
                 return
 
     def begin_call(self, loop: object | None = None) -> None:
@@ -90,10 +98,22 @@ class ScanDriver:
         return self._current is loop
 
     def leave(self) -> None:
-        """The loop of now ends: throw away what was made ahead, and let the threads go; they come back when needed."""
+        """The loop of now ends: throw away what was made ahead, and let the threads go; they come back when needed.
+
+        A step that an interrupted call has left is given up where it may write: it is taken again.
+        """
         self._current = None
         self._sleeper.wake()
+        if not self.handover.is_here:
+            return
+        pending, parts = self._pending, self.parts.known
+        if pending is not None and not pending.found.done() and parts is not None and parts.progress is not None:
+            left, self._segment = self._segment, self._segment.again()
+            self._left, self._pending = pending, None
+            left.leave()
         self._release()
+        if not on_event_loop():
+            self.wait_for_writes()
 
     @property
     def poll_seconds(self) -> float:
@@ -151,7 +171,7 @@ class ScanDriver:
         parts = self.parts.get()
         parts.prefetcher.accept(taken)
         if step.plan is not None and advance.size is not None:
-            self._unreported_plan = None if position is None else (position, step.first_snapshot)
+            self._unreported_plan = None if position is None else (position, step.begins)
             metrics = self.handover.state.metrics.with_plan(advance.size)
             self.handover.offer(step.plan, ScanState(step.state, position, metrics))
             self._tell_progress()
@@ -256,6 +276,12 @@ class ScanDriver:
         """Save what is confirmed. Blocks."""
         self.progress().flush(self._clock.monotonic())
 
+    def begin_save(self) -> Future[None]:
+        """As `save`, on a thread."""
+        saved = self.commits.submit(self.save)
+        self._saves = [each for each in self._saves if not each.done()] + [saved]
+        return saved
+
     def lag(self, position: Position | None = None) -> Lag:
         """See `AsyncStreamingTableScan.lag`."""
         self.handover.refuse_elsewhere()
@@ -266,8 +292,9 @@ class ScanDriver:
             return parts.lag_meter.measure_at(position, saved)
         state = self._opening.resolved(self.handover.state.state, parts.planner)
         if progress is not None and not self._segment.opened:
-            saved = progress.committed()
-            state = parts.worker.start_at(state, saved)
+            found = progress.stored()
+            saved = None if found is None else found.next_snapshot
+            state = parts.worker.start_at(state, found)
         return parts.lag_meter.measure(state, saved)
 
     @property
@@ -284,11 +311,55 @@ class ScanDriver:
         self._sleeper.wake()
 
     def close(self) -> None:
-        """End at once, also a call that is waiting, and let the threads go; confirms nothing. Idempotent."""
+        """End at once, also a call that is waiting, and let the threads go; confirms nothing. Idempotent.
+
+        Nothing that reads under a consumer id begins a write from then on; one that is under way is waited for, but on
+        an event loop, where `closed` does that.
+        """
         self._closed = True
-        self._segment.left = True
         self.stop()
+        if not self.handover.is_here:
+            return
+        self._left = self._pending or self._left
+        self._segment.leave()
+        parts = self.parts.known
+        if parts is not None and parts.progress is not None:
+            parts.progress.close()
         self._release()
+        if not on_event_loop():
+            self.wait_for_writes()
+
+    async def closed(self) -> None:
+        """After `close` or `leave`: wait for a write that is under way."""
+        parts = self.parts.known
+        progress = None if parts is None else parts.progress
+        if progress is not None and (self._writes_under_way() or progress.is_rewriting):
+            waiting = IOPool(1, timeout=float("inf"), name="paimon-scan-close")
+            try:
+                await wait_for_future(waiting.submit(self.wait_for_writes))
+            finally:
+                waiting.close()
+
+    def wait_for_writes(self) -> None:
+        """Wait for the writes of progress that are under way, at most as long as a request may take.
+
+        One that hangs longer is given up by the store, and takes no effect once the next reader has written, where the
+        store compares.
+        """
+        parts = self.parts.known
+        if parts is not None and parts.progress is not None and self.handover.is_here:
+            end = time.monotonic() + parts.directory.store.pool.timeout
+            wait(self._writes_under_way(), timeout=parts.directory.store.pool.timeout)
+            parts.progress.wait_for_keep_alive(end - time.monotonic())
+
+    def _writes_under_way(self) -> list[Future[Any]]:
+        parts, pending = self.parts.known, self._left
+        if parts is None or parts.progress is None:
+            return []
+        writes: list[Future[Any]] = [*self._saves]
+        if pending is not None:
+            writes.append(pending.found)
+        return [each for each in writes if not each.done()]
 
     def _release(self) -> None:
         """Throw away what was made ahead, and let the threads go, those that are at work once they are done."""
@@ -300,8 +371,7 @@ class ScanDriver:
             if parts.keep_alive is not None:
                 parts.keep_alive.end()
             busy += parts.prefetcher.clear()
-        if (pending := self._pending) is not None:
-            busy.append(pending.found)
+        busy += [each.found for each in (self._pending, self._left) if each is not None]
         self._let_threads_go()
         for future in busy:
             future.add_done_callback(lambda _: self._let_threads_go())

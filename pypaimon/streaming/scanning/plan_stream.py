@@ -72,12 +72,13 @@ class PlanStream(_Loop):
     async def aclose(self) -> None:
         """End the loop, also one that another task is waiting in; confirms nothing. Idempotent."""
         self._finish()
+        await self._driver.closed()
 
     async def __aenter__(self) -> PlanStream:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._finish()
+        await self.aclose()
 
 
 class BlockingPlanStream(_Loop):

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pypaimon.streaming.concurrency.bridge import wait_for_future
 from pypaimon.streaming.concurrency.waits import run, run_async
 from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.internals import PaimonFollowUpScanner
+from pypaimon.streaming.late_modules import LateModule
 from pypaimon.streaming.model.plan import Plan
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.planning.follow_up import follow_up_scanner
 from pypaimon.streaming.scanning.driver import ScanDriver
 from pypaimon.streaming.scanning.lag import Lag
 from pypaimon.streaming.scanning.metrics import ScanMetrics
 from pypaimon.streaming.scanning.plan_stream import BlockingPlanStream, PlanStream
+
+if TYPE_CHECKING:
+    import pypaimon.streaming.filter_internals as filter_internals
+else:
+    filter_internals = LateModule("pypaimon.streaming.filter_internals")
 
 S = TypeVar("S", bound="StreamScan")
 
@@ -31,6 +39,25 @@ class StreamScan:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.table.identifier.get_full_name()})"
+
+    # ---- settings ----
+
+    @property
+    def predicate(self) -> filter_internals.Predicate | None:
+        """Which rows are planned; None: all. Blocks where the table is not known yet, as the two below."""
+        return self._driver.parts.get().options.predicate
+
+    @property
+    def poll_interval(self) -> float:
+        """Seconds between two looks for a new snapshot."""
+        return self._driver.parts.get().options.poll_interval_ms / 1000
+
+    @property
+    def follow_up_scanner(self) -> PaimonFollowUpScanner:
+        """Decides which snapshots are read after the start: the one that was given, else the table's own rule."""
+        parts = self._driver.parts.get()
+        given = parts.options.follow_up_scanner
+        return follow_up_scanner(parts.planner.traits) if given is None else given
 
     # ---- driving ----
 
@@ -115,7 +142,7 @@ class StreamScan:
             await wait_for_future(driver.commits.submit(self.commit, confirmed))
             return
         driver.confirm(confirmed)
-        await wait_for_future(driver.commits.submit(driver.save))
+        await wait_for_future(driver.begin_save())
 
     def notify_checkpoint_complete(self, next_snapshot: Position | int) -> None:
         """`commit` under its Java name."""
@@ -158,12 +185,17 @@ class StreamScan:
         self._driver.stop()
 
     def close(self) -> None:
-        """End at once, also a call that is waiting, and let the threads go; confirms nothing. Idempotent."""
+        """End at once, also a call that is waiting, and let the threads go; confirms nothing. Idempotent.
+
+        With a consumer id it waits for a write of progress that is under way, so that nothing is written after it; on
+        an event loop `aclose` does that.
+        """
         self._driver.close()
 
     async def aclose(self) -> None:
-        """`close`, awaited as everywhere in Python; it waits for nothing."""
+        """As `close`, without blocking the event loop."""
         self.close()
+        await self._driver.closed()
 
     def __enter__(self: S) -> S:
         return self
@@ -175,4 +207,4 @@ class StreamScan:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self.close()
+        await self.aclose()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from pypaimon.streaming.concurrency.clock import until_done
 from pypaimon.streaming.concurrency.errand import Errand
+from pypaimon.streaming.consumers.consumer_manager import Consumer
 from pypaimon.streaming.consumers.progress import Progress
 from pypaimon.streaming.consumers.shared_start import SharedStart
 from pypaimon.streaming.errors import PositionExpiredError, TableChangedError
@@ -80,6 +81,10 @@ class Segment:
     instead_of: Position | None = None
     errand: Errand = field(default_factory=Errand)
     left: bool = False
+
+    def again(self) -> Segment:
+        """The same segment for the next call, after this one is left."""
+        return Segment(self.opened, self.saved, self.begun, self.instead_of)
 
     def leave(self) -> None:
         """Go elsewhere. Requests for what comes next here are given up; a save that is under way is not."""
@@ -192,13 +197,13 @@ class Worker:
                         return self._nothing(elsewhere)
         return Advance(step.state, position, taken, None if step.plan is None else PlanSize.of(step.plan))
 
-    def start_at(self, state: PlannerState, saved: int | None) -> PlannerState:
+    def start_at(self, state: PlannerState, saved: Consumer | None) -> PlannerState:
         """Where a stream at `state` begins: before its start, a consumer's position beats the configured one."""
         consumer = self._options.consumer
         configured = state.next_id is None and state.start is self._options.start
         if saved is None or not configured or consumer is None or consumer.ignore_progress:
             return state
-        return self._planner.initial(saved)
+        return self._planner.initial(saved.position)
 
     def _take(
         self, segment: Segment, state: PlannerState, max_age: float, is_cancelled: Callable[[], bool]
@@ -223,7 +228,7 @@ class Worker:
         if opened.start is not None and configured:
             start = self._joined(opened.start, state, progress)
         else:
-            start = self.start_at(state, opened.next_snapshot)
+            start = self.start_at(state, opened.saved)
             segment.saved = start.start if start is not state else None
         segment.opened = True
         used = start is not state and opened.start is None

@@ -15,7 +15,8 @@ from pypaimon.streaming.batches.batch import BlockingBatch
 from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.model.position import Position
-from pypaimon.streaming.testing.line_kills import lines_of
+from pypaimon.streaming.testing.compared_rows import difference, shown
+from pypaimon.streaming.testing.line_kills import homes_of, lines_of
 from pypaimon.streaming.testing.small_table import SmallTable
 from pypaimon.streaming.testing.table_changes import Rows, TableChanges
 
@@ -33,15 +34,17 @@ def check_target(
     *,
     keys: Sequence[str] = ("id",),
     schema_changes: bool = True,
+    nans: bool = True,
     histories: int = 2,
     seed: int | None = None,
 ) -> None:
     """Check that a target holds what its table holds, exactly once, whatever happens.
 
-    Random histories of small tables are applied to it: deletes, updates of keys, full states in the midst, plans that
-    come again, that were left in their midst, or of which one is missing; the target is opened again and again. Then
-    it is killed at some of its lines: its call ends there, and the target is let go. Last its table is rolled back and
-    made anew, which a target refuses. After each step the rows and the position are those of one moment of the table.
+    Random histories of small tables are applied to it: deletes, updates of keys, rows that are there twice, values that
+    are easily lost, full states in the midst, plans that come again, that were left in their midst, or of which one is
+    missing; the target is opened again and again. Then it is killed at some of its lines: its call ends there, and the
+    target is let go. Last its table is rolled back and made anew, which a target refuses. After each step the rows and
+    the position are those of one moment of the table.
 
     It takes seconds. A process that is really killed is not part of it.
 
@@ -51,12 +54,14 @@ def check_target(
             INT and `amount` DOUBLE, and those that are added.
         read_rows: The rows that the target of a name holds, by column, in no order. Nulls may be left out.
         keys: `("id",)`, or `()` for a target to which rows are only added.
-        schema_changes: Whether columns are added, renamed and widened meanwhile.
+        schema_changes: Whether columns are added, renamed, widened and dropped meanwhile.
+        nans: Whether there are NaNs among the amounts; not for a target that refuses them.
         histories: How many.
         seed: Draws the histories; by default another one each time. The error tells it.
 
     Raises:
-        AssertionError: The target is wrong; it says after which steps, what was expected, and what was found.
+        AssertionError: The target is wrong; it says after which steps, what was expected, and what was found. Or it
+            cannot be killed, for no line of Python of its module is run by `apply`, on the thread that calls it.
     """
     assert tuple(keys) in (("id",), ()), f"keys {keys!r}: give ('id',) or ()"
     drawn = SystemRandom().randrange(10**9) if seed is None else seed
@@ -65,7 +70,7 @@ def check_target(
     gc.collect()
     gc.freeze()
     try:
-        _check(make_target, read_rows, bool(keys), schema_changes, histories, drawn)
+        _check(make_target, read_rows, _Drawn(bool(keys), schema_changes, nans, drawn), histories)
     finally:
         # The last targets go now, not in the midst of what comes next.
         gc.collect()
@@ -73,16 +78,30 @@ def check_target(
             gc.unfreeze()
 
 
-def _check(
-    make_target: MakeTarget, read_rows: ReadRows, is_keyed: bool, alters: bool, histories: int, seed: int
-) -> None:
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """What histories are drawn of.
+
+    Attributes:
+        is_keyed: Whether the table has keys.
+        alters: Whether its columns change.
+        nans: Whether there are NaNs.
+        seed: As told.
+    """
+
+    is_keyed: bool
+    alters: bool
+    nans: bool
+    seed: int
+
+
+def _check(make_target: MakeTarget, read_rows: ReadRows, drawn: _Drawn, histories: int) -> None:
     for number in range(histories):
         name = f"history_{number}"
         with tempfile.TemporaryDirectory() as directory:
-            table = SmallTable(directory, ("id",) if is_keyed else ())
-            place = _Place(name, make_target, read_rows, seed)
-            history = _History(place, table, is_keyed, alters, Random(f"{seed} {name}"))
-            history.run()
+            table = SmallTable(directory, ("id",) if drawn.is_keyed else ())
+            place = _Place(name, make_target, read_rows, drawn.seed)
+            _History(place, table, drawn, Random(f"{drawn.seed} {name}")).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +162,11 @@ class _Place:
             raise self.wrong(
                 "position " + " or ".join(_text(each.position) for each in allowed), f"position {_text(found.position)}"
             )
-        missing, extra = _difference(there[0].rows, found.rows)
+        missing, extra = difference(there[0].rows, found.rows)
         if missing or extra:
             raise self.wrong(
-                f"{len(there[0].rows)} rows behind position {_text(found.position)}, among them {_shown(missing)}",
-                f"{len(found.rows)}, among them {_shown(extra)}",
+                f"{len(there[0].rows)} rows behind position {_text(found.position)}, among them {shown(missing)}",
+                f"{len(found.rows)}, among them {shown(extra)}",
             )
         return there[0]
 
@@ -165,18 +184,17 @@ class _History:
     Args:
         place: The target.
         table: The table, empty.
-        is_keyed: Whether it has keys.
-        alters: Whether its columns change.
-        random: What draws the steps.
+        drawn: What the steps are drawn of.
+        random: What draws them.
     """
 
-    def __init__(self, place: _Place, table: SmallTable, is_keyed: bool, alters: bool, random: Random) -> None:
+    def __init__(self, place: _Place, table: SmallTable, drawn: _Drawn, random: Random) -> None:
         self._place = place
         self._table = table
-        self._is_keyed = is_keyed
-        self._alters = alters
+        self._is_keyed = drawn.is_keyed
+        self._alters = drawn.alters
         self._random = random
-        self._changes = TableChanges(table, is_keyed, random)
+        self._changes = TableChanges(table, drawn.is_keyed, random, drawn.nans)
         self._held = _Held(None, [])
         self._plans: list[list[BlockingBatch]] = []
 
@@ -185,7 +203,7 @@ class _History:
         place = self._place
         place.check(self._held)
         # A table without rows has no first state.
-        self._changes.commit_lasting()
+        self._changes.commit_awkward()
         self._changes.commit()
         self._applied("the first state", self._full())
         steps: list[Callable[[], None]] = [self._follow] * 4 + [
@@ -194,7 +212,7 @@ class _History:
             self._miss,
             self._begin_anew,
         ]
-        for step in self._drawn([*steps, *([self._alter] * (3 * self._alters))]):
+        for step in self._drawn([*steps, *([self._alter] * (self._changes.alterations * self._alters))]):
             step()
         if self._is_keyed:
             self._begin_empty()
@@ -322,9 +340,7 @@ class _History:
     def _killed(self, what: str, find: Callable[[], list[list[BlockingBatch]]]) -> None:
         """The target is killed at lines of its `apply`, and the plan comes again each time."""
         place = self._place
-        code = getattr(type(place.target).apply, "__code__", None)
-        if code is None:
-            return
+        homes = homes_of(place.target)
         lines = 0
         for step in ("its lines are counted", "it is killed at lines"):
             self._changes.commit()
@@ -332,12 +348,14 @@ class _History:
             place.steps.append(f"{what}: {plan[0]!r}: {step}")
             after = _Held(plan[-1].plan_after, rows)
             for line in self._some(lines):
-                lines_of(code.co_filename, partial(self._apply_all, plan), until=line)
+                lines_of(homes, partial(self._apply_all, plan), until=line)
                 place.steps.append(f"killed at line {line} of those that apply runs, and opened again")
                 place.open_again()
                 place.check(self._held, after)
                 place.steps.pop()
-            lines = lines_of(code.co_filename, partial(self._apply_all, plan))
+            lines = lines_of(homes, partial(self._apply_all, plan))
+            if not lines:
+                raise place.wrong(f"lines of Python in {', '.join(sorted(homes))} that apply runs", "none")
             place.check(after)
             self._held = after
             self._plans.append(plan)
@@ -372,25 +390,6 @@ class _History:
         self._changes.commit_lasting()
         (plan, *_) = self._full()
         self._place.refuses(lambda: self._apply_all(plan), "the table was made anew", self._held)
-
-
-def _difference(expected: Rows, found: Rows) -> tuple[Rows, Rows]:
-    """Rows that are missing, and rows that are too many."""
-    extra = [{name: value for name, value in row.items() if value is not None} for row in found]
-    missing = []
-    for row in expected:
-        wanted = {name: value for name, value in row.items() if value is not None}
-        if wanted in extra:
-            extra.remove(wanted)
-        else:
-            missing.append(wanted)
-    return missing, extra
-
-
-def _shown(rows: Rows) -> str:
-    if not rows:
-        return "none that is missing there"
-    return ", ".join(map(str, rows[:3])) + (f" and {len(rows) - 3} more" if len(rows) > 3 else "")
 
 
 def _text(position: Position | None) -> str:

@@ -14,6 +14,10 @@ from pypaimon.streaming.testing.small_table import Change, SmallTable
 
 Rows = list[dict[str, Any]]
 _IDS = 12
+_FIRST_ID = 2**60 + 1
+"""Ids lie so close together there that a double does not tell one from another."""
+_LONG = 300
+_TEXTS = ["", "it's", 'a "b"', "null", "\u00e4\n", "x" * 30, " both ", "Caf\u00e9 \U0001f600"]
 
 
 class TableChanges:
@@ -23,36 +27,66 @@ class TableChanges:
         table: Of the columns that `SmallTable` has by default, empty.
         keyed: Whether `id` is its key; else rows are only added.
         random: What draws the changes.
+        nans: Whether there are NaNs among the amounts.
     """
 
-    def __init__(self, table: SmallTable, keyed: bool, random: Random) -> None:
+    def __init__(self, table: SmallTable, keyed: bool, random: Random, nans: bool = True) -> None:
         self.table = table
         self._keyed = keyed
         self._random = random
+        self._nans = nans
         self._rows: Rows = []
-        self._columns = ["id", "name", "number", "amount"]
-        self._greatest = 2**31 - 1
+        self._kinds = random.sample(["add", "rename", "widen", "drop", "replace"], 5)
         self._count = 0
         self._lasting = 0
-        self._kinds = random.sample(["add", "rename", "widen"], 3)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._texts = ["name"]
+        self._number, self._amount = "number", "amount"
+        self._greatest = 2**31 - 1
+
+    @property
+    def alterations(self) -> int:
+        """How many kinds of changes of the columns there are."""
+        return len(self._kinds)
 
     def rows(self) -> Rows:
         """What the table holds now."""
         return deepcopy(self._rows)
 
     def commit(self) -> None:
-        """One to six changes; of one key perhaps several."""
+        """Changes of some keys, and of one of them several; without keys new rows, of which one is there twice."""
         changes: list[Change] = []
-        for _ in range(self._random.randint(1, 6)):
+        for _ in range(self._random.randint(1, 5)):
             changes += self._change(self._random.randrange(_IDS))
+        number = self._random.randrange(_IDS)
+        for _ in range(2):
+            changes += self._set(number) if self._keyed else self._repeat()
         self.table.commit(*changes)
 
     def commit_lasting(self) -> None:
-        """One row, with a value in each column, which no later change of rows touches."""
-        self._lasting += 1
-        row = self._row(_IDS + self._lasting, has_nulls=False)
+        """A row with a value in each column, which no later change of rows touches."""
+        row = self._new_row(has_nulls=False)
         self._rows.append(row)
         self.table.commit(row)
+
+    def commit_awkward(self) -> None:
+        """Rows that last, with values that are easily lost on the way."""
+        nothing = dict.fromkeys([*self._texts, self._number, self._amount])
+        long = f"  {'Long' * (_LONG // 4)} "
+        amounts = [0.1, float("inf"), *([float("nan")] if self._nans else [])]
+        given: Rows = [
+            nothing,
+            {**nothing, self._texts[0]: long, self._number: -(2**31)},
+            {**nothing, self._texts[0]: "", self._number: 0},
+            *({**nothing, self._texts[0]: "a", self._amount: amount} for amount in amounts),
+        ]
+        rows = [{**self._new_row(has_nulls=False), **each} for each in given]
+        if not self._keyed:
+            rows.append(dict(rows[-1]))
+        self._rows += rows
+        self.table.commit(*rows)
 
     def empty(self) -> None:
         """Delete all rows; only where there are keys."""
@@ -60,55 +94,82 @@ class TableChanges:
         self._rows.clear()
 
     def alter(self) -> str:
-        """Add, rename or widen a column, each in its turn; says which."""
-        self._count += 1
+        """Change the columns, in one of the ways in its turn; says how."""
         kind = self._kinds[self._count % len(self._kinds)]
-        if kind == "add" or (kind == "widen" and self._greatest == 2**40):
-            name = f"added_{self._count}"
-            self.table.alter(SchemaChange.add_column(name, AtomicType("STRING")))
-            self._columns.append(name)
-            self._set_all(lambda row: {**row, name: None})
-            return f"column {name} was added"
+        self._count += 1
+        if kind == "widen" and self._greatest < 2**40:
+            self.table.alter(SchemaChange.update_column_type(self._number, AtomicType("BIGINT")))
+            self._greatest = 2**40
+            return f"column {self._number} was widened from INT to BIGINT"
         if kind == "rename":
-            old, new = self._random.choice(self._columns[1:4:2]), f"renamed_{self._count}"
-            self.table.alter(SchemaChange.rename_column(old, new))
-            self._columns[self._columns.index(old)] = new
-            self._set_all(lambda row: {new if key == old else key: value for key, value in row.items()})
-            return f"column {old} was renamed to {new}"
-        self.table.alter(SchemaChange.update_column_type("number", AtomicType("BIGINT")))
-        self._greatest = 2**40
-        return "column number was widened from INT to BIGINT"
+            return self._rename(self._random.choice([self._texts[0], self._amount]))
+        if kind == "drop" and len(self._texts) > 1:
+            return self._drop(self._random.choice(self._texts))
+        if kind in ("drop", "replace"):
+            name = self._texts[0]
+            self._drop(name)
+            self._add(name)
+            return f"column {name} was dropped, and another one of its name was added"
+        return self._add(f"added_{self._count}")
+
+    def _rename(self, old: str) -> str:
+        new = f"renamed_{self._count}"
+        self.table.alter(SchemaChange.rename_column(old, new))
+        if old == self._amount:
+            self._amount = new
+        else:
+            self._texts[self._texts.index(old)] = new
+        self._rows = [{new if key == old else key: value for key, value in row.items()} for row in self._rows]
+        return f"column {old} was renamed to {new}"
+
+    def _drop(self, name: str) -> str:
+        self.table.alter(SchemaChange.drop_column(name))
+        self._texts.remove(name)
+        self._rows = [{key: value for key, value in row.items() if key != name} for row in self._rows]
+        return f"column {name} was dropped"
+
+    def _add(self, name: str) -> str:
+        self.table.alter(SchemaChange.add_column(name, AtomicType("STRING")))
+        self._texts.append(name)
+        self._rows = [{**row, name: None} for row in self._rows]
+        return f"column {name} was added"
 
     def make_anew(self) -> None:
         """Drop the table and make another one, empty."""
         self.table.make_anew()
         self._rows.clear()
-        self._columns = ["id", "name", "number", "amount"]
-        self._greatest = 2**31 - 1
-
-    def _set_all(self, change: Any) -> None:
-        self._rows = [change(row) for row in self._rows]
+        self._begin()
 
     def _change(self, number: int) -> Sequence[Change]:
-        before = next((row for row in self._rows if row["id"] == number), None) if self._keyed else None
-        if before is None:
-            self._rows.append(row := self._row(number))
-            return [("+I", row)]
-        self._rows.remove(before)
-        if self._random.random() < 0.4:
+        before = self._found(number) if self._keyed else None
+        if before is not None and self._random.random() < 0.4:
+            self._rows.remove(before)
             return [("-D", before)]
+        return self._set(number)
+
+    def _set(self, number: int) -> Sequence[Change]:
+        before = self._found(number) if self._keyed else None
+        if before is not None:
+            self._rows.remove(before)
         self._rows.append(row := self._row(number))
-        return [("-U", before), ("+U", row)]
+        return [("+I", row)] if before is None else [("-U", before), ("+U", row)]
+
+    def _repeat(self) -> Sequence[Change]:
+        """A row that is there already."""
+        self._rows.append(row := dict(self._random.choice(self._rows)))
+        return [("+I", row)]
+
+    def _found(self, number: int) -> dict[str, Any] | None:
+        return next((row for row in self._rows if row["id"] == _FIRST_ID + number), None)
+
+    def _new_row(self, has_nulls: bool) -> dict[str, Any]:
+        self._lasting += 1
+        return self._row(_IDS + self._lasting, has_nulls)
 
     def _row(self, number: int, has_nulls: bool = True) -> dict[str, Any]:
-        row: dict[str, Any] = {"id": number}
-        for name in self._columns[1:]:
-            if has_nulls and self._random.random() < 0.2:
-                row[name] = None
-            elif name == "number":
-                row[name] = self._random.randint(-self._greatest, self._greatest)
-            elif name == self._columns[3]:
-                row[name] = self._random.randint(-(10**6), 10**6) / 64
-            else:
-                row[name] = self._random.choice(["", "it's", 'a "b"', "null", "ä\n", "x" * 30]) + str(number)
-        return row
+        random = self._random
+        row: dict[str, Any] = {name: f"{random.choice(_TEXTS)}{number}" for name in self._texts}
+        row[self._number] = random.randint(-self._greatest, self._greatest)
+        row[self._amount] = random.uniform(-(10**6), 10**6)
+        nulls = [name for name in row if has_nulls and random.random() < 0.2]
+        return {"id": _FIRST_ID + number, **row, **dict.fromkeys(nulls)}

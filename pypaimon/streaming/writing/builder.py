@@ -11,7 +11,7 @@ from pypaimon.streaming.consumers.consumer_names import check_consumer_id
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.filtering.partition_spec import PartitionSpec
 from pypaimon.streaming.model.time_zone import TIME_ZONE, option_zone
-from pypaimon.streaming.options.arguments import at_least
+from pypaimon.streaming.options.arguments import a_table, at_least
 from pypaimon.streaming.writing.stream_writer import BlockingStreamWriter, StreamWriter
 from pypaimon.streaming.writing.writer_settings import WriterSettings
 
@@ -33,7 +33,7 @@ class StreamWriteBuilder:
     """
 
     def __init__(self, table: Any) -> None:
-        self._table = table
+        self._table = a_table("stream_write_builder: table", table)
         self._settings = WriterSettings(_new_user(table))
 
     def with_commit_user(self, user: str) -> StreamWriteBuilder:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from functools import partial
@@ -63,6 +64,13 @@ class _Writer:
         if self._writer is not None:
             raise StreamConfigError("a writer is opened once: ask the builder for another one")
 
+    def __del__(self) -> None:
+        writer: TableWriter | None = getattr(self, "_writer", None)
+        if writer is not None and writer.is_open and writer.has_pending:
+            # Nobody can delete its files any more: a collector of garbage must not wait for a store.
+            text = f"{self!r} was never closed: its rows are not committed, and their files are left over"
+            warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
+
     def __repr__(self) -> str:
         state = "not open" if self._writer is None else "open" if self._writer.is_open else "ended"
         return f"{type(self).__name__}({self._given.identifier.get_full_name()}, {self.commit_user!r}, {state})"
@@ -104,7 +112,7 @@ class BlockingStreamWriter(_Writer):
         self._opened.abort()
 
     def close(self) -> None:
-        """End; what was not committed is deleted. Idempotent."""
+        """As `StreamWriter.close`; blocks."""
         if self._writer is not None:
             self._writer.close(is_done=True)
 
@@ -241,7 +249,11 @@ class StreamWriter(_Writer):
         await self._call(self._opened.abort)
 
     async def close(self) -> None:
-        """End; what was not committed is deleted, behind a call that is under way. Idempotent."""
+        """End; what was not committed is deleted, after a call that is under way. Idempotent.
+
+        Raises:
+            TableChangedError: Another program has replaced the last commit, in a store where nobody arbitrates.
+        """
         await self._close(is_done=True)
 
     async def _close(self, *, is_done: bool) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pypaimon.streaming.concurrency.forking import Origin
-from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError, TableChangedError
+from pypaimon.streaming.errors import OR_REPLACED, PaimonStreamError, StreamConfigError, TableChangedError
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import Position
@@ -42,6 +42,9 @@ _LOG = StreamLog(__name__)
 
 SOURCE_POSITION = "pypaimon.source-position"
 """Property of a snapshot: where the source of its rows goes on, as `Position.to_json` writes it."""
+SOURCE_STATE = "pypaimon.source-state"
+"""Property of a snapshot: what of its source the rows are; it comes with the position."""
+_OF_SOURCE = (SOURCE_POSITION, SOURCE_STATE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +134,16 @@ class TableWriter:
         text = None if self.last is None else self.last.properties.get(SOURCE_POSITION)
         return None if text is None else Position.from_json(text)
 
+    @property
+    def source_state(self) -> str | None:
+        """What of its source the rows are, as the newest commit notes it; None if it notes nothing."""
+        return None if self.last is None else self.last.properties.get(SOURCE_STATE)
+
+    def holds_rows(self) -> bool:
+        """Whether the table holds records. One request."""
+        latest = self._directory.snapshots.get_latest_snapshot()
+        return latest is not None and latest.total_record_count != 0
+
     def replace_table(self) -> None:
         """The next commit replaces all that the table holds, if it holds rows; to be called before its first row."""
         with self._turn():
@@ -172,11 +185,19 @@ class TableWriter:
         *,
         watermark: int | None = None,
         properties: Mapping[str, str] | None = None,
+        source_state: str | None = None,
     ) -> CommitReport:
-        """Commit what was written; see `StreamWriter.commit`."""
+        """Commit what was written; see `StreamWriter.commit`.
+
+        Args:
+            point: See there.
+            watermark: See there.
+            properties: See there.
+            source_state: What of its source the rows are, with a position.
+        """
         with self._turn():
             identifier, named = self._identifier(point), isinstance(point, int)
-            notes = self._notes(point, properties)
+            notes = self._notes(point, properties, source_state)
             check_watermark(watermark)
             says = bool(properties) or isinstance(point, Position) or watermark is not None
             with self._ends_on_error("an error while rows were committed"):
@@ -192,11 +213,19 @@ class TableWriter:
 
         Args:
             is_done: Nobody will ask what was committed. Under a user that nobody chose nothing is kept then.
+
+        Raises:
+            TableChangedError: In a store where nobody arbitrates, another program has replaced the last commit.
         """
         with self._lock:
             if self._why_ended is None and self._origin.is_here:
                 is_done = is_done and self._ends_behind is None
+                if is_done and self._pending.has_rows:
+                    text = "rows of '%(user)s' are deleted: call commit(), or abort(), before the writer is closed"
+                    _LOG.warning("rows_uncommitted", text, table=self.name, user=self.user)
                 self._end(self._ends_behind or "it was closed")
+                if is_done and not self._session.arbitrates:
+                    self._check_history()
                 if is_done and not self._is_named and self.last is not None:
                     self._forget()
 
@@ -267,18 +296,23 @@ class TableWriter:
             raise StreamConfigError(f"commit: an identifier is between 0 and 2**63 - 2, got {point}.")
         return point
 
-    def _notes(self, point: int | Position | None, properties: Mapping[str, str] | None) -> dict[str, str]:
+    def _notes(
+        self, point: int | Position | None, properties: Mapping[str, str] | None, source_state: str | None
+    ) -> dict[str, str]:
         given = dict(properties or {})
         for key, value in given.items():
-            if not isinstance(key, str) or not isinstance(value, str) or key == SOURCE_POSITION:
+            if not isinstance(key, str) or not isinstance(value, str) or key in _OF_SOURCE:
                 raise StreamConfigError(
-                    f"commit: properties are texts by names, other than '{SOURCE_POSITION}', got {key!r}: {value!r}."
+                    f"commit: properties are texts by names, other than {' and '.join(map(repr, _OF_SOURCE))}, got "
+                    f"{key!r}: {value!r}."
                 )
         if isinstance(point, Position):
             given[SOURCE_POSITION] = point.to_json()
-        elif self.last is not None and SOURCE_POSITION in self.last.properties:
+            if source_state is not None:
+                given[SOURCE_STATE] = source_state
+        elif self.last is not None:
             # The newest commit tells where the source stands, also if only others were asked for.
-            given[SOURCE_POSITION] = self.last.properties[SOURCE_POSITION]
+            given.update((key, self.last.properties[key]) for key in _OF_SOURCE if key in self.last.properties)
         return given
 
     def _commit(self, commit: _Commit) -> CommitReport:
@@ -350,7 +384,8 @@ class TableWriter:
         """Whether the table still holds what this writer has committed."""
         if self.last is not None and not self.last.is_in(self._directory, self.user):
             raise TableChangedError(
-                f"{self.name} was rolled back behind snapshot {self.last.snapshot}, which holds commit "
-                f"{self.last.identifier} of '{self.user}', while it was written. Nothing was committed.",
+                f"{self.name} was rolled back behind snapshot {self.last.snapshot}, which held commit "
+                f"{self.last.identifier} of '{self.user}', while it was written. {OR_REPLACED} Nothing was committed "
+                "since.",
                 "Open a new writer: its last_committed and position tell what the table holds now.",
             )

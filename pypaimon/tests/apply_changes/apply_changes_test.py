@@ -22,7 +22,7 @@ from pypaimon.streaming.apply_changes import apply_to_dict, last_changes
 from pypaimon.streaming.apply_changes.changes import inserts
 from support.tables.copied_table import at, batches, changed, keyed, rows_of
 from support.tables.copied_table import stream as copied
-from support.tables.orders import COLUMNS, catalog, change, create_orders, orders
+from support.tables.orders import COLUMNS, catalog, change, orders
 from support.tables.streamed_table import Table
 
 pytestmark = pytest.mark.slow
@@ -61,15 +61,6 @@ def test_a_dict_follows(tables: Any) -> None:
     for batch in batches(stream(busy(tables))):
         apply_to_dict(batch, state, "id")
     assert state == STATE
-
-
-def test_several_columns_may_be_the_key(tables: Any) -> None:
-    table = create_orders(tables)
-    change(table, "+I", (1, "placed", 1.5))
-    state: dict[Any, Any] = {}
-    for batch in batches(stream(table)):
-        apply_to_dict(batch, state, ["id", "status"])
-    assert state == {(1, "placed"): {"id": 1, "status": "placed", "amount": 1.5}}
 
 
 def test_a_row_that_leaves_the_filter_goes(tables: Any) -> None:

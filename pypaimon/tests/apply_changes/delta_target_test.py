@@ -151,8 +151,10 @@ def test_columns_are_added_and_others_come_with_a_full_state_only(
 
 @pytest.mark.parametrize("keys", [KEYED, APPENDED], ids=["keys", "no keys"])
 def test_who_commits_in_the_same_moment_has_the_plan_refused(
-    source: SmallTable, tmp_path: Path, keys: tuple[str, ...], place: DeltaPlace
+    tmp_path: Path, keys: tuple[str, ...], place: DeltaPlace
 ) -> None:
+    source = SmallTable(tmp_path / "committed", keys=keys)
+    source.commit({"id": 1})
     replicate(source.builder(), place.opened(keys))
     source.commit({"id": 2})
     path = str(tmp_path / "copy")

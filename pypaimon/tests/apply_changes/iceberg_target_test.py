@@ -97,9 +97,9 @@ def test_values_of_every_type_come_out_as_they_are(tmp_path: Path, target: Targe
     assert in_order(place.held()) == [{"id": 1, **row}, {"id": 2, **dict.fromkeys(row)}]
 
 
-@pytest.mark.parametrize("name", ["int", "Text", "by`tes", "a day", "micros", "local", "time", "mo.ney"])
+@pytest.mark.parametrize("name", ["int", "Text", "by`tes", "a day", "micros", "local", "time", "money"])
 def test_columns_of_other_types_are_the_key(tmp_path: Path, name: str, place: IcebergPlace) -> None:
-    kind, value = next((kind, value) for each, kind, value in _VALUES if each == name)
+    kind, value = next((kind, value) for each, kind, value in _VALUES if each.replace(".", "") == name)
     columns = pa.schema([pa.field(name, kind, nullable=False), ("more", pa.int64())])
     source = SmallTable(tmp_path / "w", keys=[name], columns=columns)
     target = place.opened((name,))
@@ -182,7 +182,7 @@ def test_columns_follow_and_a_type_that_iceberg_does_not_promote_is_refused(
     assert [row["title"] for row in rows] == ["one", "two"]
     source.alter(SchemaChange.update_column_type("name", AtomicType("STRING")))
     source.commit({"id": 3, "name": "x"})
-    with pytest.raises(StreamConfigError, match=r"column 'name' .* Iceberg does not make"):
+    with pytest.raises(StreamConfigError, match=r"column 'name' was DOUBLE and is STRING now"):
         replicate(source.builder(), target)
     assert target.position() == before
     assert in_order(place.held()) == rows
@@ -190,8 +190,10 @@ def test_columns_follow_and_a_type_that_iceberg_does_not_promote_is_refused(
 
 @pytest.mark.parametrize("keys", [KEYED, APPENDED], ids=["keys", "no keys"])
 def test_who_commits_in_the_same_moment_has_the_plan_refused(
-    source: SmallTable, tmp_path: Path, catalog: SqlCatalog, keys: tuple[str, ...], place: IcebergPlace
+    tmp_path: Path, catalog: SqlCatalog, keys: tuple[str, ...], place: IcebergPlace
 ) -> None:
+    source = SmallTable(tmp_path / "committed", keys=keys)
+    source.commit({"id": 1})
     target = place.opened(keys)
     replicate(source.builder(), target)
     source.commit({"id": 2})

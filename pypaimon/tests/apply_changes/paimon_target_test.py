@@ -46,10 +46,9 @@ def test_a_table_with_a_key_follows_and_takes_batches_twice(table: Table) -> Non
 
 
 @pytest.mark.parametrize("limits", [{}, {"max_splits": 1}], ids=["whole", "cut"])
-@pytest.mark.parametrize("primary_key", [True, False], ids=["keyed", "append"])
-def test_a_full_state_replaces_what_the_table_holds(table: Table, primary_key: bool, limits: dict[str, int]) -> None:
+def test_a_full_state_replaces_what_the_table_holds(table: Table, limits: dict[str, int]) -> None:
     """In the midst of a stream, and at the start of a second one."""
-    copy = copy_of(table, primary_key)
+    copy = copy_of(table)
     target = PaimonTarget(copy.handle())
     for batch in batches(stream(table).with_limits(**limits), batch_bytes=1):
         target.apply(batch)
@@ -65,14 +64,14 @@ def test_a_full_state_replaces_what_the_table_holds(table: Table, primary_key: b
 
 def test_whoever_dies_while_the_table_is_replaced_goes_on(table: Table) -> None:
     """With each plan another program, which dies before the last batch of it is applied; then one that applies all."""
-    copy = copy_of(table, primary_key=False)
+    copy = copy_of(table)
     copy.commit([77, 78])
     builder = stream(table).with_limits(max_splits=1)
     for number in range(1, len(batches(builder)) + 1):
-        target = PaimonTarget(copy.handle())
+        target = PaimonTarget(copy.handle(), replace=True)
         for batch in batches(builder, batch_bytes=1)[:number]:
             target.apply(batch)
-    replicate(builder, PaimonTarget(copy.handle()))
+    replicate(builder, PaimonTarget(copy.handle(), replace=True))
     assert rows_of(copy) == rows_of(table)
     assert copy.snapshot(2)["commitKind"] == "OVERWRITE"
 
@@ -105,7 +104,7 @@ def test_all_partitions_are_replaced(tables: Any) -> None:
     builder = stream_read_builder(source).with_end(latest=True)
     builder.with_filter(builder.new_predicate_builder().equal("value", 1))
     for batch in batches(builder):
-        PaimonTarget(target).apply(batch)
+        PaimonTarget(target, replace=True).apply(batch)
     (copy,) = batches(stream_read_builder(target).with_end(latest=True))
     assert copy.data["value"].to_pylist() == [1]
 
@@ -117,7 +116,7 @@ def test_a_state_that_is_empty_empties_the_table(table: Table) -> None:
         table.commit([("-D", key, "") for key in range(10)])
     table.expire(table.latest())
     for batch in batches(stream(table).with_start(position=at(table, 2)).with_on_expired("full")):
-        PaimonTarget(copy.handle()).apply(batch)
+        PaimonTarget(copy.handle(), replace=True).apply(batch)
     assert rows_of(copy) == []
 
 
@@ -244,7 +243,8 @@ def test_a_column_that_the_batch_lacks_may_be_null_where_the_table_allows(tables
     (copy,) = batches(stream_read_builder(nullable).with_projection(COLUMNS).with_end(latest=True))
     assert copy.rows.to_pylist() == [{"id": 1, "status": None, "amount": None}]
     columns = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("status", pa.string(), nullable=False)])
-    tables.create_table("db.strict", Schema.from_pyarrow_schema(columns), False)
+    schema = Schema.from_pyarrow_schema(columns, primary_keys=["id"], options={"bucket": "1"})
+    tables.create_table("db.strict", schema, False)
     refused(tables.get_table("db.strict"), builder, "needs status")
 
 
@@ -254,11 +254,6 @@ def test_values_that_do_not_fit(tables: Any) -> None:
     source = events(tables, commits=0)
     append(source, 100)
     refused(tables.get_table("db.copy"), stream_read_builder(source).with_end(latest=True), "do not fit column value")
-
-
-def test_deletes_are_refused_where_there_is_no_key(tables: Any) -> None:
-    builder = stream_read_builder(orders(tables)).with_projection(COLUMNS).with_start(snapshot_id=4)
-    refused(events(tables, "db.events", commits=0), builder.with_end(latest=True), "cannot be appended")
 
 
 def test_deletes_need_no_column_of_row_kinds(tables: Any) -> None:

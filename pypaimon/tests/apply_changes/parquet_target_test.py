@@ -91,16 +91,6 @@ def test_vectors_are_lists_of_which_some_are_null(warehouse: Any, tmp_path: Path
     assert rows_of(tmp_path / "copy") == rows
 
 
-def test_updates_and_deletes_are_refused(tmp_path: Path) -> None:
-    source, directory = SmallTable(tmp_path / "w"), tmp_path / "copy"
-    source.commit({"id": 1})
-    replicate(source.builder(), ParquetTarget(directory))
-    source.commit(("-D", {"id": 1}))
-    with pytest.raises(StreamConfigError, match="cannot be appended"):
-        replicate(source.builder(), ParquetTarget(directory))
-    assert [row["id"] for row in rows_of(directory)] == [1]
-
-
 def test_a_file_that_is_damaged_and_one_of_others_are_told(source: SmallTable, tmp_path: Path) -> None:
     directory = tmp_path / "copy"
     replicate(source.builder(), ParquetTarget(directory))

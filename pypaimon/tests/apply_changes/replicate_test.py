@@ -24,6 +24,7 @@ from pypaimon.streaming import (
     replicate_async,
 )
 from pypaimon.streaming.apply_changes.changes import AnyBatch
+from pypaimon.streaming.planning.follow_up import DeltaFollowUpScanner
 from support.tables.copied_table import COLUMNS, batches, changed, keyed, rows_of, stream
 from support.tables.duckdb_copy import held
 
@@ -119,6 +120,13 @@ def test_a_start_with_the_state_is_taken(tmp_path: Path, start: dict[str, Any]) 
         (lambda builder: builder.with_start(position=Position("t", 2)), "goes on where it stands"),
         (lambda builder: builder.with_include_row_kind(False), "deletes"),
         (lambda builder: builder.between(1, 2), "a part of a table's history"),
+        (lambda builder: builder.with_raw(True), "records as they were written"),
+        (lambda builder: builder.with_on_overwrite("skip"), "behind its table for ever"),
+        (lambda builder: builder.with_on_expired("earliest"), "passes over changes"),
+        (lambda builder: builder.with_on_expired("latest"), "passes over changes"),
+        (lambda builder: builder.with_follow_up_scanner(DeltaFollowUpScanner()), "may pass over changes"),
+        (lambda builder: builder.with_filter("v = 'v1'", unmatched="drop"), "has ceased to match"),
+        (lambda builder: StreamReadBuilder(builder.table, "audit_log"), "view audit_log"),
     ],
 )
 def test_what_cannot_be_a_copy_is_refused_before_the_first_read(tmp_path: Path, without: Any, text: str) -> None:

@@ -22,8 +22,10 @@ from pypaimon.streaming import (
     StoreError,
     StreamConfigError,
     StreamReadBuilder,
+    logs,
     run_forever,
     run_forever_async,
+    stream_database,
 )
 from pypaimon.streaming.batches.run_forever import Patience, waiting_out
 from pypaimon.streaming.logs import FIELDS
@@ -137,7 +139,7 @@ def events(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_an_outage_is_waited_out_without_a_row_twice(
-    table: Table, serve: Service, caplog: pytest.LogCaptureFixture
+    table: Table, serve: Service, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file_io, left = FaultFileIO(), [17]
 
@@ -152,11 +154,14 @@ def test_an_outage_is_waited_out_without_a_row_twice(
             file_io.wherever(outage)
 
     handler = Handler(begins)
-    with caplog.at_level(logging.WARNING):
+    monkeypatch.setattr(logs, "outages", logs.Outages(lambda: 0.0))
+    with caplog.at_level(logging.DEBUG):
         serve(etl(table, file_io).with_prefetch(0).with_end(latest=True), handler)
     assert (handler.kept, saved(table)) == ([1, 2, 3, 4], 5)
     assert left[0] < 0
     assert set(events(caplog)) == {"waits_out"}
+    warned = [vars(record)[FIELDS]["event"] for record in caplog.records if record.levelno == logging.WARNING]
+    assert warned == ["retry"]
 
 
 def test_a_loop_without_a_handler_waits_out_the_same(table: Table) -> None:
@@ -234,6 +239,47 @@ def test_a_conflict_is_no_matter_of_trying_again(table: Table, serve: Service) -
     assert (handler.calls, aside) == ([[1]], [])
 
 
+def test_what_a_handler_says_may_pass_is_waited_out(table: Table, serve: Service) -> None:
+    """It says nothing of the batch, which is therefore not put aside, however long it lasts."""
+    failures = iter([StoreError("locked") for _ in range(12)])
+
+    def locked(keys: list[int]) -> None:
+        if keys == [2] and (error := next(failures, None)):
+            raise error
+
+    handler, aside = Handler(locked), []
+    serve(etl(table).with_end(latest=True), handler, lambda *each: aside.append(each), attempts=2)
+    assert (handler.kept, handler.calls.count([2]), aside) == ([1, 2, 3, 4], 13, [])
+    assert saved(table) == 5
+
+
+def test_a_stop_in_an_outage_of_the_handler_confirms_nothing(table: Table, serve: Service) -> None:
+    def locked(keys: list[int]) -> None:
+        if keys == [2]:
+            serve.stream.stop()
+            raise StoreError("locked")
+
+    handler = Handler(locked)
+    serve(etl(table), handler, **NEVER)
+    assert (handler.calls, saved(table)) == ([[1], [2], [2]], 2)
+
+
+@pytest.mark.parametrize("kind", ["group", "database"])
+def test_streams_of_groups_and_databases_are_served(table: Table, serve: Service, kind: str) -> None:
+    builder: Any = table.builder().with_start("earliest").with_end(latest=True).with_group("etl", session_timeout=5.0)
+    if kind == "database":
+        builder = stream_database(table.catalog, "db").with_start("earliest").with_end(latest=True)
+    failures = iter([ValueError(), StoreError("locked")])
+
+    def fails_twice(keys: list[int]) -> None:
+        if error := next(failures, None):
+            raise error
+
+    handler = Handler(fails_twice)
+    serve(builder, handler)
+    assert sorted(handler.kept) == [1, 2, 3, 4]
+
+
 def test_a_stop_ends_pauses_and_tries_once_more(table: Table, serve: Service) -> None:
     def stops(keys: list[int]) -> None:
         if keys == [2]:
@@ -247,7 +293,9 @@ def test_a_stop_ends_pauses_and_tries_once_more(table: Table, serve: Service) ->
     assert saved(table) == 2
 
 
-def test_a_stop_ends_the_wait_for_a_store_that_is_away(table: Table, serve: Service) -> None:
+def test_a_stop_ends_the_wait_for_a_store_that_is_away(
+    table: Table, serve: Service, caplog: pytest.LogCaptureFixture
+) -> None:
     file_io = FaultFileIO()
 
     class Stops(logging.Handler):
@@ -266,12 +314,12 @@ def test_a_stop_ends_the_wait_for_a_store_that_is_away(table: Table, serve: Serv
 
     log, stops = logging.getLogger("pypaimon.streaming.batches.run_forever"), Stops()
     log.addHandler(stops)
+    caplog.set_level(logging.DEBUG, log.name)
     try:
         handler = Handler()
         file_io.wherever(away)
         builder = table.builder(file_io)
-        with pytest.raises(StoreError):
-            serve(builder, handler, batch_bytes=1, **NEVER)
+        serve(builder, handler, batch_bytes=1, **NEVER)
     finally:
         log.removeHandler(stops)
     assert len(handler.kept) == 1, "the rest of the plan could not be had"

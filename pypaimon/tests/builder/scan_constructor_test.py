@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from pypaimon.common.predicate import Predicate
 from pypaimon.read.scanner.delta_follow_up_scanner import DeltaFollowUpScanner
-from pypaimon.read.streaming_table_scan import AsyncStreamingTableScan as PaimonScan
 
 from pypaimon.streaming import (
     AsyncStreamingTableScan,
@@ -21,6 +20,7 @@ from pypaimon.streaming import (
     UnsupportedTableError,
     stream_read_builder,
 )
+from pypaimon.streaming.install import paimon_class
 from pypaimon.streaming.options.stream_options import StreamOptions
 from support.stores.fault_file_io import FaultFileIO
 from support.tables.streamed_table import Table, available, keys
@@ -48,7 +48,7 @@ def found(table: Table, *args: Any, **given: Any) -> list[int]:
 
 
 def test_it_takes_what_pypaimons_takes_in_its_order() -> None:
-    theirs = list(inspect.signature(PaimonScan).parameters.values())
+    theirs = list(inspect.signature(paimon_class("pypaimon.read.streaming_table_scan")).parameters.values())
     ours = list(inspect.signature(AsyncStreamingTableScan).parameters.values())
     names = [(each.name, each.default) for each in theirs]
     assert [(each.name, each.default) for each in ours][: len(names)] == names

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pypaimon.read.stream_read_builder import StreamReadBuilder as PaimonStreamReadBuilder
 
 from pypaimon.streaming import (
     PaimonStreamError,
@@ -20,6 +19,7 @@ from pypaimon.streaming import (
     UnsupportedTableError,
     stream_read_builder,
 )
+from pypaimon.streaming.install import paimon_class
 from support.tables.streamed_table import Table, available, keys, rows, snapshots
 
 pytestmark = pytest.mark.slow
@@ -275,8 +275,10 @@ def test_wrong_options_are_refused_before_the_first_read(append: Table, options:
 
 
 def test_copies_are_independent_and_new_calls_freeze(append: Table) -> None:
-    builder = append.builder().with_start("earliest").with_catch_up("replay").with_projection(["k"])
-    scan, read = builder.new_streaming_scan(), builder.new_read()
+    builder = append.builder().with_start("earliest").with_catch_up("replay")
+    scan = builder.new_streaming_scan()
+    builder.with_projection(["k"])
+    read = builder.new_read()
     branch = builder.copy().with_end(snapshot_id=1).with_projection(["v"])
     builder.with_start("latest").with_projection(["v", "k"]).with_include_row_kind()
     assert snapshots(available(branch.new_streaming_scan())) == [1]
@@ -285,7 +287,7 @@ def test_copies_are_independent_and_new_calls_freeze(append: Table) -> None:
     assert read.to_arrow(plans[0].splits()).column_names == ["k"]
     assert branch.new_read().to_arrow(plans[0].splits()).column_names == ["v"]
     assert builder.new_read().to_arrow(plans[0].splits()).column_names == ["_row_kind", "v", "k"]
-    assert type(branch) is StreamReadBuilder and isinstance(branch, PaimonStreamReadBuilder)
+    assert type(branch) is StreamReadBuilder and isinstance(branch, paimon_class("pypaimon.read.stream_read_builder"))
 
 
 def test_setters_return_the_builder(append: Table) -> None:

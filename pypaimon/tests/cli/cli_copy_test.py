@@ -88,10 +88,10 @@ def test_a_copy_merges_nothing_where_the_changes_are_merged(program: Program, tm
     )
     program("copy", "db.merged", "db.copy", "--create")
     assert options(merged, "db.copy") == {"bucket": "2", "changelog-producer": "input", "target-file-size": "1 mb"}
-    places = {"consumer.expiration-time": "1 d", "scan.max-snapshot.count": "9", "sequence.field": "v"}
+    places = {"consumer.expiration-time": "1 d", "scan.max-snapshot.count": "9", "sequence.snapshot-ordering": "true"}
     raw = key_value_table(tmp_path, "raw", **places)
     assert program("copy", "db.raw", "db.raw_copy", "--create").code == 0
-    assert options(raw, "db.raw_copy") == {"bucket": "2", "sequence.field": "v"}
+    assert options(raw, "db.raw_copy") == {"bucket": "2", "sequence.snapshot-ordering": "true"}
 
 
 def test_a_copy_has_the_dynamic_buckets_of_its_source(program: Program, tmp_path: Path) -> None:

@@ -467,7 +467,7 @@ def test_a_former_layout_that_did_not_begin_with_the_start_that_stands_does_not_
     moving = StartSettings(rows_move=True)
     for index in range(2):
         group.started(at(5), found=not index, shard=(index, 2), start=moving)
-    assert group.reader(shard=(0, 3), start=moving).open(0) == Opened(5)
+    assert group.reader(shard=(0, 3), start=moving).open(0).next_snapshot == 5
     start = SharedStart("anew", full(9), moving.configured)
     group.manager.write(ConsumerName("etl", fence=True), Consumer(9, "a reader that died", start=start))
     assert group.reader(shard=(0, 3), start=moving).open(0) == Opened(None, start)

@@ -237,7 +237,7 @@ class ProgressMachine(RuleBasedStateMachine):
             last = min(unit for _, unit in rows)
             rows = {row for row in rows if row[1] <= last}
             after = Position("t", first or start.snapshot, phase=start.phase, unit=Unit((), 0, "", last))
-        reader.progress.on_plan(after, first)
+        reader.progress.on_plan(after, None if first is None else Position("t", first))
         reader.open_plans.append((after, rows))
         reader.position = after
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -100,13 +101,36 @@ def test_passed_over_snapshots_do_not_move_it_over_an_unconfirmed_plan(group: Gr
 
 def test_snapshots_passed_over_on_the_way_to_a_plan_count(group: Group) -> None:
     progress = group.started(at(3))
-    progress.on_plan(at(10), first_snapshot=7)
+    progress.on_plan(at(10), begins=at(7))
     progress.flush(99)
     assert group.files() == {"etl": 7}
-    progress.on_plan(at(10, unit=0), first_snapshot=10)
+    progress.on_plan(at(10, unit=0), begins=at(10))
     progress.confirm(at(10))
     progress.flush(99)
     assert group.files() == {"etl": 10}
+
+
+def test_the_snapshot_before_is_known_wherever_a_reader_is_left(group: Group) -> None:
+    """In the midst of a snapshot, and after snapshots that hold nothing for it."""
+
+    def known(snapshot: int) -> Position:
+        return Position("t", snapshot, fingerprint=f"of {snapshot - 1}")
+
+    def inside(snapshot: int, unit: int) -> Position:
+        return replace(at(snapshot, unit), fingerprint=f"of {snapshot}")
+
+    progress = group.started(known(3))
+    progress.on_plan(inside(5, 0), begins=known(5))
+    progress.on_plan(inside(5, 1))
+    progress.on_plan(known(6))
+    progress.on_passed_over(known(8))
+    progress.on_plan(known(10), begins=known(9))
+    for confirmed, saved in ((None, 5), (inside(5, 0), 5), (inside(5, 1), 5), (known(6), 9), (known(10), 10)):
+        if confirmed is not None:
+            progress.confirm(confirmed)
+        progress.flush(99)
+        file = progress.stored()
+        assert file is not None and (file.next_snapshot, file.fingerprint) == (saved, f"of {saved - 1}")
 
 
 def test_auto_confirms_when_the_next_plan_is_asked_for(group: Group) -> None:

@@ -93,8 +93,8 @@ class Place:
         return ConsumerManager(self._second.file_io, self._second.table_path).read(ETL)
 
 
-@pytest.fixture(params=["local", "fast", "file_io"])
-def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+@pytest.fixture(params=["local", "fast", "overwriting", "file_io"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     if request.param == "local":
         table = Table(tmp_path / "w")
         held = HeldFileIO()
@@ -107,9 +107,10 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
             yield held.hanging, held.go_on
             held.go_on.set()
 
-        return Place(first, table.handle(), holding, compares=True)
+        yield Place(first, table.handle(), holding, compares=True)
+        return
     server = request.getfixturevalue("server")
-    monkeypatch.setenv(SWITCH, "on" if request.param == "fast" else "off")
+    monkeypatch.setenv(SWITCH, "off" if request.param == "file_io" else "on")
     name = "".join(character if character.isalnum() else "_" for character in request.node.name)
     table = Table(tmp_path, name, catalog=server.catalog("takeover"))
 
@@ -118,7 +119,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         with server.failing(f"{name}/consumer/consumer-etl", "hang", method="PUT"):
             yield server.hanging, server.go_on
 
-    return Place(table.handle(), table.handle(), hanging, compares=request.param == "fast")
+    with server.behaving(heeds_conditions=request.param != "overwriting"):
+        yield Place(table.handle(), table.handle(), hanging, compares=request.param == "fast")
 
 
 @pytest.mark.parametrize("start", ["earliest", "latest-full"])
@@ -261,19 +263,20 @@ def test_a_write_whose_answer_was_lost_is_known_again(
     assert store.read(path) == b"2"
 
 
+@pytest.mark.parametrize("part", ["/d/a", "/d/.probe-"])
 def test_a_store_that_refuses_conditions_is_written_by_the_file_io(
-    server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, part: str
 ) -> None:
     monkeypatch.setenv(SWITCH, "on")
-    table = Table(tmp_path, "refuses", catalog=server.catalog("refuses")).handle()
-    # Settings of their own, so that the client of other tests does not learn it.
-    store, path = Store(table.file_io, timeout=47.0, sleep=lambda _: None), f"{table.table_path}/d/a"
+    table = Table(tmp_path, "refuses", catalog=server.catalog(tmp_path.name)).handle()
+    store, path = Store(table.file_io, sleep=lambda _: None), f"{table.table_path}/d/a"
     with pytest.raises(FileNotFoundError):
         store.look(path, bytes)
-    with server.failing("/d/a", 501, method="PUT") as left:
-        store.replace(path, b"1", None)
-        assert not left
-    store.replace(path, b"2", store.look(path, bytes)[1])
+    with server.behaving():
+        with server.failing(part, 501, method="PUT") as left:
+            store.replace(path, b"1", None)
+            assert not left
+        store.replace(path, b"2", store.look(path, bytes)[1])
     assert store.read(path) == b"2"
     assert [record.paimon["event"] for record in caplog.records if hasattr(record, "paimon")] == ["store_unconditional"]  # type: ignore[attr-defined]
 

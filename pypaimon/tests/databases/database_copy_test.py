@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from pypaimon.streaming import (
     TableAdded,
     TableFailed,
     TablesFailedError,
-    TargetError,
     copy_database,
 )
 from support.samples import SOAK
@@ -130,14 +130,34 @@ def test_a_column_that_is_narrowed_parks_its_table(database: Database, connectio
     write(database, "t", k=[2], v=[2])
     database.write("good", 1)
     told: list[DatabaseEvent] = []
-    with pytest.raises(TablesFailedError, match="narrowed from DOUBLE to INTEGER") as raised:
+    with pytest.raises(TablesFailedError, match="column 'v' was DOUBLE and is INT now") as raised:
         copied(database, connection, told)
-    assert isinstance(raised.value.errors["t"], TargetError)
+    assert isinstance(raised.value.errors["t"], StreamConfigError)
     assert [event.table for event in told if isinstance(event, TableFailed)] == ["t"]
     assert (held(connection, "t"), held(connection, "good")) == ([(1, 1.5)], [(1,)])
     connection.execute("DROP TABLE copy.t")
     copied(database, connection)
     assert held(connection, "t") == rows_of(database, "t")
+
+
+def test_the_same_database_of_another_warehouse_is_refused_and_one_that_was_moved_goes_on(
+    database: Database, connection: Any, tmp_path: Path
+) -> None:
+    for name in ("orders", "only"):
+        database.create(name, 1)
+    other = Database(tmp_path / "other")
+    other.create("orders", 1000)
+    copied(database, connection)
+    with pytest.raises(
+        StreamConfigError, match=r"a copy of database 'db' of warehouse .*/w, and this one is in .*/other"
+    ):
+        copied(other, connection, on_drop="drop")
+    assert held(connection, "orders") == [(1,)] and names(connection) == {"orders", "only"}
+    shutil.move(tmp_path / "w", tmp_path / "moved")
+    moved = Database(tmp_path / "moved")
+    moved.write("orders", 2)
+    copied(moved, connection)
+    assert held(connection, "orders") == [(1,), (2,)]
 
 
 def test_a_table_that_the_copy_has_not_made_is_never_touched(database: Database, connection: Any) -> None:

@@ -29,6 +29,7 @@ from pypaimon.streaming import (
     TableSkipped,
     stream_database,
 )
+from pypaimon.streaming.databases.engine_state import WORKERS
 from support.tables.databases import Database, keys
 
 pytestmark = pytest.mark.slow
@@ -413,4 +414,4 @@ def test_nothing_is_read_ahead_where_there_is_no_room(database: Database) -> Non
             most = max(most, stream._engine.waiting_bytes)
     assert rows == {f"t{number}": 2000 for number in range(12)}
     # A chunk of each worker.
-    assert 0 < most <= 4 * 8000
+    assert 0 < most <= WORKERS * 8000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,27 @@ def test_columns_that_exchange_their_names_stop_their_table_alone(database: Data
     copies.drop("t")
     copied(database, copies)
     check(database, copies, "t")
+
+
+def test_the_same_database_of_another_warehouse_is_refused_and_one_that_was_moved_goes_on(
+    database: Database, copies: Database, tmp_path: Path
+) -> None:
+    for name in ("orders", "only"):
+        database.create(name, 1)
+    other = Database(tmp_path / "other")
+    other.create("orders", 1000)
+    copied(database, copies)
+    with pytest.raises(
+        StreamConfigError, match=r"a copy of database 'db' of warehouse .*/w, and this one is in .*/other"
+    ):
+        copied(other, copies, on_drop="drop")
+    assert names(copies) == {"orders", "only"}
+    check(database, copies, "orders", "only")
+    shutil.move(tmp_path / "w", tmp_path / "moved")
+    moved = Database(tmp_path / "moved")
+    moved.write("orders", 2)
+    copied(moved, copies)
+    assert as_dicts(copies.rows("orders")) == as_dicts(moved.rows("orders"))
 
 
 def test_a_table_that_the_copy_has_not_made_is_never_touched(database: Database, copies: Database) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -129,6 +130,36 @@ def test_who_keeps_snapshots_is_told(tmp_path: Path) -> None:
     finding = only(table, "expiry", 2 * _HOUR, **options)
     assert (finding.level, finding.facts["kept_by"], finding.facts["kept_from"]) == (Level.NOTE, "etl", 2)
     assert only(table, "expiry", 2 * _HOUR).level is Level.OK, "the last ten stay anyway"
+
+
+def test_what_is_kept_is_compared_with_what_the_options_promise(tmp_path: Path) -> None:
+    table = committed(tmp_path, 8)
+    options = {"snapshot.num-retained.min": "2", "snapshot.num-retained.max": "5"}
+    finding = only(table, "expiry", **options)
+    assert finding.level is Level.WARNING
+    assert (
+        "5 at most. But 8 snapshots are there; the latest commit should have expired 3 of them (1 to 3)" in finding.text
+    )
+    assert (finding.facts["kept"], finding.facts["overdue"]) == (8, 3)
+    save(table, 3)
+    warning, keeper = found(table, "expiry", **options)
+    assert warning.facts["overdue"] == 2 and "Only consumer etl keeps snapshot 3" in keeper.text
+    save(table, 1)
+    assert [each.level for each in found(table, "expiry", **options)] == [Level.NOTE]
+    assert only(table, "expiry", **(options | {"snapshot.num-retained.max": "8"})).facts["overdue"] == 0
+
+
+def test_snapshots_that_were_too_old_at_the_latest_commit_are_overdue(tmp_path: Path) -> None:
+    table = committed(tmp_path, 4)
+    for number in (1, 2):
+        snapshot = table.snapshot(number)
+        snapshot["timeMillis"] -= 2 * _HOUR
+        table.snapshot_path(number).write_text(json.dumps(snapshot))
+    options = {"snapshot.num-retained.min": "1"}
+    assert only(table, "expiry", **options).facts["overdue"] == 2
+    # What has become old since then waits for a commit.
+    assert only(table, "expiry", 24 * _HOUR, **options).facts["overdue"] == 2
+    assert only(table, "expiry").facts["overdue"] == 0, "the last ten stay anyway"
 
 
 def test_consumers_may_keep_changelogs_alone(tmp_path: Path) -> None:

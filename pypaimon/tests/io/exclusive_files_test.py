@@ -20,16 +20,15 @@ from pypaimon.common.options import Options
 from pypaimon.filesystem.local_file_io import LocalFileIO
 from pypaimon.filesystem.pyarrow_file_io import PyArrowFileIO
 
-from pypaimon.streaming import StreamConfigError
+from pypaimon.streaming import StreamConfigError, TableChangedError
 from pypaimon.streaming.errors import StoreError
-from pypaimon.streaming.io.object_client import ObjectClient
 from pypaimon.streaming.io.object_reads import SWITCH
 from pypaimon.streaming.io.retry_policy import RetryPolicy
 from pypaimon.streaming.io.store import Store
 from support.stores.fault_file_io import SCHEME, FaultFileIO
 from support.stores.hadoop_file_io import HADOOP, HadoopFileIO
 from support.stores.lossy_store import lossy_links
-from support.stores.s3_server import BUCKET, S3Server
+from support.stores.s3_server import BUCKET, S3Server, forget_clients
 
 pytestmark = pytest.mark.server
 
@@ -48,9 +47,9 @@ print(*(number for number in range(200) if store.create_exclusive(f"{home}/file-
 @pytest.fixture(autouse=True)
 def untrusted() -> Iterator[None]:
     """Each test has clients of its own."""
-    ObjectClient.of.cache_clear()
+    forget_clients()
     yield
-    ObjectClient.of.cache_clear()
+    forget_clients()
 
 
 def patient(file_io: Any) -> Store:
@@ -154,12 +153,11 @@ def test_a_store_that_keeps_failing_is_neither_made_nor_refused(server: S3Server
 
 def test_an_object_store_that_overwrites_is_refused_before_the_first_file(server: S3Server, tmp_path: Path) -> None:
     home = f"{OBJECTS}/{tmp_path.name}"
-    server.heeds_conditions = False
-    try:
-        with pytest.raises(StreamConfigError, match="overwrites a file that it was told to create"):
-            store_at(server).create_exclusive(f"{home}/file", b"own")
-    finally:
-        server.heeds_conditions = True
+    with (
+        server.behaving(heeds_conditions=False),
+        pytest.raises(StreamConfigError, match="overwrites a file that it was told to create"),
+    ):
+        store_at(server).create_exclusive(f"{home}/file", b"own")
     assert store_at(server).list_names(home) == []
 
 
@@ -230,3 +228,17 @@ def test_a_crash_leaves_no_half_of_a_file(tmp_path: Path, monkeypatch: pytest.Mo
         whole = [path.read_bytes() for path in tmp_path.iterdir() if not path.name.startswith(".")]
         assert sorted(whole) == ([b"1"] if step == "link" else [b"1", b"own"])
     assert store.create_exclusive(f"{tmp_path}/file", b"own")
+
+
+@pytest.mark.parametrize(("file_io", "prefix"), [(LocalFileIO, ""), (HadoopFileIO, HADOOP)])
+def test_no_directory_is_made_again_for_a_file_whose_own_is_gone(tmp_path: Path, file_io: Any, prefix: str) -> None:
+    store, gone = patient(file_io()), tmp_path / "db" / "dropped" / "consumer"
+    with pytest.raises(FileNotFoundError):
+        store.create_exclusive(f"{prefix}{gone}/file", b"1", directories=0)
+    assert not (tmp_path / "db").exists()
+    if not prefix:
+        with pytest.raises(TableChangedError, match="dropped or renamed"):
+            store.create_exclusive(f"{gone}/file", b"1", directories=1)
+        with pytest.raises(TableChangedError, match="dropped or renamed"):
+            store.replace(f"{gone}/file", b"1", None)
+        assert not (tmp_path / "db").exists()

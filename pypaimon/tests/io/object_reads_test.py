@@ -38,7 +38,7 @@ from pypaimon.streaming.io.store import Store
 from support.samples import examples
 from support.stores.pyarrow_exit import ends_with_s3_in_flight
 from support.stores.request_time import FOR_EVER, let_pass
-from support.stores.s3_server import ACCESS_KEY, BUCKET, SECRET_KEY, S3Server, methods
+from support.stores.s3_server import ACCESS_KEY, BUCKET, SECRET_KEY, S3Server, forget_clients, methods
 
 pytestmark = [pytest.mark.server, pytest.mark.soak]
 
@@ -55,9 +55,9 @@ SHARED = settings(
 @pytest.fixture(autouse=True)
 def untrusted() -> Iterator[None]:
     """Each test has clients of its own."""
-    ObjectClient.of.cache_clear()
+    forget_clients()
     yield
-    ObjectClient.of.cache_clear()
+    forget_clients()
 
 
 def file_io_of(server: S3Server, kind: type[PyArrowFileIO] = PyArrowFileIO, **options: str) -> PyArrowFileIO:
@@ -421,7 +421,7 @@ def test_what_fails_for_now_or_for_both_decides_nothing(server: S3Server) -> Non
     with server.failing("undecided", 503), server.asked() as asked:
         assert [store.read(path) for _ in range(2)] == [b"x"] * 2
     assert methods(asked) == {"GET": 3}
-    ObjectClient.of.cache_clear()
+    forget_clients()
     store = store_of(file_io_of(server))
     with server.failing("undecided", *[403] * 2), pytest.raises(CorruptTableError):
         store.read(path)

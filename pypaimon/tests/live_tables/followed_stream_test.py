@@ -80,16 +80,26 @@ def test_overwrites_may_move_keys_to_other_buckets(tmp_path: Path, producer: str
             check(live, table.table, batch_read(table.table))
 
 
-@pytest.mark.parametrize("producer", ["input", "lookup"])
-def test_overwrites_that_are_not_read_end_it(tmp_path: Path, producer: str) -> None:
-    table = SmallTable(tmp_path, options={"changelog-producer": producer})
+def test_overwrites_that_are_not_read_end_it(tmp_path: Path) -> None:
+    table = SmallTable(tmp_path)
     table.commit({"id": 1})
-    builder = often(table.table)
-    if producer == "input":
-        builder.with_on_overwrite("fail")
-    with builder.open_live_sync() as live:
+    with often(table.table).with_on_overwrite("fail").open_live_sync() as live:
         snapshot = overwritten(table, {"id": 2})
         with pytest.raises(TableChangedError, match=f"Snapshot {snapshot} overwrites data"):
             live.wait_for(snapshot)
         with pytest.raises(TableChangedError):
             live.get(1)
+
+
+@pytest.mark.parametrize("producer", ["lookup", "full-compaction"])
+def test_where_overwrites_have_no_changes_the_state_begins_again(tmp_path: Path, producer: str) -> None:
+    table = SmallTable(tmp_path, options={"changelog-producer": producer})
+    table.commit(*({"id": number} for number in range(5)))
+    compact(table.table, full=True)
+    with often(table.table).open_live_sync() as live:
+        assert len(live) == 5
+        overwritten(table, {"id": 2})
+        compact(table.table, full=True)
+        live.wait_for(table.table.snapshot_manager().get_latest_snapshot().id)
+        check(live, table.table, batch_read(table.table))
+        assert len(live) == 1

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -57,6 +58,25 @@ def test_get_and_get_many_take_the_same_keys(
             rows.get(given)
         with pytest.raises(StreamConfigError, match="the key of the table is"):
             rows.get_many([given])
+
+
+def test_nanoseconds_of_pandas_are_not_cut() -> None:
+    """Arrow takes a timestamp of pandas for microseconds, so that the key would be that of another row."""
+    fine, coarse = pd.Timestamp(1577836800123456789), pd.Timestamp(1577836800123456000)
+    for zone in (None, "UTC"):
+        schema = pa.schema([("a", pa.timestamp("ns", zone)), ("value", pa.string())])
+        keys = [each.tz_localize(zone) for each in (fine, coarse)]
+        rows = MemoryRows(schema, ["a"])
+        held = pa.table([pa.array(keys, schema.field("a").type), ["fine", "coarse"]], schema=schema)
+        rows.apply(held, np.ones(2, np.bool_), Moment())
+        for key, value in zip(keys, ["fine", "coarse"], strict=True):
+            found = rows.get(key)
+            assert found is not None and found["value"] == value
+            assert rows.get_many([None, key])["value"].to_pylist() == [None, value]
+        assert rows.get(keys[0] + pd.Timedelta(1)) is None
+    rows = MemoryRows(pa.schema([("a", pa.timestamp("us"))]), ["a"])
+    with pytest.raises(StreamConfigError, match="the key of the table is"):
+        rows.get(fine)
 
 
 def test_columns_of_arrow_are_cast() -> None:

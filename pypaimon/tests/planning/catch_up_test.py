@@ -302,7 +302,7 @@ def test_a_collapsed_plan_tells_its_first_snapshot_and_leaves_out_what_is_held_b
     steps = [step for step in (drive.step() for _ in range(8)) if step.plan is not None]
     collapsed = steps[-1]
     assert collapsed.plan is not None and collapsed.plan.kind is PlanKind.COLLAPSED
-    assert (collapsed.first_snapshot, collapsed.plan.snapshot_id) == (3, 15)
+    assert (collapsed.begins.snapshot, collapsed.plan.snapshot_id) == (3, 15)
     assert drive.run() == []
     drive.millis += 3
     assert drive.keys() == [16, 17, 18]

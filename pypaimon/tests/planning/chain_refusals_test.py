@@ -12,6 +12,7 @@ from pypaimon.schema.schema_change import SchemaChange
 
 from pypaimon.streaming import (
     CorruptTableError,
+    DictTarget,
     PlanKind,
     Position,
     PositionExpiredError,
@@ -19,6 +20,7 @@ from pypaimon.streaming import (
     StreamReadBuilder,
     TableChangedError,
     UnsupportedTableError,
+    replicate,
     stream_read_builder,
 )
 from support.tables.chain_tables import DELTA, MERGED, SNAPSHOT, ChainTable, next_plan, read_all, rows, two_regions
@@ -55,6 +57,12 @@ def test_what_needs_the_snapshots_of_one_branch_is_refused_by_name(
         getattr(builder, setter)(**arguments)
     with pytest.raises(StreamConfigError, match=f"does not support {what}.*load 'db.t.branch_Delta'"):
         builder.new_streaming_scan()
+
+
+def test_a_copy_of_the_whole_table_is_refused(chain: ChainTable) -> None:
+    """New partitions of the snapshot branch are not in its stream."""
+    with pytest.raises(UnsupportedTableError, match=r"db\.t is a chain table: .* Copy the branches"):
+        replicate(chain.builder(), DictTarget())
 
 
 def test_ranges_are_refused_by_name(tmp_path: Path) -> None:

@@ -6,9 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pypaimon.read.scanner.changelog_follow_up_scanner import ChangelogFollowUpScanner as PaimonChangelogScanner
-from pypaimon.read.scanner.delta_follow_up_scanner import DeltaFollowUpScanner as PaimonDeltaScanner
-from pypaimon.read.scanner.follow_up_scanner import FollowUpScanner as PaimonFollowUpScanner
 
 from pypaimon.streaming import (
     AsyncStreamingTableScan,
@@ -22,7 +19,12 @@ from pypaimon.streaming import (
     SnapshotReader,
     StreamConfigError,
 )
+from pypaimon.streaming.install import paimon_class
 from support.tables.streamed_table import Table, available, keys
+
+PaimonChangelogScanner = paimon_class("pypaimon.read.scanner.changelog_follow_up_scanner")
+PaimonDeltaScanner = paimon_class("pypaimon.read.scanner.delta_follow_up_scanner")
+PaimonFollowUpScanner: Any = paimon_class("pypaimon.read.scanner.follow_up_scanner")
 
 pytestmark = pytest.mark.slow
 

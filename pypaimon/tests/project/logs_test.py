@@ -11,11 +11,13 @@ from typing import Any, get_args
 
 import pytest
 
-from pypaimon.streaming import ConsumerManager, stream_read_builder
+from pypaimon.streaming import ConsumerManager, StoreError, TargetError, logs, stream_read_builder
+from pypaimon.streaming.errors import what_fails
 from pypaimon.streaming.io.store import Store
-from pypaimon.streaming.logs import FIELDS, Event, StreamLog
+from pypaimon.streaming.logs import FIELDS, Event, Outages, StreamLog
 from support.repository import ROOT
 from support.stores.fault_file_io import UNAVAILABLE, FaultFileIO, failing
+from support.stores.virtual_clock import VirtualClock
 from support.tables.orders import catalog, change, create_orders, events, orders
 from support.tables.streamed_table import Table
 
@@ -109,6 +111,29 @@ def test_a_request_that_is_repeated_is_told(tmp_path: Path, told: Any) -> None:
     assert line == {"kind": "read", "count": 1, "attempt": 1, "path": str(tmp_path / "x")}
 
 
+def test_an_outage_is_one_warning_a_minute(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever fails in it, and however often; all other lines are for somebody who looks closer."""
+    clock = VirtualClock()
+    monkeypatch.setattr(logs, "outages", Outages(clock.monotonic))
+    file_io = FaultFileIO()
+    file_io.wherever(failing(UNAVAILABLE))
+    caplog.set_level(logging.DEBUG, "pypaimon.streaming")
+    warned = []
+    for _ in range(3):
+        for name in ("a", "b"):
+            with pytest.raises(StoreError) as caught:
+                Store(file_io, sleep=lambda _: None).read(f"/lake/wh/{name}")
+            StreamLog("pypaimon.streaming.x").outage("waits_out", "%(error)s", what_fails(caught.value), error="it")
+        warned.append(sum(record.levelno == logging.WARNING for record in caplog.records))
+        clock.now += 61
+    assert warned == [1, 2, 3]
+    assert len(caplog.records) == 3 * 2 * 5
+    # Another store, or another kind of failure, is another outage.
+    assert what_fails(caught.value) == "/lake/wh"
+    others = TargetError(), TargetError(), StoreError()
+    assert [logs.outages.is_due(what_fails(each)) for each in others] == [True, False, True]
+
+
 def test_what_is_deleted_from_outside_is_told(tmp_path: Path, told: Any) -> None:
     table = events(catalog(tmp_path))
     manager = ConsumerManager(table.file_io, table.table_path)
@@ -139,6 +164,6 @@ def test_every_event_is_documented_with_its_level_and_fields() -> None:
     used: dict[str, set[str]] = {}
     for module in (ROOT / "pypaimon").glob("s*/**/*.py"):
         source = module.read_text(encoding="utf-8")
-        for level, event in re.findall(r"\.(debug|info|warning)\(\s*\"(\w+)\"", source):
-            used.setdefault(event, set()).add(level)
+        for level, event in re.findall(r"\.(debug|info|warning|outage)\(\s*\"(\w+)\"", source):
+            used.setdefault(event, set()).add("warning" if level == "outage" else level)
     assert used == {event: {level.lower()} for event, level in documented.items()}

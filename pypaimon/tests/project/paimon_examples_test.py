@@ -17,11 +17,9 @@ import pyarrow as pa
 import pytest
 from pypaimon import CatalogFactory, Schema
 from pypaimon.consumer.consumer import Consumer
-from pypaimon.consumer.consumer_manager import ConsumerManager as PaimonConsumerManager
-from pypaimon.read.stream_read_builder import StreamReadBuilder as PaimonBuilder
-from pypaimon.read.streaming_table_scan import AsyncStreamingTableScan as PaimonScan
 
 from pypaimon.streaming import AsyncStreamingTableScan, ConsumerManager, StreamReadBuilder
+from pypaimon.streaming.install import paimon_class
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +42,11 @@ class Library:
         self.consumers: Callable[[Any], Any] = lambda table: consumers(table.file_io, table.table_path)
 
 
-PAIMON = Library(PaimonBuilder, PaimonScan, PaimonConsumerManager)
+PAIMON = Library(
+    paimon_class("pypaimon.read.stream_read_builder"),
+    paimon_class("pypaimon.read.streaming_table_scan"),
+    paimon_class("pypaimon.consumer.consumer_manager"),
+)
 OURS = Library(StreamReadBuilder, AsyncStreamingTableScan, ConsumerManager)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import pypaimon.streaming
+from pypaimon.streaming.install import paimon_class
 
 PAIMON = {
     "StreamReadBuilder": "pypaimon.read.stream_read_builder",
@@ -27,9 +28,12 @@ PAIMON = {
 }
 """Our classes, and where pypaimon's are: a module that has one of that name, or the class itself."""
 
+UNTOUCHED = ("Plan", "Snapshot", "SnapshotManager")
+"""Those whose names pypaimon's batch reads and writes use too: they stay pypaimon's."""
+
 _NOT_KEPT = "base_manifest_list_size changelog_manifest_list_size delta_manifest_list_size writer_version"
 OTHERWISE = {
-    "Plan.__init__": "plans are made by streams; one without a position could not be confirmed",
+    "Plan.__init__": "the splits have a plain name there",
     "Snapshot.__init__": "snapshots are read, never made",
     **{f"Snapshot.{name}": "no stream needs it, and thousands of snapshots are kept" for name in _NOT_KEPT.split()},
     "StreamSplit.__init__": "splits are made by plans",
@@ -49,15 +53,17 @@ INHERITED = {
 """What is pypaimon's own code in ours, and why it does the right thing."""
 
 
-def paimon_class(name: str) -> Any:
+def class_of_pypaimon(name: str) -> Any:
     """pypaimon's class."""
     path, _, last = PAIMON[name].rpartition(".")
-    return getattr(import_module(path), last) if last[0].isupper() else getattr(import_module(PAIMON[name]), name)
+    if last[0].isupper():
+        return getattr(import_module(path), last)
+    return getattr(import_module(PAIMON[name]), name) if name in UNTOUCHED else paimon_class(PAIMON[name])
 
 
 def differences(name: str) -> Iterator[str]:
     """The members of pypaimon's class that ours does not have, and the parameters that it does not take as they are."""
-    ours, theirs = getattr(pypaimon.streaming, name), paimon_class(name)
+    ours, theirs = getattr(pypaimon.streaming, name), class_of_pypaimon(name)
     for member in sorted({member for kind in theirs.__mro__[:-1] for member in vars(kind)}):
         if member.startswith("_") and member != "__init__":
             continue

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+from pypaimon.schema.data_types import AtomicType
+from pypaimon.schema.schema_change import SchemaChange
 
 from pypaimon.streaming import BlockingBatchStream, CorruptTableError, PlanKind, PositionExpiredError
 from pypaimon.streaming.options.start import Start, StartMode
@@ -176,3 +178,59 @@ def test_what_is_to_be_retracted_expires_with_the_snapshot_before(tmp_path: Path
     table.expire(2)
     with pytest.raises(PositionExpiredError, match="Snapshot 1 has expired"):
         drive.rows([plan])
+
+
+@pytest.mark.parametrize("tagged", [1, 2, None], ids=["a tag of an earlier one", "a tag of it", "no tag"])
+def test_an_overwrite_needs_the_files_of_the_snapshot_before_and_not_the_snapshot(
+    tmp_path: Path, tagged: int | None
+) -> None:
+    """As in Java, which looks at the snapshot before for deletion vectors alone."""
+    table = Table(tmp_path, primary_key=True, bucket="1")
+    table.commit([1])
+    table.commit([("-D", 9, "nobody")])
+    if tagged is not None:
+        table.handle().create_tag("kept", tagged)
+    table.commit([2], overwrite=True)
+    table.expire(3)
+    builder = table.builder().with_start(snapshot_id=3).with_on_overwrite("read").with_end(latest=True)
+    found = []
+    if tagged is None:
+        with builder.open_sync() as stream, pytest.raises(PositionExpiredError, match="Snapshot 3 overwrites rows"):
+            next(stream)
+        return
+    with builder.open_sync() as stream:
+        found = [row for batch in stream for row in batch.data.select(["_row_kind", "k"]).to_pylist()]
+    assert found == [{"_row_kind": "-D", "k": 1}, {"_row_kind": "+I", "k": 2}]
+
+
+def test_what_no_tag_keeps_of_an_overwritten_state_is_an_error_of_its_reader(tmp_path: Path) -> None:
+    table = Table(tmp_path, primary_key=True, bucket="1")
+    table.commit([1])
+    table.handle().create_tag("another", 1)
+    table.commit([3])
+    gone = set(table.data_files())
+    table.commit([2], overwrite=True)
+    table.expire(3)
+    for path in gone:
+        path.unlink()
+    builder = table.builder().with_start(snapshot_id=3).with_on_overwrite("read").with_end(latest=True)
+    with builder.open_sync() as stream, pytest.raises(PositionExpiredError, match="Snapshot 2 has expired"):
+        next(stream)
+
+
+@pytest.mark.parametrize("keep_from", [1, 3], ids=["its snapshot is there", "its snapshot has expired"])
+def test_a_schema_that_is_missing_is_damage_whatever_files_may_be_lost(tmp_path: Path, keep_from: int) -> None:
+    table = Table(tmp_path, **{"scan.ignore-lost-files": "true", "scan.ignore-corrupt-files": "true"})
+    table.commit([1])
+    table.catalog.alter_table(table.name, [SchemaChange.add_column("later", AtomicType("INT"))], False)
+    table.commit([2], table=None)
+    builder = table.builder().with_start("earliest").with_end(latest=True)
+    with builder.new_streaming_scan() as scan:
+        plan = scan.plan()
+        assert plan is not None
+        (table.path / "schema" / "schema-0").rename(table.path / "schema-0")
+        if keep_from > 1:
+            table.commit([3], table=table._writer)
+            table.expire(keep_from)
+        with pytest.raises(CorruptTableError, match="schema-0"):
+            builder.new_read().to_arrow(plan.splits())

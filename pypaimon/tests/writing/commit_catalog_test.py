@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from pypaimon import CatalogFactory, Schema
 from pypaimon.catalog.catalog_environment import CatalogEnvironment
 from pypaimon.common.json_util import JSON
 
+from pypaimon.streaming import stream_write_builder
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.writing.commit.commit_session import CommitSession
 from pypaimon.streaming.writing.commit.exactly_once import commit_once
@@ -28,6 +30,7 @@ class Publishing:
         asked: Statistics of each snapshot that was published.
         before: What happens before the next one is published.
         loses_answers: Whether the caller is told of an error though it was done.
+        knows_uuids: Whether snapshots are stored as they came; Java 1.x stores them without their `uuid`.
     """
 
     def __init__(self, table: Any) -> None:
@@ -36,6 +39,7 @@ class Publishing:
         self.asked: list[list[Any]] = []
         self.before: Callable[[], object] = lambda: None
         self.loses_answers = False
+        self.knows_uuids = True
 
     def load(self) -> Publishing:
         return self
@@ -49,9 +53,10 @@ class Publishing:
     def commit_snapshot(self, _identifier: Any, _uuid: Any, base: str | None, snapshot: Any, statistics: Any) -> bool:
         before, self.before = self.before, lambda: None
         before()
-        if base != (self._latest and self._latest.uuid):
+        latest = self._latest and self._latest.id
+        if base != (self._latest and self._latest.uuid) or snapshot.id != (latest or 0) + 1:
             return False
-        self._latest = snapshot
+        self._latest = snapshot = snapshot if self.knows_uuids else replace(snapshot, uuid=None)
         self._home.mkdir(exist_ok=True)
         (self._home / f"snapshot-{snapshot.id}").write_text(JSON.to_json(snapshot))
         self.asked.append(statistics)
@@ -167,3 +172,41 @@ def test_files_stay_where_a_catalog_says_nothing_clear(table: Any) -> None:
     publishing.before = lambda: None
     assert kept(table) == [] and len(set(Path(str(table.table_path)).rglob("*.parquet")) - files) == 1
     assert not commit(table, 0, (1, 1)).repeated
+
+
+# A catalog that stores fewer fields
+
+
+@pytest.fixture
+def rewritten(table: Any) -> Any:
+    """The table, whose snapshots the catalog stores with the fields that Java 1.x knows."""
+    table.catalog_environment.catalog_loader.knows_uuids = False
+    return table
+
+
+def row(number: int) -> pa.Table:
+    return pa.table({"dt": [None], "v": [number]}, COLUMNS)
+
+
+@pytest.mark.slow
+def test_two_writers_take_turns(rewritten: Any) -> None:
+    one, two = (stream_write_builder(rewritten).with_commit_user(user).open_sync() for user in ("one", "two"))
+    with one, two:
+        for number, each in enumerate((one, one, two, one, two, two, one)):
+            each.write(row(number))
+            assert each.commit().snapshot == number + 1
+    assert [user for user, _ in kept(rewritten)] == ["one", "one", "two", "one", "two", "two", "one"]
+
+
+@pytest.mark.slow
+def test_a_writer_goes_on_after_a_restart(rewritten: Any) -> None:
+    """Also if the record of its commits was written by a later commit of the session."""
+    number = 0
+    for commits in (1, 5, 9, 2):
+        with stream_write_builder(rewritten).with_commit_user("job").open_sync() as opened:
+            assert opened.last_committed == (number or None)
+            for _ in range(commits):
+                number += 1
+                opened.write(row(number))
+                opened.commit(number)
+    assert kept(rewritten) == [("job", each + 1) for each in range(number)]

@@ -58,8 +58,9 @@ def test_without_the_extra_each_file_costs_three_requests(server: S3Server, monk
     parts = {"bucket-0": 1, "manifest": 3, "snapshot": 2}
     assert {each: asked["PUT", each] for each in parts} == parts
     assert {each: asked["POST", each] for each in parts} == {each: 2 * count for each, count in parts.items()}
-    # Its last snapshot before and behind the manifests, the next one before and behind them, and the newest schema.
-    looks = {("GET", "schema"): 1, ("GET", "snapshot"): 1, ("HEAD", "snapshot"): 4}
+    # Its last snapshot before and after the manifests, the next one before and after them, and once it is written; the
+    # newest schema.
+    looks = {("GET", "schema"): 1, ("GET", "snapshot"): 1, ("HEAD", "snapshot"): 5}
     assert {each: count for each, count in asked.items() if each[0] in ("GET", "HEAD")} == looks
 
 

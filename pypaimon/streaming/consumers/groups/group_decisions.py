@@ -8,7 +8,7 @@ from dataclasses import replace
 from pypaimon.streaming.consumers.groups.group_state import GroupState, Tenure
 from pypaimon.streaming.consumers.groups.register import Register, Status, name_of
 from pypaimon.streaming.consumers.groups.slot_assignment import assign
-from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.model.position import Phase, Position
 
 Registers = Mapping[str, Register]
 """The last version of each register that was read, by the id of its member. Those that are missing say nothing."""
@@ -51,14 +51,35 @@ def restarted_state(state: GroupState, start: Position) -> GroupState:
     )
 
 
+def resumed_state(state: GroupState, registers: Registers, settings: str, start: Position) -> GroupState:
+    """The state that follows where all members have ended, and another one comes with other settings.
+
+    Args:
+        state: The last one.
+        registers: Of its members.
+        settings: Of the new member.
+        start: Where the group begins, if it has not begun.
+    """
+    owned = tuple(
+        Tenure(None, state.number + 1, durable(slot, tenure, registers)) if state.begun else Tenure(None, 0, start)
+        for slot, tenure in enumerate(state.owned)
+    )
+    return replace(state, number=state.number + 1, settings=settings, start=start, members=(), owned=owned)
+
+
+def is_in_first_plan(state: GroupState, registers: Registers) -> bool:
+    """Whether a slot has not come to the end of the first full plan."""
+    return any(durable(slot, each, registers).phase is Phase.FULL for slot, each in enumerate(state.owned))
+
+
 def ended_state(state: GroupState, conflict: str) -> GroupState:
     """The state that ends the group for all members."""
     return replace(state, number=state.number + 1, conflict=conflict)
 
 
-def floor_of(state: GroupState, registers: Registers) -> int:
-    """The smallest snapshot that a slot may still need, whoever reads it next."""
-    return min(durable(slot, tenure, registers).snapshot for slot, tenure in enumerate(state.owned))
+def floor_of(state: GroupState, registers: Registers) -> Position:
+    """Where the slot stands that is furthest behind: its snapshot, and all after it, may still be needed."""
+    return min(durable(slot, tenure, registers) for slot, tenure in enumerate(state.owned))
 
 
 def durable(slot: int, tenure: Tenure, registers: Registers) -> Position:

@@ -19,18 +19,20 @@ from pypaimon.streaming.consumers.groups.group_requests import (
     ListNames,
     LookAtFence,
     ReadFiles,
+    ReportDeleted,
     Request,
     Stands,
     WriteFence,
 )
 from pypaimon.streaming.consumers.groups.group_state import GroupState
 from pypaimon.streaming.consumers.groups.group_view import parsed
-from pypaimon.streaming.errors import StoreError
+from pypaimon.streaming.errors import ConsumerConflictError, StoreError, TableChangedError
 from pypaimon.streaming.io.conditional_writes import ChangedFileError
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.model.position import Position
 
 _MOST_LOOKS = 8
+_OWNER = "group:"
 
 
 class GroupDirectory:
@@ -47,6 +49,7 @@ class GroupDirectory:
         find_start: Gives the position at which a stream with the group's settings would begin now.
         start_at: Gives the position before a snapshot, where somebody has set the group to one.
         stands: Whether a stream could still begin at a position.
+        check_table: Raises TableChangedError if the table is not there any more.
 
     Attributes:
         incarnation: The one that is used, from 1; 0 before `open`.
@@ -60,6 +63,7 @@ class GroupDirectory:
         find_start: Callable[[], Position],
         start_at: Callable[[int], Position],
         stands: Callable[[Position], bool],
+        check_table: Callable[[], None] = lambda: None,
     ) -> None:
         self._manager = manager
         self._store = store
@@ -70,12 +74,13 @@ class GroupDirectory:
         self._find_start = find_start
         self._start_at = start_at
         self._stands = stands
+        self._check_table = check_table
         self.incarnation = 0
 
     @property
     def owner(self) -> str:
         """Whose the fence of the incarnation is."""
-        return f"group:{self.incarnation}"
+        return f"{_OWNER}{self.incarnation}"
 
     def open(self) -> GroupState | None:
         """Find the incarnation to be a member of: the last one, or the next if that has ended.
@@ -85,19 +90,20 @@ class GroupDirectory:
 
         Raises:
             CorruptTableError: Its last state is damaged.
+            ConsumerConflictError: Its files were deleted.
+            TableChangedError: The table was dropped, or has another name.
             StoreError: The store failed.
         """
-        last = max(incarnations(self._store, self._home), default=0)
-        state = self._last_state(f"{self._home}/{last}") if last else None
-        ended = last == 0 or (state is not None and self._has_ended(last, state))
-        self.incarnation = last + 1 if ended else last
-        return None if ended else state
-
-    def _has_ended(self, incarnation: int, state: GroupState) -> bool:
-        if not state.begun:
-            return False
-        found = self._look()
-        return state.conflict is not None or found is None or found.owner != f"group:{incarnation}"
+        for _ in range(_MOST_LOOKS):
+            last = max(incarnations(self._store, self._home), default=0)
+            state = self._last_state(f"{self._home}/{last}") if last else None
+            fence = None if state is not None and not state.begun else self._look()
+            # Of an incarnation that came in between the files are there by now.
+            if fence is None or _incarnation_of(fence) <= last:
+                ended = last == 0 or (state is not None and _has_ended(last, state, fence))
+                self.incarnation = last + 1 if ended else last
+                return None if ended else state
+        raise self._deleted()
 
     def _last_state(self, directory: str) -> GroupState | None:
         for _ in range(_MOST_LOOKS):
@@ -116,6 +122,8 @@ class GroupDirectory:
         Raises:
             StoreError: The store failed; it may have been done.
             CorruptTableError: A file may not be read or written.
+            ConsumerConflictError: The files of the group were deleted.
+            TableChangedError: The table was dropped, or has another name.
             StreamConfigError: The store cannot make a file where none of the name is.
         """
         if isinstance(request, ListNames):
@@ -124,7 +132,7 @@ class GroupDirectory:
         if isinstance(request, ReadFiles):
             return self._store.read_many([self._path(name) for name in request.names])
         if isinstance(request, CreateFile):
-            return self._store.create_exclusive(self._path(request.name), request.data)
+            return self._create(request)
         if isinstance(request, DeleteFiles):
             self._store.delete_many([self._path(name) for name in request.names])
             return None
@@ -134,8 +142,30 @@ class GroupDirectory:
             return self._write(request)
         if isinstance(request, Stands):
             return self._stands(request.position)
+        if isinstance(request, ReportDeleted):
+            raise self._deleted()
         assert isinstance(request, FindStart)
         return self._start()
+
+    def _create(self, request: CreateFile) -> bool:
+        # The first file of a group makes its directories, no later one does: they may have been deleted since.
+        directories = 3 if request.name == state_name(0) else 0
+        try:
+            return self._store.create_exclusive(self._path(request.name), request.data, directories)
+        except FileNotFoundError:
+            raise self._deleted() from None
+
+    def _deleted(self) -> Exception:
+        """Why the files of the group are not there."""
+        try:
+            self._check_table()
+        except TableChangedError as error:
+            return error
+        return ConsumerConflictError(
+            f"{self._home}: the files of group {self._consumer_id!r} were deleted, and with them what its members have "
+            "confirmed. To begin again, set where: paimon-stream consumers reset, or consumers delete for its "
+            "configured start."
+        )
 
     @property
     def _directory(self) -> str:
@@ -146,12 +176,13 @@ class GroupDirectory:
 
     def _look(self) -> Fence | None:
         found = self._manager.look(self._fence)
-        return None if found is None else Fence(found[0].next_snapshot, found[0].owner, found[1])
+        return None if found is None else Fence(found[0].next_snapshot, found[0].owner, found[1], found[0].fingerprint)
 
     def _write(self, request: WriteFence) -> bool:
         seen = None if request.found is None else request.found.seen
         try:
-            self._manager.replace(self._fence, Consumer(request.floor, owner=self.owner), seen)
+            fence = Consumer(request.floor, owner=self.owner, fingerprint=request.fingerprint)
+            self._manager.replace(self._fence, fence, seen)
         except ChangedFileError:
             return False
         if self._has_former:
@@ -174,6 +205,18 @@ def group_home(manager: ConsumerManager, consumer_id: str) -> str:
 def incarnations(store: Store, home: str) -> list[int]:
     """Numbers of the incarnations that are in the directory of a group. One listing."""
     return [int(name) for name in store.list_names(home) if name.isascii() and name.isdigit()]
+
+
+def _has_ended(incarnation: int, state: GroupState, fence: Fence | None) -> bool:
+    if not state.begun:
+        return False
+    return state.conflict is not None or fence is None or fence.owner != f"{_OWNER}{incarnation}"
+
+
+def _incarnation_of(fence: Fence) -> int:
+    """Whose a fence is; 0: of no group."""
+    number = (fence.owner or "").removeprefix(_OWNER)
+    return int(number) if number.isascii() and number.isdigit() else 0
 
 
 def _seconds(modified: Any) -> float | None:

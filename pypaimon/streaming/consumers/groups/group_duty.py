@@ -28,6 +28,7 @@ from pypaimon.streaming.consumers.groups.group_state import GroupState
 from pypaimon.streaming.consumers.groups.group_times import GroupTimes
 from pypaimon.streaming.consumers.groups.group_view import GroupView
 from pypaimon.streaming.consumers.groups.register import Status
+from pypaimon.streaming.model.position import Phase, Position
 
 _MOST_STATES = 16
 _STATES_KEPT = 8
@@ -71,6 +72,8 @@ class GroupDuty:
         state = self._view.state
         if state is None or not self._view.is_last or not self._has_turn(state, own):
             return False
+        # How long each may be silent is in its register.
+        yield from self._view.read([member for member in state.members if member in self._view.silent()])
         for member in state.members:
             # With each seal the group is listed, and one that was silent before may be heard of.
             if member in self._view.silent():
@@ -80,7 +83,7 @@ class GroupDuty:
             return True
         if not state.begun:
             return (yield from self._begin(state))
-        new = next_state(state, self._view.known, self._view.silent())
+        new = next_state(state, self._view.registers, self._view.silent())
         if new is None and self._view.look_at > self._fence_at:
             new = yield from self._keep_fence(state)
         if new is not None:
@@ -112,7 +115,7 @@ class GroupDuty:
         Args:
             state: The last one, which has begun.
         """
-        new = next_state(state, self._view.known, self._view.silent())
+        new = next_state(state, self._view.registers, self._view.silent())
         if new is not None:
             yield from self._create(new)
 
@@ -178,12 +181,12 @@ class GroupDuty:
 
     def _begin(self, state: GroupState) -> Steps[bool]:
         """Protect the start, and only then see whether it stands: then slots are given away."""
-        new = next_state(state, self._view.known, self._view.silent())
+        new = next_state(state, self._view.registers, self._view.silent())
         if not (new or state).members:
             return False
         if (yield from self._protect(state)) and not self._view.is_stale:
             if (yield Stands(state.start)):
-                yield from self._create(begun_state(state, self._view.known, self._view.silent()))
+                yield from self._create(begun_state(state, self._view.registers, self._view.silent()))
             else:
                 yield from self._create(restarted_state(state, (yield FindStart())))
         return True
@@ -194,7 +197,7 @@ class GroupDuty:
         floor = state.start.snapshot
         if found is not None and (found.owner, found.floor) == (self._owner, floor):
             return True
-        return bool((yield WriteFence(floor, found)))
+        return bool((yield WriteFence(floor, found, _before(state.start))))
 
     def _keep_fence(self, state: GroupState) -> Steps[GroupState | None]:
         """Move the fence behind the slowest slot; if somebody has taken it away, the state that ends the group."""
@@ -205,10 +208,12 @@ class GroupDuty:
         if found.owner != self._owner:
             by = "Java, a reset or another library" if found.owner is None else found.owner
             return ended_state(state, f"its fence now belongs to {by}, at snapshot {found.floor}")
-        floor, age = floor_of(state, self._view.known), self._times.fence_age
-        if floor > found.floor or (age is not None and self._clock() - self._fence_written >= age):
+        last, age = floor_of(state, self._view.registers), self._times.fence_age
+        moves = last.snapshot > found.floor
+        if moves or (age is not None and self._clock() - self._fence_written >= age):
             self._fence_written = self._clock()
-            yield WriteFence(max(floor, found.floor), found)
+            floor, fingerprint = (last.snapshot, _before(last)) if moves else (found.floor, found.fingerprint)
+            yield WriteFence(floor, found, fingerprint)
         return None
 
     def _create(self, state: GroupState) -> Steps[None]:
@@ -246,3 +251,8 @@ class GroupDuty:
         if last is None or newest - last < self._times.kept:
             return []
         return versions if newest - last >= self._times.dead_for else versions[:-1]
+
+
+def _before(position: Position) -> str | None:
+    """The fingerprint of the snapshot before that of a position, if that is the one that it knows."""
+    return position.fingerprint if position.phase is Phase.FOLLOW and position.unit is None else None

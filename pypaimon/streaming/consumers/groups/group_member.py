@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from pypaimon.streaming.consumers.groups.group_decisions import rivals
+from pypaimon.streaming.consumers.groups.group_decisions import is_in_first_plan, resumed_state, rivals
 from pypaimon.streaming.consumers.groups.group_duty import GroupDuty
 from pypaimon.streaming.consumers.groups.group_files import register_name, state_name
 from pypaimon.streaming.consumers.groups.group_requests import (
     CreateFile,
     DeleteFiles,
+    Fence,
     FindStart,
+    LookAtFence,
     Pause,
     ReadFiles,
+    ReportDeleted,
     Steps,
 )
 from pypaimon.streaming.consumers.groups.group_state import GroupState, first_state
@@ -47,6 +50,7 @@ class GroupMember:
         settings: Of the stream; all members have the same.
         rule: How files are divided over slots.
         fence_owner: Whose the fence of the group is.
+        check_former: Raises if this member cannot finish a first plan that was begun with other settings.
 
     Attributes:
         id: Of this life; None before it has one.
@@ -66,6 +70,7 @@ class GroupMember:
         settings: str = "",
         rule: str = "",
         fence_owner: str = "group:1",
+        check_former: Callable[[str], None] = lambda settings: None,
     ) -> None:
         self._name = name
         self._slots = slots
@@ -76,6 +81,7 @@ class GroupMember:
         self._settings = settings
         self._rule = rule
         self._fence_owner = fence_owner
+        self._check_former = check_former
         self._leaves = False
         self.lives = 0
         self.ended = False
@@ -88,6 +94,7 @@ class GroupMember:
         self._number = 0
         self._is_in = False
         self._former: tuple[str, ...] = ()
+        self._first_seen: dict[str, int] = {}
         self._pending: tuple[Register, float] | None = None
         self._beat_at = float("-inf")
         self._versions: deque[tuple[int, float]] = deque()
@@ -105,7 +112,8 @@ class GroupMember:
         Raises:
             ConsumerConflictError: A newer life of the name has taken over, or the group was ended from outside.
             CorruptTableError: A file of the group is damaged, or may not be read or written.
-            StreamConfigError: The group was made with other settings.
+            StreamConfigError: The group has living members with other settings, or divides the table otherwise.
+            TableChangedError: The table was dropped, or has another name.
         """
         try:
             while not self.ended:
@@ -135,6 +143,8 @@ class GroupMember:
                 self.ended = True
                 return
             yield from self._join()
+            if self.id is None:
+                return
         if self._view.is_stale:
             yield from self._watch()
         if self._pending or self._leaves or self._holdings.wants_save or self._clock() >= self._beat_at:
@@ -149,40 +159,106 @@ class GroupMember:
                 yield from self._watch()
 
     def _next(self) -> float:
+        if self.id is None and not self.ended:
+            return self._clock() if self._leaves else self._view.look_at
         due = self._holdings.wants_save or self._leaves
         return self._clock() if due and not self.ended else min(self._beat_at, self._view.look_at)
 
     def _join(self) -> Steps[None]:
-        """Find the group, or make it, and begin a life in it."""
+        """Find the group, or make it, and begin a life in it; not while it may have members with other settings."""
         yield from self._view.look()
+        yield from self._check_there()
         if self._view.state is None:
-            start = yield FindStart()
-            state = first_state(start, self._slots, self._settings, self._rule)
-            yield CreateFile(state_name(0), state.to_json())
-            yield from self._view.look()
-            if self._view.state is None:
-                raise StoreError(f"{state_name(0)}: it was made, and is not listed")
-        self._check_settings(self._view.state)
+            yield from self._found()
+        state = self._view.state
+        assert state is not None
+        self._check_rule(state)
+        if state.settings != self._settings and not (yield from self._has_replaced_settings(state)):
+            return
         self._former = tuple(self._namesakes())
         self.id = f"{self._name}.{self._draw()}"
         self.lives += 1
 
-    def _check_settings(self, state: GroupState) -> None:
-        """Whether this member would read as the others do.
+    def _found(self) -> Steps[None]:
+        """Make the group, unless it has begun before: then its files were deleted."""
+        fence: Fence | None = yield LookAtFence()
+        if self.lives or (fence is not None and fence.owner == self._fence_owner):
+            # Another member may have made the group, and its fence, in between.
+            yield from self._view.look()
+            if self._view.state is None:
+                yield ReportDeleted()
+            return
+        start = yield FindStart()
+        state = first_state(start, self._slots, self._settings, self._rule)
+        yield CreateFile(state_name(0), state.to_json())
+        yield from self._view.look()
+        if self._view.state is None:
+            raise StoreError(f"{state_name(0)}: it was made, and is not listed")
+
+    def _check_there(self) -> Steps[None]:
+        """Whether the files of a group that was seen are still there.
 
         Raises:
-            StreamConfigError: It would not.
+            ConsumerConflictError: They were deleted.
+            TableChangedError: The table was dropped, or has another name.
         """
+        state = self._view.state
+        if state is None or self._view.states:
+            return
+        (data,) = yield ReadFiles((state_name(state.number),))
+        if data is not None:
+            raise StoreError(f"{state_name(state.number)}: it is there, and was not listed")
+        # What this member wrote since would be all that is left of the table.
+        own = self._view.versions.get(self.id or "", [])
+        yield DeleteFiles(tuple(register_name(self.id or "", number) for number in own))
+        yield ReportDeleted()
+
+    def _check_rule(self, state: GroupState) -> None:
         for what, own, groups in (
-            ("settings", self._settings, state.settings),
             ("rule of slots", self._rule, state.rule),
             ("number of slots", self._slots, len(state.owned)),
         ):
             if own != groups:
                 raise StreamConfigError(
-                    f"the group was made with another {what}: {groups!r}, this reader has {own!r}. All its members "
-                    "read alike; give this one the same, or begin another group."
+                    f"the group divides the table by another {what}: {groups!r}, this reader by {own!r}. Use the same "
+                    "release of this library for all members, or begin another group."
                 )
+
+    def _has_replaced_settings(self, state: GroupState) -> Steps[bool]:
+        """Give the group this member's settings, if it has no members: whether it has them now.
+
+        They are fixed while members live. A silent member is waited for, and ended after its session. The start counts
+        only where nothing is saved: in a group that has not begun. Otherwise slots continue where they stand.
+
+        Raises:
+            StreamConfigError: A member is alive, or this one cannot finish the first plan.
+        """
+        others = [*state.members, *(id for id in self._view.versions if id not in state.members)]
+        yield from self._view.read(others)
+        self._check_alone(state)
+        for id in self._view.silent():
+            yield from self._duty.seal(id, "")
+        if any(not register.is_final for id, register in self._view.registers.items() if id in others):
+            return False
+        start = state.start if state.begun else (yield FindStart())
+        if not self._view.is_stale:
+            if state.begun and is_in_first_plan(state, self._view.registers):
+                self._check_former(state.settings)
+            new = resumed_state(state, self._view.registers, self._settings, start)
+            yield CreateFile(state_name(new.number), new.to_json())
+        yield from self._view.look()
+        now = self._view.state
+        return now is not None and now.settings == self._settings
+
+    def _check_alone(self, state: GroupState) -> None:
+        """Refuse other settings than those of members that have been heard of since this one began to look."""
+        numbers = {id: self._view.last(id) for id in self._view.versions if id not in self._view.final}
+        heard = [id for id, number in numbers.items() if number != self._first_seen.setdefault(id, number)]
+        if heard:
+            raise StreamConfigError(
+                f"the group has other settings while its members live ({heard[0]} does): {state.settings}, this reader "
+                f"has {self._settings}. Give this reader the same settings, end the others first, or use another group."
+            )
 
     def _namesakes(self) -> list[str]:
         """Other lives of its name that have not ended."""
@@ -237,6 +313,7 @@ class GroupMember:
             ConsumerConflictError: The group has ended.
         """
         yield from self._view.look()
+        yield from self._check_there()
         state = self._view.state
         if state is None or self.id is None:
             return
@@ -247,6 +324,9 @@ class GroupMember:
         if self.id in state.members:
             self._is_in = True
         elif self._is_in:
+            raise FencedError
+        if state.settings != self._settings:
+            # Another member that began at the same time was faster.
             raise FencedError
         self._holdings.adopt(state, self.id)
         yield from self._end_rivals(self.id)

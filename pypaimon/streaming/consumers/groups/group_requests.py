@@ -49,11 +49,13 @@ class Fence:
         floor: The first snapshot that is kept.
         owner: Whose it is; None: of Java, or of a reset.
         seen: What the store has to know to replace it.
+        fingerprint: Of the snapshot before the floor, where it is known.
     """
 
     floor: int
     owner: str | None
     seen: Any = None
+    fingerprint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,7 @@ class WriteFence:
 
     floor: int
     found: Fence | None
+    fingerprint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,11 @@ class Stands:
 
 
 @dataclass(frozen=True, slots=True)
+class ReportDeleted:
+    """The files of the group were deleted: raises the error that says so, or that the table is gone."""
+
+
+@dataclass(frozen=True, slots=True)
 class Pause:
     """Wait until a time of the member's clock, or until it is woken."""
 
@@ -89,7 +97,16 @@ class Pause:
 
 
 Request: TypeAlias = (
-    ListNames | ReadFiles | CreateFile | DeleteFiles | LookAtFence | WriteFence | FindStart | Stands | Pause
+    ListNames
+    | ReadFiles
+    | CreateFile
+    | DeleteFiles
+    | LookAtFence
+    | WriteFence
+    | FindStart
+    | Stands
+    | ReportDeleted
+    | Pause
 )
 Steps: TypeAlias = Generator[Request, Any, T]
 """Code that asks for what it needs, and comes to a result."""

@@ -9,7 +9,7 @@ from pypaimon.streaming.consumers.groups.group_files import numbers_of, register
 from pypaimon.streaming.consumers.groups.group_requests import ListNames, ReadFiles, Steps
 from pypaimon.streaming.consumers.groups.group_state import GroupState
 from pypaimon.streaming.consumers.groups.group_times import GroupTimes
-from pypaimon.streaming.consumers.groups.register import Register
+from pypaimon.streaming.consumers.groups.register import Register, Status
 from pypaimon.streaming.consumers.groups.silence import Silence
 from pypaimon.streaming.errors import CorruptTableError, StoreError
 
@@ -29,7 +29,7 @@ class GroupView:
         states: Numbers of the states in the last listing.
         versions: Numbers of the versions of each register in it, ascending.
         modified: When its files were written, by the store's clock.
-        known: Registers, as they were last read.
+        known: Registers, as they were last read; `registers` adds those that are gone.
         listed_at: When the last listing was asked for.
         look_at: When the next one is due.
     """
@@ -37,7 +37,8 @@ class GroupView:
     def __init__(self, times: GroupTimes, clock: Callable[[], float]) -> None:
         self._times = times
         self._clock = clock
-        self._silence = Silence(times.lease, times.busy_watch)
+        self._silence = Silence(times.lease, times.busy_watch, self._pace)
+        self._sessions: dict[str, float] = {}
         self.state: GroupState | None = None
         self.is_last = False
         self.states: list[int] = []
@@ -57,6 +58,16 @@ class GroupView:
     def final(self) -> set[str]:
         """Members whose registers are known to have ended."""
         return {member for member, register in self.known.items() if register.is_final}
+
+    @property
+    def registers(self) -> dict[str, Register]:
+        """What is known of the members. One whose register was deleted has ended, and nothing is known of it.
+
+        No member deletes a register of one that a state names: somebody else has, and its owner can save nothing.
+        """
+        members = () if self.state is None else self.state.members
+        gone = self._silence.longer_than(self._times.session).difference(self.versions).intersection(members)
+        return {**self.known, **{member: Register(member, 0, "", member, Status.SEALED, 0) for member in gone}}
 
     def last(self, member: str) -> int:
         """The number of the last version of a register in the last listing; 0: there is none."""
@@ -81,7 +92,9 @@ class GroupView:
             raise
         received = self._clock()
         self.states, self.versions = numbers_of(self.modified)
-        self._silence.listed({member: numbers[-1] for member, numbers in self.versions.items()}, sent, received)
+        missing = dict.fromkeys(() if self.state is None else self.state.members, 0)
+        last_ones = {member: numbers[-1] for member, numbers in self.versions.items()}
+        self._silence.listed({**missing, **last_ones}, sent, received)
         self.listed_at = sent
         self.known = {member: register for member, register in self.known.items() if member in self.versions}
         self._set_pace()
@@ -107,13 +120,19 @@ class GroupView:
 
     def read(self, members: Iterable[str]) -> Steps[None]:
         """Have the last versions of registers that were listed be known, but those that are gone by now."""
-        new = {member: register_name(member, self.last(member)) for member in members if not self._knows_last(member)}
+        listed = [member for member in members if member in self.versions and not self._knows_last(member)]
+        new = {member: register_name(member, self.last(member)) for member in listed}
         if not new:
             return
         answers = yield ReadFiles(tuple(new.values()))
         for (member, name), data in zip(new.items(), answers, strict=True):
             if data is not None:
-                self.known[member] = parsed(name, data, Register.from_json)
+                register = self.known[member] = parsed(name, data, Register.from_json)
+                self._sessions[member] = register.session or self._times.session
+
+    def _pace(self, member: str) -> float:
+        """Each is missed after its own session, which its register says; the watcher's, while that was not read."""
+        return self._times.session / self._sessions.get(member, self._times.session)
 
     def _knows_last(self, member: str) -> bool:
         known = self.known.get(member)

@@ -38,6 +38,7 @@ class MemberThread:
         self._woken: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._origin = Origin()
         self._error: BaseException | None = None
+        self._is_left = False
         self._thread = threading.Thread(target=self._run, name="pypaimon-streaming-group", daemon=True)
 
     def start(self) -> None:
@@ -77,6 +78,8 @@ class MemberThread:
             self._member.leave()
             self.wake()
             self._thread.join(seconds)
+            # Whatever the store does later: nothing is asked of it any more.
+            self._is_left = True
         return self._member.ended
 
     def _run(self) -> None:
@@ -95,6 +98,8 @@ class MemberThread:
             while True:
                 request = steps.send(answer) if failure is None else steps.throw(failure)
                 answer, failure = None, None
+                if self._is_left:
+                    return
                 try:
                     if isinstance(request, Pause):
                         self._wait(request)

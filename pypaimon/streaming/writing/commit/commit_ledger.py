@@ -281,7 +281,10 @@ class CommitLedger:
             elif snapshot.commit_user == self._user:
                 found[snapshot.commit_identifier] = snapshot
         if rolled_back:
-            why = f"the table was rolled back behind snapshot {before}, up to which it was looked through, or made anew"
+            why = (
+                f"the table was rolled back behind snapshot {before}, up to which it was looked through, or made anew, "
+                "or another program's commit replaced that snapshot in a store that allows it"
+            )
             forgotten = Record(record.first, BatchIds(), _uncertain(record).unknown, record.attempt)
             return self._status(batch, latest, found, forgotten, why)
         return self._status(batch, latest, found, record, "its record does not reach back so far")

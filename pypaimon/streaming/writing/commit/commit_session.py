@@ -34,6 +34,9 @@ class CommitSession:
 
     Args:
         clock: Seconds, never falling.
+
+    Attributes:
+        arbitrates: Whether nobody can have replaced its last commit.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -44,6 +47,7 @@ class CommitSession:
         self._record: Record | None = None
         self._written = 0.0
         self._looks_back = False
+        self.arbitrates = True
         self._strict: tuple[StrictMode | None] | None = None
         self.forget()
 
@@ -107,8 +111,9 @@ class CommitSession:
         self._ahead = min(2 * self._ahead + 1, MOST_AHEAD - 1)
 
     def note_committed(
-        self, status: CommitStatus, identifier: int, snapshot: Snapshot, count: int, *, looks_back: bool
-    ) -> None:
+        self, status: CommitStatus, identifier: int, snapshot: Snapshot, count: int, *, looks_back: bool,
+        arbitrates: bool,
+    ) -> None:  # fmt: skip
         """A commit was published.
 
         Args:
@@ -117,7 +122,9 @@ class CommitSession:
             snapshot: Its snapshot, the last one if there are two.
             count: How many there are.
             looks_back: As `SnapshotCommit.looks_back`.
+            arbitrates: As `SnapshotCommit.arbitrates`.
         """
+        self.arbitrates = arbitrates
         self._looks_back = looks_back
         self._alone = snapshot.id == status.examined + count
         self._own = snapshot.fingerprint

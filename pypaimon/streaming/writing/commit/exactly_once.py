@@ -171,7 +171,9 @@ def _commit(
         latest = _compact(table, directory, facts, outcome.snapshot or status.latest, messages, session)
         if latest is not None:
             count = 1 if latest == outcome.snapshot else 2
-            session.note_committed(status, facts.identifier, latest, count, looks_back=commit.looks_back)
+            session.note_committed(
+                status, facts.identifier, latest, count, looks_back=commit.looks_back, arbitrates=commit.arbitrates
+            )
         return CommitReport(outcome.number, Written.of(messages))
     if commit.uncertain:
         log_kept(table)

@@ -32,13 +32,26 @@ class Publisher(Protocol):
 
     Attributes:
         arbitrates: Of two attempts for one id the later one fails for good, whoever makes them. Where nobody
-            arbitrates, a table may have one writer at a time.
+            arbitrates, a table may have one writer at a time. Not known before `prepare`.
+        rewrites: The stored snapshot may differ from the one that was given, so that its fingerprint has to be read.
         looks_back: Whether the caller must see that the snapshot before is there still: a file is made where there is
             none, and there is none too where snapshots have expired.
     """
 
     arbitrates: bool
+    rewrites: bool
     looks_back: bool
+
+    @property
+    def why_not(self) -> str:
+        """Why nobody arbitrates."""
+
+    def prepare(self) -> None:
+        """Find out whether somebody arbitrates.
+
+        Raises:
+            PaimonStreamError: That cannot be found out at present.
+        """
 
     def settle(self, number: int) -> None:
         """See to it that the snapshot of a number, if it is there, is not replaced any more.
@@ -77,11 +90,18 @@ def publisher_of(table: Any, directory: TableDirectory) -> Publisher:
 
 
 class _ByCatalog:
+    """By the catalog: a server with Java 1.x stores the fields that it knows, and `uuid` is none of them."""
+
     arbitrates = True
+    why_not = ""
+    rewrites = True
     looks_back = False
 
     def __init__(self, publisher: Any) -> None:
         self._publisher = publisher
+
+    def prepare(self) -> None:
+        """The catalog does."""
 
     def settle(self, number: int) -> None:
         """The catalog replaces none."""
@@ -101,10 +121,15 @@ class _ByLink:
     """
 
     arbitrates = True
+    why_not = ""
+    rewrites = False
     looks_back = True
 
     def __init__(self, directory: TableDirectory) -> None:
         self._directory = directory
+
+    def prepare(self) -> None:
+        """The file system does."""
 
     def settle(self, number: int) -> None:
         home, name = os.path.split(self._path(number))
@@ -135,46 +160,58 @@ class _ByLink:
 class _ByStore:
     """In a store: made if none is there (`If-None-Match`) where the client of the extra `fast` serves, else renamed.
 
-    A rename arbitrates in HDFS alone: object stores copy.
+    A rename arbitrates in HDFS alone: object stores copy. Nor does a store that ignores the condition.
     """
 
+    rewrites = False
     looks_back = True
 
     def __init__(self, directory: TableDirectory, *, renamed: bool) -> None:
         self._directory = directory
         self._renamed = renamed
-        self.arbitrates = renamed or directory.store.objects.creates(directory.snapshots.get_snapshot_path(1))
+        self.arbitrates = renamed
+
+    def prepare(self) -> None:
+        if not self._renamed:
+            self.arbitrates = self._directory.store.creates(self._directory.snapshots.get_snapshot_path(1))
+
+    @property
+    def why_not(self) -> str:
+        return self._directory.store.objects.why_not_created(self._directory.snapshots.get_snapshot_path(1))
 
     def settle(self, number: int) -> None:
         """HDFS replaces none; what another store does nobody can know."""
 
     def publish(self, base_uuid: str | None, snapshot: Mapping[str, Any], statistics: Statistics) -> bool:
         store, path = self._directory.store, self._directory.snapshots.get_snapshot_path(snapshot["id"])
+        data = _text(snapshot).encode()
         # One attempt, with a time limit; what it came to is found out by looking.
-        answer = store.pool.submit(partial(store.objects.create, path, _text(snapshot).encode()))
+        answer = store.pool.submit(partial(store.objects.create, path, data))
         done = store.pool.result(answer)
         # How this attempt was made counts: the client may be trusted later.
         self.arbitrates = self._renamed or done is not None
-        if done is None and store.puts(path):
-            self._put_where_none_is(path, _text(snapshot).encode())
-            done = True
-        elif done is None:
-            file_io = store.file_io
-            if file_io.exists(path):
-                raise TakenError
-            done = bool(file_io.try_to_write_atomic(path, _text(snapshot)))
+        if done is None:
+            done = self._put_where_none_is(path, data)
+            # Another program that found none either may put its own there at the same time: the first one reads that.
+            done = done and (self.arbitrates or store.read(path) == data)
         if done:
             _hint(self._directory, snapshot["id"])
         return bool(done)
 
-    def _put_where_none_is(self, path: str, data: bytes) -> None:
-        """An object comes into being whole: it need not be written beside and copied."""
+    def _put_where_none_is(self, path: str, data: bytes) -> bool:
+        """Whether the store says that it was written."""
+        store = self._directory.store
+        if not store.puts(path):
+            if store.file_io.exists(path):
+                raise TakenError
+            return bool(store.file_io.try_to_write_atomic(path, data.decode()))
+        # An object comes into being whole: it need not be written beside and copied.
         try:
-            self._directory.store.read(path)
+            store.read(path)
         except FileNotFoundError:
-            self._directory.store.write_once(path, data)
-        else:
-            raise TakenError
+            store.write_once(path, data)
+            return True
+        raise TakenError
 
 
 def _hint(directory: TableDirectory, number: int) -> None:

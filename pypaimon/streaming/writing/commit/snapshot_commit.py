@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from pypaimon.streaming.errors import PaimonStreamError
+from pypaimon.streaming.errors import OR_REPLACED, PaimonStreamError
 from pypaimon.streaming.metadata.file_paths import FilePaths
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -50,11 +50,12 @@ class RolledBackError(GaveUpError):
 class NobodyArbitratesError(GaveUpError):
     """Another program commits at the same time, in a store where one commit may replace another unseen."""
 
-    def __init__(self, number: int, user: str) -> None:
+    def __init__(self, number: int, user: str, why: str) -> None:
         super().__init__(
             f"'{user}' has committed snapshot {number} meanwhile, and nothing in this store keeps one commit from "
-            "replacing another: install the extra `fast` (for stores that know conditional writes), or let one program "
-            "write at a time, which opens its writer when the others have ended"
+            f"replacing another ({why}): let one program write at a time, which opens its writer when the others have "
+            "ended, or use a REST catalog, which commits by itself, or an S3-like store that heeds If-None-Match, with "
+            "keys and the extra 'fast'"
         )
 
 
@@ -174,6 +175,11 @@ class SnapshotCommit:
         self._error: Exception | None = None
         self.uncertain = False
 
+    @property
+    def arbitrates(self) -> bool:
+        """Whether nobody can replace its snapshot; known once it ran."""
+        return self._publisher.arbitrates
+
     def run(self) -> Outcome:
         """Commit.
 
@@ -185,6 +191,7 @@ class SnapshotCommit:
             CorruptTableError: A file of the metadata is damaged.
             StoreError: The store failed.
         """
+        self._publisher.prepare()
         began = time.monotonic()
         for retry in range(self._retry.retries + 1):
             if retry and time.monotonic() - began > self._retry.timeout:
@@ -220,7 +227,7 @@ class SnapshotCommit:
         rolled_back = rolled_back or (self._anchored and there is None)
         if rolled_back or (0 if self._latest is None else self._latest.id) < self._examined:
             kind = GaveUpError if self.uncertain else RolledBackError
-            raise kind(f"the table was rolled back behind snapshot {self._examined}")
+            raise kind(f"the table was rolled back behind snapshot {self._examined}. {OR_REPLACED}".rstrip("."))
         return True
 
     def _is_latest_still(self) -> bool:
@@ -251,7 +258,7 @@ class SnapshotCommit:
                 if self._ordered and snapshot.commit_identifier > self._facts.identifier:
                     raise BatchOrderError(self._facts.user, self._facts.identifier, snapshot.commit_identifier)
             elif not self._publisher.arbitrates:
-                raise NobodyArbitratesError(number, snapshot.commit_user)
+                raise NobodyArbitratesError(number, snapshot.commit_user, self._publisher.why_not)
             self._examined, self._mark = number, snapshot.fingerprint
         return None
 
@@ -307,7 +314,9 @@ class SnapshotCommit:
             return None
         except Exception as error:  # noqa: BLE001 (whatever went wrong, the snapshot may be there)
             done, self._error = False, error
-        there = Snapshot.from_json(json.dumps(draft.snapshot)) if done else self._at(draft.snapshot["id"])
+        there = None if done and not self._publisher.rewrites else self._at(draft.snapshot["id"])
+        if done and there is None:
+            there = Snapshot.from_json(json.dumps(draft.snapshot))
         if there is not None and self._is_ours(there):
             return Outcome(there, ours=True)
         if there is not None and self._publisher.arbitrates:

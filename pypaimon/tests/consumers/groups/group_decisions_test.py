@@ -142,8 +142,10 @@ def test_duty_goes_by_admission_and_past_those_who_are_gone() -> None:
 
 def test_the_fence_stands_before_the_slot_that_is_last() -> None:
     state = group([A, B, None], owned=(Tenure(A, 3, at(10)), Tenure(B, 4, at(12)), Tenure(None, 4, at(15))))
-    assert floor_of(state, {}) == 10
-    assert floor_of(state, {A: register(A, held={0: Held(3, at(14))}), B: register(B, held={1: Held(3, at(99))})}) == 12
+    assert floor_of(state, {}) == at(10)
+    assert floor_of(
+        state, {A: register(A, held={0: Held(3, at(14))}), B: register(B, held={1: Held(3, at(99))})}
+    ) == at(12)
 
 
 def test_a_barrier_is_passed_when_all_slots_have_reached_it() -> None:

@@ -62,12 +62,14 @@ class Place:
 
 @pytest.fixture
 def local(tmp_path: Path) -> Place:
+    (tmp_path / "t").mkdir()
     return Place(LocalFileIO(), str(tmp_path / "t"))
 
 
 @pytest.fixture(params=["local", "objects"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     if request.param == "local":
+        (tmp_path / "t").mkdir()
         return Place(LocalFileIO(), str(tmp_path / "t"))
     server: S3Server = request.getfixturevalue("server")
     path = f"s3://{BUCKET}/{tmp_path.name}/t"
@@ -189,6 +191,7 @@ def test_a_damaged_state_is_an_error_for_who_joins_and_for_who_runs(local: Place
 
 def test_who_is_killed_is_replaced_and_no_number_is_missing(tmp_path: Path) -> None:
     last, slots = 60, 6
+    (tmp_path / "t").mkdir()
     command = program("support.groups.process", str(tmp_path / "t"), "etl", str(slots), str(last), "1", "3")
     start = partial(subprocess.Popen, command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     lines: list[tuple[int, list[int]]] = []

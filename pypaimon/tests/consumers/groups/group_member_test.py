@@ -23,6 +23,7 @@ from pypaimon.streaming.consumers.groups.group_requests import (
     LookAtFence,
     Pause,
     ReadFiles,
+    ReportDeleted,
     Request,
     Stands,
     Steps,
@@ -75,6 +76,9 @@ class Hand:
         assert id is not None
         return Register.from_json(self.files[register_name(id, numbers_of(self.files)[1][id][-1])])
 
+    def state(self) -> GroupState:
+        return GroupState.from_json(self.files[state_name(numbers_of(self.files)[0][-1])])
+
     def run(self, steps: Steps[None], seconds: float) -> None:
         """Let a member go on for a time."""
         end = self.now + seconds
@@ -112,6 +116,8 @@ class Hand:
         if isinstance(request, WriteFence):
             self.fence = Fence(request.floor, "group:1")
             return True
+        if isinstance(request, ReportDeleted):
+            raise ConsumerConflictError("the files were deleted")
         assert isinstance(request, (FindStart, Stands))
         return Position("t", 5) if isinstance(request, FindStart) else True
 
@@ -142,7 +148,7 @@ def test_the_first_member_makes_the_group_and_has_all_slots_behind_a_fence(hand:
     steps = member.run()
     hand.run(steps, 0)
     assert holdings.assigned() == {slot: (1, at(5)) for slot in range(3)}
-    assert sum(hand.asked.values()) == 13
+    assert sum(hand.asked.values()) == 14
     assert hand.fence is not None and hand.fence.floor == 5
     state = GroupState.from_json(hand.files[state_name(numbers_of(hand.files)[0][-1])])
     assert state.members == (member.id,) and state.begun
@@ -346,6 +352,23 @@ def test_of_two_members_of_one_name_the_newer_one_stays(hand: Hand) -> None:
     assert set(slots_of(holdings)) == {0, 1, 2}
 
 
+def test_the_slots_of_a_dead_member_whose_register_was_deleted_are_read_again(hand: Hand) -> None:
+    """What it has confirmed is not known any more, so that its slots begin where they began for it."""
+    dead = hand.member()[0]
+    steps = dead.run()
+    hand.run(steps, TIMES.session)
+    assert {tenure.owner for tenure in hand.state().owned} == {dead.id}
+    for name in [name for name in hand.files if name.startswith(f"member-{dead.id}-")]:
+        del hand.files[name]
+    other, holdings = hand.member()
+    others = other.run()
+    hand.run(others, TIMES.session * 0.9)
+    assert {tenure.owner for tenure in hand.state().owned} == {dead.id}
+    hand.run(others, TIMES.session * 1.5)
+    assert {tenure.owner for tenure in hand.state().owned} == {other.id}
+    assert holdings.assigned() == {slot: (hand.state().number, Position("t", 5)) for slot in range(3)}
+
+
 @pytest.mark.parametrize("taken", [None, Fence(3, None), Fence(3, "group:2")])
 def test_when_the_fence_is_taken_away_the_group_ends_for_all(taken: Fence | None) -> None:
     world = calm_world(3, 3)
@@ -361,22 +384,92 @@ def test_when_the_fence_is_taken_away_the_group_ends_for_all(taken: Fence | None
     assert world.laws.seen["conflicts"] == 3 and not world.living()
 
 
-def test_who_would_read_otherwise_is_refused_before_it_writes(hand: Hand) -> None:
+def other(hand: Hand, **changed: Any) -> tuple[GroupMember, Holdings]:
+    """A member that differs from those of `hand`."""
+    holdings = Holdings()
+    given = {"slots": 3, "clock": hand.clock, "draw": hand.draw, "holdings": holdings, "times": TIMES, "name": ""}
+    return GroupMember(**{**given, **changed}), holdings
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"slots": 4}, "another number of slots: 3, this reader by 4"),
+        ({"rule": "bucket"}, "another rule of slots"),
+        ({"settings": "filter"}, "other settings while its members live"),
+    ],
+)
+def test_a_member_with_other_settings_than_living_members_is_refused_before_it_writes(
+    hand: Hand, changed: dict[str, Any], said: str
+) -> None:
     member, holdings = hand.member()
     steps = member.run()
     hand.run(steps, 8)
     files = set(hand.files)
-    given = {"clock": hand.clock, "draw": hand.draw, "holdings": Holdings(), "times": TIMES, "name": ""}
-    for changed, said in (
-        ({"slots": 4}, "another number of slots: 3, this reader has 4"),
-        ({"slots": 3, "settings": "filter"}, "another settings: '', this reader has 'filter'"),
-        ({"slots": 3, "rule": "bucket"}, "another rule of slots"),
-    ):
-        with pytest.raises(StreamConfigError, match=said):
-            hand.run(GroupMember(**given, **changed).run(), 8)  # type: ignore[arg-type]
-    assert set(hand.files) == files
+    others = other(hand, **changed)[0].run()
+    with pytest.raises(StreamConfigError, match=said):
+        for _ in range(8):
+            hand.run(others, 1)
+            assert set(hand.files) == files
+            hand.run(steps, 1)
+            files = set(hand.files)
     hand.run(steps, 8)
     assert set(slots_of(holdings)) == {0, 1, 2}
+
+
+@pytest.mark.parametrize("ends", ["leaves", "is killed", "is killed, and its register is deleted"])
+def test_a_member_with_other_settings_continues_where_those_that_have_ended_have_confirmed(
+    hand: Hand, ends: str
+) -> None:
+    member, holdings = hand.member()
+    steps = member.run()
+    hand.run(steps, 1)
+    slots = slots_of(holdings)
+    assert holdings.hand_out(slots, at(5), at(9), hand.now)
+    holdings.confirm({0: slots[0]}, at(9))
+    hand.run(steps, 1)
+    if ends == "leaves":
+        member.leave()
+        with pytest.raises(StopIteration):
+            hand.run(steps, 1)
+    elif "register" in ends:
+        for name in [name for name in hand.files if name.startswith("member-")]:
+            del hand.files[name]
+    later, its = other(hand, settings="another filter, another start")
+    others = later.run()
+    hand.run(others, 0 if ends == "leaves" else TIMES.session * 1.3)
+    assert hand.state().settings == "another filter, another start" and hand.state().members == (later.id,)
+    known = "register" not in ends
+    assert {slot: position for slot, (_, position) in its.assigned().items()} == {
+        0: at(9 if known else 5),
+        1: at(5),
+        2: at(5),
+    }
+
+
+def test_of_two_members_with_different_settings_one_is_refused(hand: Hand) -> None:
+    first, second = other(hand, settings="a")[0].run(), other(hand, settings="b")[0].run()
+    hand.run(first, TIMES.session / 8)
+    with pytest.raises(StreamConfigError, match="other settings while its members live"):
+        for _ in range(24):
+            hand.run(second, TIMES.session / 8)
+            hand.run(first, TIMES.session / 8)
+    assert len(hand.state().members) == 1
+
+
+def test_a_group_whose_directory_was_deleted_is_an_error_for_its_members_and_not_made_again(hand: Hand) -> None:
+    members = [hand.member()[0] for _ in range(2)]
+    running = [member.run() for member in members]
+    for _ in range(8):
+        for steps in running:
+            hand.run(steps, 1)
+    hand.files.clear()
+    for steps in running:
+        with pytest.raises(ConsumerConflictError, match="deleted"):
+            hand.run(steps, TIMES.session)
+    with pytest.raises(ConsumerConflictError, match="deleted"):
+        hand.run(hand.member()[0].run(), TIMES.session)
+    assert hand.files == {}
 
 
 @pytest.mark.parametrize("seed", range(6))

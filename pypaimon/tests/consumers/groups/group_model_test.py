@@ -30,9 +30,10 @@ def test_whatever_stores_and_members_suffer_the_laws_hold(round: int) -> None:
     assert seen["seals"] > HISTORIES / 4 and seen["refused"] > HISTORIES
 
 
-def test_in_good_weather_nobody_is_ended_and_nothing_is_refused_for_long() -> None:
-    calm = Weather(faults=0.0001, slow=0, disturbances=0, pauses=False, sessions=5)
-    for seed in range(4):
+@pytest.mark.parametrize("mixed", [False, True], ids=["equal sessions", "longer and shorter sessions"])
+def test_in_good_weather_nobody_is_ended_and_nothing_is_refused_for_long(mixed: bool) -> None:
+    calm = Weather(faults=0.0001, slow=0, disturbances=0, pauses=False, sessions=5, mixed=mixed)
+    for seed in range(8 if mixed else 4):
         seen = play(seed, calm).laws.seen
         assert not seen["seals"] and not seen["zombies"] and seen["handed out"] > 40
 

@@ -381,6 +381,20 @@ def test_progress_is_saved_with_sparks_commit_and_never_too_early(table: Table) 
     assert new_query.initial()["snapshot"] == 5
 
 
+def test_a_query_of_a_consumer_whose_history_was_rolled_back_is_an_error(table: Table) -> None:
+    driver = Driver(table, **{"consumer-id": "etl"})
+    start = driver.initial()
+    end = driver.latest(start)
+    driver.rows(start, end)
+    driver.reader.commit(end)
+    table.rollback(2)
+    for key in range(100, 103):
+        table.commit([key])
+    query = Driver(table, **{"consumer-id": "etl"})
+    with pytest.raises(TableChangedError, match="rolled back: snapshot 3"):
+        query.latest(query.initial())
+
+
 def saved(table: Table) -> dict[str, int]:
     """The next snapshots in the consumer files."""
     return {file.name: json.loads(file.read_text())["nextSnapshot"] for file in (table.path / "consumer").iterdir()}

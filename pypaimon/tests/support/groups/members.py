@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from pypaimon.streaming import GroupStreamBuilder, stream_read_builder
+from pypaimon.streaming import GroupStreamBuilder, PaimonStreamError, stream_read_builder
 from support.tables.streamed_table import Table
 from support.tables.written_tables import rows
 
@@ -53,6 +53,7 @@ class Member:
     def __init__(self, builder: Callable[..., GroupStreamBuilder]) -> None:
         self.keys: list[int] = []
         self.slots: set[int] = set()
+        self.error: PaimonStreamError | None = None
         self._changed = threading.Condition()
         self.stream = builder(on_assigned=self._got, on_revoked=self._gave, on_lost=self._gave).open_sync()
         self._thread = threading.Thread(target=self._read)
@@ -70,11 +71,14 @@ class Member:
 
     def _read(self) -> None:
         with self.stream:
-            for batch in self.stream:
-                with self._changed:
-                    assert set(batch.slots) <= self.slots
-                    self.keys += keys(batch)
-                    self._changed.notify_all()
+            try:
+                for batch in self.stream:
+                    with self._changed:
+                        assert set(batch.slots) <= self.slots
+                        self.keys += keys(batch)
+                        self._changed.notify_all()
+            except PaimonStreamError as error:
+                self.error = error
 
     def wait(self, condition: Callable[[Member], bool]) -> None:
         """Until this is so."""
@@ -95,6 +99,7 @@ class Member:
         """Until its loop has ended."""
         self._thread.join(FOR_EVER)
         assert not self._thread.is_alive()
+        assert self.error is None, self.error
 
 
 def until(condition: Callable[[], bool]) -> None:

@@ -134,8 +134,8 @@ def _compose_ahead(self: Holdings) -> Any:
 _COMPOSE = Holdings.compose
 
 
-def _fastest(state: GroupState, known: Mapping[str, Register]) -> int:
-    return max(durable(slot, tenure, known).snapshot for slot, tenure in enumerate(state.owned))
+def _fastest(state: GroupState, known: Mapping[str, Register]) -> Position:
+    return max(durable(slot, tenure, known) for slot, tenure in enumerate(state.owned))
 
 
 def _soon_silent(self: GroupView) -> set[str]:
@@ -169,6 +169,12 @@ MUTANTS = (
         "the lease outlasts the session", ("I6",), _set(GroupTimes, "lease", property(lambda t: 2 * t.session)), CUT
     ),
     Mutant("who is silent for a beat is gone", ("I6", "I10"), _set(GroupView, "silent", _soon_silent), CUT),
+    Mutant(
+        "each is missed after the watcher's session",
+        ("I6",),
+        _set(GroupView, "_pace", lambda *_: 1.0),
+        replace(CUT, mixed=True),
+    ),
     Mutant("who was ended goes on", ("I2", "I6", "I7"), _set(Holdings, "lose", _lose_nothing), CUT),
     Mutant(
         "a version of others is taken for an own one", ("I2", "I4"), _set(GroupMember, "_save", _save_believed), CUT

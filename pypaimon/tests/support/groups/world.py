@@ -19,6 +19,7 @@ from pypaimon.streaming.consumers.groups.group_requests import (
     LookAtFence,
     Pause,
     ReadFiles,
+    ReportDeleted,
     Request,
     Stands,
     WriteFence,
@@ -34,6 +35,8 @@ from support.groups.invariants import BrokenLawError, GroupLaws
 TABLE = "t"
 SESSION = 8.0
 """Seconds of the sessions; everything else is in proportion to it."""
+LONG = 4
+"""Of a long session, how many times as long it is."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,7 @@ class Weather:
         named: Members have names, under which they come back.
         barriers: Every so many snapshots all slots have to wait for each other; 0: never.
         sessions: How long it lasts.
+        mixed: Some members have a session that is four times as long.
         kinds: Of disturbances.
     """
 
@@ -60,6 +64,7 @@ class Weather:
     named: bool = False
     barriers: int = 0
     sessions: float = 10
+    mixed: bool = False
     kinds: tuple[str, ...] = ("kill", "kill", "join", "join", "leave", "freeze", "freeze", "cut", "cut")
 
 
@@ -111,7 +116,7 @@ class World:
         self.run_until(storm)
         self._calm_down()
         # Whoever was silent has to be missed, by members whose clocks go slower; then slots move one after the other.
-        self.run_until(storm + SESSION * 9)
+        self.run_until(storm + SESSION * 9 * (LONG if self.weather.mixed else 1))
         for _ in range(30):
             if min(self.laws.confirmed) >= self.latest:
                 break
@@ -202,6 +207,8 @@ class World:
             return Position(TABLE, self.rng.choice((self.earliest, self.latest + 1)))
         if isinstance(request, Stands):
             return self.earliest <= request.position.snapshot <= self.latest + 1
+        if isinstance(request, ReportDeleted):
+            raise AssertionError("nobody has deleted the group")
         assert isinstance(request, ListNames)
         return dict(self.files)
 
@@ -261,7 +268,8 @@ class Process:
         self._turn = 0
         self._plans: list[tuple[dict[int, int], int, int]] = []
         self.holdings = WatchedHoldings(world.laws)
-        times = GroupTimes(SESSION, SESSION / 1.7)
+        session = SESSION * (world.rng.choice((1, LONG)) if world.weather.mixed else 1)
+        times = GroupTimes(session, SESSION / 1.7)
         clock, draw = self.clock, world.draw
         self.member = GroupMember(name, world.weather.slots, times, clock, draw, self.holdings)
         self._steps = self.member.run()
@@ -433,6 +441,7 @@ def weather_of(seed: int) -> Weather:
         named=choice((True, False)),
         barriers=choice((0, 0, 30)),
         sessions=choice((6, 10, 14)),
+        mixed=choice((False, False, True)),
     )
 
 

@@ -42,6 +42,10 @@ class HadoopFileIO(LocalFileIO):
         target.write_bytes(b"")
         return _Writing(self, target)
 
+    def exists(self, path: str) -> bool:
+        self._step()
+        return _local(path).exists()
+
     def list_status(self, path: str) -> Any:
         self._step()
         return super().list_status(str(_local(path)))

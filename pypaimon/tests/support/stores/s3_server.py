@@ -34,6 +34,7 @@ class S3Server:
         keys: Access keys, each with its session token, that requests have to be signed by; None: any will do.
         agents: Requests by programs that call themselves so are refused.
         heeds_conditions: Whether writes with `If-Match` and `If-None-Match` compare, one after the other.
+        bare_tags: `If-Match` holds only for a tag without its quotes, as with Ceph's gateway 16.2.
         go_on: Ends what hangs.
         hanging: Set once a request hangs.
     """
@@ -46,6 +47,7 @@ class S3Server:
         self.keys: dict[str, str | None] | None = None
         self.agents = ""
         self.heeds_conditions = True
+        self.bare_tags = False
         self.go_on = threading.Event()
         self.hanging = threading.Event()
         self._asked: list[tuple[str, str]] = []
@@ -106,6 +108,18 @@ class S3Server:
         finally:
             del self._faults[told]
             self.go_on.set()
+
+    @contextmanager
+    def behaving(self, *, heeds_conditions: bool = True, bare_tags: bool = False) -> Iterator[None]:
+        """Within the block it treats conditions so; what clients have found out before is forgotten."""
+        before = self.heeds_conditions, self.bare_tags
+        self.heeds_conditions, self.bare_tags = heeds_conditions, bare_tags
+        forget_clients()
+        try:
+            yield
+        finally:
+            self.heeds_conditions, self.bare_tags = before
+            forget_clients()
 
     def options(self, **changed: str) -> dict[str, str]:
         """Options of a catalog that name the server and its keys."""
@@ -170,6 +184,9 @@ class S3Server:
             return self._backend(environ, start_response)
         if not self.heeds_conditions:
             environ = {key: value for key, value in environ.items() if key not in _CONDITIONS}
+        elif self.bare_tags and "HTTP_IF_MATCH" in environ:
+            tag = environ["HTTP_IF_MATCH"]
+            environ = {**environ, "HTTP_IF_MATCH": '"another"' if '"' in tag else f'"{tag}"'}
         with self._comparing:
             return list(self._backend(environ, start_response))
 
@@ -179,6 +196,14 @@ class S3Server:
             return True
         token = environ.get("HTTP_X_AMZ_SECURITY_TOKEN")
         return self.keys is not None and self.keys.get(_signer(environ), ...) != token
+
+
+def forget_clients() -> None:
+    """As in a new process: nothing is known of any store."""
+    from pypaimon.streaming.io.object_client import Conditions, ObjectClient
+
+    ObjectClient.of.cache_clear()
+    Conditions.of.cache_clear()
 
 
 def _signer(environ: dict[str, Any]) -> str:

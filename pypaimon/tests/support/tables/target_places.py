@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,14 +27,14 @@ from pypaimon.streaming import (
     Target,
 )
 
-Keys = tuple[str, ...]
+Keys = str | Sequence[str] | None
 Rows = list[dict[str, Any]]
 
 
 class Place(Protocol):
     """Of targets of one kind, told apart by their names. It can be pickled."""
 
-    def opened(self, keys: Keys, name: str = "copy") -> Target:
+    def opened(self, keys: Keys, name: str = "copy", *, replace: bool = False) -> Target:
         """A target; what it is connected to is closed when it is let go."""
 
     def held(self, name: str = "copy") -> Rows:
@@ -51,8 +51,8 @@ class DuckDBPlace:
         """A connection."""
         return duckdb.connect(str(self.directory / f"{name}.duckdb"))
 
-    def opened(self, keys: Keys, name: str = "copy") -> Target:
-        target = DuckDBTarget(connection := self.connected(name), "copy", keys)
+    def opened(self, keys: Keys, name: str = "copy", *, replace: bool = False) -> Target:
+        target = DuckDBTarget(connection := self.connected(name), "copy", keys, replace=replace)
         weakref.finalize(target, connection.close)
         return target
 
@@ -79,8 +79,8 @@ class SQLitePlace:
         """A connection."""
         return adbc_sqlite.connect(str(self.directory / "copy.sqlite"))
 
-    def opened(self, keys: Keys, name: str = "copy") -> Target:
-        target = SQLiteTarget(connection := self.connected(), name, keys)
+    def opened(self, keys: Keys, name: str = "copy", *, replace: bool = False) -> Target:
+        target = SQLiteTarget(connection := self.connected(), name, keys, replace=replace)
         weakref.finalize(target, connection.close)
         return target
 
@@ -112,12 +112,12 @@ class PostgresPlace:
         """A connection."""
         return adbc_postgres.connect(self.address)
 
-    def opened(self, keys: Keys, name: str = "copy") -> Target:
+    def opened(self, keys: Keys, name: str = "copy", *, replace: bool = False) -> Target:
         if self.alone:
             self.end_others()
         connection = self.connected()
         _execute(connection, f'CREATE SCHEMA IF NOT EXISTS "{self.schema}"')
-        target = PostgresTarget(connection, f"{self.schema}.{name}", keys)
+        target = PostgresTarget(connection, f"{self.schema}.{name}", keys, replace=replace)
         weakref.finalize(target, connection.close)
         return target
 
@@ -145,9 +145,9 @@ class ParquetPlace:
 
     directory: Path
 
-    def opened(self, keys: Keys, name: str = "copy") -> Target:
+    def opened(self, keys: Keys, name: str = "copy", *, replace: bool = False) -> Target:
         assert not keys
-        return ParquetTarget(self.directory / name)
+        return ParquetTarget(self.directory / name, replace=replace)
 
     def held(self, name: str = "copy") -> Rows:
         files = sorted((self.directory / name).glob("plan-*.parquet"))
@@ -160,8 +160,8 @@ class DeltaPlace:
 
     directory: Path
 
-    def opened(self, keys: Keys, name: str = "copy") -> Target:
-        return DeltaTarget(self.directory / name, keys)
+    def opened(self, keys: Keys, name: str = "copy", *, replace: bool = False) -> Target:
+        return DeltaTarget(self.directory / name, keys, replace=replace)
 
     def held(self, name: str = "copy") -> Rows:
         path = self.directory / name
@@ -189,8 +189,8 @@ class IcebergPlace:
         with closing(self.catalog()) as catalog:
             yield catalog
 
-    def opened(self, keys: Keys, name: str = "copy") -> Target:
-        target = IcebergTarget(catalog := self.catalog(), f"db.{name}", keys)
+    def opened(self, keys: Keys, name: str = "copy", *, replace: bool = False) -> Target:
+        target = IcebergTarget(catalog := self.catalog(), f"db.{name}", keys, replace=replace)
         weakref.finalize(target, catalog.close)
         return target
 

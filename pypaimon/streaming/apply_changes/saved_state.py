@@ -1,0 +1,272 @@
+"""`SavedState`: what a target saves next to its position, and whether a stream may go on from it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pypaimon.streaming.apply_changes.keys import AnyBatch, has_keyed_rows
+from pypaimon.streaming.builder.assembly import StreamAssembly, identity_of, schema_of, scope_of
+from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.internals import AtomicType, TableSchema
+from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.options.read_scope import ReadScope
+
+BEGIN_AGAIN = "drop the target's table, or give a target of one table replace=True, so that the state replaces it"
+
+
+class OtherColumnsError(StreamConfigError):
+    """The rows that a target holds cannot follow the columns of their table. One that may replace them begins again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What was saved with the rows, as the target keeps it.
+
+    Attributes:
+        position: The table holds what lies before, as `Position.to_json` writes it.
+        columns: The rest, as `SavedState.to_json` writes it, or None.
+    """
+
+    position: str
+    columns: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column that rows are written to.
+
+    Attributes:
+        field_id: Id of the field of the Paimon table; None for a column without a field.
+        name: What it is called.
+        type: Its type in the target.
+        inside: Ids of the fields inside of it, by their paths.
+        types: Paimon's types of it and of what is inside of it, by their paths; empty where an older release wrote it.
+    """
+
+    field_id: int | None
+    name: str
+    type: str
+    inside: dict[str, int]
+    types: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SavedState:
+    """What the rows of a target are. With the position, which names the table and its history, it is all that is saved.
+
+    Attributes:
+        highest_field_id: The highest id of any field of the Paimon table at that time: greater ones came later.
+        columns: The columns that were written to.
+        scope: Which rows of the table were read; None where an older release wrote it.
+        keys: The fields of the target's key, by id, or by name. None where an older release wrote it.
+    """
+
+    highest_field_id: int
+    columns: tuple[Column, ...]
+    scope: ReadScope | None = None
+    keys: tuple[int | str, ...] | None = None
+
+    def to_json(self) -> str:
+        """What `from_json` reads; older releases read their part of it."""
+        value: dict[str, Any] = {
+            "highest": self.highest_field_id,
+            "columns": [[each.field_id, each.name, each.type, each.inside] for each in self.columns],
+            "types": [each.types for each in self.columns],
+        }
+        if self.scope is not None:
+            value["scope"] = self.scope.to_value()
+        if self.keys is not None:
+            value["keys"] = list(self.keys)
+        return json.dumps(value)
+
+    @staticmethod
+    def from_json(text: str) -> SavedState:
+        """Read what `to_json` wrote, here or in an older release.
+
+        Raises:
+            StreamConfigError: The text is something else.
+        """
+        try:
+            value = json.loads(text)
+            types = value.get("types") or [{}] * len(value["columns"])
+            columns = tuple(Column(*[*each, of]) for each, of in zip(value["columns"], types, strict=True))
+            scope, keys = value.get("scope"), value.get("keys")
+            return SavedState(
+                value["highest"],
+                columns,
+                None if scope is None else ReadScope.from_value(scope),
+                None if keys is None else tuple(keys),
+            )
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            raise StreamConfigError(
+                f"the columns that are saved with the position are damaged: {text[:100]!r}. Drop the table: its "
+                "position() is None then, and a stream from the state on fills it again."
+            ) from error
+
+    @staticmethod
+    def of(batch: AnyBatch, described: Sequence[tuple[str, str]], keys: Sequence[str] | None) -> SavedState:
+        """The state of a target that holds the rows of a batch.
+
+        Args:
+            batch: The batch.
+            described: The names of its columns, and their types in the target.
+            keys: The columns of the target's key; None where the target has no keys of its own.
+        """
+        source = Source.of_batch(batch)
+        fields = {each.name: each for each in batch.schema.fields}
+        columns = []
+        for name, kind in described:
+            found = fields.get(name)
+            inside = {} if found is None else dict(_inside(found.type, ""))
+            types = {} if found is None else dict(_types(found.type, ""))
+            columns.append(Column(None if found is None else int(found.id), name, kind, inside, types))
+        key_ids = None if keys is None else source.ids(keys)
+        return SavedState(int(batch.schema.highest_field_id), tuple(columns), source.scope, key_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a stream reads.
+
+    Attributes:
+        table: Identity of the table.
+        schema: The schema that is read with.
+        scope: Which rows of the table are read.
+        keyed: As `has_keyed_rows`.
+    """
+
+    table: str
+    schema: TableSchema
+    scope: ReadScope
+    keyed: bool
+
+    @staticmethod
+    def of_batch(batch: AnyBatch) -> Source:
+        """What the stream of a batch reads."""
+        return Source(batch.plan_after.table, batch.schema, batch._scope, has_keyed_rows(batch))
+
+    @staticmethod
+    def of_builder(builder: StreamAssembly) -> Source:
+        """What the streams of a builder of a copy read. Blocks while the table is not known."""
+        schema = schema_of(builder)
+        return Source(identity_of(builder), schema, scope_of(builder).get(), bool(schema.primary_keys))
+
+    def ids(self, names: Sequence[str]) -> tuple[int | str, ...]:
+        """The ids of columns; of those without a field the names."""
+        ids = {each.name: int(each.id) for each in self.schema.fields}
+        return tuple(ids.get(name, name) for name in names)
+
+
+def refuse_another_source(saved: Saved | None, source: Source, keys: Sequence[str] | None) -> None:
+    """Make sure that a stream may go on from what a target has saved.
+
+    Args:
+        saved: What the target has saved; None: nothing.
+        source: What the stream reads.
+        keys: The columns of the target's key; None where the target has no keys of its own.
+
+    Raises:
+        StreamConfigError: The stream reads another table or other rows of it, or the target has other keys.
+    """
+    if saved is None:
+        return
+    position = Position.from_json(saved.position)
+    if position.table != source.table:
+        raise StreamConfigError(
+            f"The stream reads table {source.table!r}, and what the target holds is of table {position.table!r}: give "
+            f"each table a target of its own. If the table was made anew, {BEGIN_AGAIN}."
+        )
+    if saved.columns is None:
+        return
+    state = SavedState.from_json(saved.columns)
+    what = None if state.scope is None else state.scope.difference(source.scope, source.schema)
+    if what is None and None not in (state.keys, keys):
+        what = _other_keys(state, source, keys or ())
+    if what is not None:
+        raise StreamConfigError(
+            f"The stream does not go on from what the target holds: {what}. Rows would be missing or left over. Read "
+            f"as before, give it a target of its own, or {BEGIN_AGAIN}."
+        )
+
+
+def is_another_source(saved: Saved | None, source: Source, keys: Sequence[str] | None, *, may_replace: bool) -> bool:
+    """Whether a target holds something else than a stream reads, and may replace it.
+
+    Args:
+        saved: See `refuse_another_source`.
+        source: See there.
+        keys: See there.
+        may_replace: Whether the stream begins with a state that may take the place of what is there.
+
+    Raises:
+        StreamConfigError: It holds something else, and may not replace it.
+    """
+    try:
+        refuse_another_source(saved, source, keys)
+    except StreamConfigError:
+        if not may_replace:
+            raise
+        return True
+    return False
+
+
+def refuse_others_rows(where: str) -> StreamConfigError:
+    """The error for a table with rows that no stream has written."""
+    return StreamConfigError(
+        f"{where} holds rows already that this target has not written, which the state of the table would replace. "
+        "Give the target another table, empty this one, or give the target replace=True."
+    )
+
+
+def is_of_older_release(columns: str | None) -> bool:
+    """Whether an older release saved a state, perhaps in a place of its own, under the name as it was given."""
+    return columns is None or '"scope"' not in columns
+
+
+def refuse_two_positions(where: str, names: Sequence[str]) -> None:
+    """Make sure that an older release has not saved positions of one table under several spellings of its name.
+
+    Raises:
+        StreamConfigError: It has.
+    """
+    if len(names) > 1:
+        raise StreamConfigError(
+            f"{where}: positions of it are saved as {' and as '.join(map(repr, names))}, so that rows may be "
+            f"there twice. Remove all but one from the table of positions, or {BEGIN_AGAIN}."
+        )
+
+
+def _other_keys(state: SavedState, source: Source, keys: Sequence[str]) -> str | None:
+    before, now = state.keys or (), source.ids(keys)
+    if set(before) == set(now):
+        return None
+    names: dict[int | str, str] = {int(each.id): each.name for each in source.schema.fields}
+    shown = [names.get(each, str(each)) for each in before]
+    return f"another key: {shown or 'no key'} was the target's before, and {list(keys) or 'no key'} is now"
+
+
+def _inside(kind: Any, path: str) -> Iterator[tuple[str, int]]:
+    """The fields inside of a type, with their ids."""
+    for each in getattr(kind, "fields", ()):
+        yield f"{path}.{each.name}", int(each.id)
+    for inner, inner_path in _parts(kind, path):
+        yield from _inside(inner, inner_path)
+
+
+def _types(kind: Any, path: str) -> Iterator[tuple[str, str]]:
+    """The atomic types in a type."""
+    if isinstance(kind, AtomicType):
+        yield path, str(kind.type).upper()
+    for inner, inner_path in _parts(kind, path):
+        yield from _types(inner, inner_path)
+
+
+def _parts(kind: Any, path: str) -> Iterator[tuple[Any, str]]:
+    for each in getattr(kind, "fields", ()):
+        yield each.type, f"{path}.{each.name}"
+    for part in ("element", "key", "value"):
+        if hasattr(kind, part):
+            yield getattr(kind, part), f"{path}[{part}]"

@@ -1,0 +1,66 @@
+"""What the program shows to people and programs holds no secrets: rows of tables alone come out as they are."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import click
+
+from pypaimon.streaming.errors import HIDDEN, SECRET_KEY, without_secrets
+
+_LEAST_LENGTH = 8
+"""Shorter values would hide words that are no secrets; in options and URIs they are hidden all the same."""
+_PUBLIC = re.compile(r".*access[-_.]?key(?:[-_.]?id)?", re.IGNORECASE)
+"""Names of options that say who somebody is."""
+_known: set[str] = set()
+
+
+def keep_secret(options: Mapping[str, str]) -> None:
+    """Never show the secrets of a catalog's options, whoever repeats them: a client of a store, or a database."""
+    for key, value in options.items():
+        is_secret = SECRET_KEY.fullmatch(key) and ("secret" in key.lower() or not _PUBLIC.fullmatch(key))
+        found = [value] if is_secret else _passwords(value)
+        _known.update(each for each in found if len(each) >= _LEAST_LENGTH)
+
+
+def shown(text: str) -> str:
+    """A text as it may be shown."""
+    for secret in sorted(_known, key=len, reverse=True):
+        text = text.replace(secret, HIDDEN)
+    return without_secrets(text)
+
+
+def shown_value(value: Any, key: object = "") -> Any:
+    """A value of a record as it may be shown: its texts, at any depth, and what a key calls a secret."""
+    if isinstance(value, str):
+        return HIDDEN if SECRET_KEY.fullmatch(str(key)) else shown(value)
+    if isinstance(value, Mapping):
+        return {name: shown_value(each, name) for name, each in value.items()}
+    if isinstance(value, Iterable) and not isinstance(value, bytes):
+        return [shown_value(each) for each in value]
+    return value
+
+
+def say(text: str) -> None:
+    """Print a line of the program on stderr."""
+    click.echo(shown(f"paimon-stream: {text}"), err=True)
+
+
+class ShownLines(logging.Formatter):
+    """Lines of logs as they may be shown, stacks of errors too."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """As the base class."""
+        return shown(super().format(record))
+
+
+def _passwords(text: str) -> list[str]:
+    try:
+        password = urlsplit(text).password
+    except ValueError:
+        return []
+    return [] if password is None else [password, unquote(password)]

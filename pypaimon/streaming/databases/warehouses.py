@@ -1,0 +1,60 @@
+"""Which warehouse a database is in, so that a copy does not take another one of its name for it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from pypaimon.streaming.databases.position import DatabasePosition
+from pypaimon.streaming.databases.tables_of_database import translating
+from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.internals import TableNotExistException
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+
+
+def warehouse_of(catalog: Any) -> str | None:
+    """The warehouse of a catalog, with the address of its server if it has one, without passwords; None: not known."""
+    warehouse = getattr(catalog, "warehouse", None)
+    if not isinstance(warehouse, str):
+        return None
+    place = re.sub(r"^file:(//)?(?=/)", "", warehouse).rstrip("/")
+    if "://" not in place and os.path.isdir(place):
+        place = os.path.realpath(place)
+    context = getattr(catalog, "context", None)
+    uri = None if context is None else context.options.to_map().get("uri")
+    return re.sub(r"//[^/@]*@", "//", f"{uri} {place}" if uri else place)
+
+
+def noted_location(noted: Sequence[str], location: str | None) -> str | None:
+    """Of the warehouses that copies are noted to be of the one that counts: this one, if it is among them."""
+    return location if location in noted else next(iter(noted), None)
+
+
+def refuse_another_warehouse(catalog: Any, held: DatabasePosition, location: str | None) -> None:
+    """Make sure that a copy is of this database, and not of one of its name in another warehouse.
+
+    A warehouse may be moved. Then tables of it are the same ones.
+
+    Raises:
+        StreamConfigError: It is of another one.
+    """
+    if None in (held.location, location) or held.location == location or not held.tables:
+        return
+    identities = (_identity(catalog, f"{held.database}.{name}") for name in held.tables)
+    if any(found == place.identity for found, place in zip(identities, held.tables.values(), strict=True)):
+        return
+    raise StreamConfigError(
+        f"the target holds a copy of database '{held.database}' of warehouse {held.location}, and this one is in "
+        f"{location}, with other tables: give each a schema or a database of its own to be copied to. To replace the "
+        "copy, drop its tables first."
+    )
+
+
+def _identity(catalog: Any, name: str) -> str | None:
+    try:
+        with translating(name):
+            return TableDirectory.of(catalog.get_table(name)).identity
+    except (TableNotExistException, FileNotFoundError):
+        return None

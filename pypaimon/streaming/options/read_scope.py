@@ -1,0 +1,132 @@
+"""`ReadScope`: which rows of a table a stream reads, as a value that a target saves and compares."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from pypaimon.streaming.internals import TableSchema
+from pypaimon.streaming.options.stream_options import StreamOptions
+from pypaimon.streaming.options.views import View
+
+if TYPE_CHECKING:
+    from pypaimon.streaming.filter_internals import Predicate
+
+_PROBED = 1024
+"""Buckets for which a function of the user's own is asked."""
+
+_SYMBOLS = {
+    "equal": "=",
+    "notEqual": "<>",
+    "lessThan": "<",
+    "lessOrEqual": "<=",
+    "greaterThan": ">",
+    "greaterOrEqual": ">=",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ReadScope:
+    """Which rows of a table a stream reads. Two streams with equal scopes read the same rows.
+
+    Attributes:
+        filter: The filter, with the ids of fields in the place of their names (`#2 > 5`), so that it stays what it is
+            when a column is renamed. Empty: every row.
+        part: The shard or the buckets. Empty: all of them.
+        view: The view, such as `audit_log`. Empty: the table itself.
+    """
+
+    filter: str = ""
+    part: str = ""
+    view: str = ""
+
+    @staticmethod
+    def of(options: StreamOptions, schema: TableSchema, view: View | None) -> ReadScope:
+        """The scope of a stream.
+
+        Args:
+            options: Its settings, over the options of the table.
+            schema: The schema that it reads with.
+            view: The view, or None.
+        """
+        ids = {field.name: f"#{field.id}" for field in schema.fields}
+        condition = "" if options.predicate is None else _condition(options.predicate, ids)
+        return ReadScope(condition, _part(options), view or "")
+
+    def difference(self, now: ReadScope, schema: TableSchema) -> str | None:
+        """What another scope has that is not as here, as an error says it; None: they are equal.
+
+        Args:
+            now: The other one.
+            schema: Has the names of the fields in filters.
+        """
+        names = {f"#{field.id}": field.name for field in schema.fields}
+        for what, before, after, none in (
+            ("filter", _named(self.filter, names), _named(now.filter, names), "no filter"),
+            ("part of the table", self.part, now.part, "the whole table"),
+            ("view", self.view, now.view, "the table itself"),
+        ):
+            if before != after:
+                return f"another {what}: {before or none} was read before, and {after or none} is read now"
+        return None
+
+    def to_value(self) -> dict[str, str]:
+        """What `from_value` reads; for JSON."""
+        return {name: text for name, text in asdict(self).items() if text}
+
+    @staticmethod
+    def from_value(value: Any) -> ReadScope:
+        """Read what `to_value` gave."""
+        return ReadScope(**value)
+
+
+def _condition(predicate: Predicate, ids: dict[str, str]) -> str:
+    literals = list(predicate.literals or [])
+    if predicate.method in ("and", "or"):
+        # The order of conditions changes nothing.
+        parts = sorted({_condition(part, ids) for part in _flat(predicate)})
+        return parts[0] if len(parts) == 1 else "(" + f" {predicate.method} ".join(parts) + ")"
+    name, dot, inside = str(predicate.field).partition(".")
+    given = [_literal(each) for each in literals]
+    if predicate.method in ("in", "notIn"):
+        given.sort()
+    method = _SYMBOLS.get(predicate.method, predicate.method)
+    return f"{ids.get(name, name)}{dot}{inside} {method} {', '.join(given)}".rstrip()
+
+
+def _literal(value: Any) -> str:
+    """A value as text; numbers of numpy are those of Python."""
+    plain = getattr(value, "item", None)
+    return repr(plain() if callable(plain) else value)
+
+
+def _flat(predicate: Predicate) -> Iterator[Predicate]:
+    for part in predicate.literals or []:
+        if part.method == predicate.method:
+            yield from _flat(part)
+        else:
+            yield part
+
+
+def _named(condition: str, names: dict[str, str]) -> str:
+    return re.sub(r"#\d+", lambda found: names.get(found[0], found[0]), condition)
+
+
+def _part(options: StreamOptions) -> str:
+    if options.shard is not None:
+        return f"shard {options.shard[0]} of {options.shard[1]}"
+    if options.bucket_filter is None:
+        return ""
+    return f"buckets {_buckets(options.bucket_filter)}"
+
+
+def _buckets(is_read: Callable[[int], bool]) -> str:
+    chosen = getattr(is_read, "__self__", None)
+    if isinstance(chosen, frozenset):
+        return ", ".join(map(str, sorted(chosen)))
+    found = [bucket for bucket in range(_PROBED) if is_read(bucket)]
+    return f"by a function ({hashlib.sha256(json.dumps(found).encode()).hexdigest()[:16]})"

@@ -1,0 +1,110 @@
+"""What a read makes of the filter and the columns that its splits were planned with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.filtering.field_binding import rebound, rebound_filter
+from pypaimon.streaming.filtering.filters import columns_of, conjunction
+from pypaimon.streaming.internals import TableSchema
+from pypaimon.streaming.model.plan import StreamSplit
+from pypaimon.streaming.model.row_selection import RowSelection
+from pypaimon.streaming.options.stream_options import Unmatched, refuse_hidden_deletes
+from pypaimon.streaming.options.table_traits import TableTraits
+from pypaimon.streaming.reading.read_layout import ReadSettings, layout
+from pypaimon.streaming.reading.read_parts import ReadParts
+
+
+def planned_for(splits: Sequence[StreamSplit]) -> RowSelection | None:
+    """What splits that are read together were planned with; None: every row and column.
+
+    Raises:
+        StreamConfigError: They were planned with different filters or columns.
+    """
+    found = splits[0].planned_for if splits else None
+    other = next((split.planned_for for split in splits if split.planned_for is not found), found)
+    if other != found:
+        raise StreamConfigError(
+            f"These splits were planned with different settings: {_named(found)}, and {_named(other)}. Read those of "
+            "one scan at a time."
+        )
+    return found
+
+
+def parts_as_planned(own: ReadParts, planned: RowSelection, *, differences: bool) -> ReadParts:
+    """What a read works with for splits that were planned with a filter or columns; its own where that adds nothing.
+
+    Args:
+        own: What the read works with.
+        planned: What the splits were planned with.
+        differences: Whether the splits compare two states, so that no record replaces another.
+
+    Raises:
+        StreamConfigError: The read has another filter, or other columns; or it hides which rows are deletes.
+        SchemaChangedError: A column that the splits were planned with is not in the schema of the read.
+    """
+    settings = _settings_as_planned(own.settings, planned, own.directory.reading_schema(planned.schema_id))
+    if settings is own.settings:
+        return own
+    if not differences:
+        _refuse_hidden(settings)
+    return ReadParts.of(own.directory, settings)
+
+
+def _settings_as_planned(own: ReadSettings, planned: RowSelection, schema: TableSchema) -> ReadSettings:
+    planned = _renamed(planned, schema, own.schema)
+    mine = RowSelection(
+        own.schema.id, own.own_filter, own.unmatched.value, own.projection, own.output_names, nested=own.nested
+    )
+    settings = own
+    if planned.predicate is not None and mine.predicate is None:
+        # The rest of the filter is what the options of the table say.
+        predicate = conjunction([each for each in (own.predicate, planned.predicate) if each is not None])
+        settings = replace(settings, predicate=predicate, unmatched=Unmatched(planned.unmatched))
+    elif planned.predicate is not None and mine.filter_text != planned.filter_text:
+        raise _contradiction(mine.filter_text, planned.filter_text)
+    if planned.projection is not None:
+        columns = replace(own, projection=planned.projection, output_names=planned.output_names, nested=planned.nested)
+        if mine.projection is None:
+            settings = replace(
+                settings, projection=columns.projection, output_names=columns.output_names, nested=columns.nested
+            )
+        elif layout(columns).outputs != layout(own).outputs:
+            raise _contradiction(mine.columns_text, planned.columns_text)
+    return settings
+
+
+def _refuse_hidden(settings: ReadSettings) -> None:
+    if settings.predicate is not None and settings.view is None:
+        hides_kinds = not settings.include_row_kind and TableTraits.of(settings.schema).can_retract
+        filtered = columns_of(settings.predicate)
+        refuse_hidden_deletes(settings.schema, filtered, settings.unmatched, raw=False, hides_kinds=hides_kinds)
+
+
+def _renamed(planned: RowSelection, schema: TableSchema, own: TableSchema) -> RowSelection:
+    if schema.id == own.id:
+        return planned
+    columns = planned.projection
+    return replace(
+        planned,
+        schema_id=own.id,
+        predicate=rebound_filter(planned.predicate, schema, own),
+        projection=None if columns is None else tuple(rebound(name, schema, own) for name in columns),
+    )
+
+
+def _named(planned: RowSelection | None) -> str:
+    if planned is None:
+        return "no filter and all columns"
+    calls = [planned.filter_text] if planned.predicate is not None else []
+    calls += [planned.columns_text] if planned.projection is not None else []
+    return " and ".join(calls)
+
+
+def _contradiction(own: str, planned: str) -> StreamConfigError:
+    return StreamConfigError(
+        f"This read has {own}, but its splits were planned with {planned}. Give the builder of the read the same "
+        "setting, or none: without one of its own a read takes that of the splits."
+    )

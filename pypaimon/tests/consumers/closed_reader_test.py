@@ -1,0 +1,171 @@
+"""A reader that was closed writes nothing any more: it neither claims its file late nor ends who took over."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pypaimon.streaming import EndOfScan, PaimonStreamError, StreamReadBuilder
+from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager
+from pypaimon.streaming.consumers.consumer_names import ConsumerName
+from support.stores.fault_file_io import Call, FaultFileIO
+from support.tables.streamed_table import Table
+
+pytestmark = pytest.mark.slow
+
+FILE = "consumer-etl"
+PATIENCE = 60
+
+
+class Held(FaultFileIO):
+    """The next request of a kind for the consumer file waits."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind: str | None = kind
+        self.hanging, self.go_on = threading.Event(), threading.Event()
+        self.wherever(self._hold)
+
+    def _hold(self, call: Call) -> Any:
+        if call.kind == self.kind and call.name == FILE:
+            self.kind = None
+            self.hanging.set()
+            assert self.go_on.wait(PATIENCE)
+        return call.answer()
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    table = Table(tmp_path / "w")
+    for key in range(3):
+        table.commit([key])
+    ConsumerManager(FaultFileIO(), str(table.path)).write(ConsumerName("etl"), Consumer(1))
+    return table
+
+
+def builder(table: Table, file_io: FaultFileIO) -> StreamReadBuilder:
+    return table.builder(file_io).with_prefetch(0).with_catch_up("replay").with_consumer_id("etl", commit="manual")
+
+
+def owner(table: Table) -> str | None:
+    found = ConsumerManager(FaultFileIO(), str(table.path)).read(ConsumerName("etl"))
+    return None if found is None else found.owner
+
+
+Reader = tuple[Callable[[], object], Callable[[], object]]
+
+
+def by_scan(builder: StreamReadBuilder) -> Reader:
+    scan = builder.new_streaming_scan()
+    return scan.plan, scan.close
+
+
+def by_plans(builder: StreamReadBuilder) -> Reader:
+    plans = builder.new_streaming_scan().stream_sync()
+    return lambda: next(plans, None), plans.close
+
+
+def by_batches(builder: StreamReadBuilder) -> Reader:
+    batches = builder.open_sync()
+    return lambda: next(batches, None), batches.close
+
+
+def by_tasks(builder: StreamReadBuilder) -> Reader:
+    """A task that is cancelled in the midst of its wait."""
+    asked = threading.Event()
+
+    async def read(ended: threading.Event, closed: threading.Event) -> None:
+        async with builder.open() as batches:
+            waiting = asyncio.ensure_future(anext(batches))
+            asked.set()
+            await asyncio.to_thread(ended.wait, PATIENCE)
+            waiting.cancel()
+            with suppress(asyncio.CancelledError):
+                await waiting
+        closed.set()
+
+    ended, closed = threading.Event(), threading.Event()
+
+    def close() -> None:
+        ended.set()
+        assert closed.wait(PATIENCE)
+
+    return lambda: asyncio.run(read(ended, closed)), close
+
+
+READERS = [by_scan, by_plans, by_batches, by_tasks]
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_what_it_asked_for_before_leads_to_no_write(
+    table: Table, reader: Callable[[StreamReadBuilder], Reader]
+) -> None:
+    held = Held("read")
+    ask, close = reader(builder(table, held))
+    with ThreadPoolExecutor(1) as old:
+        asking = old.submit(ask)
+        assert held.hanging.wait(PATIENCE)
+        close()
+        new = builder(table, FaultFileIO()).new_streaming_scan()
+        plan = new.plan()
+        assert plan is not None
+        taken = owner(table)
+        held.go_on.set()
+        with suppress(PaimonStreamError, EndOfScan, CancelledError):
+            asking.result(PATIENCE)
+    assert owner(table) == taken
+    new.commit(plan)
+    new.close()
+    assert held.names("write") == []
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_write_that_is_under_way_is_waited_for(table: Table, reader: Callable[[StreamReadBuilder], Reader]) -> None:
+    held = Held("write")
+    ask, close = reader(builder(table, held))
+    with ThreadPoolExecutor(2) as old:
+        asking = old.submit(ask)
+        assert held.hanging.wait(PATIENCE)
+        closing: Future[object] = old.submit(close)
+        with pytest.raises(TimeoutError):
+            closing.result(0.05)
+        held.go_on.set()
+        closing.result(PATIENCE)
+        written = held.names("write")
+        new = builder(table, FaultFileIO()).new_streaming_scan()
+        plan = new.plan()
+        assert plan is not None
+        with suppress(PaimonStreamError, EndOfScan, CancelledError):
+            asking.result(PATIENCE)
+    new.commit(plan)
+    new.close()
+    assert held.names("write") == written
+
+
+def test_a_rewrite_of_its_files_is_waited_for_and_none_begins_later(tmp_path: Path) -> None:
+    table = Table(tmp_path / "w", consumer__expiration_time="1 h")
+    table.commit([1])
+    held = Held("")
+    scan = builder(table, held).with_start("earliest").new_streaming_scan()
+    assert scan.plan() is not None
+    progress = scan._driver.progress()
+    with ThreadPoolExecutor(2) as old:
+        held.kind = "write"
+        rewriting = old.submit(progress.keep_alive, 1e9)
+        assert held.hanging.wait(PATIENCE)
+        closing = old.submit(scan.close)
+        with pytest.raises(TimeoutError):
+            closing.result(0.05)
+        held.go_on.set()
+        closing.result(PATIENCE)
+        assert rewriting.done()
+    held.forget()
+    progress.keep_alive(2e9)
+    assert held.calls == []

@@ -1,0 +1,110 @@
+"""A table that was rolled back under what readers have saved: an error before a row, whoever goes on there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pypaimon.streaming import PositionBeyondLatestError, StreamReadBuilder, TableChangedError
+from support.tables.streamed_table import Table
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    table = Table(tmp_path, bucket="2", **{"bucket-key": "k"})
+    for key in range(6):
+        table.commit([key])
+    return table
+
+
+def bounded(table: Table, **end: Any) -> StreamReadBuilder:
+    return table.builder().with_poll_interval_ms(20).with_end(**(end or {"latest": True}))
+
+
+def keys(builder: Any) -> list[int]:
+    with builder.open_sync() as stream:
+        return sorted(key for batch in stream for key in batch.rows["k"].to_pylist())
+
+
+def plain(builder: StreamReadBuilder) -> list[int]:
+    return keys(builder.with_consumer_id("etl"))
+
+
+def shards(builder: StreamReadBuilder) -> list[int]:
+    return sorted(key for index in (0, 1) for key in keys(builder.with_consumer_id("etl").with_shard(index, 2)))
+
+
+def member(builder: StreamReadBuilder) -> list[int]:
+    return keys(builder.with_consumer_id("etl", member="a"))
+
+
+def group(builder: StreamReadBuilder) -> list[int]:
+    return keys(builder.with_group("etl", session_timeout=2))
+
+
+def saved(table: Table) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text()) for path in sorted((table.path / "consumer").glob("consumer-*"))]
+
+
+FOLLOWERS = {
+    "plain": (plain, plain),
+    "shards": (shards, shards),
+    "member": (member, member),
+    "group": (group, group),
+    "shards after a reader": (plain, shards),
+    "a reader after shards": (shards, plain),
+    "a group after a reader": (plain, group),
+    "a reader after a group": (group, plain),
+}
+
+
+@pytest.mark.parametrize(("first", "then"), FOLLOWERS.values(), ids=FOLLOWERS)
+def test_new_commits_after_a_rollback_are_an_error_and_no_gap(
+    table: Table, first: Callable[[StreamReadBuilder], list[int]], then: Callable[[StreamReadBuilder], list[int]]
+) -> None:
+    assert first(bounded(table)) == [*range(6)]
+    table.rollback(3)
+    for key in range(100, 105):
+        table.commit([key])
+    with pytest.raises(TableChangedError, match="rolled back: snapshot 6"):
+        then(bounded(table))
+
+
+@pytest.mark.parametrize("follow", [plain, group])
+@pytest.mark.parametrize("end", [{"latest": True}, {"snapshot_id": 4}], ids=str)
+def test_an_end_of_a_history_that_was_rolled_back_is_not_reached(
+    table: Table, follow: Callable[[StreamReadBuilder], list[int]], end: dict[str, Any]
+) -> None:
+    follow(bounded(table))
+    table.rollback(3)
+    table.commit([100])
+    with pytest.raises((TableChangedError, PositionBeyondLatestError)):
+        follow(bounded(table, **end))
+
+
+@pytest.mark.parametrize("follow", [plain, group])
+def test_an_end_that_lies_before_what_was_read_is_reached(
+    table: Table, follow: Callable[[StreamReadBuilder], list[int]]
+) -> None:
+    follow(bounded(table))
+    assert follow(bounded(table, snapshot_id=3)) == []
+    table.commit([6])
+    table.expire(7)
+    assert follow(bounded(table, snapshot_id=3)) == []
+
+
+def test_a_file_of_java_continues_as_in_java_and_has_a_fingerprint_after_the_next_save(table: Table) -> None:
+    plain(bounded(table))
+    fingerprint = saved(table)[0]["fingerprint"]
+    (table.path / "consumer" / "consumer-etl").write_text('{\n  "nextSnapshot" : 6\n}')
+    table.rollback(3)
+    for key in range(100, 104):
+        table.commit([key])
+    assert plain(bounded(table)) == [102, 103]
+    assert saved(table)[0]["fingerprint"] not in (fingerprint, None)

@@ -1,0 +1,72 @@
+"""Whatever stands in the place of a table, a builder, a catalog, a connection or a path, is named in one line."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+import pypaimon.streaming as ours
+from pypaimon.streaming import DictTarget, StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.testing import SmallTable
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> SmallTable:
+    return SmallTable(tmp_path)
+
+
+Call = Callable[[SmallTable], Any]
+TARGET = DictTarget("id")
+WRONG: dict[str, tuple[Call, str]] = {
+    "SQLiteTarget, a path": (lambda _: ours.SQLiteTarget("x.db", "t"), "a connection of adbc_driver_sqlite"),
+    "PostgresTarget, an address": (
+        lambda _: ours.PostgresTarget("postgresql://me:secret@host/x", "t"),
+        r"a connection of adbc_driver_postgresql.dbapi, got 'postgresql://\.\.\.@host/x'",
+    ),
+    "DuckDBTarget, a path": (lambda _: ours.DuckDBTarget("x.db", "t"), "a connection of duckdb, got 'x.db'"),
+    "DuckDBTarget, no name": (lambda _: ours.DuckDBTarget(duckdb.connect(), None), "expected a name"),
+    "IcebergTarget, a name": (lambda _: ours.IcebergTarget("it", "db.t"), "a catalog of pyiceberg"),
+    "DeltaTarget, nothing": (lambda _: ours.DeltaTarget(None), "expected a path, got None"),
+    "ParquetTarget, a number": (lambda _: ours.ParquetTarget(3), "expected a path, got 3"),
+    "PaimonTarget, a name": (lambda _: ours.PaimonTarget("db.t"), "expected a table"),
+    "DuckDBDatabase, a path": (lambda _: ours.DuckDBDatabase("x.db"), "a connection of duckdb"),
+    "PaimonDatabase, a path": (lambda _: ours.PaimonDatabase("w", "db"), "a catalog of pypaimon"),
+    "replicate, swapped": (lambda of: ours.replicate(TARGET, of.builder()), "the builder of a stream"),
+    "replicate, a table": (lambda of: ours.replicate(of.table, TARGET), "the builder of a stream"),
+    "replicate, a class": (lambda of: ours.replicate(of.builder(), DictTarget), "got the class DictTarget"),
+    "replicate_async": (lambda of: asyncio.run(ours.replicate_async(of.table, TARGET)), "the builder of a stream"),
+    "copy_stream": (lambda of: asyncio.run(ours.copy_stream(of.builder(), TARGET)), "an open StreamWriter"),
+    "copy_stream_sync": (lambda of: ours.copy_stream_sync(of.builder(), "w"), "an open BlockingStreamWriter"),
+    "copy_database, a target": (lambda of: ours.copy_database(of.catalog, "db", TARGET), "a target of a database"),
+    "copy_database, swapped": (lambda of: ours.copy_database("db", of.catalog, TARGET), "a catalog of pypaimon"),
+    "stream_database": (lambda of: ours.stream_database(of.catalog, 3), "expected a name"),
+    "stream_read_builder": (lambda _: ours.stream_read_builder("db.t"), "str cannot be streamed"),
+    "stream_write_builder": (lambda _: ours.stream_write_builder("db.t"), "expected a table, as catalog.get_table"),
+    "compact": (lambda _: ours.compact("db.t"), r"expected a table, .* got 'db.t' \(str\)"),
+    "compactor": (lambda _: ours.compactor("db.t", full=True), "expected a table"),
+    "table_files": (lambda _: ours.table_files("db.t"), "expected a table"),
+    "list_consumers": (lambda _: ours.list_consumers("db.t"), "expected a table"),
+}
+
+
+@pytest.mark.parametrize("call", WRONG)
+def test_a_wrong_argument_is_named(table: SmallTable, call: str) -> None:
+    make, text = WRONG[call]
+    with pytest.raises((StreamConfigError, UnsupportedTableError), match=text) as caught:
+        make(table)
+    assert "\n" not in str(caught.value) and "secret" not in str(caught.value)
+
+
+def test_a_connection_of_another_library_is_named() -> None:
+    with (
+        closing(sqlite3.connect(":memory:")) as connection,
+        pytest.raises(StreamConfigError, match=r"adbc_driver_sqlite\.dbapi, got sqlite3\.Connection"),
+    ):
+        ours.SQLiteTarget(connection, "t")
