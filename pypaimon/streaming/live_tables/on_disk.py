@@ -6,16 +6,18 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from pypaimon.streaming.apply_changes.duckdb_table import DuckDBTable
 from pypaimon.streaming.apply_changes.followed_columns import quoted
-from pypaimon.streaming.apply_changes.saved_state import Saved
+from pypaimon.streaming.apply_changes.saved_state import OtherColumnsError, Saved
 from pypaimon.streaming.batches.batch import BlockingBatch
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.internals import TableSchema
+from pypaimon.streaming.live_tables.column_changes import in_schema
 from pypaimon.streaming.live_tables.disk_place import DiskPlace, MemoryBound, translated
 from pypaimon.streaming.live_tables.keys import Keys
 from pypaimon.streaming.live_tables.live_rows import LiveRows, Moment
@@ -25,21 +27,27 @@ if TYPE_CHECKING:
 
 _TABLE = "_live_rows"
 _PLACE = "_place"
+_ROWS_AT_ONCE = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _State:
     """What the last transaction has left.
 
     Attributes:
-        keys: The columns of the key.
+        schema: Paimon's, of the table.
         columns: Those of the rows.
         saved: What was saved with the rows; None: nothing was.
     """
 
-    keys: Keys
+    schema: TableSchema
     columns: pa.Schema
     saved: Saved | None = None
+
+    @cached_property
+    def keys(self) -> Keys:
+        """The columns of the key."""
+        return Keys(self.schema.primary_keys, [self.columns.field(key).type for key in self.schema.primary_keys])
 
 
 class OnDisk:
@@ -56,7 +64,8 @@ class OnDisk:
     """
 
     def __init__(self, schema: TableSchema, columns: pa.Schema, bound: MemoryBound) -> None:
-        self._state = _State(_keys_of(schema, columns), columns)
+        self._bound = bound
+        self._state = _State(schema, columns)
         if any(pa.types.is_floating(kind) for kind in self._state.keys.kinds):
             raise StreamConfigError(
                 f"the table takes more than {bound.max_bytes} bytes in memory, and DuckDB does not tell the keys 0.0 "
@@ -132,19 +141,42 @@ class OnDisk:
     # ---- writing ----
 
     def apply(self, batch: BlockingBatch, moment: Moment | None) -> LiveRows:
-        columns = batch.rows.schema
+        rows, is_first = self, self._pending is None
+        try:
+            self._write(batch)
+        except OtherColumnsError:
+            if not is_first:
+                raise
+            # The casts of DuckDB are not Paimon's.
+            self._pending, rows = None, self._in_columns_of(batch)
+            rows._write(batch)
+        if moment is not None:
+            rows.reach(moment)
+        return rows
+
+    def _write(self, batch: BlockingBatch) -> None:
         with translated():
             if self._pending is None:
                 self._table.begin(self._state.saved)
-            self._pending = _State(_keys_of(batch.schema, columns), columns)
+            self._pending = _State(batch.schema, batch.rows.schema)
             try:
                 self._table.write(batch)
             except BaseException:
                 self._table.roll_back()
                 raise
-        if moment is not None:
-            self.reach(moment)
-        return self
+
+    def _in_columns_of(self, batch: BlockingBatch) -> OnDisk:
+        """What holds the rows of the last moment in the columns of a batch."""
+        columns = batch.rows.schema
+        changed = OnDisk(batch.schema, columns, self._bound)
+        changed._write(state_of(batch, columns.empty_table(), begins=True))
+        with self._read() as (cursor, state):
+            ((last,),) = cursor.execute(f"SELECT coalesce(max(rowid), -1) FROM {_TABLE}").fetchall()
+            for first in range(0, last + 1, _ROWS_AT_ONCE):
+                query = f"SELECT * FROM {_TABLE} WHERE rowid >= {first} AND rowid < {first + _ROWS_AT_ONCE}"
+                rows = _fitted(cursor.sql(query).to_arrow_table(), state.columns)
+                changed._write(state_of(batch, in_schema(rows, state.schema, batch.schema, columns), begins=False))
+        return changed
 
     def reach(self, moment: Moment) -> None:
         pending = self._pending
@@ -156,10 +188,6 @@ class OnDisk:
             with self._lock:
                 self._table.commit()
                 self._state, self._moment, self._pending = replace(pending, saved=saved), moment, None
-
-
-def _keys_of(schema: TableSchema, columns: pa.Schema) -> Keys:
-    return Keys(schema.primary_keys, [columns.field(key).type for key in schema.primary_keys])
 
 
 def _found(cursor: duckdb.DuckDBPyConnection, state: _State, given: Sequence[pa.Array]) -> pa.Table:

@@ -166,6 +166,17 @@ def test_a_key_column_gets_another_name(tmp_path: Path, place: Path) -> None:
             live.get({"id": 2})
 
 
+def test_values_are_cast_as_a_read_casts_them(tmp_path: Path, place: Path) -> None:
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("number", pa.float64())])
+    table = SmallTable(tmp_path, columns=columns)
+    table.commit(*({"id": number, "number": number + 0.7} for number in range(70_000)))
+    with often(table.table).open_live_sync(memory_limit=0, directory=place) as live:
+        table.alter(SchemaChange.update_column_type("number", AtomicType("INT")))
+        live.wait_for(table.commit({"id": 2, "number": 9}, ("-D", {"id": 3})))
+        assert live.to_arrow().sort_by("id")["number"].to_pylist() == [0, 1, 9, *range(4, 70_000)]
+        assert [live.get(key) for key in (1, 2, 3)] == [{"id": 1, "number": 1}, {"id": 2, "number": 9}, None]
+
+
 def test_a_connection_outlives_the_live_table_and_changes_nothing(tmp_path: Path, place: Path) -> None:
     table = SmallTable(tmp_path)
     table.commit(*({"id": number, "name": "x" * 50} for number in range(5_000)))
