@@ -24,12 +24,14 @@ def planned_for(splits: Sequence[StreamSplit]) -> RowSelection | None:
         StreamConfigError: They were planned with different filters or columns.
     """
     found = splits[0].planned_for if splits else None
-    other = next((split.planned_for for split in splits if split.planned_for is not found), found)
-    if other != found:
-        raise StreamConfigError(
-            f"These splits were planned with different settings: {_named(found)}, and {_named(other)}. Read those of "
-            "one scan at a time."
-        )
+    for split in splits:
+        other = split.planned_for
+        # Those of one scan share it, unless they were pickled one by one.
+        if other is not found and other != found:
+            raise StreamConfigError(
+                f"These splits were planned with different settings: {_named(found)}, and {_named(other)}. Read those "
+                "of one scan at a time."
+            )
     return found
 
 

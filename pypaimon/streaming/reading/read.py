@@ -67,8 +67,8 @@ class StreamRead:
         self.limit = None
         self._io_timeout = io_timeout
         self._parts = parts
-        # What the last splits were planned with, and the read of those; None: this one.
-        self._taken: tuple[RowSelection, StreamRead | None] | None = None
+        # What the last splits were planned with, whether they compare two states, and the read of those; None: this.
+        self._taken: tuple[tuple[RowSelection, bool], StreamRead | None] | None = None
         # Not the pool of the store: reading a batch may ask that one for a schema or a deletion vector.
         self._pool = IOPool(_THREADS, io_timeout, "paimon-read", marked=True)
         # Nor that of the reads, which wait for those that open files.
@@ -297,12 +297,12 @@ class StreamRead:
     def _taking(self, planned: RowSelection | None, *, differences: bool) -> StreamRead:
         if planned is None:
             return self
-        if self._taken is None or self._taken[0] is not planned:
-            own = self._parts.get()
-            parts = parts_as_planned(own, planned, differences=differences)
-            taken = None if parts is own else made_read(type(self), self.table, self._io_timeout, Deferred.of(parts))
-            self._taken = planned, taken
-        return self._taken[1] or self
+        taken, key = self._taken, (planned, differences)  # Another thread may take other splits meanwhile.
+        if taken is None or taken[0] != key:
+            parts = parts_as_planned(own := self._parts.get(), planned, differences=differences)
+            read = None if parts is own else made_read(type(self), self.table, self._io_timeout, Deferred.of(parts))
+            taken = self._taken = key, read
+        return taken[1] or self
 
     def _bound(self, split: StreamSplit) -> Layout:
         return self._layout_of(split.schema or self._settings.schema)

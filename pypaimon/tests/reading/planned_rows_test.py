@@ -92,6 +92,18 @@ def test_splits_of_different_scans_are_refused(table: Table) -> None:
         table.builder().new_read().to_arrow(splits)
 
 
+def test_splits_of_different_scans_are_refused_also_where_each_was_pickled_alone(table: Table) -> None:
+    """Those of one scan are equal then, and not the same object."""
+    scans = [table.builder().with_filter(each).new_streaming_scan() for each in ("k < 3", "k < 3", "k >= 3")]
+    same, _, _ = splits = [
+        pickle.loads(pickle.dumps(split)) for scan in scans for plan in available(scan) for split in plan.splits()
+    ]
+    read = table.builder().new_read()
+    assert read.to_arrow([same, pickle.loads(pickle.dumps(same))]).num_rows == 4
+    with pytest.raises(StreamConfigError, match=r"k lessThan 3.* and .*k greaterOrEqual 3"):
+        read.to_arrow(splits)
+
+
 def test_schemas_are_those_of_the_plan(table: Table) -> None:
     (plan,) = available(narrow(table.builder()).new_streaming_scan())
     plain = table.builder().new_read()
