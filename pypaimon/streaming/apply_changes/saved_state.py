@@ -223,7 +223,10 @@ def refuse_others_rows(where: str) -> StreamConfigError:
 
 def is_of_older_release(columns: str | None) -> bool:
     """Whether an older release saved a state, perhaps in a place of its own, under the name as it was given."""
-    return columns is None or '"scope"' not in columns
+    try:
+        return columns is None or "scope" not in json.loads(columns)
+    except (ValueError, TypeError):
+        return False
 
 
 def refuse_two_positions(where: str, names: Sequence[str]) -> None:

@@ -128,5 +128,12 @@ def _buckets(is_read: Callable[[int], bool]) -> str:
     chosen = getattr(is_read, "__self__", None)
     if isinstance(chosen, frozenset):
         return ", ".join(map(str, sorted(chosen)))
-    found = [bucket for bucket in range(_PROBED) if is_read(bucket)]
+    found = [bucket for bucket in range(_PROBED) if _is_read(is_read, bucket)]
     return f"by a function ({hashlib.sha256(json.dumps(found).encode()).hexdigest()[:16]})"
+
+
+def _is_read(is_read: Callable[[int], bool], bucket: int) -> bool:
+    try:
+        return bool(is_read(bucket))
+    except Exception:  # noqa: BLE001 (a function of the user's own may know only the buckets that there are)
+        return False

@@ -29,7 +29,7 @@ from pypaimon.streaming import (
     Target,
     replicate,
 )
-from pypaimon.streaming.apply_changes.saved_state import SavedState
+from pypaimon.streaming.apply_changes.saved_state import SavedState, is_of_older_release
 from pypaimon.streaming.builder.assembly import scope_of
 from pypaimon.streaming.options.read_scope import ReadScope
 from pypaimon.streaming.testing import SmallTable
@@ -206,6 +206,20 @@ def test_numbers_of_numpy_are_those_of_python(source: SmallTable) -> None:
     for builder, value in zip(builders, (5, np.int32(5)), strict=True):
         builder.with_filter(builder.new_predicate_builder().greater_than("number", value))
     assert scope_of(builders[0]).get() == scope_of(builders[1]).get() == ReadScope("#2 > 5")
+
+
+def test_a_function_of_buckets_may_know_those_of_the_table_alone(source: SmallTable) -> None:
+    scopes = [
+        scope_of(source.builder().with_bucket_filter(owned.__getitem__)).get()
+        for owned in ([True, False], [True, False], [False, True])
+    ]
+    assert scopes[0] == scopes[1] != scopes[2]
+
+
+def test_a_column_of_any_name_may_be_in_a_state_of_an_older_release() -> None:
+    state = {"highest": 0, "columns": [[0, "scope", "BIGINT", {}]]}
+    assert is_of_older_release(None) and is_of_older_release(json.dumps(state))
+    assert not is_of_older_release(json.dumps({**state, "scope": {}}))
 
 
 @of_kinds("Delta", "Iceberg", "Paimon", count=2)
