@@ -46,7 +46,9 @@ def copied_stream(builder: B, copied: Position | None) -> B:
         start = given.start or Start(StartMode.LATEST_FULL)
     # Java streams no overwrites of the producers whose changelog is complete: there the state begins again.
     on_overwrite = given.on_overwrite or (None if builder._traits.producer.complete else OnOverwrite.READ)
-    consumer = given.consumer and replace(given.consumer, ignore_progress=True)
+    # It may also be named by the options of the table.
+    consumer = builder._options().consumer
+    consumer = consumer and replace(consumer, ignore_progress=True)
     started = builder.copy()
     started._given = replace(given, start=start, consumer=consumer, on_overwrite=on_overwrite, keeps_state=True)
     return started

@@ -93,6 +93,17 @@ def test_neither_the_progress_of_a_consumer_nor_an_option_of_the_table_leaves_ou
     assert values(target) == rows_of(table)
 
 
+def test_a_consumer_that_the_options_of_the_table_name_leaves_out_no_state(tmp_path: Path) -> None:
+    table = keyed(tmp_path / "w")
+    builder = stream(table, **{"consumer-id": "etl"})
+    batches(builder)
+    target = DictTarget("k")
+    replicate(builder, target)
+    assert values(target) == rows_of(table) != []
+    with builder.with_read_type(table.handle().fields).open_live_sync() as live:
+        assert len(live) == len(target.rows)
+
+
 def test_a_consumer_keeps_what_the_target_has_not_read(tmp_path: Path) -> None:
     table = keyed(tmp_path / "w")
     manager = ConsumerManager(table.handle().file_io, str(table.path))
