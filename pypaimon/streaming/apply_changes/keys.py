@@ -132,8 +132,8 @@ def comparable_keys(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
         values = column.fill_null(1.0).to_numpy()
         if np.any(np.signbit(values) & (values == 0)):
             raise StreamConfigError(
-                f"The key column '{name}' holds -0.0, which targets do not tell from 0.0: have the table's writer "
-                "write 0.0."
+                f"The key column '{name}' holds -0.0, which targets take for 0.0: have the writer of the "
+                "table write 0.0."
             )
         if np.isnan(values).any():
             same = pc.if_else(pc.is_nan(column), pa.scalar(float("nan"), column.type), column)

@@ -177,7 +177,7 @@ def refuse_another_source(saved: Saved | None, source: Source, keys: Sequence[st
     if position.table != source.table:
         raise StreamConfigError(
             f"The stream reads table {source.table!r}, and what the target holds is of table {position.table!r}: give "
-            f"each table a target of its own. If the table was made anew, {BEGIN_AGAIN}."
+            f"each table a target of its own. If the table was dropped and made again, {BEGIN_AGAIN}."
         )
     if saved.columns is None:
         return
@@ -187,7 +187,7 @@ def refuse_another_source(saved: Saved | None, source: Source, keys: Sequence[st
         what = _other_keys(state, source, keys or ())
     if what is not None:
         raise StreamConfigError(
-            f"The stream does not go on from what the target holds: {what}. Rows would be missing or left over. Read "
+            f"The stream does not continue what the target holds: {what}. Rows would be missing or left over. Read "
             f"as before, give it a target of its own, or {BEGIN_AGAIN}."
         )
 

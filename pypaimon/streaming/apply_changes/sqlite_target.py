@@ -120,7 +120,7 @@ class _SQLite:
     def refuse_columns(self, names: Sequence[str]) -> None:
         if {name.lower() for name in names} >= {*_ROW_IDS}:
             raise StreamConfigError(
-                f"columns {list(_ROW_IDS)}: SQLite tells rows by one of these names, and the table has columns of "
+                f"columns {list(_ROW_IDS)}: SQLite finds rows by one of these names, and the table has columns of "
                 "all of them. Leave one out of the stream with with_projection(...)."
             )
 

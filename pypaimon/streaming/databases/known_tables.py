@@ -19,7 +19,7 @@ class MissingError(PaimonStreamError):
     """
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"Table {name} is not where it was; whether it was dropped or renamed the next look tells.")
+        super().__init__(f"Table {name} is not where it was. The next look shows whether it was dropped or renamed.")
 
 
 @dataclass(frozen=True, slots=True)
