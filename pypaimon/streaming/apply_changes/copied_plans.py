@@ -10,7 +10,7 @@ import pyarrow as pa
 from pypaimon.streaming.apply_changes.changes import AnyBatch, inserts
 from pypaimon.streaming.apply_changes.exact_casts import is_wider
 from pypaimon.streaming.apply_changes.followed_columns import refuse_other_columns
-from pypaimon.streaming.apply_changes.keys import TargetKeys
+from pypaimon.streaming.apply_changes.keys import TargetKeys, refuse_hidden_kinds
 from pypaimon.streaming.apply_changes.saved_position import is_to_apply
 from pypaimon.streaming.apply_changes.saved_state import (
     OtherColumnsError,
@@ -135,6 +135,7 @@ class CopiedPlans:
         if batch.is_first:
             # A plan that was left before its end comes again as a whole, or never.
             self.leave()
+            refuse_hidden_kinds(batch)
             position = None if self._is_replaced_by(batch) else self._writer.position
             if self._lies_beyond_a_failure(batch, position):
                 raise StreamConfigError(_GAP)

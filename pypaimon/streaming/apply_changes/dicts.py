@@ -7,7 +7,7 @@ from math import isnan, nan
 from typing import Any
 
 from pypaimon.streaming.apply_changes.changes import AnyBatch, last_changes
-from pypaimon.streaming.apply_changes.keys import default_keys, key_columns
+from pypaimon.streaming.apply_changes.keys import default_keys, key_columns, refuse_hidden_kinds
 from pypaimon.streaming.apply_changes.saved_position import is_to_apply
 from pypaimon.streaming.apply_changes.saved_state import Saved, SavedState, Source, refuse_another_source
 from pypaimon.streaming.errors import StreamConfigError
@@ -48,6 +48,7 @@ class DictTarget:
             TableChangedError: The table was rolled back.
         """
         if batch.is_first:
+            refuse_hidden_kinds(batch)
             if self._position is not None:
                 refuse_another_source(self._saved, Source.of_batch(batch), None)
             self._passes_over = not is_to_apply(batch, self._position)

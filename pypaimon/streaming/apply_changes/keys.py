@@ -141,6 +141,19 @@ def comparable_keys(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
     return rows
 
 
+def refuse_hidden_kinds(batch: AnyBatch) -> None:
+    """Refuse rows of a table with a primary key that do not say what kind of change each is.
+
+    Raises:
+        StreamConfigError: The stream was opened with `with_include_row_kind(False)`.
+    """
+    if batch.schema.primary_keys and not has_keyed_rows(batch) and not batch._scope.view:
+        raise StreamConfigError(
+            "with_include_row_kind(False): without the kinds of its rows a target cannot tell deletes from inserts; "
+            "leave it out."
+        )
+
+
 def has_keyed_rows(batch: AnyBatch) -> bool:
     """Whether rows are changes of rows with a key. Those of a view are a log, each of which counts."""
     if not batch.schema.primary_keys:

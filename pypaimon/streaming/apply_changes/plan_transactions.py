@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from pypaimon.streaming.apply_changes.changes import refuse_reserved
-from pypaimon.streaming.apply_changes.keys import AnyBatch, TargetKeys
+from pypaimon.streaming.apply_changes.keys import AnyBatch, TargetKeys, refuse_hidden_kinds
 from pypaimon.streaming.apply_changes.saved_position import is_to_apply
 from pypaimon.streaming.apply_changes.saved_state import (
     OtherColumnsError,
@@ -147,6 +147,7 @@ class PlanTransactions:
     def _takes(self, batch: AnyBatch) -> bool:
         try:
             refuse_reserved("column", batch.rows.schema.names)
+            refuse_hidden_kinds(batch)
             self._replaces = self._is_replaced_by(batch)
             position = None if self._replaces else _position(self._saved)
             if self._lies_beyond_a_failure(batch, position):

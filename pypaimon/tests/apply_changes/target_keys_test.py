@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +159,19 @@ def test_a_live_table_holds_both_zeros(tmp_path: Path) -> None:
     with stream_read_builder(source.table).open_live_sync() as live:
         assert len(live) == 3
         assert [live.get(key)["name"] for key in (0.0, -0.0, NAN)] == ["second"] * 3
+
+
+@pytest.mark.parametrize("make", [DictTarget, lambda: DuckDBTarget(duckdb.connect(), "copy")])
+def test_changes_without_their_kinds_are_refused(tmp_path: Path, make: Callable[[], Target]) -> None:
+    source = SmallTable(tmp_path)
+    source.commit({"id": 1})
+    target = make()
+    with (
+        source.builder().with_include_row_kind(False).open_sync() as stream,
+        pytest.raises(StreamConfigError, match="cannot tell deletes from inserts"),
+    ):
+        target.apply(next(stream))
+    assert target.position() is None
 
 
 @pytest.mark.parametrize("keys", [5, [5], {"id": 1}.items()])
