@@ -24,6 +24,7 @@ from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError
 from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.model.system_columns import ROW_KIND
+from pypaimon.streaming.options.arguments import a_batch
 from pypaimon.streaming.writing.table_writer import TableWriter
 
 _GAP = "a batch before this one was not copied, for there was an error: open a new stream where the target stands"
@@ -98,6 +99,7 @@ class CopiedPlans:
             TableChangedError: The source was rolled back since the position was noted.
             PaimonStreamError: As the writer says.
         """
+        a_batch("apply: batch", batch)
         try:
             if not self._takes(batch):
                 return

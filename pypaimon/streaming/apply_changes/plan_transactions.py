@@ -18,6 +18,7 @@ from pypaimon.streaming.apply_changes.saved_state import (
 )
 from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.options.arguments import a_batch
 
 
 def is_same_place(there: Saved | None, before: Saved | None) -> bool:
@@ -160,7 +161,7 @@ class PlanTransactions:
             StreamConfigError: The batch does not go on where the table stands, or the table cannot hold it.
             TableChangedError: The Paimon table was rolled back since the position was saved.
         """
-        if batch.is_first:
+        if a_batch("apply: batch", batch).is_first:
             self._begin_plan(batch)
         elif not (self._open or self._passes_over):
             raise _gap()

@@ -17,7 +17,7 @@ from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.builder.copied_stream import copied_stream
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.model.position import Position
-from pypaimon.streaming.options.arguments import a_builder, finite_seconds, needed
+from pypaimon.streaming.options.arguments import a_builder, a_function, a_target, finite_seconds
 from pypaimon.streaming.options.stream_options import CommitMode
 
 T = TypeVar("T")
@@ -77,8 +77,8 @@ def replicate(
         PositionExpiredError: What comes next has expired; `with_on_expired("full")` begins with the state again.
         PaimonStreamError: As the stream, or the target, says.
     """
-    _check_arguments("replicate", builder, target)
-    commits = _Commits.of("replicate", target, commit_interval_seconds)
+    check_arguments("replicate", builder, target, on_open)
+    commits = Commits.of("replicate", target, commit_interval_seconds)
     while not _follows(builder, target, on_open, commits):
         pass
     return target.position()
@@ -91,15 +91,15 @@ async def replicate_async(
 
     If it is cancelled it waits for the batch that is being applied, so that the target is free again when it ends.
     """
-    _check_arguments("replicate_async", builder, target)
-    commits = _Commits.of("replicate_async", target, commit_interval_seconds)
+    check_arguments("replicate_async", builder, target)
+    commits = Commits.of("replicate_async", target, commit_interval_seconds)
     while not await _follows_async(builder, target, commits):
         pass
     return await _on_thread(target.position)
 
 
 @dataclass(frozen=True, slots=True)
-class _Commits:
+class Commits:
     """When the plans of a target are committed, and confirmed to a consumer.
 
     Attributes:
@@ -111,14 +111,14 @@ class _Commits:
     seconds: float
 
     @staticmethod
-    def of(call: str, target: Target, seconds: float | None) -> _Commits:
+    def of(call: str, target: Target, seconds: float | None) -> Commits:
         """Those of a target.
 
         Raises:
             StreamConfigError: Its plans cannot share transactions, or the seconds are none.
         """
         if seconds is None:
-            return _Commits(None, 0.0)
+            return Commits(None, 0.0)
         what = f"{call}: commit_interval_seconds"
         finite_seconds(what, seconds)
         plans = getattr(target, "_plans", None)
@@ -127,7 +127,7 @@ class _Commits:
                 f"{what}: {type(target).__name__} commits each plan by itself. Leave it out, or give a DuckDBTarget, "
                 "SQLiteTarget, PostgresTarget, ParquetTarget, DeltaTarget or IcebergTarget."
             )
-        return _Commits(plans, seconds)
+        return Commits(plans, seconds)
 
     def stream(self, builder: StreamReadBuilder, target: Target) -> StreamReadBuilder:
         """A builder of the stream that the target needs."""
@@ -175,7 +175,7 @@ def _follows(
     builder: StreamReadBuilder,
     target: Target,
     on_open: Callable[[BlockingBatchStream], object] | None,
-    commits: _Commits,
+    commits: Commits,
 ) -> bool:
     """Apply a stream up to its end; False: its columns are others now, and the target begins again with the state."""
     try:
@@ -195,7 +195,7 @@ def _follows(
     return True
 
 
-async def _follows_async(builder: StreamReadBuilder, target: Target, commits: _Commits) -> bool:
+async def _follows_async(builder: StreamReadBuilder, target: Target, commits: Commits) -> bool:
     try:
         copied = await _on_thread(commits.stream, builder, target)
         async with copied.open() as stream:
@@ -212,9 +212,16 @@ async def _follows_async(builder: StreamReadBuilder, target: Target, commits: _C
     return True
 
 
-def _check_arguments(call: str, builder: Any, target: Any) -> None:
+def check_arguments(call: str, builder: Any, target: Any, on_open: Any = None) -> None:
+    """Refuse what cannot be replicated.
+
+    Raises:
+        StreamConfigError: An argument is something else than its name says.
+    """
     a_builder(f"{call}: builder", builder)
-    needed(f"{call}: target", target, "a target with position() and apply(batch)", "position", "apply")
+    a_target(f"{call}: target", target)
+    if on_open is not None:
+        a_function(f"{call}: on_open", on_open)
 
 
 def _position(builder: StreamReadBuilder, target: Target) -> Position | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pypaimon.streaming.apply_changes.replicate import Target, replicate
+from pypaimon.streaming.apply_changes.replicate import Commits, Target, check_arguments, replicate
 from pypaimon.streaming.batches.batch_stream import BlockingBatchStream
 from pypaimon.streaming.batches.run_forever import Patience
 from pypaimon.streaming.batches.stream_status import StreamStatus
@@ -27,7 +27,7 @@ class Replication:
         commit_interval_seconds: As `replicate` takes it.
 
     Raises:
-        StreamConfigError: The pauses cannot grow so.
+        StreamConfigError: The pauses cannot grow so, or another argument is something else than its name says.
     """
 
     def __init__(
@@ -39,6 +39,8 @@ class Replication:
         longest_pause_seconds: float = 60.0,
         commit_interval_seconds: float | None = None,
     ) -> None:
+        check_arguments("Replication", builder, target)
+        Commits.of("Replication", target, commit_interval_seconds)
         self._builder = builder
         self._target = target
         self._patience = Patience(first_pause=first_pause_seconds, longest_pause=longest_pause_seconds)
