@@ -8,6 +8,7 @@ from contextlib import suppress
 import pyarrow as pa
 
 from pypaimon.streaming.apply_changes.changes import AnyBatch, inserts
+from pypaimon.streaming.apply_changes.copied_schema import refuse_merging
 from pypaimon.streaming.apply_changes.exact_casts import is_wider
 from pypaimon.streaming.apply_changes.followed_columns import refuse_other_columns
 from pypaimon.streaming.apply_changes.keys import TargetKeys
@@ -137,6 +138,8 @@ class CopiedPlans:
         if batch.is_first:
             # A plan that was left before its end comes again as a whole, or never.
             self.leave()
+            if not self._shared:
+                refuse_merging(self._writer.table.table_schema, batch.schema, self._writer.name)
             position = None if self._is_replaced_by(batch) else self._writer.position
             if self._lies_beyond_a_failure(batch, position):
                 raise StreamConfigError(_GAP)
