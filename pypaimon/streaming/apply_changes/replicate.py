@@ -142,11 +142,17 @@ class Commits:
         """Within, plans share transactions."""
         return nullcontext() if self.plans is None else self.plans.sharing(_Holding(stream, self.seconds).holds)
 
-    def confirms(self, builder: StreamReadBuilder) -> bool:
-        """Whether a batch is to be confirmed to a consumer by hand, as all that was applied is committed."""
-        consumer = builder._given.consumer
-        is_automatic = consumer is not None and consumer.commit is CommitMode.AUTO
-        return is_automatic and self.plans is not None and not self.plans.is_open
+    def confirms(self, given: StreamReadBuilder, copied: StreamReadBuilder) -> bool:
+        """Whether a batch is to be confirmed to a consumer, as all that was applied is committed.
+
+        Args:
+            given: The builder of the caller, which may leave that to the caller.
+            copied: That of the stream.
+        """
+        if self.plans is None or self.plans.is_open or copied._given.consumer is None:
+            return False
+        consumer = given._given.consumer
+        return consumer is None or consumer.commit is CommitMode.AUTO
 
     def flush(self) -> None:
         """Commit what waits."""
@@ -185,7 +191,7 @@ def _follows(
                 on_open(stream)
             for batch in stream:
                 target.apply(batch)
-                if commits.confirms(builder):
+                if commits.confirms(builder, copied):
                     batch.commit()
             commits.flush()
     except OtherColumnsError:
@@ -202,7 +208,7 @@ async def _follows_async(builder: StreamReadBuilder, target: Target, commits: Co
             with commits.shared(stream):
                 async for batch in stream:
                     await _on_thread(target.apply, batch)
-                    if commits.confirms(builder):
+                    if commits.confirms(builder, copied):
                         await batch.commit()
                 await _on_thread(commits.flush)
     except OtherColumnsError:

@@ -14,7 +14,7 @@ from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.start import Start, StartMode
-from pypaimon.streaming.options.stream_options import OnExpired, OnOverwrite, Unmatched
+from pypaimon.streaming.options.stream_options import OnExpired, OnOverwrite, Unmatched, consumer_of
 
 B = TypeVar("B", bound=StreamAssembly)
 
@@ -46,7 +46,8 @@ def copied_stream(builder: B, copied: Position | None) -> B:
         start = given.start or Start(StartMode.LATEST_FULL)
     # Java streams no overwrites of the producers whose changelog is complete: there the state begins again.
     on_overwrite = given.on_overwrite or (None if builder._traits.producer.complete else OnOverwrite.READ)
-    consumer = given.consumer and replace(given.consumer, ignore_progress=True)
+    consumer = given.consumer or consumer_of(OptionValues(builder._schema.options))
+    consumer = consumer and replace(consumer, ignore_progress=True)
     started = builder.copy()
     started._given = replace(given, start=start, consumer=consumer, on_overwrite=on_overwrite, keeps_state=True)
     return started

@@ -374,7 +374,7 @@ def options_of_table(schema: TableSchema) -> StreamOptions:
         start=start_of_options(options),
         end_watermark=options.integer("scan.bounded.watermark"),
         poll_interval_ms=DEFAULT_POLL_INTERVAL_MS if poll_interval_ms is None else poll_interval_ms,
-        consumer=_consumer_of(options),
+        consumer=consumer_of(options),
         bucket_filter=_bucket_filter_of(options),
         max_unconfirmed=None if max_unconfirmed is None or max_unconfirmed <= 0 else max_unconfirmed,
         delay_ms=options.duration_millis("streaming.read.snapshot.delay") or 0,
@@ -384,7 +384,8 @@ def options_of_table(schema: TableSchema) -> StreamOptions:
     )
 
 
-def _consumer_of(options: OptionValues) -> ConsumerOptions | None:
+def consumer_of(options: OptionValues) -> ConsumerOptions | None:
+    """The consumer id that a table's options name, or None."""
     consumer_id = options.text("consumer-id")
     if consumer_id is None:
         return None

@@ -84,6 +84,15 @@ def test_where_what_comes_next_has_expired_it_says_so_or_begins_anew(tmp_path: P
     assert target.kinds == [PlanKind.FULL, PlanKind.FULL]
 
 
+def test_the_progress_of_a_consumer_that_the_table_names_leaves_out_nothing(tmp_path: Path) -> None:
+    table = keyed(tmp_path / "w")
+    for _ in range(2):
+        target = DictTarget("k")
+        position = replicate(stream(table, **{"consumer-id": "etl"}), target)
+        assert values(target) == rows_of(table)
+        assert position is not None and position.snapshot == table.latest() + 1
+
+
 def test_neither_the_progress_of_a_consumer_nor_an_option_of_the_table_leaves_out_the_state(tmp_path: Path) -> None:
     table = keyed(tmp_path / "w")
     builder = stream(table, **{"scan.mode": "latest"}).with_consumer_id("etl")

@@ -28,6 +28,7 @@ from pypaimon.streaming import (
     TargetError,
     replicate,
     replicate_async,
+    stream_read_builder,
 )
 from pypaimon.streaming.apply_changes.changes import AnyBatch
 from pypaimon.streaming.errors import EndOfScan
@@ -108,7 +109,8 @@ def test_new_columns_begin_a_transaction(tmp_path: Path) -> None:
     assert in_order(DeltaPlace(tmp_path).held()) == in_order(batch_read(source.table))
 
 
-def test_a_consumer_does_not_pass_what_is_not_committed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_option", [False, True])
+def test_a_consumer_does_not_pass_what_is_not_committed(tmp_path: Path, is_option: bool) -> None:
     source, seen = source_of(tmp_path), list[Any]()
     consumers = ConsumerManager(source.table.file_io, str(source.table.table_path))
     with duckdb.connect() as connection:
@@ -121,6 +123,10 @@ def test_a_consumer_does_not_pass_what_is_not_committed(tmp_path: Path) -> None:
             target.apply = lambda batch: (seen.append(consumers.consumers().get("copy")), applied(batch))
 
         builder = every_plan(source).with_consumer_id("copy")
+        if is_option:
+            table = source.table.copy({"consumer-id": "copy"})
+            builder = stream_read_builder(table).with_start(snapshot_id=1, full=True).with_catch_up("replay")
+            builder.with_end(latest=True)
         position = replicate(builder, target, on_open=opened, commit_interval_seconds=LONG)
         assert set(seen) <= {None, 1}
         assert position is not None and consumers.consumers() == {"copy": position.snapshot}
