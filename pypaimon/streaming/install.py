@@ -28,8 +28,6 @@ _TABLE_CLASSES = {
 """The table classes by their modules. Each overrides the method, so that changing the base class would do nothing."""
 
 _STREAM_CLASSES = {
-    "pypaimon.consumer": "ConsumerManager",
-    "pypaimon.consumer.consumer_manager": "ConsumerManager",
     "pypaimon.read.scanner.changelog_follow_up_scanner": "ChangelogFollowUpScanner",
     "pypaimon.read.scanner.delta_follow_up_scanner": "DeltaFollowUpScanner",
     "pypaimon.read.scanner.follow_up_scanner": "FollowUpScanner",

@@ -9,22 +9,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.apply_changes.keys import AnyBatch as AnyBatch
-from pypaimon.streaming.apply_changes.keys import check_keys, comparable_keys
+from pypaimon.streaming.apply_changes.keys import check_keys, comparable_keys, key_columns
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.model import row_kinds
 from pypaimon.streaming.model.plan import PlanKind
+from pypaimon.streaming.options.arguments import a_batch
 
 RESERVED = "_paimon_"
 """What the names of the columns and tables begin with that targets need for themselves, in any case."""
 _ORDER = f"{RESERVED}order"
 
 
-def last_changes(batch: AnyBatch, keys: Sequence[str]) -> tuple[pa.Table, pa.Table]:
+def last_changes(batch: AnyBatch, keys: str | Sequence[str]) -> tuple[pa.Table, pa.Table]:
     """What a batch comes to: one row per key.
 
     Args:
         batch: Changes, in order.
-        keys: Columns of the key; the batch must have them.
+        keys: The key column, or several; the batch must have them.
 
     Returns:
         The rows to set, and the rows to take away, without their kinds.
@@ -33,18 +34,20 @@ def last_changes(batch: AnyBatch, keys: Sequence[str]) -> tuple[pa.Table, pa.Tab
         StreamConfigError: A key column is not in the batch, or holds -0.0; the keys do not contain the primary key, or
             the partition columns between which rows move; or the name of a column is reserved.
     """
+    a_batch("last_changes: batch", batch)
+    keys = key_columns(keys)
     rows, kinds = batch.rows, batch.kinds
     refuse_reserved("column", rows.schema.names)
     missing = [key for key in keys if key not in rows.schema.names]
     if missing or not keys:
-        raise StreamConfigError(f"keys {list(keys)}: the batch has columns {rows.schema.names}")
+        raise StreamConfigError(f"keys {keys}: the batch has columns {rows.schema.names}")
     check_keys(batch, keys)
     rows = comparable_keys(rows, keys)
     if any(_differ(rows[key]) for key in keys):
         last = None
     else:
-        numbered = rows.select(list(keys)).append_column(_ORDER, pa.array(np.arange(rows.num_rows)))
-        last = numbered.group_by(list(keys)).aggregate([(_ORDER, "max")])[f"{_ORDER}_max"].sort()
+        numbered = rows.select(keys).append_column(_ORDER, pa.array(np.arange(rows.num_rows)))
+        last = numbered.group_by(keys).aggregate([(_ORDER, "max")])[f"{_ORDER}_max"].sort()
     if last is not None and len(last) < rows.num_rows:
         rows, kinds = rows.take(last), kinds.take(last)
     sets = row_kinds.are_added(kinds)

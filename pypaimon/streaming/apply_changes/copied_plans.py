@@ -8,6 +8,7 @@ from contextlib import suppress
 import pyarrow as pa
 
 from pypaimon.streaming.apply_changes.changes import AnyBatch, inserts
+from pypaimon.streaming.apply_changes.copied_schema import refuse_merging
 from pypaimon.streaming.apply_changes.exact_casts import is_wider
 from pypaimon.streaming.apply_changes.followed_columns import refuse_other_columns
 from pypaimon.streaming.apply_changes.keys import TargetKeys, refuse_hidden_kinds
@@ -24,6 +25,7 @@ from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError
 from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.model.system_columns import ROW_KIND
+from pypaimon.streaming.options.arguments import a_batch
 from pypaimon.streaming.writing.table_writer import TableWriter
 
 _GAP = "a batch before this one was not copied, for there was an error: open a new stream where the target stands"
@@ -98,6 +100,7 @@ class CopiedPlans:
             TableChangedError: The source was rolled back since the position was noted.
             PaimonStreamError: As the writer says.
         """
+        a_batch("apply: batch", batch)
         try:
             if not self._takes(batch):
                 return
@@ -136,6 +139,8 @@ class CopiedPlans:
             # A plan that was left before its end comes again as a whole, or never.
             self.leave()
             refuse_hidden_kinds(batch)
+            if not self._shared:
+                refuse_merging(self._writer.table.table_schema, batch.schema, self._writer.name)
             position = None if self._is_replaced_by(batch) else self._writer.position
             if self._lies_beyond_a_failure(batch, position):
                 raise StreamConfigError(_GAP)

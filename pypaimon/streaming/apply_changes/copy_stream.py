@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from pypaimon.streaming.apply_changes.copied_plans import CopiedPlans
 from pypaimon.streaming.apply_changes.saved_state import OtherColumnsError, Source
@@ -83,9 +84,20 @@ async def _copied(stream: BatchStream, writer: StreamWriter, plans: CopiedPlans)
 
 
 def copy_stream_sync(
-    source: StreamReadBuilder | BlockingBatchStream, writer: BlockingStreamWriter, *, replace: bool = False
+    source: StreamReadBuilder | BlockingBatchStream,
+    writer: BlockingStreamWriter,
+    *,
+    replace: bool = False,
+    on_open: Callable[[BlockingBatchStream], object] | None = None,
 ) -> Position | None:
-    """As `copy_stream`, blocking."""
+    """As `copy_stream`, blocking.
+
+    Args:
+        source: See there.
+        writer: See there.
+        replace: See there.
+        on_open: Called with the stream once a builder has opened it, for other threads and signal handlers.
+    """
     if not isinstance(writer, BlockingStreamWriter):
         raise StreamConfigError(f"copy_stream_sync: writer: expected an open BlockingStreamWriter, got {shown(writer)}")
     plans = CopiedPlans(writer._opened, replace=replace)
@@ -93,14 +105,18 @@ def copy_stream_sync(
         _copied_sync(source, plans)
         return writer.position
     refuse_itself(source.table, writer._opened.table)
-    while not _follows_sync(source, plans):
+    while not _follows_sync(source, plans, on_open):
         pass
     return writer.position
 
 
-def _follows_sync(source: StreamReadBuilder, plans: CopiedPlans) -> bool:
+def _follows_sync(
+    source: StreamReadBuilder, plans: CopiedPlans, on_open: Callable[[BlockingBatchStream], object] | None
+) -> bool:
     try:
         with copied_stream(source, plans.position_for(Source.of_builder(source))).open_sync() as stream:
+            if on_open is not None:
+                on_open(stream)
             _copied_sync(stream, plans)
     except OtherColumnsError:
         if not plans.begins_again:

@@ -12,6 +12,7 @@ from pypaimon.streaming.apply_changes.saved_position import is_to_apply
 from pypaimon.streaming.apply_changes.saved_state import Saved, SavedState, Source, refuse_another_source
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.options.arguments import a_batch, needed
 
 
 class DictTarget:
@@ -47,7 +48,7 @@ class DictTarget:
                 table than the dict holds.
             TableChangedError: The table was rolled back.
         """
-        if batch.is_first:
+        if a_batch("DictTarget: batch", batch).is_first:
             refuse_hidden_kinds(batch)
             if self._position is not None:
                 refuse_another_source(self._saved, Source.of_batch(batch), None)
@@ -83,6 +84,7 @@ def apply_to_dict(batch: AnyBatch, state: MutableMapping[Any, dict[str, Any]], k
         StreamConfigError: A key column is not in the batch or holds -0.0, or they do not contain the primary key.
     """
     names = key_columns(keys)
+    needed("apply_to_dict: state", state, "a dict", "clear", "pop")
     sets, removals = last_changes(batch, names)
     if batch.begins_state:
         state.clear()

@@ -10,6 +10,7 @@ from pypaimon.streaming.apply_changes.changes import AnyBatch
 from pypaimon.streaming.apply_changes.duckdb_table import DuckDBTable
 from pypaimon.streaming.apply_changes.plan_transactions import PlanTransactions
 from pypaimon.streaming.apply_changes.refusals import translated
+from pypaimon.streaming.apply_changes.saved_state import Saved
 from pypaimon.streaming.late_modules import LateModule
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.arguments import a_name, needed
@@ -52,7 +53,7 @@ class DuckDBTarget:
         needed("DuckDBTarget: connection", connection, "a connection of duckdb", "execute", "register", "unregister")
         self._name = a_name("DuckDBTarget: name", name)
         with self._translated():
-            self._plans = PlanTransactions(DuckDBTable(connection, name, keys), replace)
+            self._plans = PlanTransactions(_TargetTable(connection, name, keys), replace)
 
     def position(self) -> Position | None:
         """Where to go on, `with_start(position=...)`; None: the table holds nothing yet, or is gone.
@@ -81,3 +82,15 @@ class DuckDBTarget:
 
     def _translated(self) -> AbstractContextManager[None]:
         return translated(f"DuckDB, table {self._name}", (duckdb.Error,))
+
+
+class _TargetTable(DuckDBTable):
+    """Its table, of which plans that share a transaction are committed without `apply`."""
+
+    def save(self, position: str, before: Saved | None) -> Saved | None:
+        with translated(self.where, (duckdb.Error,)):
+            return super().save(position, before)
+
+    def commit(self) -> None:
+        with translated(self.where, (duckdb.Error,)):
+            super().commit()

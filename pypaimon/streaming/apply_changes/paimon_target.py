@@ -32,6 +32,9 @@ class PaimonTarget:
     A table with a primary key takes deletes and updates with their kinds; one with the option `rowkind.field` notes the
     kind of each row in that column. A full state replaces all rows of the table, in the commit of its first plan.
 
+    A table whose own options would make other rows of the changes is refused, unless it is shared: a merge engine other
+    than `deduplicate`, `sequence.field`, `ignore-delete`, `record-level.expire-time`.
+
     Args:
         table: pypaimon's table. Columns are matched by name and cast; those that a batch lacks become null.
         shared: Others write to the table too, such as the other shards of a stream. A full state is added then, and one

@@ -1,8 +1,9 @@
-"""`PlanTransactions`: the plans of a stream in a table of a database, each of them one transaction."""
+"""`PlanTransactions`: the plans of a stream in a table of a database, applied in transactions."""
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Protocol
 
 from pypaimon.streaming.apply_changes.changes import refuse_reserved
@@ -17,6 +18,7 @@ from pypaimon.streaming.apply_changes.saved_state import (
 )
 from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.options.arguments import a_batch
 
 
 def is_same_place(there: Saved | None, before: Saved | None) -> bool:
@@ -68,8 +70,8 @@ class TransactionalTable(Protocol):
 class PlanTransactions:
     """Applies the batches of a stream to a table. Calls block, one at a time.
 
-    The rows of a plan and the position after it are saved in one transaction. Plans that the table holds are passed
-    over.
+    The rows of a plan and the position after it are saved in one transaction, which several plans may share. Plans that
+    the table holds are passed over.
 
     Args:
         table: The table; nobody else uses its connection.
@@ -84,6 +86,11 @@ class PlanTransactions:
         """Whether the rows could not follow the columns of their table, so that the next state may replace them."""
         self._open = False
         self._passes_over = False
+        self._holds: Callable[[], bool] = _never
+        self._first: AnyBatch | None = None
+        """The batch with which the open transaction began."""
+        self._whole: Position | None = None
+        """The position after the plans of the open transaction, where the last of them is whole; else None."""
         self._failed_before: Position | None = None
         self._saved: Saved | None = None
         """What this object has saved last, which saves asking for it; None: not known."""
@@ -104,48 +111,108 @@ class PlanTransactions:
         position = self.position()
         return None if self._is_another(source) else position
 
+    @property
+    def is_open(self) -> bool:
+        """Whether rows were applied that are not committed."""
+        return self._open
+
+    @contextmanager
+    def sharing(self, holds: Callable[[], bool]) -> Iterator[None]:
+        """Let plans share transactions. What is not committed when this is left is taken back.
+
+        Args:
+            holds: Asked at the end of each plan: whether its transaction stays open for the next plan.
+        """
+        self._holds = holds
+        try:
+            yield
+        finally:
+            self._holds = _never
+            if self._open:
+                self._fail()
+
+    def flush(self) -> None:
+        """Commit the plans that share the open transaction; nothing if there is none.
+
+        Raises:
+            StreamConfigError: Another program has saved a position since.
+            TargetError: The database refuses.
+        """
+        if self._whole is None:
+            return
+        try:
+            saved = self._table.save(self._whole.to_json(), self._saved)
+            if saved is None:
+                raise others_write()
+            self._table.commit()
+            self._open = self.begins_again = False
+            self._failed_before = self._whole = self._first = None
+            self._saved = saved
+        except BaseException as error:
+            self._fail(error)
+            raise
+
     def apply(self, batch: AnyBatch) -> None:
-        """Apply a batch; with the last one of a plan it is saved. An error takes back what was applied of the plan.
+        """Apply a batch; with the last one of a plan it is saved, unless the next plan shares its transaction.
+
+        An error takes back what was applied since the last commit.
 
         Raises:
             StreamConfigError: The batch does not go on where the table stands, or the table cannot hold it.
             TableChangedError: The Paimon table was rolled back since the position was saved.
         """
-        if batch.is_first:
-            # A plan that was left before its end, for its stream was, comes again as a whole, or never.
-            self._take_back()
-            self._passes_over = False
-            self._saved = self._saved or self._table.saved()
-            self._passes_over = not self._takes(batch)
+        if a_batch("apply: batch", batch).is_first:
+            self._begin_plan(batch)
         elif not (self._open or self._passes_over):
             raise _gap()
-        if self._passes_over:
-            return
         try:
-            if not self._open:
-                self._open = True
-                self._table.begin(self._saved, replaces=self._replaces)
-            self._table.write(batch)
-            if batch.is_last:
-                self._end(batch.plan_after)
+            if not self._passes_over:
+                self._write(batch)
+            if batch.is_last and not self._holds():
+                self.flush()
         except BaseException as error:
-            self.begins_again = self._may_replace and isinstance(error, OtherColumnsError)
-            self._saved = None
-            self._failed_before = batch.plan_after
-            self._take_back()
+            self._fail(error)
             raise
 
-    def _end(self, position: Position) -> None:
-        saved = self._table.save(position.to_json(), self._saved)
-        if saved is None:
-            raise others_write()
-        self._table.commit()
-        self._open = self.begins_again = False
-        self._failed_before = None
-        self._saved = saved
+    def _begin_plan(self, batch: AnyBatch) -> None:
+        """Find out whether a plan is new. One that begins a state, or has other columns, shares no transaction."""
+        if self._first is not None and (batch.begins_state or batch.schema.id != self._first.schema.id):
+            self.flush()
+        if self._whole is not None:
+            self._passes_over = not self._follows(batch, self._whole)
+            return
+        # A plan that was left before its end, for its stream was, comes again as a whole, or never.
+        self._take_back()
+        self._passes_over = False
+        self._passes_over = not self._takes(batch)
+
+    def _write(self, batch: AnyBatch) -> None:
+        if not self._open:
+            self._open, self._first = True, batch
+            self._table.begin(self._saved, replaces=self._replaces)
+        self._whole = None
+        self._table.write(batch)
+        self._whole = batch.plan_after if batch.is_last else None
+
+    def _follows(self, batch: AnyBatch, whole: Position) -> bool:
+        """Whether a plan is to be applied after those of the open transaction."""
+        try:
+            return is_to_apply(batch, whole)
+        except PaimonStreamError as error:
+            self._fail(error)
+            raise
+
+    def _fail(self, error: BaseException | None = None) -> None:
+        """Take back the open transaction, whose plans have to come again."""
+        self._saved = None
+        if self._first is not None:
+            self.begins_again = self._may_replace and isinstance(error, OtherColumnsError)
+            self._failed_before = self._first.plan_after
+        self._take_back()
 
     def _takes(self, batch: AnyBatch) -> bool:
         try:
+            self._saved = self._saved or self._table.saved()
             refuse_reserved("column", batch.rows.schema.names)
             refuse_hidden_kinds(batch)
             self._replaces = self._is_replaced_by(batch)
@@ -153,7 +220,7 @@ class PlanTransactions:
             if self._lies_beyond_a_failure(batch, position):
                 raise _gap()
             is_new = is_to_apply(batch, position)
-        except PaimonStreamError:
+        except BaseException:
             self._saved = None
             self._failed_before = batch.plan_after
             raise
@@ -188,11 +255,16 @@ class PlanTransactions:
         return before >= failed and not is_saved
 
     def _take_back(self) -> None:
+        self._whole = self._first = None
         if self._open:
             self._open = False
             # Where the database has ended the transaction by itself, the error that made it do so is the one to see.
             with suppress(Exception):
                 self._table.roll_back()
+
+
+def _never() -> bool:
+    return False
 
 
 def _position(saved: Saved | None) -> Position | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pypaimon.streaming.apply_changes.replicate import Target, replicate
+from pypaimon.streaming.apply_changes.replicate import Commits, Target, check_arguments, replicate
 from pypaimon.streaming.batches.batch_stream import BlockingBatchStream
 from pypaimon.streaming.batches.run_forever import Patience
 from pypaimon.streaming.batches.stream_status import StreamStatus
@@ -24,9 +24,10 @@ class Replication:
         target: Likewise.
         first_pause_seconds: Of pauses after one failure; half of it is chance.
         longest_pause_seconds: They double up to it.
+        commit_interval_seconds: As `replicate` takes it.
 
     Raises:
-        StreamConfigError: The pauses cannot grow so.
+        StreamConfigError: The pauses cannot grow so, or another argument is something else than its name says.
     """
 
     def __init__(
@@ -36,10 +37,14 @@ class Replication:
         *,
         first_pause_seconds: float = 1.0,
         longest_pause_seconds: float = 60.0,
+        commit_interval_seconds: float | None = None,
     ) -> None:
+        check_arguments("Replication", builder, target)
+        Commits.of("Replication", target, commit_interval_seconds)
         self._builder = builder
         self._target = target
         self._patience = Patience(first_pause=first_pause_seconds, longest_pause=longest_pause_seconds)
+        self._commit_interval_seconds = commit_interval_seconds
         self._sleeper = Sleeper(builder._clock)
         self._stream: BlockingBatchStream | None = None
         self._stopping = False
@@ -59,7 +64,12 @@ class Replication:
             while not self._stopping:
                 self._stream = None
                 try:
-                    replicate(self._builder, self._target, on_open=self._opened)
+                    replicate(
+                        self._builder,
+                        self._target,
+                        on_open=self._opened,
+                        commit_interval_seconds=self._commit_interval_seconds,
+                    )
                     return
                 except PaimonStreamError as error:
                     if not error.retriable:

@@ -7,6 +7,7 @@ from pypaimon.streaming.errors import StreamConfigError, TableChangedError
 from pypaimon.streaming.metadata.history import is_same_history
 from pypaimon.streaming.model.plan import PlanKind
 from pypaimon.streaming.model.position import Phase, Position
+from pypaimon.streaming.options.arguments import a_batch, needed
 
 _OF_SEVERAL_SNAPSHOTS = (PlanKind.COLLAPSED, PlanKind.NET, PlanKind.DIFF)
 
@@ -25,9 +26,11 @@ def is_to_apply(batch: AnyBatch, saved: Position | None) -> bool:
             whose beginning the target does not hold.
         TableChangedError: The table was rolled back since the position was saved.
     """
+    a_batch("is_to_apply: batch", batch)
     if saved is None:
         _refuse_a_part(batch, inside=None)
         return True
+    needed("is_to_apply: saved", saved, "a position, or None", "table", "snapshot")
     after = batch.plan_after
     if after.table != saved.table:
         raise StreamConfigError(

@@ -104,6 +104,11 @@ class _BatchLoop(Generic[B]):
         phase = Phase.FULL if chunk.plan.kind is PlanKind.FULL else Phase.FOLLOW
         return Position(chunk.plan.position.table, chunk.plan.snapshot_id, phase=phase)
 
+    @property
+    def _has_next(self) -> bool:
+        """Whether the batch after the last one that was handed out is read already."""
+        return not self._is_stopped() and self._ahead.has_rows()
+
     def stop(self) -> None:
         """End gracefully, from any thread or a signal handler: what is left of the plan in hand still comes.
 

@@ -83,6 +83,11 @@ class ReadAhead:
                 raise error
             return None
 
+    def has_rows(self) -> bool:
+        """Whether rows wait to be taken."""
+        with self._lock:
+            return any(chunk.data is not None for chunk, _ in self._chunks)
+
     def drop(self, chunk: BatchChunk | None) -> None:
         """A chunk that was seen is the caller's now. Idempotent."""
         with self._lock:

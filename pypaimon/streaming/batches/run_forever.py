@@ -13,7 +13,7 @@ from pypaimon.streaming.concurrency.termination import on_sigterm
 from pypaimon.streaming.concurrency.waits import Wait, Waits, run, run_async
 from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError, what_fails
 from pypaimon.streaming.logs import StreamLog
-from pypaimon.streaming.options.arguments import at_least
+from pypaimon.streaming.options.arguments import a_function, at_least, finite_seconds, needed
 
 B = TypeVar("B", bound=Batch | BlockingBatch)
 AsyncB = TypeVar("AsyncB", bound=Batch, covariant=True)
@@ -86,6 +86,9 @@ def run_forever(
         PaimonStreamError: The stream failed for good.
     """
 
+    _check_functions("run_forever", handle, dead_letter)
+    needed("run_forever: stream", stream, "an open stream, as open_sync() gives it", "__next__", "stop", "pause")
+
     def put_aside(batch: S, error: Exception) -> Wait[object]:
         assert dead_letter is not None
         return Wait(lambda: _not_awaitable(dead_letter(batch, error)), _never)
@@ -112,6 +115,8 @@ async def run_forever_async(
 
     If it is cancelled the batch in hand is not confirmed.
     """
+    _check_functions("run_forever_async", handle, dead_letter)
+    needed("run_forever_async: stream", stream, "an open stream, as open() gives it", "__anext__", "stop", "pause")
     source: _Source[A] = _Source(
         Wait(_never, lambda: _next_of(stream)),
         lambda seconds: Wait(_never, lambda: stream.pause(seconds)),
@@ -144,7 +149,9 @@ class Patience:
 
     def __post_init__(self) -> None:
         at_least(1, "run_forever: attempts", self.attempts)
-        if not 0 <= self.first_pause <= self.longest_pause:
+        finite_seconds("run_forever: first_pause_seconds", self.first_pause)
+        finite_seconds("run_forever: longest_pause_seconds", self.longest_pause)
+        if not self.first_pause <= self.longest_pause:
             raise StreamConfigError(
                 f"run_forever: pauses cannot grow from {self.first_pause!r} to {self.longest_pause!r} seconds"
             )
@@ -295,6 +302,12 @@ async def _next_of(stream: AsyncSource[A]) -> A | None:
         return await stream.__anext__()
     except StopAsyncIteration:
         return None
+
+
+def _check_functions(call: str, handle: Any, dead_letter: Any) -> None:
+    a_function(f"{call}: handle", handle)
+    if dead_letter is not None:
+        a_function(f"{call}: dead_letter", dead_letter)
 
 
 def _never() -> Any:

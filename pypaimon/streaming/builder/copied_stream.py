@@ -19,7 +19,7 @@ from pypaimon.streaming.options.stream_options import OnExpired, OnOverwrite, Un
 B = TypeVar("B", bound=StreamAssembly)
 
 _HELP = "Give the table changelog-producer 'lookup' or 'full-compaction'."
-_RECORD_EXPIRY = "record-level.expire-time"
+RECORD_EXPIRY = "record-level.expire-time"
 
 
 def copied_stream(builder: B, copied: Position | None) -> B:
@@ -117,9 +117,9 @@ def _refuse_table(builder: StreamAssembly) -> None:
     if not traits.primary_key:
         return
     options = OptionValues(builder._schema.options)
-    if options.text(_RECORD_EXPIRY) is not None:
+    if options.text(RECORD_EXPIRY) is not None:
         raise UnsupportedTableError(
-            f"{name} has {_RECORD_EXPIRY!r}: compactions drop rows that have expired, and no change says so, so that a "
+            f"{name} has {RECORD_EXPIRY!r}: compactions drop rows that have expired, and no change says so, so that a "
             "copy would keep them."
         )
     if traits.producer.complete:

@@ -13,13 +13,13 @@ from pypaimon.streaming.cli.output import Record, format_option, show, tell
 from pypaimon.streaming.cli.tables import TableSource, on_table, retry_option
 from pypaimon.streaming.cli.tables_of_pattern import TablesOfPattern, pattern_options, tell_failures
 from pypaimon.streaming.concurrency.clock import Clock
-from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerInfo, consumers_of
+from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerInfo, consumers_of, is_rolled_back
 from pypaimon.streaming.consumers.groups.group_info import group_info, living_member
 from pypaimon.streaming.consumers.groups.slot_ranges import slots_to_text
 from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 
-_COLUMNS = ("consumer", "kind", "next_snapshot", "lag", "last_save", "owner")
+_COLUMNS = ("consumer", "kind", "state", "next_snapshot", "lag", "last_save", "owner")
 _MEMBER_COLUMNS = ("member", "status", "slots", "next_snapshot", "lag", "last_save")
 _yes = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 _force = click.option("--force", is_flag=True, help="Also a group with living members, all of which then end.")
@@ -55,13 +55,16 @@ Examples:
 def list_command(source: TableSource, include: str | None, exclude: str | None, form: str) -> int:
     """List every consumer file of TABLE: shards, members and fences of first plans too.
 
+    `state` is "rolled back" where the table was, below what the consumer has read: its readers end with an error until
+    it is reset.
+
     'db.orders_*' stands for the tables that it matches.
     """
     pattern = TablesOfPattern.of(source, include, exclude)
     if pattern is None:
-        show(_records(_Consumers(source).infos()), _COLUMNS, form, f"{source.name} has no consumers")
+        show(_Consumers(source).records(), _COLUMNS, form, f"{source.name} has no consumers")
         return 0
-    found = pattern.ask_each(lambda source, table: _records(_Consumers(source, table).infos()))
+    found = pattern.ask_each(lambda source, table: _Consumers(source, table).records())
     records: list[Record] = []
     for name, answer in found.items():
         records += [] if isinstance(answer, Exception) else [{"table": name, **record} for record in answer]
@@ -86,7 +89,7 @@ def show_command(source: TableSource, consumer_id: str, form: str) -> None:
     files = consumers.known(consumer_id)
     members = consumers.members(consumer_id) if any(info.name.group for info in files) else None
     if members is None:
-        show(_records(files), _COLUMNS, form, "")
+        show(consumers.records(files), _COLUMNS, form, "")
     else:
         show(members, _MEMBER_COLUMNS, form, "")
 
@@ -191,6 +194,10 @@ class _Consumers:
     def infos(self) -> list[ConsumerInfo]:
         return self.manager.infos(self._snapshots.latest_id())
 
+    def records(self, infos: Sequence[ConsumerInfo] | None = None) -> list[Record]:
+        """Of these files, or of all of them, what is printed."""
+        return [_record(self._directory, info) for info in (self.infos() if infos is None else infos)]
+
     def known(self, consumer_id: str) -> list[ConsumerInfo]:
         """The files of an id, which must exist."""
         found = [info for info in self.infos() if info.consumer_id == consumer_id]
@@ -253,21 +260,20 @@ class _Consumers:
         return int(to)
 
 
-def _records(infos: Sequence[ConsumerInfo]) -> list[Record]:
-    return [
-        {
-            "consumer": info.name.progress.text,
-            "id": info.consumer_id,
-            "kind": "group" if info.name.group else "first plan" if info.name.fence else "progress",
-            "shard": _shard(info.name.shard),
-            "member": info.name.member,
-            "next_snapshot": info.next_snapshot,
-            "lag": info.lag,
-            "last_save": info.last_save,
-            "owner": info.owner,
-        }
-        for info in infos
-    ]
+def _record(directory: TableDirectory, info: ConsumerInfo) -> Record:
+    is_lost = is_rolled_back(directory, info)
+    return {
+        "consumer": info.name.progress.text,
+        "id": info.consumer_id,
+        "kind": "group" if info.name.group else "first plan" if info.name.fence else "progress",
+        "state": "rolled back" if is_lost else "ok",
+        "shard": _shard(info.name.shard),
+        "member": info.name.member,
+        "next_snapshot": info.next_snapshot,
+        "lag": None if is_lost else info.lag,
+        "last_save": info.last_save,
+        "owner": info.owner,
+    }
 
 
 def _shard(shard: tuple[int, int] | None) -> Any:

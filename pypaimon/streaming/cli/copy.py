@@ -14,9 +14,10 @@ from rich.console import Console
 
 from pypaimon.streaming.apply_changes.copied_schema import copied_schema
 from pypaimon.streaming.apply_changes.copy_stream import copy_stream_sync
+from pypaimon.streaming.batches.batch_stream import BlockingBatchStream
 from pypaimon.streaming.builder.builder import StreamReadBuilder
-from pypaimon.streaming.builder.copied_stream import copied_stream, refuse_itself
-from pypaimon.streaming.cli.copy_tables import OnDrop, PlaceOfTables, copy_tables
+from pypaimon.streaming.builder.copied_stream import copied_stream
+from pypaimon.streaming.cli.copy_tables import OnDrop, PlaceOfTables, Running, copy_tables
 from pypaimon.streaming.cli.loading import LoadingBar
 from pypaimon.streaming.cli.output import Record, tell
 from pypaimon.streaming.cli.secrets import say
@@ -57,6 +58,12 @@ Examples:
 @click.option("--target-warehouse", metavar="PATH", help="Where TARGET lies. [default: the catalog of SOURCE]")
 @click.option("--create", is_flag=True, help="Make TARGET like SOURCE, if it is not there.")
 @click.option("--create-option", metavar="KEY=VALUE", multiple=True, help="With --create: an option of the new table.")
+@click.option(
+    "--replace",
+    "replaces",
+    is_flag=True,
+    help="Replace rows of TARGET that no run with this --commit-user has written.",
+)
 @click.option("--follow", is_flag=True, help="Go on with each change that comes. [default: end at the latest snapshot]")
 @click.option("--filter", "filter_text", metavar="SQL", help="Rows that match: \"status = 'paid' AND v > 3\".")
 @click.option("--columns", metavar="A,B", help="Only these columns.")
@@ -79,6 +86,7 @@ def copy(
     target_warehouse: str | None,
     create: bool,
     create_option: tuple[str, ...],
+    replaces: bool,
     follow: bool,
     filter_text: str | None,
     columns: str | None,
@@ -91,7 +99,8 @@ def copy(
     """Copy the table SOURCE into the table TARGET: its rows first, then every change, with its kind.
 
     Where the copy stands is noted in TARGET, in the commits that hold its rows. So each run goes on where the last one
-    ended, or died, and nothing is lost or twice. The first run replaces what TARGET holds.
+    ended, or died, and nothing is lost or twice. The first run takes an empty TARGET, or replaces its rows with
+    --replace.
 
     'db.orders_*' stands for the tables that it matches, those that come later too: each is copied to one of the same
     name, which is made. An error of one table stops that one alone (exit code 1).
@@ -104,6 +113,7 @@ def copy(
                 "--target-warehouse": target_warehouse,
                 "--create": create,
                 "--create-option": create_option,
+                "--replace": replaces,
                 "--filter": filter_text,
                 "--columns": columns,
                 "--commit-user": commit_user,
@@ -149,9 +159,8 @@ def copy(
         copied_stream(builder, None)
         created = create and _create(table, builder.read_type(), target, place.catalog(), changes)
         written = place.load()
-        refuse_itself(table, written)
         with stream_write_builder(written).with_commit_user(user).open_sync() as writer:
-            return {"source": source.name, "target": target, "created": created, **_copied(builder, writer)}
+            return {"source": source.name, "target": target, "created": created, **_copied(builder, writer, replaces)}
 
     done = patiently(run) if retry else run()
     stands = "" if done["next"] is None else f"; it holds {source.name} before snapshot {done['next']}"
@@ -178,11 +187,12 @@ def _create(table: Any, columns: Sequence[Any], name: str, catalog: Any, changes
     return True
 
 
-def _copied(builder: StreamReadBuilder, writer: BlockingStreamWriter) -> Record:
+def _copied(builder: StreamReadBuilder, writer: BlockingStreamWriter, replaces: bool) -> Record:
     before = -1 if writer.last_committed is None else writer.last_committed
-    with copied_stream(builder, writer.position).open_sync() as stream, on_sigterm(stream.stop), _bar(writer):
+    running = Running[BlockingBatchStream]()
+    with on_sigterm(running.stop), _bar(writer):
         try:
-            copy_stream_sync(stream, writer)
+            copy_stream_sync(builder, writer, replace=replaces, on_open=running.opened)
         except KeyboardInterrupt:
             say("interrupted; the next run goes on where this one ended")
             raise

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 import click
 
+from pypaimon.streaming.batches.batch_stream import BlockingBatchStream
 from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.cli.output import Record, tell
 from pypaimon.streaming.cli.secrets import say
@@ -25,6 +26,7 @@ from pypaimon.streaming.databases.stream import BlockingDatabaseStream
 from pypaimon.streaming.doctor.findings import count
 
 OnDrop = Literal["keep", "drop"]
+S = TypeVar("S", bound=BlockingDatabaseStream | BlockingBatchStream)
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,7 @@ def copy_tables(
             builder.with_on_expired(on_expired)
 
     def run() -> DatabasePosition:
-        running = _Running()
+        running = Running[BlockingDatabaseStream]()
         catalog, database = pattern.source.catalog(), pattern.database
         with place.opened(pattern.source, database) as tables, on_sigterm(running.stop):
             try:
@@ -152,7 +154,7 @@ def copy_tables(
             except KeyboardInterrupt:
                 say("interrupted; the next run goes on where this one ended")
                 raise
-        refuse_failed(running.failed)
+        refuse_failed({} if running.stream is None else dict(running.stream.failed))
         return position
 
     position = patiently(run) if retry else run()
@@ -162,26 +164,25 @@ def copy_tables(
     tell(record, f"{pattern.text} -> {target}: {count(len(held), 'table')}", "json" if as_json else "text")
 
 
-class _Running:
-    """The stream that a copy is at, which a signal handler may stop."""
+class Running(Generic[S]):
+    """The stream that a copy is at, which a signal handler may stop.
+
+    Attributes:
+        stream: It; None before it is open.
+    """
 
     def __init__(self) -> None:
-        self._stream: BlockingDatabaseStream | None = None
+        self.stream: S | None = None
         self._stopped = False
 
-    @property
-    def failed(self) -> dict[str, Exception]:
-        """Tables that are not copied any more, with their errors."""
-        return {} if self._stream is None else dict(self._stream.failed)
-
-    def opened(self, stream: BlockingDatabaseStream) -> None:
+    def opened(self, stream: S) -> None:
         """From here on it is this one."""
-        self._stream = stream
+        self.stream = stream
         if self._stopped:
             stream.stop()
 
     def stop(self) -> None:
         """End with the plan in hand."""
         self._stopped = True
-        if self._stream is not None:
-            self._stream.stop()
+        if self.stream is not None:
+            self.stream.stop()

@@ -18,17 +18,19 @@ from pypaimon.streaming.cli.secrets import say
 from pypaimon.streaming.cli.settings import duration
 from pypaimon.streaming.cli.tables import TableSource, on_table, retry_option
 from pypaimon.streaming.cli.tables_of_pattern import TablesOfPattern, pattern_options
-from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo, list_consumers
+from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo, is_rolled_back, list_consumers
+from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.scanning.lag import Lag
 from pypaimon.streaming.scanning.scan import StreamScan
 
 ABOVE = 3
+_LOST = ("expired", "ahead of the table", "rolled back")
+"""States of consumers that no reader can go on from."""
 _COLUMNS = ("consumer", "state", "snapshots", "rows", "seconds", "next_snapshot", "latest", "last_save")
 _STYLES = {
     FAILED: "red",
     NO_CONSUMER: "red",
-    "expired": "red",
-    "ahead of the table": "red",
+    **dict.fromkeys(_LOST, "red"),
     "behind": "yellow",
     "in its first plan": "yellow",
 }
@@ -44,8 +46,8 @@ Examples:
   paimon-stream lag 'db.*' etl --max-lag 5m
 
 \b
-Exit codes: 3 if a consumer is above --max-lag, has expired, or its lag is unknown, or if there is no consumer to
-hold to --max-lag; 1 if an ID is not there.
+Exit codes: 3 if a consumer is above --max-lag, has expired, was rolled back, or its lag is unknown, or if there is no
+consumer to hold to --max-lag; 1 if an ID is not there.
 """
 )
 @on_table
@@ -74,7 +76,8 @@ def lag(
     """Show how far each consumer of TABLE, or each ID, is behind: in snapshots, in rows, and in time.
 
     `seconds` is the age of the first snapshot that was not read, 0 when caught up. What is not known is "unknown",
-    null in JSON. Shards and members of an id have a line each.
+    null in JSON. A consumer is "rolled back" if the table was, below what it has read. Shards and members of an id have
+    a line each.
 
     'db.orders_*' stands for the tables that it matches: the worst come first, before them a line for all. A table that
     cannot be read, or has no consumer ID, is unknown.
@@ -87,7 +90,7 @@ def lag(
     with source.builder(table).with_raw(True).new_streaming_scan() as scan:
 
         def measure() -> list[Record]:
-            return [_record(info, scan) for info in _progress_files(table, consumer_ids)]
+            return [_record(table, info, scan) for info in _progress_files(table, consumer_ids)]
 
         if watch is None:
             records = measure()
@@ -104,7 +107,7 @@ def _lag_of_tables(
         if not files:
             return []
         with source.builder(table).with_raw(True).new_streaming_scan() as scan:
-            return [_record(info, scan) for info in files]
+            return [_record(table, info, scan) for info in files]
 
     columns = ("table", *_COLUMNS)
     measured = LagOfTables(pattern, consumer_ids, of_table)
@@ -145,7 +148,7 @@ class Limit:
             return f"{record['table']} cannot be read: {record['error']}"
         if state == NO_CONSUMER:
             return f"there is no {name}"
-        if state in ("expired", "ahead of the table"):
+        if state in _LOST:
             return f"{name} is {state}"
         if value is None:
             return f"the lag of {name} is unknown"
@@ -172,11 +175,11 @@ def _progress_files(table: Any, consumer_ids: Sequence[str]) -> list[ConsumerInf
     ]
 
 
-def _record(info: ConsumerInfo, scan: StreamScan) -> Record:
+def _record(table: Any, info: ConsumerInfo, scan: StreamScan) -> Record:
     scan.restore(info.next_snapshot)
     lag = scan.lag()
-    state = _state(info, lag)
-    known = state not in ("expired", "ahead of the table")
+    state = _state(table, info, lag)
+    known = state not in _LOST
     return {
         "consumer": info.name.progress.text,
         "id": info.consumer_id,
@@ -191,11 +194,13 @@ def _record(info: ConsumerInfo, scan: StreamScan) -> Record:
     }
 
 
-def _state(info: ConsumerInfo, lag: Lag) -> str:
+def _state(table: Any, info: ConsumerInfo, lag: Lag) -> str:
     if info.next_snapshot > (lag.latest or 0) + 1:
         return "ahead of the table"
     if lag.earliest is not None and info.next_snapshot < lag.earliest:
         return "expired"
+    if is_rolled_back(TableDirectory.of(table), info):
+        return "rolled back"
     if info.name.fence:
         return "in its first plan"
     return "behind" if lag.snapshots else "caught up"

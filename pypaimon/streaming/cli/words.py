@@ -29,6 +29,8 @@ _WORDS = [
     (r"\bunavailable_value_placeholder\b", "--unavailable-value-placeholder"),
     (r"with_commit_user\b", "--commit-user"),
     (r"with_row_kind_column\b", "--kind-column"),
+    (r"give the target replace=True", "give --replace"),
+    (r"give a target of one table replace=True", "give --replace for one table"),
     (r"with_poll_interval_ms\b(\(.*?\))?", "--poll"),
 ]
 

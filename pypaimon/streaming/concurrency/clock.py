@@ -6,7 +6,7 @@ import contextlib
 import queue
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, wait
+from concurrent.futures import CancelledError, Future, wait
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pypaimon.streaming.concurrency.forking import Origin
@@ -122,8 +122,18 @@ class Sleeper:
     def until_done(self, future: Future[T], is_cancelled: Callable[[], bool]) -> Wait[T | None]:
         """The result of a call on another thread, or None if it is over before."""
 
+        def result() -> T | None:
+            try:
+                return future.result() if future.done() else None
+            except CancelledError:
+                # Closing a stream also gives up what it has asked for.
+                if is_cancelled():
+                    return None
+                raise
+
         def block() -> T | None:
-            return future.result() if until_done(future, is_cancelled) else None
+            until_done(future, is_cancelled)
+            return result()
 
         async def awaitable() -> T | None:
             with self._awake() as (woken, wake):
@@ -131,7 +141,7 @@ class Sleeper:
                 while not (future.done() or is_cancelled()):
                     await woken.wait()
                     woken.clear()
-            return future.result() if future.done() else None
+            return result()
 
         return Wait(block, awaitable)
 

@@ -14,10 +14,11 @@ from typing import Any
 
 from pypaimon.streaming.consumers.consumer_names import CONSUMER_PREFIX, ConsumerName, check_consumer_id
 from pypaimon.streaming.consumers.shared_start import SharedStart
-from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.errors import CorruptTableError, StreamConfigError
 from pypaimon.streaming.io.conditional_writes import Seen
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.logs import StreamLog
+from pypaimon.streaming.metadata.history import is_same_history
 from pypaimon.streaming.metadata.snapshots import branch_directory
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import UNKNOWN_TABLE, Position
@@ -100,6 +101,7 @@ class ConsumerInfo:
         last_save: When the file was last written (aware, UTC); None if the store does not tell.
         lag: Snapshots from the next one to the latest; None if that is not known,
             or if the consumer is ahead of the table.
+        fingerprint: Of the snapshot before the next one, when that was read; None if it is not known.
     """
 
     consumer_id: str
@@ -108,6 +110,7 @@ class ConsumerInfo:
     owner: str | None
     last_save: datetime | None
     lag: int | None
+    fingerprint: str | None = None
 
 
 class ConsumerManager:
@@ -294,6 +297,7 @@ class ConsumerManager:
                 consumer.owner,
                 last_save,
                 _lag(consumer.next_snapshot, latest_id),
+                consumer.fingerprint,
             )
             for name, (consumer, last_save) in self._all().items()
         ]
@@ -346,6 +350,20 @@ def list_consumers(table: Any) -> list[ConsumerInfo]:
     """
     directory = TableDirectory.of(a_table("list_consumers: table", table))
     return consumers_of(directory).infos(directory.snapshots.latest_id())
+
+
+def is_rolled_back(directory: TableDirectory, info: ConsumerInfo) -> bool:
+    """Whether the snapshot before a consumer's next one is not the one that it has read, which ends its readers.
+
+    False where that is not known. One request, if the file of the consumer holds a fingerprint.
+    """
+    if info.fingerprint is None or info.next_snapshot < 2:
+        return False
+    try:
+        before = directory.snapshots.refreshed(info.next_snapshot - 1)
+    except CorruptTableError:
+        return False
+    return before is not None and not is_same_history(info.fingerprint, before.fingerprint)
 
 
 def last_write(status: Any) -> datetime | None:

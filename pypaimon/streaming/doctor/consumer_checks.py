@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo
 from pypaimon.streaming.doctor.examination import Examination
 from pypaimon.streaming.doctor.findings import Finding, Level, age, count
+from pypaimon.streaming.metadata.history import is_same_history
 
 _DAY_MILLIS = 86_400_000
 _RENEWED = 2
@@ -79,6 +80,11 @@ def _lost(seen: Examination, info: ConsumerInfo, facts: dict[str, object]) -> Fi
             f"{_title(info)} was overtaken: it wants snapshot {wanted}; what came before {seen.first_id} has expired."
         )
         advice = "Read on with --on-expired (with_on_expired): full brings the state again, earliest leaves a gap."
+        return Finding(Level.PROBLEM, text, advice, facts)
+    before = seen.known.get(wanted - 1)
+    if before is not None and not is_same_history(info.fingerprint, before.fingerprint):
+        text = f"{_title(info)} has read another snapshot {before.id} than is there now: the table was rolled back."
+        advice = "Decide what to undo of what its readers have read, then: paimon-stream consumers reset."
         return Finding(Level.PROBLEM, text, advice, facts)
     return None
 

@@ -183,7 +183,8 @@ class _Look:
 
     def _snapshots(self, ids: Sequence[int], consumers: Sequence[ConsumerInfo]) -> dict[int, Snapshot]:
         there = set(ids)
-        wanted = {*ids[:1], *ids[-MOST_RECENT:], *(each.next_snapshot for each in consumers)} & there
+        read = {each.next_snapshot - 1 for each in consumers if each.fingerprint is not None}
+        wanted = {*ids[:1], *ids[-MOST_RECENT:], *(each.next_snapshot for each in consumers), *read} & there
         snapshots = self._directory.snapshots
         with suppress(CorruptTableError):
             snapshots.get_snapshots_batch(sorted(wanted))

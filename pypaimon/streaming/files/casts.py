@@ -9,6 +9,7 @@ of the stream's zone show it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from typing import Any
@@ -30,6 +31,12 @@ _BYTES = ("BINARY", "VARBINARY")
 _STAMPS = ("TIMESTAMP", "TIMESTAMP_LTZ")
 _TRUE = ("t", "true", "y", "yes", "1")
 _FALSE = ("f", "false", "n", "no", "0")
+_DAY_MILLIS = 86_400_000
+_PART = r"\s*([0-9]{1,9})\s*"
+_TIME = re.compile(
+    rf"([0-9]{{1,9}})|{_PART}(?::{_PART}(?::{_PART}(?:\.\s*([0-9]*)\s*)?)?)?(?:([+-]){_PART}(?::{_PART})?)?"
+)
+"""Milliseconds; or hours, minutes, seconds, a fraction, and the sign, hours and minutes of an offset."""
 
 
 class CastError(ValueError):
@@ -56,7 +63,7 @@ def cast(source: AtomicType, target: AtomicType, exact: bool, zone: TimeZone) ->
     def checked(array: pa.Array) -> pa.Array:
         try:
             return convert(array)
-        except (pa.ArrowInvalid, InvalidOperation, ValueError, OverflowError) as error:
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, InvalidOperation, ValueError, OverflowError) as error:
             raise CastError(f"a value of type {source.type} does not fit {target.type}: {error}") from error
 
     return checked
@@ -238,8 +245,35 @@ def _from_text(target: AtomicType, arrow: pa.DataType, exact: bool, zone: TimeZo
         meant = zone.moments if new == "TIMESTAMP_LTZ" else _unchanged
         return lambda array: to_unit(meant(_text_to_timestamp(array)), arrow, exact)
     if new == "TIME":
-        return lambda array: pc.utf8_trim_whitespace(array).cast(arrow)
+        return lambda array: _text_to_time(array, arrow, exact)
     return None
+
+
+def _text_to_time(array: pa.Array, arrow: pa.DataType, exact: bool) -> pa.Array:
+    """As Java's `BinaryStringUtils.toTime`; what is not within a day is refused, which Java takes."""
+    millis = (None if text is None else _millis_of_day(text, exact) for text in array.to_pylist())
+    return pa.array(millis, pa.int32()).cast(arrow)
+
+
+def _millis_of_day(text: str, exact: bool) -> int:
+    found = _TIME.fullmatch(text)
+    if found is None:
+        raise CastError(f"{text!r} is not a time")
+    number, hour, minute, second, fraction, sign, offset_hour, offset_minute = found.groups()
+    if number is not None:
+        # A text of digits is the number of milliseconds, which the time had as an INT.
+        millis = int(number)
+    else:
+        digits = f"{fraction or ''}0000"
+        if exact and digits[3:].strip("0"):
+            raise CastError("it would lose digits")
+        # Java adds the offset instead of subtracting it.
+        minutes = int(offset_hour or 0) * 60 + int(offset_minute or 0)
+        minutes = int(hour) * 60 + int(minute or 0) + (-minutes if sign == "-" else minutes)
+        millis = (minutes * 60 + int(second or 0)) * 1000 + int(digits[:3]) + (digits[3] >= "5")
+    if not 0 <= millis < _DAY_MILLIS:
+        raise CastError(f"{text!r} is not a time of a day")
+    return millis
 
 
 def _text_to_timestamp(array: pa.Array) -> pa.Array:

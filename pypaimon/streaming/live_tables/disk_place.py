@@ -18,7 +18,7 @@ from pypaimon.streaming.concurrency.bridge import on_event_loop
 from pypaimon.streaming.concurrency.forking import Origin
 from pypaimon.streaming.errors import StreamConfigError, TargetError
 from pypaimon.streaming.io.io_pool import spawn_detached
-from pypaimon.streaming.options.arguments import at_least
+from pypaimon.streaming.options.arguments import a_path, at_least
 
 if TYPE_CHECKING:
     import duckdb  # type: ignore[import-not-found, unused-ignore]
@@ -46,9 +46,12 @@ def memory_bound(max_bytes: int, directory: str | PathLike[str] | None) -> Memor
         StreamConfigError: The bytes are none, or there is no such directory.
     """
     limit = at_least(0, "open_live: memory_limit", max_bytes)
-    if directory is not None and not Path(directory).is_dir():
+    if directory is None:
+        return MemoryBound(limit)
+    place = Path(a_path("open_live: directory", directory))
+    if not place.is_dir():
         raise StreamConfigError(f"open_live: directory={str(directory)!r} is no directory")
-    return MemoryBound(limit, None if directory is None else Path(directory))
+    return MemoryBound(limit, place)
 
 
 class DiskPlace:

@@ -88,6 +88,35 @@ def a_builder(what: str, value: Any) -> Any:
     return needed(what, value, "the builder of a stream, as stream_read_builder(...) gives it", "open_sync", "new_read")
 
 
+def a_batch(what: str, value: Any) -> Any:
+    """A batch of a stream.
+
+    Raises:
+        StreamConfigError: It is something else, such as its rows.
+    """
+    return needed(what, value, "a batch, as a stream gives it", "is_first", "plan_after")
+
+
+def a_target(what: str, value: Any) -> Any:
+    """A target of one table.
+
+    Raises:
+        StreamConfigError: It is something else, such as its class.
+    """
+    return needed(what, value, "a target with position() and apply(batch)", "position", "apply")
+
+
+def a_function(what: str, value: Any) -> Any:
+    """Something that can be called.
+
+    Raises:
+        StreamConfigError: It is something else.
+    """
+    if not callable(value):
+        raise StreamConfigError(f"{what}: expected a function, got {shown(value)}")
+    return value
+
+
 def a_catalog(what: str, value: Any) -> Any:
     """A catalog of pypaimon.
 

@@ -41,7 +41,7 @@ def test_a_service_waits_for_a_lock(tmp_path: Path) -> None:
 def test_what_does_not_pass_ends_a_service(tmp_path: Path) -> None:
     source, place = SmallTable(tmp_path / "w"), SQLitePlace(tmp_path)
     source.commit({"id": 1})
-    place.execute("CREATE VIEW copy AS SELECT 1 AS id")
+    place.execute("CREATE VIEW copy AS SELECT 1 AS id WHERE 0")
     target = place.opened(None)
     with source.builder().open_sync() as stream, pytest.raises(TargetError) as raised:
         run_forever(stream, target.apply, first_pause_seconds=0.0)

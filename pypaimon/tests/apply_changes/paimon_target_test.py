@@ -11,7 +11,13 @@ import pytest
 from pypaimon import CatalogFactory, Schema
 from pypaimon.filesystem.local_file_io import LocalFileIO
 
-from pypaimon.streaming import StreamConfigError, UnsupportedTableError, stream_read_builder
+from pypaimon.streaming import (
+    StreamConfigError,
+    UnsupportedTableError,
+    copy_stream_sync,
+    stream_read_builder,
+    stream_write_builder,
+)
 from pypaimon.streaming.apply_changes import PaimonTarget, replicate
 from support.corpus.cases import load
 from support.tables.copied_table import at, batches, changed, keyed, rows_of, stream
@@ -96,6 +102,41 @@ def test_the_first_state_is_appended_so_that_others_may_follow_the_copy(table: T
     for batch in batches(stream(table)):
         PaimonTarget(copy.handle()).apply(batch)
     assert {copy.snapshot(number)["commitKind"] for number in copy.ids()} == {"APPEND"}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("merge-engine", "partial-update"),
+        ("merge-engine", "first-row"),
+        ("sequence.field", "v"),
+        ("ignore-delete", "true"),
+        ("deduplicate.ignore-delete", "true"),
+        ("record-level.expire-time", "1 d"),
+    ],
+)
+def test_a_table_that_would_merge_other_rows_is_refused_unless_it_is_shared(table: Table, key: str, value: str) -> None:
+    copy = Table(Path(), "merging", primary_key=True, catalog=table.catalog, **{key: value})
+    match = f"has '{key}' = '{value}', so that it would not hold the rows"
+    with pytest.raises(StreamConfigError, match=match):
+        replicate(stream(table), PaimonTarget(copy.handle()))
+    with stream_write_builder(copy.handle()).open_sync() as writer, pytest.raises(StreamConfigError, match=match):
+        copy_stream_sync(stream(table), writer)
+    assert not copy.ids()
+    PaimonTarget(copy.handle(), shared=True).apply(batches(stream(table))[0])
+
+
+def test_a_table_that_merges_as_its_source_does_is_taken(tables: Any) -> None:
+    source, copy = (
+        Table(
+            Path(), name, primary_key=True, catalog=tables, **{"ignore-delete": "true", "changelog-producer": "input"}
+        )
+        for name in ("source", "same")
+    )
+    source.commit([1, 2])
+    source.commit([("-D", 1, "v1")])
+    replicate(stream(source), PaimonTarget(copy.handle()))
+    assert rows_of(copy) == rows_of(source)
 
 
 def test_all_partitions_are_replaced(tables: Any) -> None:

@@ -65,6 +65,21 @@ def test_each_run_goes_on_where_the_last_one_ended(program: Program, source: Tab
     assert program("copy", "db.source", "db.copy", "--json").records[0]["commits"] == 0
 
 
+def test_rows_that_no_copy_has_written_are_replaced_where_it_is_asked_for(program: Program, source: Table) -> None:
+    theirs = key_value_table(Path(source.path).parent.parent, "theirs")
+    grown(theirs, rows(7, 8))
+    refused = program("copy", "db.source", "db.theirs")
+    assert refused.code == 2 and refused.err.endswith("empty this one, or give --replace.\n")
+    assert held(source, "db.theirs") == [(7, "v7"), (8, "v8")]
+    assert program("copy", "db.source", "db.theirs", "--replace").code == 0
+    assert held(source, "db.theirs") == source.rows()
+    part = ["copy", "db.source", "db.theirs", "--filter", "k > 1"]
+    refused = program(*part)
+    assert refused.code == 2 and "give --replace for one table" in refused.err
+    assert program(*part, "--replace").code == 0
+    assert held(source, "db.theirs") == [(2, "v2"), (3, "v3")]
+
+
 def test_a_part_into_another_warehouse(program: Program, source: Table, tmp_path: Path) -> None:
     other = tmp_path / "other"
     arguments = ["--target-warehouse", str(other), "--create", "--filter", "k > 1", "--columns", "k"]

@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 from pypaimon.streaming import PositionBeyondLatestError, StreamReadBuilder, TableChangedError
+from pypaimon.streaming.doctor.diagnosis import diagnose
+from pypaimon.streaming.doctor.findings import Level
+from support.docs.cli_runs import Program
 from support.tables.streamed_table import Table
 
 pytestmark = pytest.mark.slow
@@ -74,6 +77,25 @@ def test_new_commits_after_a_rollback_are_an_error_and_no_gap(
         table.commit([key])
     with pytest.raises(TableChangedError, match="rolled back: snapshot 6"):
         then(bounded(table))
+
+
+@pytest.mark.parametrize("follow", [plain, shards, group])
+def test_the_program_shows_it(
+    table: Table, follow: Callable[[StreamReadBuilder], list[int]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    follow(bounded(table))
+    table.rollback(3)
+    for key in range(100, 105):
+        table.commit([key])
+    program, name = Program(table.path.parent.parent, capsys), table.handle().identifier.get_full_name()
+    listed = program("consumers", "list", name, "--format", "json").records
+    assert {(each["state"], each["lag"]) for each in listed} == {("rolled back", None)}
+    measured = program("lag", name, "--format", "json", "--max-lag", "100")
+    assert measured.code == 3 and "etl" in measured.err and "is rolled back" in measured.err
+    assert {(each["state"], each["snapshots"]) for each in measured.records} == {("rolled back", None)}
+    findings = [each for each in diagnose(table.handle()).findings if each.check == "consumers"]
+    assert all(each.level is Level.PROBLEM and "the table was rolled back" in each.text for each in findings)
+    assert len(findings) == len(listed)
 
 
 @pytest.mark.parametrize("follow", [plain, group])

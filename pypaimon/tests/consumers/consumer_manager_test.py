@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from pypaimon import CatalogFactory, Schema
 from pypaimon.consumer import Consumer as PaimonConsumer
+from pypaimon.consumer.consumer_manager import ConsumerManager as PaimonConsumerManager
 from pypaimon.filesystem.local_file_io import LocalFileIO
 
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerInfo, ConsumerManager, list_consumers
@@ -23,12 +24,9 @@ from pypaimon.streaming.consumers.consumer_names import (
     reader_name,
 )
 from pypaimon.streaming.errors import CorruptTableError, StreamConfigError
-from pypaimon.streaming.install import paimon_class
 from pypaimon.streaming.io.store import Store
 from support.corpus.cases import load, unpack
 from support.stores.fault_file_io import Call, FaultFileIO
-
-PaimonConsumerManager = paimon_class("pypaimon.consumer.consumer_manager")
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pypaimon.consumer.consumer_manager import ConsumerManager as PaimonConsumerManager
 
 from pypaimon.streaming import ConsumerManager, IncrementalDiffScanner, PaimonStreamError, PlanKind, SnapshotManager
 from pypaimon.streaming.install import paimon_class
 from support.tables.streamed_table import Table, expire
 
 PaimonDiffScanner = paimon_class("pypaimon.read.scanner.incremental_diff_scanner")
-PaimonConsumerManager = paimon_class("pypaimon.consumer.consumer_manager")
 
 pytestmark = pytest.mark.slow
 

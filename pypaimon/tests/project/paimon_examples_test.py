@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 from pypaimon import CatalogFactory, Schema
 from pypaimon.consumer.consumer import Consumer
+from pypaimon.consumer.consumer_manager import ConsumerManager as PaimonConsumerManager
 
 from pypaimon.streaming import AsyncStreamingTableScan, ConsumerManager, StreamReadBuilder
 from pypaimon.streaming.install import paimon_class
@@ -45,7 +46,7 @@ class Library:
 PAIMON = Library(
     paimon_class("pypaimon.read.stream_read_builder"),
     paimon_class("pypaimon.read.streaming_table_scan"),
-    paimon_class("pypaimon.consumer.consumer_manager"),
+    PaimonConsumerManager,
 )
 OURS = Library(StreamReadBuilder, AsyncStreamingTableScan, ConsumerManager)
 

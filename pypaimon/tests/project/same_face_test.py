@@ -28,7 +28,7 @@ PAIMON = {
 }
 """Our classes, and where pypaimon's are: a module that has one of that name, or the class itself."""
 
-UNTOUCHED = ("Plan", "Snapshot", "SnapshotManager")
+UNTOUCHED = ("ConsumerManager", "Plan", "Snapshot", "SnapshotManager")
 """Those whose names pypaimon's batch reads and writes use too: they stay pypaimon's."""
 
 _NOT_KEPT = "base_manifest_list_size changelog_manifest_list_size delta_manifest_list_size writer_version"

@@ -13,9 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pypaimon.consumer import ConsumerManager as ConsumerManagerOfPackage
 from pypaimon.consumer.consumer import Consumer
-from pypaimon.consumer.consumer_manager import ConsumerManager
 from pypaimon.read.plan import Plan
 from pypaimon.read.scanner.changelog_follow_up_scanner import ChangelogFollowUpScanner
 from pypaimon.read.scanner.delta_follow_up_scanner import DeltaFollowUpScanner
@@ -25,7 +23,7 @@ from pypaimon.read.stream_read_builder import StreamReadBuilder
 from pypaimon.read.streaming_table_scan import AsyncStreamingTableScan
 
 import pypaimon.streaming
-from pypaimon.streaming import StreamConfigError
+from pypaimon.streaming import ConsumerManager, StreamConfigError
 from pypaimon.streaming.install import install, paimon_class
 from support.tables.streamed_table import Table, available, expire, keys, snapshots
 
@@ -52,11 +50,10 @@ def first_plan(scan: AsyncStreamingTableScan) -> Any:
 
 def test_the_names_of_pypaimons_stream_are_ours(table: Table) -> None:
     classes = (
-        *(AsyncStreamingTableScan, StreamReadBuilder, ConsumerManager, IncrementalDiffScanner),
+        *(AsyncStreamingTableScan, StreamReadBuilder, IncrementalDiffScanner),
         *(FollowUpScanner, DeltaFollowUpScanner, ChangelogFollowUpScanner),
     )
     assert all(each is getattr(pypaimon.streaming, each.__name__) for each in classes)
-    assert ConsumerManagerOfPackage is ConsumerManager
     assert type(table.handle().new_stream_read_builder()) is StreamReadBuilder
     install()
     own = paimon_class("pypaimon.read.stream_read_builder")

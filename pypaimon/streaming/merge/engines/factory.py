@@ -26,7 +26,7 @@ from pypaimon.streaming.options.table_traits import (
     merge_engine_of,
 )
 
-_IGNORE_DELETE = (
+IGNORE_DELETE = (
     "ignore-delete",
     "first-row.ignore-delete",
     "deduplicate.ignore-delete",
@@ -61,7 +61,7 @@ class _EngineOptions:
         self._types: dict[str, pa.DataType] = {field.name: arrow_type(field.type) for field in schema.fields}
         self._kind = merge_engine_of(schema.options)
         self._ignore_delete = next(
-            (self._options.boolean(key, False) for key in _IGNORE_DELETE if self._options.text(key) is not None), False
+            (self._options.boolean(key, False) for key in IGNORE_DELETE if self._options.text(key) is not None), False
         )
 
     def engine(self) -> MergeEngine:

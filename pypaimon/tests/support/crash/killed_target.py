@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,13 @@ Rows = list[dict[str, Any]]
 
 
 def check_killed(
-    warehouse: Path, keys: tuple[str, ...], opened: Callable[[str], Target], held: Callable[[str], Rows], kills: int
+    warehouse: Path,
+    keys: tuple[str, ...],
+    opened: Callable[[str], Target],
+    held: Callable[[str], Rows],
+    kills: int,
+    *,
+    commit_interval_seconds: float | None = None,
 ) -> None:
     """Kill the process of a target at as many moments, and have the next one go on.
 
@@ -36,23 +43,25 @@ def check_killed(
         opened: Opens the target of a name; it is pickled.
         held: The rows of the target of a name.
         kills: How many.
+        commit_interval_seconds: As `replicate` takes it.
     """
+    follow = partial(_follow, warehouse, opened, interval=commit_interval_seconds)
     chance = seeded(f"kills {keys}")
     states = _history(warehouse, keys)
-    seconds = _seconds_of(warehouse, opened, "whole")
+    seconds = _seconds_of(follow, "whole")
     name, died, number = "copy 0", 0, 0
     while died < kills:
         number += 1
         # It is there before it is killed: of a file that it has not made to its end, DuckDB opens nothing.
         opened(name)
-        ended = run(warehouse, opened, name, chance.uniform(0, seconds))
+        ended = run(follow, name, chance.uniform(0, seconds))
         assert ended in (0, -signal.SIGKILL)
         died += ended != 0
         position = opened(name).position()
         assert in_order(held(name)) == states[1 if position is None else position.snapshot], (number, position)
         if ended == 0:
             name = f"copy {number}"
-    run(warehouse, opened, name, None)
+    run(follow, name, None)
     assert in_order(held(name)) == in_order(held("whole")) == states[max(states)]
     print(f"{died} of {number} died, {seconds:.2f} s")
 
@@ -77,36 +86,38 @@ def in_order(rows: Rows) -> Rows:
     return sorted(rows, key=lambda row: int(row["id"]))
 
 
-def run(warehouse: Path, opened: Callable[[str], Target], name: str, seconds: float | None) -> int:
+def run(follow: Callable[[str, float | None], None], name: str, seconds: float | None) -> int:
     """Follow a table to its end, in a process that is killed after some time; how it ended."""
     _FORKS.set_forkserver_preload(_IMPORTED)
-    process = _FORKS.Process(target=_follow, args=(warehouse, opened, name, seconds), daemon=True)
+    process = _FORKS.Process(target=follow, args=(name, seconds), daemon=True)
     process.start()
     process.join()
     assert process.exitcode is not None
     return process.exitcode
 
 
-def _seconds_of(warehouse: Path, opened: Callable[[str], Target], name: str) -> float:
+def _seconds_of(follow: Callable[[str, float | None], None], name: str) -> float:
     """How long it takes to follow a table to its end, in a process that is there already."""
     _FORKS.set_forkserver_preload(_IMPORTED)
     receives, sends = _FORKS.Pipe(duplex=False)
-    _FORKS.Process(target=_timed, args=(sends, warehouse, opened, name), daemon=True).start()
+    _FORKS.Process(target=_timed, args=(sends, follow, name), daemon=True).start()
     sends.close()
     return float(receives.recv())
 
 
-def _timed(sends: Connection, warehouse: Path, opened: Callable[[str], Target], name: str) -> None:
+def _timed(sends: Connection, follow: Callable[[str, float | None], None], name: str) -> None:
     begun = time.monotonic()
-    _follow(warehouse, opened, name, None)
+    follow(name, None)
     sends.send(time.monotonic() - begun)
 
 
-def _follow(warehouse: Path, opened: Callable[[str], Target], name: str, seconds: float | None) -> None:
+def _follow(
+    warehouse: Path, opened: Callable[[str], Target], name: str, seconds: float | None, *, interval: float | None
+) -> None:
     if seconds is not None:
         dies = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGKILL))
         dies.daemon = True
         dies.start()
     source = CatalogFactory.create({"warehouse": str(warehouse)}).get_table("db.small")
     builder = stream_read_builder(source).with_start(snapshot_id=1, full=True).with_catch_up("replay")
-    replicate(builder.with_end(latest=True), opened(name))
+    replicate(builder.with_end(latest=True), opened(name), commit_interval_seconds=interval)

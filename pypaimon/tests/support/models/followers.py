@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
@@ -77,8 +78,9 @@ class _OfTarget:
         return builder.with_limits(max_splits=1) if self._random.random() < 0.5 else builder
 
     def _open_again(self) -> None:
-        # Its connection ends with it.
+        # Its connection ends with it, and errors that a stream has kept may still hold the frames of `replicate`.
         self._target = None
+        gc.collect()
         self._target = self._opened()
 
     def rows(self) -> Rows:
