@@ -69,8 +69,8 @@ def _replace_in(module: ModuleType) -> None:
 def _replace_name(module: ModuleType, name: str) -> None:
     """Have a module give ours under a name.
 
-    pypaimon's own modules still get what they are written for: ours subclasses it, and would be imported in the midst
-    of theirs.
+    pypaimon's own modules still get what they are written for: ours subclasses it, and would be imported while
+    theirs is.
     """
     own = _own_classes[module.__name__] = vars(module)[name]
 

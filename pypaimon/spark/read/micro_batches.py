@@ -66,7 +66,7 @@ class MicroBatchPlanner:
         """Where a new query begins.
 
         Args:
-            saved: Where a consumer goes on, or None.
+            saved: Where a consumer continues, or None.
         """
         state = self._initial if self._initial is not None else self._begun(self._planner.initial(saved))
         position = self._planner.position(state)

@@ -85,7 +85,7 @@ class CopiedPlans:
         return self._writer.position
 
     def position_for(self, source: Source) -> Position | None:
-        """Where a stream goes on; None: with the state of its table, as this one holds nothing of it.
+        """Where a stream continues; None: with the state of its table, as this one holds nothing of it.
 
         Raises:
             StreamConfigError: The table holds something else, and may not be emptied.
@@ -166,7 +166,7 @@ class CopiedPlans:
         return is_another or (self.begins_again and begins_state)
 
     def _check_columns(self, batch: AnyBatch) -> None:
-        """Columns are found by name, so that one that is another one now would go on in the one it was."""
+        """Columns are found by name, so a new column of an old name would continue the old one."""
         described = [(name, "") for name in batch.rows.schema.names]
         wanted, before = SavedState.of(batch, described, None), self._writer.source_state
         if before is not None and not (batch.begins_state or self._follows_columns):

@@ -43,7 +43,7 @@ async def copy_stream(
             without a complete changelog.
         StreamConfigError: The builder has a start without the state, a range, a view, or leaves out changes or the
             kinds of rows; it reads the table that is written; a table without a primary key is to take updates or
-            deletes; the stream does not go on where the table stands.
+            deletes; the stream does not continue where the table stands.
         SchemaMismatchError: The source has columns that the table lacks or cannot hold.
         PositionExpiredError: What comes next has expired; `with_on_expired("full")` begins with the state again.
         PaimonStreamError: As the stream or the writer says. What was written of a plan is taken back.

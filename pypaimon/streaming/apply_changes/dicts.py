@@ -44,7 +44,7 @@ class DictTarget:
 
         Raises:
             StreamConfigError: A key column is not in the batch or holds -0.0, the keys do not contain the primary key,
-                there are none, the batch does not go on where the dict stands, or its stream reads other rows of the
+                there are none, the batch does not continue where the dict stands, or its stream reads other rows of the
                 table than the dict holds.
             TableChangedError: The table was rolled back.
         """

@@ -103,7 +103,7 @@ class PlanTransactions:
         return _position(saved)
 
     def position_for(self, source: Source) -> Position | None:
-        """Where a stream goes on; None: with the state of its table, as the target holds nothing of it.
+        """Where a stream continues; None: with the state of its table, as the target holds nothing of it.
 
         Raises:
             StreamConfigError: The target holds something else, and may not replace it.

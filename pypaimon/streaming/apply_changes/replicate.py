@@ -231,7 +231,7 @@ def check_arguments(call: str, builder: Any, target: Any, on_open: Any = None) -
 
 
 def _position(builder: StreamReadBuilder, target: Target) -> Position | None:
-    """Where the target goes on with what the builder reads; one of ours refuses what would not fit its rows."""
+    """Where the target continues with what the builder reads; one of ours refuses what would not fit its rows."""
     position = target.position()
     plans = getattr(target, "_plans", None)
     if position is None or not isinstance(plans, PlanTransactions | CopiedPlans):

@@ -53,7 +53,7 @@ class Replication:
         """`replicate`, until the end that the builder has or until `stop()`. Blocks.
 
         Retriable errors of the store and of the target, such as a lock, are waited out, however long they last: after
-        pauses that double, another stream goes on where the target stands. SIGTERM calls `stop()`, unless the program
+        pauses that double, another stream continues where the target stands. SIGTERM calls `stop()`, unless the program
         has a handler of its own. An outage is one WARNING a minute in the log (event `waits_out`).
 
         Raises:
@@ -77,7 +77,7 @@ class Replication:
                     if self._stream is not None and self._stream.status.batches:
                         pauses, attempt = self._patience.pauses(), 0
                     attempt += 1
-                    text = "a replication failed (attempt %(attempt)d) and goes on after a pause: %(error)s"
+                    text = "a replication failed (attempt %(attempt)d) and continues after a pause: %(error)s"
                     _LOG.outage("waits_out", text, what_fails(error), attempt=attempt, error=str(error))
                 due = self._builder._clock.monotonic() + next(pauses)
                 self._sleeper.until_due(due, lambda: self._stopping).block()

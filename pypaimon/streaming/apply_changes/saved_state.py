@@ -1,4 +1,4 @@
-"""`SavedState`: what a target saves next to its position, and whether a stream may go on from it."""
+"""`SavedState`: what a target saves next to its position, and whether a stream may continue from it."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ class Source:
 
 
 def refuse_another_source(saved: Saved | None, source: Source, keys: Sequence[str] | None) -> None:
-    """Make sure that a stream may go on from what a target has saved.
+    """Make sure that a stream may continue from what a target has saved.
 
     Args:
         saved: What the target has saved; None: nothing.

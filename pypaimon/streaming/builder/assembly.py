@@ -327,7 +327,7 @@ def schema_of(settings: StreamAssembly) -> TableSchema:
 
 
 def scope_of(settings: StreamAssembly) -> Deferred[ReadScope]:
-    """Which rows of the table are read with these settings as they are now; who needs it makes it."""
+    """Which rows of the table are read with these settings as they are now; made when it is needed."""
     frozen = settings.copy()
     return Deferred(lambda: ReadScope.of(frozen._options(), frozen._schema, frozen._view))
 

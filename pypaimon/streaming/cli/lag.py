@@ -25,7 +25,7 @@ from pypaimon.streaming.scanning.scan import StreamScan
 
 ABOVE = 3
 _LOST = ("expired", "ahead of the table", "rolled back")
-"""States of consumers that no reader can go on from."""
+"""States of consumers that no reader can continue from."""
 _COLUMNS = ("consumer", "state", "snapshots", "rows", "seconds", "next_snapshot", "latest", "last_save")
 _STYLES = {
     FAILED: "red",

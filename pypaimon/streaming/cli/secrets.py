@@ -15,12 +15,12 @@ from pypaimon.streaming.errors import HIDDEN, SECRET_KEY, without_secrets
 _LEAST_LENGTH = 8
 """Shorter values would hide words that are no secrets; in options and URIs they are hidden all the same."""
 _PUBLIC = re.compile(r".*access[-_.]?key(?:[-_.]?id)?", re.IGNORECASE)
-"""Names of options that say who somebody is."""
+"""Names of options that hold an identity, which is no secret."""
 _known: set[str] = set()
 
 
 def keep_secret(options: Mapping[str, str]) -> None:
-    """Never show the secrets of a catalog's options, whoever repeats them: a client of a store, or a database."""
+    """Never show the secrets of a catalog's options, also where a store's client or a database repeats them."""
     for key, value in options.items():
         is_secret = SECRET_KEY.fullmatch(key) and ("secret" in key.lower() or not _PUBLIC.fullmatch(key))
         found = [value] if is_secret else _passwords(value)

@@ -24,7 +24,7 @@ class Opened:
     """Where a consumer stands.
 
     Attributes:
-        saved: The file that says where the reader goes on; None: nothing was saved.
+        saved: The file that says where the reader continues; None: nothing was saved.
         start: A start of the reader's group, or its own from before a crash, to begin at instead; None: there is none.
     """
 

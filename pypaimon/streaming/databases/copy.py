@@ -20,7 +20,7 @@ class DatabaseTarget(Protocol):
     """What a database is copied to. Calls block, one at a time."""
 
     def begin(self, database: str, location: str | None = None) -> DatabasePosition:
-        """Where a copy of a database goes on; nothing is in hand then.
+        """Where a copy of a database continues; nothing is in hand then.
 
         Args:
             database: Its name.

@@ -1,4 +1,4 @@
-"""`RowSelection`: which rows and columns a plan was made for, as its splits carry it to whoever reads them."""
+"""`RowSelection`: which rows and columns a plan was made for, as its splits carry it to their reader."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class _Writer:
     def __del__(self) -> None:
         writer: TableWriter | None = getattr(self, "_writer", None)
         if writer is not None and writer.is_open and writer.has_pending:
-            # Nobody can delete its files any more: a collector of garbage must not wait for a store.
+            # Its files stay: the garbage collector must not wait for a store.
             text = f"{self!r} was never closed: its rows are not committed, and their files are left over"
             warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
 

@@ -54,7 +54,7 @@ def test_it_goes_on_after_a_failure_inside_a_plan(source: SmallTable, caplog: py
         builder = source.builder().with_limits(max_splits=1)
         (copy := Replication(builder, target, **QUICK)).run()
     assert in_order(target.rows.values()) == in_order(batch_read(source.table))
-    assert "goes on after a pause: away" in caplog.text
+    assert "continues after a pause: away" in caplog.text
     assert copy.status is not None and copy.status.batches
 
 
