@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,6 +55,34 @@ def group(builder: StreamReadBuilder) -> list[int]:
 
 def saved(table: Table) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in sorted((table.path / "consumer").glob("consumer-*"))]
+
+
+PROGRAM = """
+import sys
+from pypaimon import CatalogFactory
+from pypaimon.streaming import stream_read_builder
+
+table = CatalogFactory.create({"warehouse": sys.argv[1]}).get_table(sys.argv[2])
+builder = stream_read_builder(table).with_start("earliest").with_consumer_id("etl").with_poll_interval_ms(20)
+with builder.open_sync() as stream:
+    for batch in stream:
+        print(batch.snapshot_id, flush=True)
+"""
+
+
+def test_after_a_rollback_the_program_that_follows_a_killed_one_ends_with_an_error(table: Table) -> None:
+    name = f"{table.path.parent.stem}.{table.path.name}"
+    command = [sys.executable, "-c", PROGRAM, str(table.path.parents[1]), name]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as killed:
+        assert killed.stdout is not None
+        assert [int(next(killed.stdout)) for _ in range(6)] == [1, 2, 3, 4, 5, 6]
+        killed.kill()
+    table.rollback(3)
+    for key in range(100, 105):
+        table.commit([key])
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    assert ended.stdout == ""
+    assert "TableChangedError: The table was rolled back" in ended.stderr
 
 
 FOLLOWERS = {

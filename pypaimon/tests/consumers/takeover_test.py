@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,7 +24,7 @@ from pypaimon.streaming.io.conditional_writes import ChangedFileError
 from pypaimon.streaming.io.object_reads import SWITCH
 from pypaimon.streaming.io.store import Store
 from support.stores.hadoop_file_io import HADOOP, HadoopFileIO
-from support.stores.s3_server import S3Server
+from support.stores.s3_server import BUCKET, S3Server
 from support.tables.streamed_table import COLUMNS, Table
 
 pytestmark = pytest.mark.server
@@ -121,6 +124,43 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
     with server.behaving(heeds_conditions=request.param != "overwriting"):
         yield Place(table.handle(), table.handle(), hanging, compares=request.param == "fast")
+
+
+PROGRAM = """
+import json, sys
+from pypaimon import CatalogFactory
+from pypaimon.streaming import stream_read_builder
+
+table = CatalogFactory.create(json.loads(sys.argv[1])).get_table(sys.argv[2])
+with stream_read_builder(table).with_start("earliest").with_consumer_id("etl").open_sync() as stream:
+    next(stream)
+"""
+
+
+@pytest.mark.parametrize("place", ["fast"], indirect=True)
+@pytest.mark.parametrize("is_claimed", [False, True], ids=["first claim", "later claim"])
+def test_a_claim_of_a_killed_program_that_lands_late_does_not_end_its_successor(
+    place: Place, server: S3Server, is_claimed: bool
+) -> None:
+    place.commit(1)
+    if is_claimed:
+        with place.first("earliest") as earlier:
+            earlier.commit(earlier.plan())
+        place.commit(2)
+    options = {"warehouse": f"s3://{BUCKET}/takeover", **server.options()}
+    name = place.second("earliest").table.identifier.get_full_name()
+    with place.holding() as (hanging, go_on):
+        killed = subprocess.Popen([sys.executable, "-c", PROGRAM, json.dumps(options), name])
+        assert hanging.wait(120)
+        killed.kill()
+        killed.wait()
+        with place.second("earliest") as successor:
+            plan = successor.plan()
+            go_on.set()
+            assert server.carried_out.wait(120)
+            successor.commit(plan)
+    saved = place.saved()
+    assert saved is not None and saved.next_snapshot == plan.snapshot_id + 1
 
 
 @pytest.mark.parametrize("start", ["earliest", "latest-full"])

@@ -37,6 +37,7 @@ class S3Server:
         bare_tags: `If-Match` holds only for a tag without its quotes, as with Ceph's gateway 16.2.
         go_on: Ends what hangs.
         hanging: Set once a request hangs.
+        carried_out: Set once a request that hung has been carried out.
     """
 
     def __init__(self) -> None:
@@ -50,6 +51,7 @@ class S3Server:
         self.bare_tags = False
         self.go_on = threading.Event()
         self.hanging = threading.Event()
+        self.carried_out = threading.Event()
         self._asked: list[tuple[str, str]] = []
         self._faults: dict[tuple[str, str, str], deque[Fault]] = {}
         self._on_hang: Callable[[], object] = lambda: None
@@ -103,6 +105,7 @@ class S3Server:
         self._on_hang = on_hang
         self.go_on.clear()
         self.hanging.clear()
+        self.carried_out.clear()
         try:
             yield self._faults[told]
         finally:
@@ -176,6 +179,8 @@ class S3Server:
             environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
             raise ConnectionResetError
         answer = self._application(environ, start_response)
+        if fault == "hang":
+            self.carried_out.set()
         return _half(answer) if fault == "cut" else answer
 
     def _compared(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
