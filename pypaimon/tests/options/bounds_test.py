@@ -145,7 +145,7 @@ BOUNDS = [
         *ABOVE_0,
     ),
     Bound("run_forever: attempts", lambda table, v: Patience(v, 0, 0), *at_least(1)),
-    Bound("run_forever", lambda table, v: Patience(1, v, 1), 0, -TINY, "pauses cannot grow from"),
+    Bound("run_forever", lambda table, v: Patience(1, v, 1), 0, -TINY, "expected seconds from 0"),
     Bound("run_forever", lambda table, v: Patience(1, v, 1), 1, 1 + 1e-9, "pauses cannot grow from"),
     Bound("threads", lambda table, v: compact(table.handle(), threads=v), *at_least(1)),
     Bound("idle_seconds", lambda table, v: compact(table.handle(), idle_seconds=v), *FROM_0),
