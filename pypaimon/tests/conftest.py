@@ -20,6 +20,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from pypaimon import CatalogFactory
 
+from pypaimon.streaming import logs
 from support.repository import ROOT, TESTS
 from support.samples import SOAK, VARIABLE, how_to_repeat, sample_seed, seeded
 
@@ -150,7 +151,11 @@ def _garbage_is_young() -> None:
 
 @pytest.fixture(autouse=True)
 def _log_levels() -> Iterator[None]:
-    """What a page of the docs or the command line's `--verbose` sets of the library's log ends with its test."""
+    """What a page of the docs or the command line's `--verbose` sets of the library's log ends with its test.
+
+    Nor does an outage of one test keep the WARNING of another one from being written.
+    """
+    logs.outages = logs.Outages()
     levels = {log: log.level for log in map(logging.getLogger, ("pypaimon", "pypaimon.streaming"))}
     yield
     for log, level in levels.items():

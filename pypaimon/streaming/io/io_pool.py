@@ -113,7 +113,8 @@ class IOPool:
 
         Raises:
             StoreError: Too many calls hang.
-            CancelledError: The errand is over, or the interpreter is exiting and this thread works in the background.
+            CancelledError: The errand is over.
+            SystemExit: The interpreter is exiting, and this thread works in the background.
             RuntimeError: The pool is closed.
         """
         _refuse_background_work_at_exit()
@@ -369,7 +370,8 @@ def _refuse_background_work_at_exit() -> None:
     """Only the main thread, which runs the exit hooks, and the calls that it waits for still start new calls."""
     thread = threading.current_thread()
     if _is_exiting and thread is not threading.main_thread() and not isinstance(thread, _Worker):
-        raise CancelledError("the interpreter is exiting")
+        # The one error by which a thread ends without a stack on the screen.
+        raise SystemExit
 
 
 def calls_are_left() -> bool:
