@@ -108,7 +108,13 @@ def test_a_parked_table_is_unknown(database: Database) -> None:
     (database.home / "bad" / "snapshot" / "snapshot-1").write_bytes(b"{}")
     with slowly(database.stream()).open_sync() as stream:
         next(stream)
-        lag = until(stream, lambda lag: lag.tables["bad"].error is not None and lag.unknown == ("bad",))
+        # Before it is parked it is suspected, and its lag is unknown for that.
+        lag = until(
+            stream,
+            lambda lag: (
+                "bad" in stream.failed and lag.tables["bad"].error is stream.failed["bad"] and lag.unknown == ("bad",)
+            ),
+        )
         for found in (lag, stream.lag(fresh=True)):
             assert (found.snapshots, found.rows, found.seconds) == (None, None, None)
             assert found.tables["bad"] == TableLag(error=stream.failed["bad"])
