@@ -1,7 +1,7 @@
 """Paimon tables in PySpark without a connector jar: `spark.readStream.format("pypaimon")`.
 
-Spark finds the format by itself where `pypaimon-streaming` is installed; `register(spark)` is for sessions that do not.
-The package is imported by Spark's Python workers, so nothing heavy is imported here.
+Spark discovers the format where `pypaimon-streaming` is installed; `register(spark)` is for sessions that do not.
+Spark's Python workers import this package, so it imports nothing heavy.
 """
 
 from __future__ import annotations

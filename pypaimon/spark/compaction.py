@@ -1,4 +1,4 @@
-"""`compact`: a table is compacted by the tasks of a Spark session."""
+"""`compact`: compacts a table in the tasks of a Spark session."""
 
 from __future__ import annotations
 
@@ -38,28 +38,28 @@ def compact(
     idle_seconds: float | None = None,
     dry_run: bool = False,
 ) -> CompactionReport:
-    """Compact what is due in a table, as its options say; a task for each bucket, or part of one. Blocks.
+    """Compact the buckets of a table that are due by its options, one task per bucket or part of one. Blocks.
 
-    The driver reads the metadata, plans and commits; the tasks read and write the data files. Beside queries that
-    write the table it holds nobody up, as `pypaimon.streaming.compact`, whose arguments and report these are. Only
-    files of a task that Spark gave up in the midst (its executor was lost) are left over, which Paimon's
+    The driver reads the metadata, plans and commits; the tasks read and write the data files. Queries that
+    write the table meanwhile are not held up. Arguments and report are those of `pypaimon.streaming.compact`. Only
+    files of a task that Spark gave up (its executor was lost) are left over, which Paimon's
     `remove_orphan_files` deletes.
 
     Args:
         spark: The session, classic or Spark Connect. Its executors need this package.
         options: Those of the sink: `table` and `warehouse`, or `path`; options of the table are laid over it.
-        full: All of each bucket, and small files however few, not only what is due.
-        partition: Values of partition columns, all or some, as `with_overwrite` of a writer takes them: only partitions
-            that have these. None: all.
-        where: A condition on partition columns: only partitions of which it is true.
-        idle_seconds: Only partitions none of whose files is younger. None: all.
-        dry_run: Write nothing; the report tells what would be compacted.
+        full: Compact every bucket whole, even if it is not due.
+        partition: Values of some or all partition columns, as in a writer's `with_overwrite`: compact only partitions
+            with these values. None: all.
+        where: A condition on partition columns: compact only partitions that match.
+        idle_seconds: Compact only partitions without files younger than this. None: all.
+        dry_run: Write nothing; the report says what would be compacted.
 
     Raises:
-        UnsupportedTableError: Such a table cannot be compacted exactly; nothing was written.
+        UnsupportedTableError: A table of this kind cannot be compacted exactly; nothing was written.
         StreamConfigError: An option or an argument cannot be read, or names no partition column.
-        CorruptTableError: A file is damaged or missing. What was committed before stays; nothing of the rest was.
-        CommitFailedError: A commit did not get through (retriable).
+        CorruptTableError: A file is damaged or missing. Earlier commits stay; nothing else was committed.
+        CommitFailedError: A commit failed (retriable).
         StoreError: The store failed (retriable).
     """
     with readable_errors(ErrorContext.of(options)):
@@ -96,9 +96,9 @@ class _Tasks:
 
 @dataclass(frozen=True)
 class _Task:
-    """Carries out the parts that come to one task.
+    """Compacts the parts that one task is given.
 
-    An error comes back as an outcome, so that the driver learns of the files of all others, and deletes them.
+    An error is returned as an outcome, so that the driver learns which files the other tasks wrote and deletes them.
     """
 
     options: SinkOptions
@@ -122,5 +122,5 @@ class _Task:
 
 
 def _lean(work: Work) -> Work:
-    """Without what it does not need of its bucket: packs of a table without a primary key look at no other file."""
+    """Drop the other files of the bucket, which packs of a table without a primary key do not read."""
     return work if work.pick is not None else replace(work, bucket=replace(work.bucket, files=()))

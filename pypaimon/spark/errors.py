@@ -1,4 +1,4 @@
-"""Errors as Spark shows them: one readable line above the stack, which names the table and says what to do in Spark."""
+"""Errors as Spark shows them: a readable line above the stack names the table and says what to do in Spark."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ T = TypeVar("T")
 S = TypeVar("S", bound="_InContext")
 
 _CHECKPOINT = "the checkpoint of the query (in the directory that its option 'checkpointLocation' names)"
-"""Spark tells a source neither that directory nor whether the query has one."""
+"""Spark does not pass this directory to a source, nor whether the query has one."""
 
 
 class PaimonSourceError(Exception):
-    """What went wrong, in one line."""
+    """An error in one line, shown as the cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorContext:
-    """What a message must say beside its error.
+    """What a message says in addition to its error.
 
     Attributes:
-        table: The table, as the options name it; None: they do not.
-        streaming: Whether it is a stream's source, which goes on at a checkpoint.
-        loses_data: Whether it goes on behind what has expired (`failOnDataLoss` = `false`).
+        table: The table, as the options name it; None if they do not.
+        streaming: Whether it is the source of a stream, which resumes at a checkpoint.
+        loses_data: Whether the query skips expired snapshots (`failOnDataLoss` = `false`).
     """
 
     table: str | None = None
@@ -38,13 +38,13 @@ class ErrorContext:
 
     @staticmethod
     def of(options: Mapping[str, str], *, streaming: bool = False) -> ErrorContext:
-        """Of a source's or sink's options, in whatever case their names are."""
+        """Read the context from the options of a source or sink. Their names are compared without case."""
         given = {key.lower(): value for key, value in options.items()}
         loses_data = given.get("failondataloss", "true").lower() == "false"
         return ErrorContext(given.get("table", given.get("path")), streaming, loses_data)
 
-    def told(self, error: PaimonStreamError) -> str:
-        """The text of an error in words of Spark."""
+    def message(self, error: PaimonStreamError) -> str:
+        """The text of an error in Spark's terms."""
         text = self._text(error)
         return text if self.table is None or self.table in text else f"{self.table}: {text}"
 
@@ -64,65 +64,67 @@ class ErrorContext:
         if isinstance(error, ConsumerConflictError):
             return f"Option 'consumer-id': {error}"
         if isinstance(error, SchemaChangedError):
-            again = f"Call load() again and start the query anew: it goes on at {_CHECKPOINT}, with the new schema."
+            again = f"Call load() again and restart the query: it resumes at {_CHECKPOINT} with the new schema."
             return f"{error.fact} {again if self.streaming else 'Call load() again.'}"
         if isinstance(error, PositionBeyondLatestError) or (isinstance(error, TableChangedError) and error.advice):
             if not self.streaming:
                 return f"{error.fact} Call load() again."
             return (
                 f"{error.fact} The position is that of {_CHECKPOINT}. If this is the wrong directory, give the query "
-                "its own; if not, decide what to undo of what it has read, then start it with a new directory."
+                "its own. Otherwise decide what to undo of what it has read, then start it with a new directory."
             )
         return str(error)
 
     def _after_expiry(self, error: PositionExpiredError) -> str:
         if not self.streaming:
-            return "Read a snapshot that is there. Tags keep theirs; 'snapshot.time-retained' keeps all for longer."
+            return "Read a snapshot that exists. Tags keep theirs; 'snapshot.time-retained' keeps all for longer."
         keep = (
             "Option 'consumer-id' keeps snapshots until they are read, the table's 'snapshot.time-retained' and "
             "'changelog.time-retained' for longer."
         )
         if self.loses_data or error.earliest_needs_it:
-            return f"Option 'failOnDataLoss' does not help here: start with a new directory than {_CHECKPOINT}. {keep}"
+            return (
+                f"Option 'failOnDataLoss' does not help here: start with another directory than {_CHECKPOINT}. {keep}"
+            )
         return (
-            f"That is where {_CHECKPOINT} goes on, or its start. Set option 'failOnDataLoss' = 'false' to go on at the "
-            f"earliest snapshot, without the changes in between, or start with a new directory. {keep}"
+            f"The query resumes or starts there by {_CHECKPOINT}. Set option 'failOnDataLoss' = 'false' to resume at "
+            f"the earliest snapshot, without the changes in between, or start with a new directory. {keep}"
         )
 
 
 def _commit_advice(error: PaimonStreamError) -> str | None:
-    """The text of an error of a commit in words of the sink; None for other errors."""
+    """The text of an error of a commit in terms of the sink; None for other errors."""
     from pypaimon.streaming.writing.commit.commit_ledger import BatchOrderError, CommitUnknownError, QueryReusedError
 
     if isinstance(error, CommitUnknownError):
         return (
-            f"{error.fact} Look whether the rows of this batch are in the table, then restart once with option "
+            f"{error.fact} Check whether the rows of this batch are in the table, then restart once with option "
             f"'assume-committed' = '{error.batch}' if they are, or 'assume-missing' = '{error.batch}' if they are not."
         )
     if isinstance(error, BatchOrderError):
         return (
-            f"{error.fact} A stream commits in order: this driver was replaced by another one, or its checkpoint was "
-            "set back and it reads other rows than before. Start the query with a new checkpoint, or write these rows "
-            "by themselves (spark.write)."
+            f"{error.fact} A stream commits in order: another driver has replaced this one, or its checkpoint was "
+            "reset and it reads other rows than before. Start the query with a new checkpoint, or write these rows "
+            "separately (spark.write)."
         )
     if isinstance(error, QueryReusedError):
         return (
-            f"{error.fact} It comes from another streaming query: with a new checkpoint Spark counts anew. Give the "
-            "new query a 'query-id' of its own."
+            f"{error.fact} It comes from another streaming query: with a new checkpoint Spark counts from 0 again. "
+            "Give the new query a 'query-id' of its own."
         )
     return None
 
 
 class readable_errors:
-    """Put what went wrong above the traceback, in words of Spark.
+    """Put the error above the traceback, in Spark's terms.
 
     Spark shows a Python worker's whole traceback, whose last line is the message. A cause without a traceback of its
     own is printed before it, so that the message is the first line too. Where Spark simplifies tracebacks it drops
-    causes, so errors of settings, whose stack tells nothing, come without one. (A generator-based context manager
-    could not take the stack away: `contextlib` puts it back.)
+    causes, so errors of settings, whose stack does not help, are raised without one. (A generator-based context
+    manager could not drop the stack: `contextlib` restores it.)
 
     Args:
-        context: What messages say beside.
+        context: What messages say in addition.
     """
 
     def __init__(self, context: ErrorContext) -> None:
@@ -135,7 +137,7 @@ class readable_errors:
         from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError, UnsupportedTableError
 
         if isinstance(error, PaimonStreamError):
-            text = self._context.told(error)
+            text = self._context.message(error)
             error.args = (text,)
             if isinstance(error, (StreamConfigError, UnsupportedTableError)):
                 raise error.with_traceback(None) from _first_line(text)
@@ -152,7 +154,7 @@ class _InContext(Protocol):
 
 
 def readable(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
-    """A method whose errors begin with a readable line, as within `readable_errors`; its object has `error_context`."""
+    """Wrap a method in `readable_errors`; its object has `error_context`."""
 
     @wraps(method)
     def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:

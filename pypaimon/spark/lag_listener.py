@@ -1,4 +1,4 @@
-"""`LagListener`: the lag of queries in the log."""
+"""`LagListener`: logs the lag of queries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LOG = StreamLog(__name__)
 class LagListener(StreamingQueryListener):
     """Logs at INFO, after each batch, how far each Paimon source of a query is behind its table.
 
-    `spark.streams.addListener(LagListener())`. What is not known is shown as `?`.
+    `spark.streams.addListener(LagListener())`. Unknown numbers are shown as `?`.
     """
 
     def onQueryStarted(self, event: Any) -> None:
@@ -28,10 +28,12 @@ class LagListener(StreamingQueryListener):
             lag = lag_of(source)
             if lag is not None:
                 shown = {key: "?" if value is None else value for key, value in lag.items()}
-                behind = "{snapshotsBehind} snapshots, {rowsBehind} rows, {millisBehind} ms behind snapshot {snapshot}"
+                lag_text = (
+                    "{snapshotsBehind} snapshots, {rowsBehind} rows, {millisBehind} ms behind snapshot {snapshot}"
+                )
                 _LOG.info(
                     "query_lag",
-                    f"query %(query)s, batch %(batch)d: {behind.format_map(shown)}",
+                    f"query %(query)s, batch %(batch)d: {lag_text.format_map(shown)}",
                     query=str(progress.name or progress.id),
                     batch=progress.batchId,
                     snapshot=lag["snapshot"],
@@ -48,7 +50,7 @@ class LagListener(StreamingQueryListener):
 
 
 def lag_of(source: Any) -> dict[str, Any] | None:
-    """The lag that a source of a progress event reports; None if it is not one of ours."""
+    """The lag in a source's progress event; None if the source is not ours."""
     text = source.latestOffset
     try:
         value = json.loads(text) if isinstance(text, str) else text

@@ -1,7 +1,7 @@
-"""Keeps out of Spark's short-lived processes what pypaimon and pyarrow would import for uses that reads have not.
+"""Skips imports of pypaimon and pyarrow that reads do not need, in Spark's short-lived processes.
 
-Together they are a third of what a process imports to read or to plan: `requests`, which pypaimon's FileIO imports for
-URIs of the web, with this module; pandas, which pyarrow looks for with the first list or number that it is given.
+They are a third of all imports of a process that reads or plans. pypaimon's FileIO imports `requests` for web URIs, and
+pyarrow looks for pandas when it converts its first list or number.
 """
 
 from __future__ import annotations
@@ -14,51 +14,51 @@ from types import ModuleType
 from typing import Any
 
 _PLANS = "pyspark.sql.worker.plan_data_source_read"
-"""A module that Spark imports in the processes that plan, in which no function of a user runs."""
+"""A module that Spark imports in planning processes. No user function runs there."""
 
 
 class _Late(ModuleType):
-    """Stands for a module until something of that is asked for."""
+    """Stands in for a module until one of its attributes is used."""
 
     def __getattr__(self, name: str) -> Any:
-        # Another thread may have met it in the place of the module.
-        _take_away(self)
+        # Another thread may have imported this object instead of the module.
+        _remove(self)
         return getattr(import_module(self.__name__), name)
 
 
-def _take_away(late: ModuleType) -> None:
+def _remove(late: ModuleType) -> None:
     if sys.modules.get(late.__name__) is late:
         del sys.modules[late.__name__]
 
 
 def import_without_requests(name: str) -> None:
-    """Import a module for which `requests` is imported when it first uses it, if nobody has imported that yet."""
+    """Import a module, and defer its import of `requests` to the first use unless `requests` is imported already."""
     if "requests" in sys.modules:
         return
     late = sys.modules["requests"] = _Late("requests")
     try:
         import_module(name)
     finally:
-        _take_away(late)
+        _remove(late)
 
 
 class _NoPandas(MetaPathFinder):
-    """Answers for pandas as where it is not installed."""
+    """Makes pandas look as if it were not installed."""
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> None:
-        """None, and of pandas an error.
+        """Find nothing, and hide pandas.
 
         Raises:
-            ModuleNotFoundError: It is pandas.
+            ModuleNotFoundError: The module is pandas.
         """
         if name == "pandas":
             raise ModuleNotFoundError("Not looked for in this process.", name=name)
 
 
 def plan_without_pandas() -> None:
-    """In a process of Spark's that plans, have pyarrow find no pandas where it merely looks for objects of it.
+    """Keep pyarrow from importing pandas in a planning process of Spark, only to check for pandas objects.
 
-    It looks once. What makes objects of pandas, as `to_pandas()`, imports it all the same.
+    pyarrow looks once. Calls that create pandas objects, such as `to_pandas()`, still import it.
     """
     if _PLANS not in sys.modules or "pandas" in sys.modules:
         return

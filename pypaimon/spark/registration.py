@@ -1,4 +1,4 @@
-"""`register`: make `format("pypaimon")` known to a session that did not find it by itself."""
+"""`register`: registers `format("pypaimon")` with a session that did not discover it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pypaimon.spark.source import PaimonDataSource
 def register(spark: Any) -> None:
     """Register the data source with a session, classic or Spark Connect. Idempotent.
 
-    Needed only where Spark's own lookup does not see the installation: an editable install, or a Connect server
-    without the package on its Python path. The package must be installed on driver and executors all the same.
+    Needed only where Spark's own discovery does not see the installation: an editable install, or a Connect server
+    without the package on its Python path. The package must be installed on driver and executors in any case.
 
     Args:
         spark: A `SparkSession`.

@@ -18,8 +18,8 @@ else:
 class PaimonDataSource(datasource.DataSource):
     """Paimon tables as stream and batch source.
 
-    Options are checked by `load()`; with a schema of the user's, and for what only streams or only batches can do,
-    before the first batch.
+    `load()` checks the options. With a schema given by the user, and for options of streams or batches only, they are
+    checked before the first batch.
     """
 
     @classmethod
@@ -77,7 +77,7 @@ class PaimonDataSource(datasource.DataSource):
 
     @property
     def error_context(self) -> ErrorContext:
-        """What the messages of its errors say beside."""
+        """What the messages of its errors say in addition."""
         return ErrorContext.of(self.options)
 
     def __repr__(self) -> str:

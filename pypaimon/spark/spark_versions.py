@@ -1,4 +1,4 @@
-"""What differs between the releases of Spark: 4.2 and later whole; 4.0 and 4.1 know no limits of a stream."""
+"""Differences between releases of Spark: 4.2 and later support everything, 4.0 and 4.1 ignore limits of a stream."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ else:
         )
 
         KNOWS_LIMITS = True
-    except ImportError:  # Spark 4.0 and 4.1: nobody asks for limits, so nothing but their names is needed.
+    except ImportError:  # Spark 4.0 and 4.1 never ask for limits, so the names are enough.
 
         class SupportsTriggerAvailableNow:
             """Stands in for Spark 4.2's."""
@@ -65,24 +65,24 @@ __all__ = [
 
 
 def check_limits(admission: Admission) -> None:
-    """Refuse limits that this Spark would not ask for.
+    """Refuse limits that this release of Spark ignores.
 
     Raises:
-        StreamConfigError: There are some, and it is Spark 4.0 or 4.1.
+        StreamConfigError: There are limits, and this is Spark 4.0 or 4.1.
     """
     if KNOWS_LIMITS or not any(getattr(admission, name) is not None for name in admission.__slots__):
         return
     raise StreamConfigError(
-        f"Options '*PerTrigger': this is Spark {_version()}, which asks a Python source for all there is, whatever the "
-        "limits; Spark 4.2 and later know them. Leave them out: each trigger then takes everything."
+        f"Options '*PerTrigger': this is Spark {_version()}, which ignores limits and asks a Python "
+        "source for everything; Spark 4.2 and later apply them. Leave them out: each trigger then takes everything."
     )
 
 
 def check_stream_writes() -> None:
-    """Refuse to write a stream where Spark hands a Python sink no Arrow batches.
+    """Refuse to write a stream where Spark passes no Arrow batches to a Python sink.
 
     Raises:
-        UnsupportedTableError: It is Spark 4.0.
+        UnsupportedTableError: This is Spark 4.0.
     """
     from pyspark.sql import datasource
 

@@ -1,4 +1,4 @@
-"""Tables of Spark's catalog (`CREATE TABLE ... USING pypaimon`): how a read finds the table of Paimon behind one.
+"""Tables of Spark's catalog (`CREATE TABLE ... USING pypaimon`): how a read finds the table of Paimon that one names.
 
 Spark hands the options of `CREATE TABLE` to a Python source once, when it asks for the columns, and never again. So
 the columns carry them: Spark keeps the metadata of the first one in its catalog and gives it to each read. A write gets
@@ -46,7 +46,7 @@ def for_catalog(schema: StructType, options: Mapping[str, str]) -> StructType:
         from pypaimon.streaming.errors import StreamConfigError
 
         raise StreamConfigError(
-            f"Option '{secret}' of CREATE TABLE: what a catalog keeps is no place for a secret. Use credentials of the "
+            f"Option '{secret}' of CREATE TABLE: a catalog must not store a secret. Use credentials of the "
             "machine, or CREATE TEMPORARY VIEW ... USING pypaimon OPTIONS (...), which is kept in the session alone."
         )
     first, *others = schema.fields

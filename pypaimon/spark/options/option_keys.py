@@ -18,7 +18,7 @@ _TABLE_FAMILIES = ("fields.", "parquet.", "orc.", "avro.", "file-index.")
 
 @dataclass(frozen=True, slots=True)
 class OptionSchema:
-    """What may be said beside the options of tables and catalogs.
+    """Options other than those of tables and catalogs.
 
     Attributes:
         keys: The source's or the sink's own options.

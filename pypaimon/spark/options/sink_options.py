@@ -23,7 +23,7 @@ _OWN = (
     "query-id",
     "batch-id",
 )
-# Java's options of tables that pypaimon does not know: for a table that is created, or for who reads and compacts it.
+# Java's table options that pypaimon does not know: for a table that is created, or for its readers and compactors.
 _JAVA_FAMILIES = (
     "changelog", "compact", "consumer.", "deletion-vectors.", "full-compaction.", "lookup", "num-", "partition.",
     "postpone.", "snapshot.", "tag.", "write-",
@@ -40,7 +40,7 @@ _ALIASES = {
 }
 _SCHEMA = OptionSchema(_OWN, _ALIASES, _JAVA_FAMILIES, _SPARKS)
 _OF_CATALOG = (
-    "Of a table of its catalog Spark tells a writer nothing: INSERT INTO name WITH (warehouse = '...', table = "
+    "Spark passes no options of a catalog table to a writer: INSERT INTO name WITH (warehouse = '...', table = "
     "'db.name') ..., or into a temporary view USING pypaimon."
 )
 
@@ -52,7 +52,7 @@ class SinkOptions:
     Attributes:
         catalog: Options of the catalog and its file systems.
         table_options: Options laid over the table's; those of a table that is created.
-        table: `db.table`, with `$branch_<name>`; None if `path` says where it lies.
+        table: `db.table`, with `$branch_<name>`; None if `path` says where it is.
         path: Directory of the table.
         row_kind_column: Column of row kinds, or None: `_row_kind`, if the table has no such column.
         case_sensitive: Whether names of columns must agree in case.

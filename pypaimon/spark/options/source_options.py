@@ -12,8 +12,10 @@ from pypaimon.streaming.options.option_values import OptionValues
 
 MODES = ("changelog", "rows", "files")
 VERSION_KEYS = ("scan.tag-name", "scan.version")
-"""Options that only batches have. A read by one of them has the schema of its snapshot, as Java's in Spark. A stream
-may also begin at `scan.snapshot-id` or a time, and Spark does not say who asks for a schema: then it is the latest."""
+"""Options of batches only. A read by one of them uses the schema of its snapshot, as Java's source in Spark does.
+
+A stream may also begin at `scan.snapshot-id` or a time, and Spark does not say whether a stream or a batch asks for a
+schema, so those use the latest one."""
 _LIMITS = ("maxFilesPerTrigger", "maxBytesPerTrigger", "maxRowsPerTrigger", "minRowsPerTrigger", "maxTriggerDelayMs")
 _PAIMON_PREFIX = "read.stream."
 _OWN = (
@@ -55,7 +57,9 @@ _ALIASES = {
     "dbtable": "table",
 }
 _SCHEMA = OptionSchema(_OWN, _ALIASES)
-_OF_CATALOG = "In SQL: CREATE TABLE name USING pypaimon OPTIONS (...), without columns, for these tell where it lies."
+_OF_CATALOG = (
+    "In SQL: CREATE TABLE name USING pypaimon OPTIONS (...), without columns: the options say where the table is."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,7 @@ class Admission:
         max_files: Files.
         max_bytes: Bytes of files.
         max_rows: Physical rows.
-        min_rows: Fewer rows wait, at most `max_delay_millis`.
+        min_rows: Fewer rows wait for more, for at most `max_delay_millis`.
         max_delay_millis: Since the last batch with rows.
     """
 
@@ -86,9 +90,9 @@ class SourceOptions:
     Attributes:
         catalog: Options of the catalog and its file systems.
         table_options: Options laid over the table's, as `table.copy` takes them.
-        table: `db.table`, with `$branch_<name>` or a view; None if `path` says where it lies.
+        table: `db.table`, with `$branch_<name>` or a view; None if `path` says where it is.
         path: Directory of the table.
-        mode: One of `MODES`, or None: row kinds where the table can retract.
+        mode: One of `MODES`, or None: row kinds if the table can retract.
         include_row_kind: Whether `_row_kind` is a column; None: where the table can retract.
         include_snapshot_id: Whether `_snapshot_id` is a column.
         include_ordinal: Whether `_ordinal` is a column.
@@ -97,9 +101,9 @@ class SourceOptions:
         start_full: Whether the tag's state comes first.
         columns: Projection, or None.
         filter: Text of a filter, or None.
-        blob_places: Directories in which blobs may lie, or None: the file system of the table.
-        unmatched: What becomes of records that a filter does not match.
-        raw: Whether nothing is refused for its merge engine.
+        blob_places: Directories in which blobs may be, or None: the file system of the table.
+        unmatched: What to do with records that a filter does not match.
+        raw: Whether every merge engine is accepted.
         on_overwrite: What to do with OVERWRITE snapshots, or None.
         fail_on_data_loss: Whether an expired checkpoint stops the query.
         admission: Bounds of a micro-batch.

@@ -1,4 +1,4 @@
-"""The table that options name: pypaimon's own, or a handle of one in a file system, which costs less to import."""
+"""The table that options name: pypaimon's own, or for a file system a handle, which needs fewer imports."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def _with_options(table: Any, options: SourceOptions | SinkOptions) -> Any:
     if not overlay:
         return table
     try:
-        # Not `copy`, which travels in time; where to start is for the stream to decide.
+        # Not `copy`, which applies time travel; the stream decides where to start.
         return table.copy_without_time_travel(overlay)
     except ValueError as error:
         raise StreamConfigError(f"Options of the table cannot be laid over it: {error}.") from error
 
 
 def _handle_of_catalog(options: SourceOptions, name: str) -> TableHandle | None:
-    """A table of a catalog in a file system, found as pypaimon finds it; None of any other, or if it is not there."""
+    """A table of a file system catalog, found as pypaimon finds it; None for other catalogs, or if it is missing."""
     from pypaimon.common.identifier import Identifier
 
     catalog = options.catalog
@@ -76,7 +76,7 @@ def _handle_at_path(options: SourceOptions) -> TableHandle | None:
 
 
 def _handle(root: str, path: str, environment: FilesOnly, catalog: Mapping[str, str]) -> TableHandle | None:
-    """A table whose catalog, or which itself, lies at `root`; None if there is none."""
+    """A table that is at `root`, or whose catalog is; None if there is no table."""
     from pypaimon.common.file_io import FileIO
     from pypaimon.common.options import Options
     from pypaimon.filesystem.caching_file_io import CachingFileIO

@@ -33,10 +33,10 @@ _OURS = frozenset({*_PARTS, MODE, TAG_TO_SNAPSHOT, "scan.mode"})
 
 
 def batch_options(options: SourceOptions) -> SourceOptions:
-    """The options without those that say which part of the history is read, for a state that is merged as it is.
+    """The options without those that choose a part of the history; the state is merged as in any batch read.
 
     Raises:
-        StreamConfigError: An option is for streams only.
+        StreamConfigError: An option is of streams only.
     """
     for name in _STREAM_ONLY:
         if getattr(options, name) is not None:
@@ -62,8 +62,8 @@ def batch_splits(options: SourceOptions, builder: EngineReadBuilder) -> list[Str
         builder: Made from `batch_options`.
 
     Raises:
-        PaimonStreamError: The range is not there, or the options contradict each other.
-        UnsupportedTableError: It is a chain table, which lies in several branches.
+        PaimonStreamError: The range does not exist, or options contradict each other.
+        UnsupportedTableError: It is a chain table, whose rows are in several branches.
     """
     builder.refuse_chain("batch reads")
     # The table itself may name the time zone.
@@ -76,7 +76,7 @@ def batch_splits(options: SourceOptions, builder: EngineReadBuilder) -> list[Str
         return _splits_of_range(builder, between)
     snapshot = _state_at(builder, values, chosen[0] if chosen else None)
     splits = [] if snapshot is None else _state(builder, snapshot)
-    # Records that wait in bucket -2 belong to no row yet.
+    # Records in bucket -2 are not part of the table's rows until a compaction assigns their buckets.
     return [split for split in splits if split.bucket != POSTPONE_BUCKET or split.mode is SplitMode.ROWS]
 
 
@@ -92,7 +92,7 @@ def _splits_of_range(builder: EngineReadBuilder, between: Between) -> list[Strea
 
 
 def _state(builder: EngineReadBuilder, snapshot: Snapshot) -> list[StreamSplit]:
-    """All that is committed at a snapshot, also what no compaction has turned into changelog yet."""
+    """Everything that is committed at a snapshot, including rows whose changelog no compaction has produced yet."""
     from pypaimon.streaming.metadata.history import RangeCheck
     from pypaimon.streaming.planning.snapshot_plans import SnapshotPlans
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class PaimonBatchReader(DataSourceReader):
     """Reads the state of a table, or a range of its history; buckets that are merged are read in parallel.
 
-    It takes no filters of Spark: one reader serves all queries of a DataFrame, and would keep those of the first one.
+    Spark cannot push filters into it: one reader serves all queries of a DataFrame, and would apply the first one's.
 
     Args:
         options: The source's options.
@@ -53,7 +53,7 @@ class PaimonBatchReader(DataSourceReader):
 
     @property
     def error_context(self) -> ErrorContext:
-        """What the messages of its errors say beside."""
+        """What the messages of its errors say in addition."""
         return ErrorContext.of(self._options)
 
     def __repr__(self) -> str:

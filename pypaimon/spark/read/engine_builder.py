@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def _option(name: str) -> Iterator[None]:
-    """Name the option of which an error tells."""
+    """Prefix errors with the option that they are about."""
     try:
         yield
     except StreamConfigError as error:
@@ -43,7 +43,7 @@ def _option(name: str) -> Iterator[None]:
 
 
 class EngineReadBuilder(StreamAssembly):
-    """The settings of a stream, and what lies below its scans and reads. What each process needs is imported there.
+    """The settings of a stream, and the parts below its scans and reads. Each process imports only what it needs.
 
     Args:
         table: pypaimon's table.
@@ -73,7 +73,7 @@ class EngineReadBuilder(StreamAssembly):
 
         Args:
             options: The options.
-            columns: Columns to read in the place of those of the options; all of the table's are no projection.
+            columns: Columns to read instead of those of the options. All columns of the table count as no projection.
             schema_id: The schema to read with; None: that of the version that the options name, else the latest one.
 
         Raises:

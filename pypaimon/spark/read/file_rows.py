@@ -43,7 +43,7 @@ def check_natively_readable(builder: EngineReadBuilder, splits: Iterable[StreamS
             raise unsupported(f"files of snapshot {split.snapshot_id} have deleted rows (deletion vectors)")
         for file in split.files:
             if not file.file_name.endswith(".parquet"):
-                raise unsupported(f"{file.file_name} is no plain Parquet file")
+                raise unsupported(f"{file.file_name} is not a plain Parquet file")
             if file.file_name.startswith(_HIDDEN):
                 raise unsupported(f"{file.file_name} is hidden, by its name, from Spark")
 
@@ -105,7 +105,7 @@ def file_rows(builder: EngineReadBuilder, splits: Iterable[StreamSplit]) -> list
 
 
 def _refuse_shredded_maps(builder: EngineReadBuilder, schema_id: int) -> None:
-    """Maps that a schema wants stored as columns. Of others, which only the file tells, Spark says what it finds."""
+    """Maps that the schema stores as columns. Only the file knows of others, for which Spark reports what it finds."""
     schema = builder.directory.schema(schema_id)
     stored = {field.id: field.name for field in schema.fields}
     for name in (stored[field.id] for field in builder.output_fields() if field.id in stored):

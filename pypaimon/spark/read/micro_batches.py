@@ -1,4 +1,4 @@
-"""`MicroBatchPlanner`: micro-batches out of the stream's planner: where the next ends, and any planned again."""
+"""`MicroBatchPlanner`: cuts micro-batches from the stream's plans, and plans a logged one again."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _REMEMBERED = 4
 
 
 class MicroBatchPlanner:
-    """Plans micro-batches of one query. What it remembers spares requests only: any other process plans the same.
+    """Plans the micro-batches of one query. Its memory only saves requests: any other process makes the same plans.
 
-    Every step is the stream's planner's; nothing is decided here but where a batch ends.
+    The stream's planner takes every step. This class decides only where a batch ends.
 
     Args:
         builder: The stream.
@@ -53,9 +53,9 @@ class MicroBatchPlanner:
         self._lag = Lag(None, None, None, None, None, None, None)
 
     def freeze(self, saved: Position | None) -> None:
-        """From now on nothing is planned beyond the snapshot that is the latest now (`Trigger.AvailableNow`).
+        """Plan nothing beyond the latest snapshot of this moment (`Trigger.AvailableNow`).
 
-        Where a new query begins is found now too, so that its first full plan is of no later snapshot.
+        The start of a new query is found now, too, so that its first full plan is not of a later snapshot.
         """
         self._initial = self._begun(self._planner.initial(saved))
         before_the_first = Offset(self._table)
@@ -123,10 +123,10 @@ class MicroBatchPlanner:
         return self._lag
 
     def _begun(self, state: PlannerState) -> PlannerState:
-        """The state after finding the start, or the same where that cannot be found.
+        """The state after the start was found, or the same state if it cannot be found.
 
-        The step from that state tells why. Spark asks where a query begins also where it goes on at a checkpoint, which
-        must not fail because of a tag that is gone meanwhile.
+        The next step raises the reason. Spark asks for the initial offset also when a query resumes at a checkpoint,
+        which must not fail because the start's tag was deleted meanwhile.
         """
         try:
             return self._planner.begun(state)
@@ -136,7 +136,7 @@ class MicroBatchPlanner:
             return state
 
     def _taken(self, start: Offset, admission: Admission) -> tuple[list[Plan], PlannerState, Position | None, bool]:
-        """Plans until nothing is left or the batch is full; the state then, the origin, whether nothing is left."""
+        """Plans until nothing is left or the batch is full; with the state, the origin, and whether nothing is left."""
         state, origin = self._state_of(start), start.origin
         plans: list[Plan] = []
         self._check_frozen(state)
@@ -158,14 +158,14 @@ class MicroBatchPlanner:
         return plans, state, origin, False
 
     def _check_frozen(self, state: PlannerState) -> None:
-        """Check that what was read behind the frozen snapshot is still there: then an earlier run has read it.
+        """Check that what an earlier run has read after the frozen snapshot still exists.
 
         Raises:
-            PositionBeyondLatestError: It is not there: the table was rolled back since.
+            PositionBeyondLatestError: It does not: the table was rolled back since.
         """
         position = self._planner.position(state)
         if self._frozen is None or position is None or position.table != self._table:
-            # That of another table is refused by its first step.
+            # The first step refuses a position of another table.
             return
         inside = position.unit is not None or position.phase is Phase.FULL
         read = position.snapshot if inside else position.snapshot - 1
@@ -179,7 +179,7 @@ class MicroBatchPlanner:
         return self._builder.new_planner(limits, self._frozen, self._last_prepared).step(state)
 
     def _replayed(self, begin: Position, end: Position) -> list[Plan]:
-        """The plans from one position to another, whatever limits there were when they were made first."""
+        """The plans from one position to another, regardless of the limits with which they were first made."""
         in_full = end.phase is Phase.FULL
         whole = self._builder.new_planner(last_snapshot=end.snapshot - 1)
         state = self._planner.at(begin)
@@ -205,14 +205,14 @@ class MicroBatchPlanner:
         return plans
 
     def _check(self, state: PlannerState, end: Position) -> None:
-        """The end must be of the same history as it was when it was logged."""
+        """Check that the end still belongs to the history in which it was logged."""
         reached = self._planner.position(state)
         if reached is None or (reached.snapshot, reached.phase) != (end.snapshot, end.phase):
             return
         if not is_same_history(end.fingerprint, reached.fingerprint):
             raise TableChangedError(
-                f"The table was rolled back: the checkpoint ends before snapshot {end.snapshot}, and what lies before "
-                f"that is no longer what was read. {OR_REPLACED}",
+                f"The table was rolled back: the checkpoint ends before snapshot {end.snapshot}, and the snapshots "
+                f"before it are no longer those that were read. {OR_REPLACED}",
                 "Decide what to undo, then start with a new checkpoint directory.",
             )
 
@@ -224,8 +224,8 @@ class MicroBatchPlanner:
             return self._planner.at(offset.position)
         if offset.table != self._table:
             raise TableChangedError(
-                "The query began on a table that was empty, and that is not this one: it was re-created since, or the "
-                "checkpoint is of another query.",
+                "The query began on another, empty table: this one was re-created since, or the checkpoint is of "
+                "another query.",
                 "Start with a new checkpoint directory.",
             )
         return replace(self._planner.initial(), was_empty=True)

@@ -1,7 +1,7 @@
-"""Reading with Spark's own vectorised Parquet reader what needs no merging.
+"""Reads what needs no merging with Spark's own vectorised Parquet reader.
 
-A Python data source hands over rows one by one, whatever it does; these functions hand over files. The order of rows in
-a bucket is not kept.
+Spark takes rows from a Python data source one by one; these functions pass files instead. They do not keep the order of
+rows in a bucket.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pypaimon.spark.read.file_columns import quoted
 from pypaimon.spark.read.file_rows import check_natively_readable, columns_of, file_rows
 from pypaimon.streaming.errors import StreamConfigError
 
-# Whatever the session says of other reads.
+# These override the session's settings.
 _NOTHING_SKIPPED = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
 _PATH, _CONSTANT = "_paimon_path", "_paimon_constant"
 _FILE_SYSTEM = "^[A-Za-z][A-Za-z0-9+.-]*:(//[^/]*)?"
-# Spark tells paths as URIs, in which a plus stands for itself.
+# Spark reports paths as URIs, in which a plus is a plus.
 _PATH_OF_ROW = f"URL_DECODE(REPLACE(REGEXP_REPLACE(_metadata.file_path, '{_FILE_SYSTEM}', ''), '+', '%2B'))"
 
 
@@ -41,8 +41,8 @@ def native_read(spark: Any, options: Mapping[str, str]) -> Any:
         A data frame.
 
     Raises:
-        UnsupportedTableError: The files must be merged or are no plain Parquet.
-        StreamConfigError: The options cannot be read, or name what is not there.
+        UnsupportedTableError: The files must be merged, or are not plain Parquet.
+        StreamConfigError: The options are invalid, or name something that does not exist.
     """
     given = parse(options)
     if given.filter is not None:
@@ -59,7 +59,7 @@ def native_read(spark: Any, options: Mapping[str, str]) -> Any:
 def native_foreach_batch(function: Callable[[Any, int], None]) -> Callable[[Any, int], None]:
     """A function for `foreachBatch` of a stream with `mode=files`, which calls `function` with the rows of the files.
 
-    A batch without files is left out. A batch that is run again has the same files.
+    A batch without files is skipped. A batch that is run again has the same files.
 
     Args:
         function: Takes a data frame, read by Spark's own Parquet reader, and the id of the batch.
@@ -74,7 +74,7 @@ def native_foreach_batch(function: Callable[[Any, int], None]) -> Callable[[Any,
 
 
 def _frame(spark: Any, rows: Iterable[Mapping[str, Any]]) -> Any:
-    """All files as one data frame: one read for those whose columns come out alike."""
+    """All files as one data frame, with one read for each set of equal columns."""
     files: dict[str, list[tuple[Any, ...]]] = {}
     for row in rows:
         columns = json.loads(row["columns"])
@@ -91,7 +91,7 @@ def _frame(spark: Any, rows: Iterable[Mapping[str, Any]]) -> Any:
 
 
 def _read(spark: Any, columns: list[dict[str, Any]], files: list[tuple[Any, ...]]) -> Any:
-    """Files whose columns come out alike.
+    """Read files that have the same columns.
 
     Args:
         spark: The session.

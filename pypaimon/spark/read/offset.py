@@ -17,8 +17,8 @@ _ORIGIN = "origin"
 class Offset:
     """A position and the origin of the query.
 
-    Spark logs the ends of batches only, and asks for the initial offset anew when it replays batch 0. The origin, which
-    every offset carries, lets such a replay begin where the batch began at first.
+    Spark logs the ends of batches only, and asks for the initial offset again when it replays batch 0. The origin,
+    which every offset carries, lets such a replay begin where the batch began at first.
 
     Attributes:
         table: Identity of the table.
@@ -32,7 +32,7 @@ class Offset:
 
     @property
     def is_initial(self) -> bool:
-        """Whether nothing lies behind it yet."""
+        """Whether nothing was read before it."""
         return self.position == self.origin
 
     def to_json(self) -> dict[str, Any]:
@@ -49,7 +49,7 @@ class Offset:
         """Read what `to_json` wrote.
 
         Raises:
-            StreamConfigError: It is no offset of this source, or of a newer release.
+            StreamConfigError: It is not an offset of this source, or it is of a newer release.
         """
         shared = {key: value.get(key) for key in ("version", "table")} if isinstance(value, Mapping) else {}
         try:
@@ -63,7 +63,7 @@ class Offset:
             origin = Position.from_json(json.dumps({**shared, **value[_ORIGIN]}))
         except (StreamConfigError, TypeError) as error:
             raise StreamConfigError(
-                f"The checkpoint holds {json.dumps(value)}, which is no offset of this source ({error}). It belongs to "
-                "another source, or to a newer release; use a checkpoint directory of its own for each query."
+                f"The checkpoint holds {json.dumps(value)}, which is not an offset of this source ({error}). It "
+                "belongs to another source or to a newer release; use a checkpoint directory of its own for each query."
             ) from error
         return Offset(position.table, position, origin)

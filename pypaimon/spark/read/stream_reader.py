@@ -45,7 +45,7 @@ class PaimonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def error_context(self) -> ErrorContext:
-        """What the messages of its errors say beside."""
+        """What the messages of its errors say in addition."""
         return ErrorContext.of(self._options, streaming=True)
 
     @property

@@ -34,7 +34,7 @@ class Part:
 
 
 class Task(InputPartition):
-    """What one Spark task reads, in this order. Holds no options of the catalog, which may be secret.
+    """The splits that one Spark task reads, in order. Holds no options of the catalog, which may be secret.
 
     Args:
         parts: Splits.
@@ -55,18 +55,18 @@ class Task(InputPartition):
 def tasks(
     splits: Iterable[StreamSplit], builder: EngineReadBuilder, parallelism: int | None, start: Position | None = None
 ) -> list[Task]:
-    """Pack the splits of a batch into as many tasks as Spark's rule for files makes of their bytes, all about as large.
+    """Pack the splits of a batch into tasks of similar size, as many as Spark's rule for files makes of their bytes.
 
-    A task takes `source.split.target-size`, but less where there would be fewer tasks than `parallelism`; each file
-    counts `source.split.open-file-cost` at least. Were tasks filled up to that one after the other, a small rest would
-    be one more, and run alone when all others have ended. Files of a split that do not depend on each other may be read
-    by several tasks.
+    A task takes `source.split.target-size` bytes, or less if there would be fewer tasks than `parallelism`. Each file
+    counts as at least `source.split.open-file-cost`. Filling one task after the other would leave a small last one that
+    runs alone when all others have ended, so tasks get equal shares. Several tasks may read the independent files of a
+    split.
 
     Args:
         splits: The batch, in order.
         builder: The stream.
-        parallelism: Tasks to aim at; None: the processors of this machine.
-        start: Where the batch begins, None if that is the table's beginning.
+        parallelism: Number of tasks to aim at; None: the processors of this machine.
+        start: Where the batch begins; None: at the beginning of the table.
     """
     options, ordered = builder.options, not builder.traits.unaware_bucket
     splits = list(splits)
@@ -76,7 +76,7 @@ def tasks(
     count = math.ceil(total / min(options.split_target_bytes, max(options.split_open_bytes, share, 1)))
 
     def task_of(before: int, weight: int) -> int:
-        # The task in whose share of all bytes the middle lies.
+        # The task whose share of all bytes contains the middle.
         return min((2 * before + weight) * count // (2 * total), count - 1)
 
     if not ordered:
@@ -94,7 +94,7 @@ def tasks(
 
 
 def listing_tasks(splits: Iterable[StreamSplit], builder: EngineReadBuilder) -> list[Task]:
-    """Pack the splits of a batch whose tasks hand out where files are, and read nothing of them but footers.
+    """Pack the splits of a batch whose tasks return the paths of files and read only their footers.
 
     Args:
         splits: The batch.
@@ -117,9 +117,9 @@ def _cut(split: StreamSplit, before: int, task_of: Callable[[int, int], int], op
 
     Args:
         split: The split.
-        before: What all before it weigh.
-        task_of: The task of a file, by what all before it weigh and what it weighs.
-        open_bytes: What a file weighs at least.
+        before: Weight of all splits before it.
+        task_of: The task of a file, by the weight before it and its own.
+        open_bytes: Least weight of a file.
     """
     if split.mode is not SplitMode.ROWS:
         return [split]
@@ -134,7 +134,7 @@ def _cut(split: StreamSplit, before: int, task_of: Callable[[int, int], int], op
 
 
 def _groups(parts: Iterable[Part], ordered: bool) -> list[list[Part]]:
-    """Parts that must stay together."""
+    """Groups of parts that must be in the same task."""
     if not ordered:
         return [[part] for part in parts]
     groups: dict[_BucketKey, list[Part]] = {}
@@ -146,7 +146,7 @@ def _groups(parts: Iterable[Part], ordered: bool) -> list[list[Part]]:
 def _numbered(splits: Iterable[StreamSplit], start: Position | None) -> Iterable[Part]:
     """Give each split the ordinal of its first row.
 
-    A bucket of which an earlier batch has read files goes on above all numbers that those can have used.
+    If an earlier batch has read files of a bucket, its ordinals continue above all that those files can have used.
     """
     following: dict[tuple[_BucketKey, int], int] = {}
     if start is not None and start.unit is not None:

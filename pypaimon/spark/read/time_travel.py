@@ -27,7 +27,7 @@ def snapshot_with_id(directory: TableDirectory, snapshot_id: int) -> Snapshot:
     """The snapshot of an id.
 
     Raises:
-        PositionExpiredError: There is none.
+        PositionExpiredError: There is no such snapshot.
     """
     found = directory.snapshots.try_get(snapshot_id)
     if found is None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class BatchTaskMessage(WriterCommitMessage):
-    """What a task tells the driver.
+    """What a task reports to the driver.
 
     Attributes:
         files: What was written.
@@ -36,12 +36,12 @@ class PaimonBatchWriter(DataSourceArrowWriter):
 
     @property
     def error_context(self) -> ErrorContext:
-        """What the messages of its errors say beside."""
+        """What the messages of its errors say in addition."""
         return ErrorContext(self._sink.options.name)
 
     @readable
     def __getstate__(self) -> dict[str, Any]:
-        """For the tasks: Spark pickles the writer that it sends to them, before the first one begins."""
+        """Prepare for the tasks: Spark pickles the writer before the first one begins."""
         self._sink = self._sink.for_tasks()
         return vars(self)
 
@@ -65,5 +65,5 @@ class PaimonBatchWriter(DataSourceArrowWriter):
 
     @readable
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Delete the files of a write that surely was not committed: some task has not finished."""
+        """Delete the files of a write that cannot have been committed, since some task has not finished."""
         self._sink.abort([message.files if isinstance(message, BatchTaskMessage) else None for message in messages])

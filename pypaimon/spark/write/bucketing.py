@@ -1,4 +1,4 @@
-"""`repartition_by_bucket`: the rows of a bucket come from one task, as tables with a primary key want it."""
+"""`repartition_by_bucket`: gives the rows of a bucket to one task, as tables with a primary key need."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def repartition_by_bucket(
 ) -> sql.DataFrame:
     """Give the rows of each bucket to one task, in a stream or a batch.
 
-    Buckets are those that Paimon computes. Rows of a table with postponed buckets are divided by primary key, for they
-    get their bucket later; those of a table without buckets stay where they are.
+    Buckets are those that Paimon computes. Rows of a table with postponed buckets are divided by primary key, because
+    they get their bucket later. Rows of a table without buckets are not moved.
 
     Args:
         df: Rows for the table.

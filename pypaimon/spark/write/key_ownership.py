@@ -1,4 +1,4 @@
-"""`check_owners`: no key of a batch may come from two tasks, for which of the rows is the newer one would be chance."""
+"""`check_owners`: refuses a batch in which two tasks wrote one key, because chance would decide which row is newer."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class KeyOwnersError(PaimonStreamError):
 def check_owners(table: Any, tasks: Sequence[Sequence[Any]]) -> None:
     """Refuse a batch in which two tasks wrote the same key. Reads the keys of buckets that several tasks wrote.
 
-    Tasks number their rows independently, so Paimon cannot tell which of two rows is the newer one, unless a
-    `sequence.field` says so. `repartition_by_bucket` gives each bucket to one task, and then nothing is read.
+    Tasks number their rows independently, so Paimon cannot know which of two rows is the newer one without a
+    `sequence.field`. `repartition_by_bucket` gives each bucket to one task, and then nothing is read.
 
     Args:
         table: pypaimon's table.
@@ -66,7 +66,7 @@ def _check_bucket(table: Any, bucket: int, owners: dict[int, list[DataFileMeta]]
     if shared.num_rows:
         key = {name: shared[name][0].as_py() for name in names}
         raise KeyOwnersError(
-            f"{shared.num_rows} keys, such as {key}, came from more than one task, so that it would be chance which "
+            f"{shared.num_rows} keys, such as {key}, came from more than one task, so that chance would decide which "
             "row is the newer one. Give the rows of a key to one task, in their order: "
             "pypaimon.spark.repartition_by_bucket(df, options). Or let a column decide: set 'sequence.field'."
         )

@@ -1,4 +1,4 @@
-"""`Sink`: what stream and batch writes have in common. Pickled into the tasks: options and layout, no live state."""
+"""`Sink`: the common part of stream and batch writes. It is pickled into the tasks and holds no live state."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ class Sink:
         options: What the user said.
         layout: How the DataFrame's columns become the table's.
         pin: The schema that has those columns.
-        overwrite: Whether what is written replaces what is there.
-        streaming: Whether it is a micro-batch; an overwrite is of the whole table then (output mode "complete").
-        state: What tasks must know of the files that are there; None: each task finds it out.
+        overwrite: Whether the write replaces existing rows.
+        streaming: Whether it is a micro-batch; an overwrite then replaces the whole table (output mode "complete").
+        state: What tasks must know of existing files; None: each task reads it.
     """
 
     options: SinkOptions
@@ -97,12 +97,12 @@ class Sink:
         return Sink(parsed, layout, SchemaPin.of(table), overwrite, streaming)
 
     def for_tasks(self) -> Sink:
-        """The same, with what tasks must know of the table: found out here once, not by each of them."""
+        """The same sink with the state of the table, read once here instead of by each task."""
         return self if self.state is not None else replace(self, state=write_state(self.pin.apply(self._table())))
 
     @property
     def identity(self) -> tuple[str | None, int]:
-        """Query and batch of a batch write that is to happen once; no query: it happens whenever it is run."""
+        """Query and batch of a write that must happen once; without a query it happens whenever it is run."""
         return self.options.query_id, self.options.batch_id or 0
 
     def write(self, batches: Iterator[pa.RecordBatch], query: str | None, batch: int) -> TaskFiles:
@@ -137,7 +137,7 @@ class Sink:
 
         Raises:
             KeyOwnersError: Two tasks wrote the same key.
-            TableChangedError: The table was made anew meanwhile, or the schema that was written is gone.
+            TableChangedError: The table was re-created meanwhile, or the schema that was written is gone.
         """
         table, schema_id = self._checked(tasks)
         report = commit_once(
@@ -224,7 +224,7 @@ def commit_user(query: str) -> str:
 
 
 def task_property(name: str) -> str | None:
-    """What Spark tells the running task under a name, None if it says nothing."""
+    """A property that Spark sets for the running task; None if it is not set."""
     from pyspark import TaskContext
 
     context = TaskContext.get()

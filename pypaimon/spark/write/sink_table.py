@@ -36,7 +36,7 @@ def prepare_sink_table(options: SinkOptions, schema: pa.Schema, overwrite: bool)
     """The table as the tasks will find it: created or widened first where the options say so. Runs on the driver.
 
     Raises:
-        StreamConfigError: There is no such table, and none is to be created.
+        StreamConfigError: The table does not exist and is not to be created.
         UnsupportedTableError: It cannot be written.
     """
     columns = _without_kind(options, schema)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class TaskMessage(WriterCommitMessage):
-    """What a task tells the driver: files that nobody else knows of, and whose batch they are.
+    """What a task reports to the driver: files that nobody else knows of, and their batch.
 
     Attributes:
         query: Id of the query: the same after each restart from its checkpoint.
@@ -42,7 +42,7 @@ class PaimonStreamWriter(DataSourceStreamArrowWriter):
 
     @property
     def error_context(self) -> ErrorContext:
-        """What the messages of its errors say beside."""
+        """What the messages of its errors say in addition."""
         return ErrorContext(self._sink.options.name)
 
     @readable
@@ -56,7 +56,7 @@ class PaimonStreamWriter(DataSourceStreamArrowWriter):
         """Write the rows of one task; if that fails, delete what was written."""
         query, batch = task_property("sql.streaming.queryId"), task_property("streaming.sql.batchId")
         if query is None or batch is None:
-            raise RuntimeError("Spark did not tell the task its query and batch; without them nothing is exactly once.")
+            raise RuntimeError("Spark did not pass query and batch to the task; without them nothing is exactly once.")
         return TaskMessage(query, int(batch), self._sink.write(iterator, query, int(batch)))
 
     @readable

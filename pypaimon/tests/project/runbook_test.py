@@ -104,7 +104,7 @@ def asked(table: Table, go_wrong: Callable[[FaultFileIO], None], io_timeout: flo
 
 def checkpoint(table: Table) -> None:
     error = PositionExpiredError(2, 3, 4)
-    raise PaimonStreamError(ErrorContext(streaming=True).told(error))
+    raise PaimonStreamError(ErrorContext(streaming=True).message(error))
 
 
 TROUBLES = (

@@ -77,10 +77,10 @@ def test_errors_of_commits_say_what_to_do_with_the_query(error: PaimonStreamErro
 
 def test_what_does_not_help_is_not_advised() -> None:
     needed = PositionExpiredError(1, 2, 3, earliest_needs_it=True)
-    told = ErrorContext("db.t", streaming=True).told(needed)
+    told = ErrorContext("db.t", streaming=True).message(needed)
     assert "'failOnDataLoss' does not help here" in told and "'checkpointLocation'" in told
     lossy = ErrorContext.of({"table": "db.t", "failOnDataLoss": "FALSE"}, streaming=True)
-    assert "'failOnDataLoss' does not help here" in lossy.told(PositionExpiredError(1, 2, 3))
+    assert "'failOnDataLoss' does not help here" in lossy.message(PositionExpiredError(1, 2, 3))
 
 
 def test_an_expired_snapshot_of_a_batch_has_no_checkpoint(table: Table) -> None:
@@ -88,7 +88,7 @@ def test_an_expired_snapshot_of_a_batch_has_no_checkpoint(table: Table) -> None:
     with pytest.raises(PositionExpiredError) as caught:
         batch_rows(table, scan__snapshot_id="1")
     text = text_of(caught)
-    assert "Read a snapshot that is there" in text and "checkpoint" not in text
+    assert "Read a snapshot that exists" in text and "checkpoint" not in text
 
 
 def test_a_checkpoint_of_another_table_is_named(table: Table) -> None:

@@ -342,7 +342,7 @@ def test_a_batch_of_a_history_that_is_gone_is_not_read_again(tmp_path: Path, mor
     ],
 )
 def test_a_foreign_checkpoint_is_refused(table: Table, offset: Offset) -> None:
-    with pytest.raises(StreamConfigError, match="no offset of this source"):
+    with pytest.raises(StreamConfigError, match="not an offset of this source"):
         Driver(table).latest(offset)
 
 
