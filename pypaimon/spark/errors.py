@@ -87,8 +87,8 @@ class ErrorContext:
                 f"Option 'failOnDataLoss' does not help here: start with another directory than {_CHECKPOINT}. {keep}"
             )
         return (
-            f"The query resumes or starts there by {_CHECKPOINT}. Set option 'failOnDataLoss' = 'false' to resume at "
-            f"the earliest snapshot, without the changes in between, or start with a new directory. {keep}"
+            f"The query resumes there from {_CHECKPOINT}, or starts there. Set option 'failOnDataLoss' = 'false' to "
+            f"resume at the earliest snapshot, without the changes in between, or start with a new directory. {keep}"
         )
 
 

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
 from typing import Any
 
 import yaml
 
-from support.repository import ROOT
+from support.repository import ROOT, read_toml
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PROJECT: dict[str, Any] = read_toml(ROOT / "pyproject.toml")["project"]
 
 
 def text(name: str) -> str:

@@ -1,4 +1,4 @@
-"""The documentation holds: every block of code runs and prints what it says, every promise names a test, links lead on.
+"""The documentation holds: blocks of code run and print what they say, guarantees name tests, links lead on.
 
 A block of Python runs with those before it on its page, `await` included; commands of `paimon-stream` run too. What
 stands in a `text` block behind them is what they print. The catalog is a fresh one with the tables of `orders.py`. The
@@ -21,12 +21,11 @@ import pypaimon.streaming
 import pypaimon.streaming.testing
 from support.corpus.deviations import all_deviations
 from support.docs.doc_pages import DOCS, ON_SPARK, PAGES, run_page
-from support.repository import ROOT, TESTS
+from support.repository import ROOT, TESTS, read_toml
 
 pytestmark = pytest.mark.slow
 
 OF_THE_REPOSITORY = [ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")]
-GUARANTEES = (DOCS / "guarantees.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.filterwarnings("ignore:unclosed database:ResourceWarning")
@@ -35,17 +34,16 @@ def test_code_runs_and_prints_what_it_says(page: Path, orders_warehouse: Path, l
     run_page(page, orders_warehouse, loop)
 
 
-def test_every_promise_names_tests_that_exist() -> None:
-    promises, _, _ = GUARANTEES.partition("## What is not promised")
-    items = re.findall(r"^- (.+?)(?=^- |^#|\Z)", promises, re.DOTALL | re.MULTILINE)
-    assert len(items) >= 30
-    for item in items:
-        named = re.findall(r"`(\w+_test)\.py::(test_\w+)`", item)
-        assert named, f"no test holds: {item}"
-        for module, name in named:
-            (path,) = TESTS.rglob(f"{module}.py")
+def test_every_guarantee_names_tests_that_exist() -> None:
+    guarantees = read_toml(TESTS / "guarantees.toml")["guarantee"]
+    assert len(guarantees) >= 150
+    for guarantee in guarantees:
+        assert guarantee["section"] and guarantee["says"] and guarantee["tests"], guarantee
+        for test in guarantee["tests"]:
+            module, _, name = test.partition("::")
+            (path,) = TESTS.rglob(module)
             source = path.read_text(encoding="utf-8")
-            assert re.search(rf"^ *(async )?def {name}\(|^{name} = ", source, re.MULTILINE), f"{module}.py::{name}"
+            assert not name or re.search(rf"^ *(async )?def {name}\(|^{name} = ", source, re.MULTILINE), test
 
 
 def links(page: Path) -> Iterator[tuple[Path, str]]:

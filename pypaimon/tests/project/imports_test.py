@@ -14,14 +14,9 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from support.repository import ROOT, TESTS
+from support.repository import ROOT, TESTS, read_toml
 
 pytestmark = pytest.mark.slow
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 SOURCES = sorted(path for folder in ("streaming", "spark") for path in (ROOT / "pypaimon" / folder).rglob("*.py"))
 ADAPTERS = {
@@ -77,7 +72,7 @@ def imports() -> list[Import]:
 
 def packages_of(*extras: str) -> set[str]:
     """The names under which one imports what the distribution, and these extras of it, declare."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = read_toml(ROOT / "pyproject.toml")["project"]
     texts = [*project["dependencies"], *(text for extra in extras for text in project["optional-dependencies"][extra])]
     declared = {canonicalize_name(Requirement(text).name) for text in texts}
     # `packages_distributions()` of Python 3.10 knows only what old build tools wrote down.

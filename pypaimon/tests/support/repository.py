@@ -5,6 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 SUPPORT = Path(__file__).parent
 TESTS = SUPPORT.parent
@@ -14,3 +20,8 @@ ROOT = TESTS.parents[1]
 def program(module: str, *arguments: str, options: Sequence[str] = ()) -> list[str]:
     """The command that runs a module of `support` in a process of its own; `options` are those of Python."""
     return [sys.executable, *options, str(SUPPORT / "run.py"), module, *arguments]
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """What a TOML file holds."""
+    return tomllib.loads(path.read_text(encoding="utf-8"))

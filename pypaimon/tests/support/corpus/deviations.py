@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -13,12 +12,7 @@ from typing import Any
 from support.corpus.cases import Read, Scenario
 from support.corpus.outcome import BucketRows, End, Outcome, PlanRows, Row
 from support.corpus.values import matches
-from support.repository import TESTS
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from support.repository import TESTS, read_toml
 
 FILE = TESTS / "deviations.toml"
 STEPS = set("like own_first keep_buckets drop_row reorder filter columns nulls end without_raw refused".split())
@@ -88,7 +82,7 @@ class Deviation:
 @cache
 def all_deviations() -> tuple[Deviation, ...]:
     """The entries of `deviations.toml`, in order."""
-    entries = tuple(_entry(**raw) for raw in tomllib.loads(FILE.read_text())["deviation"])
+    entries = tuple(_entry(**raw) for raw in read_toml(FILE)["deviation"])
     for entry in entries:
         if unknown := entry.expect.keys() - STEPS:
             raise ValueError(f"{entry.scenario}/{entry.read}: no such step: {unknown}")
