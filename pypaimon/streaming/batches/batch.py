@@ -1,4 +1,4 @@
-"""`Batch` and `BlockingBatch`: rows of one plan, with their kinds, where they come from, and how to confirm them."""
+"""`Batch` and `BlockingBatch`: rows of one plan with their kinds and origin, which the caller confirms."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ else:
 
 
 class _Rows:
-    """What both kinds of batches hold. Immutable."""
+    """The common part of both kinds of batches. Immutable."""
 
     def __init__(self, chunk: BatchChunk) -> None:
         assert chunk.data is not None
@@ -35,12 +35,12 @@ class _Rows:
 
     @property
     def data(self) -> pa.Table:
-        """The rows. `_row_kind` is the first column where row kinds are included."""
+        """The rows. `_row_kind` is the first column if row kinds are included."""
         return self._chunk.data
 
     @property
     def kinds(self) -> pa.ChunkedArray:
-        """The kind of each row, `+I -U +U -D`; of a stream without row kinds `+I` throughout."""
+        """The kind of each row, `+I -U +U -D`; always `+I` in a stream without row kinds."""
         if ROW_KIND in self.data.schema.names:
             return self.data.column(ROW_KIND)
         return pa.chunked_array([row_kinds.constant(row_kinds.INSERT, self.num_rows)])
@@ -52,16 +52,15 @@ class _Rows:
 
     @property
     def _scope(self) -> ReadScope:
-        """Which rows of the table the stream reads."""
+        """The rows of the table that the stream reads."""
         return self._chunk.scope.get()
 
     def update_pairs(self) -> pa.Table:
         """One row per change, updates with the row before and after: `_row_kind`, `before`, `after`.
 
-        The last two are structs of the columns of `rows`: of +I and -D the one that there is, the other is null; of
-        +U both. A -U and a +U are one update if they follow each other and have one primary key; a batch never ends
-        between them. Without its partner, as tables may store it, a -U stays a row with `before` alone and the kind
-        -U, a +U one with `after` alone: the row before is not known.
+        The last two are structs of the columns of `rows`: +I and -D have one and a null, +U has both. A -U and a +U are
+        one update if they follow each other and have the same primary key; a batch never ends between them. Tables may
+        store either without its partner: such a -U has only `before`, such a +U only `after`.
 
         Raises:
             StreamConfigError: The stream has row kinds, but not all columns of the primary key.
@@ -70,21 +69,21 @@ class _Rows:
 
     @property
     def num_rows(self) -> int:
-        """How many rows there are.
+        """The number of rows.
 
-        0 only where there is something to tell without rows: a full state in the midst of a stream has none (see
-        `begins_state`), or nothing but the end of a plan is left (see `is_last`).
+        0 only for an empty full state in the middle of a stream (see `begins_state`), or for the end of a plan whose
+        rows were all given (see `is_last`).
         """
         return int(self.data.num_rows)
 
     @property
     def snapshot_id(self) -> int:
-        """The snapshot that they come from; of a collapsed or net plan the last one."""
+        """The snapshot of the rows; the last one of a collapsed or net plan."""
         return self._chunk.plan.snapshot_id
 
     @property
     def kind(self) -> PlanKind:
-        """Where the rows come from: the full state, or changes."""
+        """Whether the rows are the full state or changes."""
         return self._chunk.plan.kind
 
     @property
@@ -94,24 +93,24 @@ class _Rows:
 
     @property
     def watermark(self) -> int | None:
-        """The snapshot's watermark in epoch milliseconds, None if it has none."""
+        """The watermark of the snapshot in epoch milliseconds; None if it has no watermark."""
         return self._chunk.plan.watermark
 
     @property
     def schema(self) -> TableSchema:
-        """Paimon's schema of the table that the rows were read with, as pypaimon's `TableSchema`, with all its columns.
+        """Paimon's schema with which the rows were read, as pypaimon's `TableSchema`, with all columns of the table.
 
-        Arrow's, of the columns that are here, is `data.schema`.
+        `data.schema` is Arrow's schema of the columns of this batch.
         """
         return self._chunk.plan.schema
 
     @property
     def begins_state(self) -> bool:
-        """Whether a full state begins with this batch: what was applied of earlier batches is void, empty the target.
+        """Whether a full state begins with this batch: earlier batches are void, so empty the target.
 
-        So it is at the start of a stream that reads the state of its table first, and in its midst where
-        `with_on_expired(...)` lets it begin anew. The batches that follow add to the state, also those of later plans,
-        into which `with_limits(...)` cuts it.
+        That is the case at the start of a stream that reads the state of its table first, and in its middle where
+        `with_on_expired(...)` restarts it. The following batches add to the state, also those of later plans into which
+        `with_limits(...)` cuts it.
         """
         return self._chunk.begins_state
 
@@ -124,32 +123,34 @@ class _Rows:
     def is_last(self) -> bool:
         """Whether this is the end of its plan.
 
-        A plan of many bytes comes as several batches, and so does one whose next rows are late. If such a plan then
-        turns out to have no more rows, its last batch has none.
+        A plan of many bytes, or one whose next rows are late, comes as several batches. If no more rows come, the last
+        one is empty.
         """
         return self._chunk.last
 
     @property
     def position(self) -> Position | None:
-        """Where a restart goes on after this batch: after its plan if it is the last one of it, else before its plan,
-        which then comes again as a whole; None if that is the configured start."""
+        """Where a restart continues after this batch; None: at the configured start.
+
+        That is after its plan if the batch is the last of it, else before its plan, which comes again as a whole.
+        """
         return self._chunk.plan.position if self.is_last else self._chunk.before
 
     @property
     def plan_before(self) -> Position | None:
-        """Where the stream stood before the plan of this batch: after the last plan that had rows, or where it began.
+        """Position before the plan of this batch: after the last plan with rows, or at the start of the stream.
 
-        None where it had not found its start.
+        None if the start had not been found.
         """
         return self._chunk.before
 
     @property
     def plan_after(self) -> Position:
-        """Where the stream goes on after the plan of this batch."""
+        """Position after the plan of this batch."""
         return self._chunk.plan.position
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """`data` for whatever takes Arrow's PyCapsules: `polars.DataFrame(batch)`, `pyarrow.table(batch)`."""
+        """`data` for consumers of Arrow's PyCapsules: `polars.DataFrame(batch)`, `pyarrow.table(batch)`."""
         return self.data.__arrow_c_stream__(requested_schema)
 
     def to_pandas(self) -> pandas.DataFrame:
@@ -166,7 +167,7 @@ class _Rows:
         return polars.concat([frame for frame in frames if isinstance(frame, polars.DataFrame)])
 
     def to_duckdb(self, name: str, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyConnection:
-        """Register the rows with DuckDB under a name; returns the connection, by default a new one in memory."""
+        """Register the rows with DuckDB under a name. Returns the connection, by default a new one in memory."""
         import duckdb
 
         database = connection or duckdb.connect(database=":memory:")
@@ -188,8 +189,7 @@ class Batch(_Rows):
     async def commit(self) -> None:
         """Confirm this batch and all before it, and save progress under the consumer id.
 
-        Progress is kept by plans: the rows of a plan are confirmed with its last batch, before that only all plans
-        before it.
+        Progress is kept by plans: the last batch of a plan confirms its rows, earlier ones only the plans before.
 
         Raises:
             StreamConfigError: The stream has no consumer id.

@@ -1,4 +1,4 @@
-"""`BatchStream` and `BlockingBatchStream`: the common case in one object: rows as they come, read ahead, confirmed."""
+"""`BatchStream` and `BlockingBatchStream`: rows as they come, prefetched and confirmed, in one object."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ B = TypeVar("B")
 
 @dataclass(frozen=True, slots=True)
 class _Delivered:
-    """What the caller was given.
+    """What the caller has received.
 
     Attributes:
         chunk: The last batch; None before the first.
-        passed: Position after the plans without rows that came since; None if there were none.
+        passed: Position after later plans without rows; None without such plans.
         status: Counters up to the last batch.
     """
 
@@ -44,18 +44,18 @@ class _Delivered:
 
     @property
     def ends_plan(self) -> bool:
-        """Whether no rows of the plan in hand are still to come."""
+        """Whether all rows of the current plan were given."""
         return self.chunk is None or self.chunk.last or self.passed is not None
 
 
 class _BatchLoop(Generic[B]):
-    """What both streams share: which batches were handed out, and which position is confirmed by whom.
+    """The common part of both streams: the batches that were given, and the positions that they confirm.
 
     Args:
-        scan: Commits by hand.
-        driver: Of that scan; asked for plans when the reading ahead does.
-        ahead: Reads them.
-        on_progress: Called with the status after each batch, before it is handed out; or None.
+        scan: The scan, with manual commits.
+        driver: Driver of the scan, from which `ahead` requests plans.
+        ahead: Prefetches the rows of plans.
+        on_progress: Called with the status after each batch, before it is given; or None.
     """
 
     def __init__(
@@ -77,25 +77,25 @@ class _BatchLoop(Generic[B]):
         self._stopping = False
         self._over = False
         self._lag: Lag | None = None
-        # The thread that reads ahead must not outlive a stream that nobody holds any more.
+        # The prefetching thread must not outlive a stream that is garbage.
         weakref.finalize(self, spawn_detached, ahead.close)
 
     @property
     def status(self) -> StreamStatus:
-        """What was handed out so far, and what waits. No IO. StreamConfigError in a process that was forked."""
+        """Counters and gauges of the stream. No IO. Raises StreamConfigError in a forked process."""
         self._handover.refuse_elsewhere()
         return self._handover.state.status.with_scan(self.scan.metrics, self._ahead.waiting_bytes(), self._lag)
 
     @property
     def position(self) -> Position | None:
-        """Where a restart goes on after the last batch that was handed out; None: at the configured start. No IO."""
+        """Where a restart continues after the last batch; None: at the configured start. No IO."""
         return self._handover.state.status.position
 
     @property
     def delivered(self) -> Position | None:
-        """Position behind the last plan that was handed out wholly; None before the first batch. No IO.
+        """Position after the last complete plan; None before the first batch. No IO.
 
-        As `position`, but known in the first plan of a stream too.
+        As `position`, but also known in the first plan of a stream.
         """
         hand = self._handover.state
         chunk = hand.chunk
@@ -106,13 +106,13 @@ class _BatchLoop(Generic[B]):
 
     @property
     def _has_next(self) -> bool:
-        """Whether the batch after the last one that was handed out is read already."""
+        """Whether the next batch is prefetched already."""
         return not self._is_stopped() and self._ahead.has_rows()
 
     def stop(self) -> None:
-        """End gracefully, from any thread or a signal handler: what is left of the plan in hand still comes.
+        """End gracefully, from any thread or a signal handler: the rest of the current plan still comes.
 
-        What belongs to a later plan is not waited for, also if its data file hangs.
+        Later plans are not waited for, even if a data file hangs.
         """
         self._stopping = True
         self.scan.stop()
@@ -135,22 +135,22 @@ class _BatchLoop(Generic[B]):
         self._sleeper.wake()
 
     def _pause(self, seconds: float) -> Wait[None]:
-        """For so long, or until the stream is stopped or closed."""
+        """Wait for this time, or until the stream is stopped or closed."""
         return self._sleeper.until_due(self._clock.monotonic() + seconds, lambda: self._stopping or self._over)
 
     def _is_stopped(self) -> bool:
-        """Whether to end now: the plan in hand was handed out wholly."""
+        """Whether to end now, after a complete plan."""
         return self._stopping and self._handover.state.ends_plan
 
     def _confirmed_by_asking(self) -> Position | None:
-        """What asking for more confirms in the automatic mode; None: nothing."""
+        """The position that requesting more confirms in the automatic mode; None: nothing."""
         chunk = self._handover.state.chunk
         if chunk is None or self._handover.has_item or self._driver.commit_mode is not CommitMode.AUTO:
             return None
         return self._confirmed_by(chunk) if self._is_outstanding() else None
 
     def _confirmed_by(self, chunk: BatchChunk) -> Position | None:
-        """What a batch confirms, with the plans without rows that were passed over since; None: nothing."""
+        """The position that a batch confirms, including later plans without rows; None: nothing."""
         if not self._has_consumer:
             raise StreamConfigError("there is no progress to save: build the stream with with_consumer_id(...)")
         hand = self._handover.state
@@ -160,11 +160,11 @@ class _BatchLoop(Generic[B]):
 
     @property
     def _has_consumer(self) -> bool:
-        """Whether there is progress to save; known with the first plan."""
+        """Whether progress is saved; known with the first plan."""
         return self._driver.commit_mode is not None
 
     def _is_outstanding(self) -> bool:
-        """Whether the last batch is not confirmed yet, with all of its plan."""
+        """Whether the last batch, with all of its plan, is not confirmed yet."""
         return self._handover.state.chunk is not self._confirmed
 
     def _on_confirmed(self, chunk: BatchChunk | None) -> None:
@@ -173,7 +173,7 @@ class _BatchLoop(Generic[B]):
             self._confirmed = chunk
 
     def _find(self, new_batch: Callable[[BatchChunk], B]) -> Waits[None]:
-        """Have a batch wait in the handover, made of a chunk by `new_batch`; EndOfScan if there is none any more."""
+        """Put the next batch, made by `new_batch`, into the handover; EndOfScan at the end."""
         asked = self._confirmed_by_asking()
         if asked is not None:
             yield from self._confirm(asked, self._handover.state.chunk)
@@ -202,18 +202,18 @@ class _BatchLoop(Generic[B]):
         self._on_confirmed(chunk)
 
     def _next_chunk(self) -> BatchChunk | None:
-        """The next chunk, if there is one by now; it stays where it is."""
+        """The next chunk if it is prefetched; it is not removed."""
         self._ahead.drop(self._handover.state.chunk)
         if self._is_stopped():
             raise EndOfScan("the stream was stopped")
         return self._ahead.peek()
 
     def _pass_over(self, chunk: BatchChunk) -> None:
-        """A plan without rows."""
+        """Skip a plan without rows."""
         self._handover.move(replace(self._handover.state, passed=chunk.plan.position))
 
     def _offer(self, chunk: BatchChunk, batch: B) -> None:
-        """Hand out a batch; unless all of this was done, the same one comes again."""
+        """Put a batch into the handover. If this is interrupted, the same batch comes again."""
         status = self._handover.state.status.with_chunk(chunk)
         if self._on_progress is not None:
             self._on_progress(status.with_scan(self.scan.metrics, self._ahead.waiting_bytes(chunk), self._lag))
@@ -224,12 +224,11 @@ class _BatchLoop(Generic[B]):
 class BatchStream(_BatchLoop[Batch]):
     """Batches for `async for`; made by `StreamReadBuilder.open()`.
 
-    Best within `async with`, which frees its threads at once; leaving it, in whatever way, confirms nothing.
-    A cancelled wait loses nothing. After an error the next step tries again, and goes on where it was, without a row
-    twice.
+    Use it within `async with`, which frees its threads at once; leaving it confirms nothing. A cancelled wait loses
+    nothing. After an error the next step retries and repeats no row.
 
-    With a consumer id and `commit="auto"`, asking for the next batch confirms the one before; with `commit="manual"`
-    only `batch.commit()` does. What was only read ahead is never confirmed.
+    With a consumer id and `commit="auto"`, requesting the next batch confirms the one before; with `commit="manual"`
+    only `batch.commit()` does. Prefetched rows are never confirmed.
     """
 
     def __aiter__(self) -> BatchStream:
@@ -247,19 +246,19 @@ class BatchStream(_BatchLoop[Batch]):
         return Batch(chunk, lambda chunk: run_async(self._commit(chunk)))
 
     async def lag(self) -> Lag:
-        """How far the last batch is behind the table; before the first one, what is not read ahead yet.
+        """The lag of the last batch; before the first one, of the prefetched rows.
 
-        `status.lag` holds it from then on. From any task of the loop; costs what `scan.lag()` costs.
+        `status.lag` holds it afterwards. May be called from any task of the loop; costs as much as `scan.lag()`.
         """
         self._lag = await self.scan.lag_async(self.delivered)
         return self._lag
 
     async def pause(self, seconds: float) -> None:
-        """Wait for so long, or until `stop()` or `aclose()`: a pause of a handler that tries again."""
+        """Wait for this time, or until `stop()` or `aclose()`: a pause of a handler that retries."""
         await self._pause(seconds).awaitable()
 
     async def aclose(self) -> None:
-        """End at once; confirms nothing. Idempotent."""
+        """End at once and confirm nothing. Idempotent."""
         self._end()
         await self._driver.closed()
 
@@ -274,7 +273,7 @@ class BatchStream(_BatchLoop[Batch]):
         raise TypeError("open() is for `async with` and `async for`; without asyncio it is `with builder.open_sync()`")
 
     def __exit__(self, *_: object) -> None:
-        """Never reached; `with` asks for it before it enters."""
+        """Never called; `with` looks it up before it enters."""
 
 
 class BlockingBatchStream(_BatchLoop[BlockingBatch]):
@@ -295,14 +294,14 @@ class BlockingBatchStream(_BatchLoop[BlockingBatch]):
         return BlockingBatch(chunk, lambda chunk: run(self._commit(chunk)))
 
     def to_arrow_batch_reader(self) -> pa.RecordBatchReader:
-        """What is left of a stream with an end, as Arrow's reader, which pulls batches as a plain `for` does.
+        """The rest of a stream with an end as an Arrow reader, which pulls batches as a plain `for` does.
 
-        The schema is that of the table as it was when the stream was built. The stream ends with its last row, or when
-        the reader is given up.
+        The schema is that of the table when the stream was built. The stream ends with its last row, or when the reader
+        is deleted.
 
         Raises:
             StreamConfigError: The stream has no end.
-            SchemaChangedError: By the reader, where the table's schema changes and the stream follows it.
+            SchemaChangedError: Raised by the reader if the table's schema changes and the stream follows it.
         """
         if not self._driver.parts.get().options.is_bounded:
             raise StreamConfigError(
@@ -311,7 +310,7 @@ class BlockingBatchStream(_BatchLoop[BlockingBatch]):
         return pa.RecordBatchReader.from_batches(schema := self._ahead.schema, self._record_batches(schema))
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """`to_arrow_batch_reader()` for whatever takes Arrow's PyCapsules: `polars.DataFrame(stream)`."""
+        """`to_arrow_batch_reader()` for consumers of Arrow's PyCapsules: `polars.DataFrame(stream)`."""
         return self.to_arrow_batch_reader().__arrow_c_stream__(requested_schema)
 
     def _record_batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -323,19 +322,19 @@ class BlockingBatchStream(_BatchLoop[BlockingBatch]):
                 yield from batch.data.to_batches()
 
     def lag(self) -> Lag:
-        """How far the last batch is behind the table; before the first one, what is not read ahead yet.
+        """The lag of the last batch; before the first one, of the prefetched rows.
 
-        `status.lag` holds it from then on. From any thread; costs what `scan.lag()` costs.
+        `status.lag` holds it afterwards. May be called from any thread; costs as much as `scan.lag()`.
         """
         self._lag = self.scan.lag(self.delivered)
         return self._lag
 
     def pause(self, seconds: float) -> None:
-        """Block for so long, or until `stop()` or `close()`: a pause of a handler that tries again."""
+        """Block for this time, or until `stop()` or `close()`: a pause of a handler that retries."""
         self._pause(seconds).block()
 
     def close(self) -> None:
-        """End at once; confirms nothing. Idempotent."""
+        """End at once and confirm nothing. Idempotent."""
         self._end()
 
     def __enter__(self) -> BlockingBatchStream:
@@ -349,4 +348,4 @@ class BlockingBatchStream(_BatchLoop[BlockingBatch]):
         raise TypeError("open_sync() is for `with` and `for`; with asyncio it is `async with builder.open()`")
 
     async def __aexit__(self, *_: object) -> None:
-        """Never reached; `async with` asks for it before it enters."""
+        """Never called; `async with` looks it up before it enters."""

@@ -1,4 +1,4 @@
-"""`ChunkReader`: the rows of plans in chunks, on a thread that may hang without holding anybody."""
+"""`ChunkReader`: reads the rows of plans in chunks, on a thread, so that a hanging read blocks nobody."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from pypaimon.streaming.scanning.driver import ScanDriver
 from pypaimon.streaming.scanning.plan_stream import BlockingPlanStream
 
 _SOON_SECONDS = 1.0
-"""Rows that were read wait so long for those after them, which a request may hold up."""
+"""How long rows that were read wait for the next ones, which a request may delay."""
 _UNCUT_ROWS = 4096
-"""Rows that were read at once come in batches of no fewer, however large they are."""
+"""Least number of rows in a batch that is cut because of its bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +34,13 @@ class BatchChunk:
 
     Attributes:
         plan: The plan.
-        before: Position after the plan before of which there were rows, or where the stream began; None where it had
-            not found its start. What lies between held no rows.
-        data: The rows; None if the plan turned out to have none. Without any at the end of a plan whose last rows were
-            handed out before that was known.
-        first: Whether nothing of the plan came before.
-        last: Whether nothing of the plan comes after.
-        begins_state: Whether a full state begins here: whatever came before is void.
-        scope: Which rows of the table the stream reads.
+        before: Position after the previous plan with rows, or the start of the stream; None if that was not found yet.
+        data: The rows; None for a plan without rows. Empty at the end of a plan whose last rows had been given before
+            the end was known.
+        first: Whether this is the beginning of the plan.
+        last: Whether this is the end of the plan.
+        begins_state: Whether a full state begins here, so that everything before is void.
+        scope: The rows of the table that the stream reads.
     """
 
     plan: Plan
@@ -54,16 +53,16 @@ class BatchChunk:
 
 
 class ChunkReader:
-    """Plans of a scan, read chunk by chunk. Not thread-safe. An error loses nothing: the next call goes on before it.
+    """Reads the plans of a scan chunk by chunk. Not thread-safe. After an error the next call continues before it.
 
     Args:
-        driver: Where plans come from.
-        read: Reads them.
-        chunk_bytes: A chunk is closed once it holds as much; larger batches are cut.
-        timeout: Seconds that one request may take.
-        commit_columns: Rows tell their commit.
-        splits_of: Which splits of a plan are read; always the same ones.
-        scope: Which rows of the table the stream reads.
+        driver: Makes the plans.
+        read: Reads their splits.
+        chunk_bytes: A chunk is complete once it holds this many bytes; larger batches are cut.
+        timeout: Time limit of one request in seconds.
+        commit_columns: Add columns with the commit of each row.
+        splits_of: Chooses the splits of a plan; the same ones each time.
+        scope: The rows of the table that the stream reads.
     """
 
     def __init__(
@@ -112,11 +111,11 @@ class ChunkReader:
         return chunk
 
     def look(self, max_age: float = 0.0) -> BatchChunk | None:
-        """As `next`, without waiting for new snapshots: None if nothing new is there, or was so many seconds ago."""
+        """As `next`, without waiting: None if no new snapshot was found in the last `max_age` seconds or now."""
         return self._next(partial(self._look_for_plan, max_age))
 
     def rest(self) -> None:
-        """Let the threads go until the next call; what was made ahead is thrown away."""
+        """Release the threads until the next call, and drop prefetched plans."""
         self._driver.leave()
         self._pool.release()
         release_threads(self._read)
@@ -129,7 +128,7 @@ class ChunkReader:
             try:
                 return self._next_of(plan)
             except PositionExpiredError as expired:
-                # What was given of the plan is what it is; a full state that comes instead says that it begins anew.
+                # Rows of the plan that were given stay given. A full state that comes instead says that it begins.
                 self._driver.begin_anew(plan, expired)
                 self._plan, self._begins_state, self._given_until = None, False, None
 
@@ -147,7 +146,7 @@ class ChunkReader:
     def _next_plan(self, find_plan: Callable[[], Plan | None]) -> Plan | None:
         self._before = self._driver.position
         if not self._has_begun:
-            # Not when the stream is opened: its scan may be sought before the first batch.
+            # Not when the stream is opened, because its scan may seek before the first batch.
             self._given_until, self._has_begun = self._before, True
         plan = find_plan()
         if plan is None:
@@ -162,21 +161,21 @@ class ChunkReader:
         if resumed is not None and plan.position >= resumed[0]:
             # Plans without rows may come before it.
             self._resumed = None
-        # It stays so until there are rows: the first plans of a state may have none.
+        # The mark stays until there are rows, because the first plans of a state may be empty.
         self._begins_state = not self._is_resumed and (self._begins_state or _begins_state(plan, self._before))
         return plan
 
-    def resume_after(self, behind: Position, rows: int) -> None:
-        """Leave out rows of a plan that another reader of this stream has given, if the plan comes as it did then.
+    def resume_after(self, after: Position, rows: int) -> None:
+        """Skip rows of a plan that another reader of this stream has given, if the plan is the same.
 
         Args:
-            behind: Position behind that plan; where another one goes beyond it, that is given wholly.
-            rows: How many were given.
+            after: Position after that plan. A different plan that covers it is given as a whole.
+            rows: Number of rows that were given.
         """
-        self._resumed = behind, rows
+        self._resumed = after, rows
 
     def close(self) -> None:
-        """End at once, also a call that another thread is waiting in."""
+        """End at once, including a call in which another thread waits."""
         self._driver.close()
         self._pool.close()
         let_go(self._read)
@@ -186,7 +185,7 @@ class ChunkReader:
         try:
             last = self._collect(plan, batches)
         except BaseException:
-            # What was read comes first; the next call meets the error again, if it is still there.
+            # Rows that were read come first. The next call raises the error again, if it persists.
             self._rows = None
             if not batches:
                 raise
@@ -208,13 +207,13 @@ class ChunkReader:
         return BatchChunk(plan, before, data, first, last, begins_state, self._scope)
 
     def _empty(self, plan: Plan) -> pa.Table | None:
-        """A state in the midst of the stream is told though it is empty: what came before is void at once."""
+        """An empty table for an empty state in the middle of a stream, which makes earlier rows void; else None."""
         in_midst = self._before is not None or not plan.splits()
         emptied = in_midst and self._begins_state and _begins_state(plan, self._before)
         return self._read.schema_of(plan).empty_table() if emptied else None
 
     def _collect(self, plan: Plan, batches: list[pa.RecordBatch]) -> bool:
-        """Add the record batches of a chunk; says whether the plan ends with them."""
+        """Add the record batches of a chunk. Returns whether the plan ends with them."""
         if self._rows is None:
             rows = _cut(self._read.iter_batches(self._splits_of(plan)), self._chunk_bytes)
             self._rows = _Rows(self._pool, pairs_unbroken(rows), self._given_rows)
@@ -236,20 +235,20 @@ def _are_same(one: Position, other: Position) -> bool:
 
 
 def _begins_state(plan: Plan, before: Position | None) -> bool:
-    """Whether a plan is the beginning of a full state; limits cut one into several plans."""
+    """Whether a full state begins with a plan. Limits cut a state into several plans."""
     if plan.kind is not PlanKind.FULL or before is None:
         return plan.kind is PlanKind.FULL
-    goes_on = before.phase is Phase.FULL and before.unit is not None and before.snapshot == plan.snapshot_id
-    return not goes_on
+    continues = before.phase is Phase.FULL and before.unit is not None and before.snapshot == plan.snapshot_id
+    return not continues
 
 
 class _Rows:
     """The record batches of a plan, each pulled on a thread of a pool.
 
     Args:
-        pool: It.
-        batches: They.
-        skipped: Rows that were given before an error, and are left out: a plan reads the same each time.
+        pool: The pool.
+        batches: The record batches.
+        skipped: Number of rows that were given before an error; a plan reads the same each time.
     """
 
     def __init__(self, pool: IOPool, batches: Iterator[pa.RecordBatch], skipped: int) -> None:
@@ -258,25 +257,25 @@ class _Rows:
         self._next: Future[pa.RecordBatch | None] | None = None
 
     def peek(self) -> pa.RecordBatch | None:
-        """The next one, None at the end; it stays here until `drop`."""
-        return self._pool.result(self._begun())
+        """The next batch, None at the end; it stays here until `drop`."""
+        return self._pool.result(self._started())
 
     def comes_soon(self) -> bool:
-        """Whether `peek` has an answer within a moment."""
-        return bool(wait((self._begun(),), _SOON_SECONDS).done)
+        """Whether `peek` answers within a moment."""
+        return bool(wait((self._started(),), _SOON_SECONDS).done)
 
     def drop(self) -> None:
-        """Go on to the one after it."""
+        """Continue with the batch after it."""
         self._next = None
 
-    def _begun(self) -> Future[pa.RecordBatch | None]:
+    def _started(self) -> Future[pa.RecordBatch | None]:
         if self._next is None:
             self._next = self._pool.submit(self._pull)
         return self._next
 
 
 def _cut(batches: Iterator[pa.RecordBatch], most_bytes: int) -> Iterator[pa.RecordBatch]:
-    """The same rows, in batches of about so many bytes at most; nothing is copied."""
+    """The same rows in batches of about `most_bytes` bytes at most; nothing is copied."""
     for batch in batches:
         pieces = max(1, min(round(batch.nbytes / most_bytes), batch.num_rows // _UNCUT_ROWS))
         length = max(1, -(-batch.num_rows // pieces))

@@ -1,4 +1,4 @@
-"""The columns `_snapshot_id` and `_commit_time`: the commit that a row of a batch came with."""
+"""The columns `_snapshot_id` and `_commit_time`: the commit of each row."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _FIELDS = (pa.field("_snapshot_id", pa.int64()), pa.field("_commit_time", pa.tim
 
 
 def with_fields(schema: pa.Schema) -> pa.Schema:
-    """The schema with both columns, behind the row kind.
+    """The schema with both columns after the row kind.
 
     Raises:
-        StreamConfigError: It has one of that name.
+        StreamConfigError: The table has a column of that name.
     """
     for field in _FIELDS:
         if field.name in schema.names:
@@ -25,7 +25,7 @@ def with_fields(schema: pa.Schema) -> pa.Schema:
 
 
 def with_columns(rows: pa.Table, plan: Plan) -> pa.Table:
-    """Rows of a plan with both columns; of a plan of several snapshots the last one counts. Raises as `with_fields`."""
+    """The rows of a plan with both columns, of the last snapshot of the plan. Raises as `with_fields`."""
     schema, at = with_fields(rows.schema), _place(rows.schema)
     commit = zip((plan.snapshot_id, plan.commit_time), _FIELDS, strict=True)
     added = [pa.repeat(pa.scalar(value, field.type), rows.num_rows) for value, field in commit]

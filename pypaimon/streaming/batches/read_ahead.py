@@ -1,4 +1,4 @@
-"""`ReadAhead`: chunks of data read on a thread before they are asked for, in order, bounded in bytes."""
+"""`ReadAhead`: prefetches chunks of data on a thread, in order, bounded in bytes."""
 
 from __future__ import annotations
 
@@ -14,23 +14,22 @@ from pypaimon.streaming.errors import EndOfScan
 
 
 class ReadAhead:
-    """Reads chunks on a daemon thread of its own, which begins when it is first needed. Thread-safe.
+    """Prefetches chunks on a daemon thread, which starts when it is first needed. Thread-safe.
 
-    An error reaches the one who takes next, after all that was read before it; the one who then takes again gets
-    another try.
+    An error is raised by the next call after all chunks before it were taken; the call after that retries.
 
     Args:
-        reader: Reads them.
-        max_bytes: Reading pauses while so many bytes wait to be taken; one chunk always may.
+        reader: Reads the chunks.
+        max_bytes: Reading pauses while this many bytes wait; one chunk is always read.
     """
 
     def __init__(self, reader: ChunkReader, max_bytes: int) -> None:
         self._reader = reader
         self._max_bytes = max_bytes
-        # The lock itself is taken, not the condition: its `with` is one step, which no signal handler can cut in two.
+        # The lock is taken, not the condition: a signal handler cannot interrupt the `with` of an RLock.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
-        # With the bytes that were read up to the end of each: a count of those that wait could be cut in two.
+        # Each with the bytes read up to its end: updating a separate counter could be interrupted by a signal.
         self._chunks: deque[tuple[BatchChunk, int]] = deque()
         self._read_bytes = 0
         self._error: BaseException | None = None
@@ -41,11 +40,11 @@ class ReadAhead:
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the rows, with the table's schema that the stream was built with; asks the table where it is not known."""
+        """Schema of the rows by the table's schema when the stream was built; reads it if it is not known."""
         return self._reader.schema
 
     def waiting_bytes(self, taken: BatchChunk | None = None) -> int:
-        """Bytes that were read and not yet taken; without this chunk."""
+        """Bytes that wait to be taken, without this chunk."""
         with self._lock:
             if not self._chunks:
                 return 0
@@ -54,7 +53,7 @@ class ReadAhead:
             return last_end - first_end + (0 if first is taken else _size(first))
 
     def ready(self) -> Future[None]:
-        """Done as soon as `peek` has an answer; begins to read if nothing does."""
+        """Done as soon as `peek` has an answer. Starts the thread if needed."""
         with self._lock:
             if self._has_answer():
                 done: Future[None] = Future()
@@ -67,7 +66,7 @@ class ReadAhead:
             return self._waiting
 
     def peek(self) -> BatchChunk | None:
-        """The next chunk, if there is one by now; it stays here until `drop`.
+        """The next chunk if it was read; it stays here until `drop`.
 
         Raises:
             EndOfScan: The stream has ended, or is closed.
@@ -89,20 +88,20 @@ class ReadAhead:
             return any(chunk.data is not None for chunk, _ in self._chunks)
 
     def drop(self, chunk: BatchChunk | None) -> None:
-        """A chunk that was seen is the caller's now. Idempotent."""
+        """Remove a chunk that the caller has taken. Idempotent."""
         with self._lock:
             if self._chunks and self._chunks[0][0] is chunk:
                 self._chunks.popleft()
                 self._changed.notify_all()
 
     def close(self) -> None:
-        """End at once; what was read is thrown away. Idempotent; does nothing in a process that was forked."""
+        """End at once and drop prefetched chunks. Idempotent; does nothing in a forked process."""
         if not self._origin.is_here:
             return
         with self._lock:
             self._closed = True
             self._chunks.clear()
-            self._tell()
+            self._notify()
         self._reader.close()
 
     def _has_answer(self) -> bool:
@@ -117,18 +116,18 @@ class ReadAhead:
             try:
                 chunk = self._reader.next()
                 size = _size(chunk)
-            except BaseException as error:  # noqa: BLE001 - it belongs to the one who takes next
+            except BaseException as error:  # noqa: BLE001 - raised by the next call
                 with self._lock:
                     self._error = error
                     self._reading = False
-                    self._tell()
+                    self._notify()
                 return
             with self._lock:
                 if self._closed:
                     return
                 self._read_bytes += size
                 self._chunks.append((chunk, self._read_bytes))
-                self._tell()
+                self._notify()
                 self._changed.wait_for(self._may_read)
                 if self._closed:
                     return
@@ -136,8 +135,8 @@ class ReadAhead:
     def _may_read(self) -> bool:
         return self._closed or not self._chunks or self.waiting_bytes() < self._max_bytes
 
-    def _tell(self) -> None:
-        """Wake who waits; called with the lock held."""
+    def _notify(self) -> None:
+        """Wake waiting calls. The lock is held."""
         self._changed.notify_all()
         if self._waiting is not None:
             self._waiting.set_result(None)

@@ -56,33 +56,33 @@ def run_forever(
     first_pause_seconds: float = 1.0,
     longest_pause_seconds: float = 60.0,
 ) -> None:
-    """Hand every batch of a stream to a handler, until the stream ends or is stopped.
+    """Call a handler with every batch of a stream, until the stream ends or is stopped.
 
-    - A retriable error of the stream (`PaimonStreamError.retriable`) is waited out, however long it lasts: it asks
-      again after pauses that double, and goes on where it was, without a row twice. Any other error is raised.
-    - A handler that raises is called again with the same batch, so it must bear that. A retriable error, such as a
-      target's database that is locked, is waited out as well. After `attempts` calls with any other error the batch
-      goes to `dead_letter`, and the stream goes on; without one the error is raised. A `PaimonStreamError` of the
-      handler that is not retriable (another reader has taken over the consumer id) is raised at once.
-    - SIGTERM calls `stream.stop()`, unless the program has a handler of its own: what is left of the plan in hand is
-      handled, then this returns. A stop ends every pause. In an outage it tries once more and returns; what was not
-      handled then comes again with the next start.
+    - A retriable error of the stream (`PaimonStreamError.retriable`) is retried without limit, after pauses that
+      double, and repeats no row. Any other error is raised.
+    - A handler that raises is called again with the same batch, so it must tolerate that. A retriable error, such as a
+      locked database of a target, is retried without limit. After `attempts` calls with any other error the batch goes
+      to `dead_letter` and the stream continues; without one the error is raised. A `PaimonStreamError` of the handler
+      that is not retriable (another reader has taken over the consumer id) is raised at once.
+    - SIGTERM calls `stream.stop()`, unless the program has a handler of its own: the rest of the current plan is
+      handled, then this returns. A stop ends every pause. In an outage it tries once more and returns; unhandled
+      batches come again with the next start.
 
-    Batches are confirmed as the stream was told: with `commit="auto"` as soon as the handler, or `dead_letter`, has
-    returned and the next batch is asked for; with `commit="manual"` these call `batch.commit()`. What was raised for
-    is not confirmed, and comes again with the next start. Each failure is a line of the log (events `waits_out`,
+    Batches are confirmed as the stream's settings say: with `commit="auto"` once the handler, or `dead_letter`, has
+    returned and the next batch is requested; with `commit="manual"` by their `batch.commit()`. A batch whose error was
+    raised is not confirmed, and comes again with the next start. Each failure is logged (events `waits_out`,
     `handler_failed`, `dead_letter`).
 
     Args:
-        stream: Of `open_sync()`, of a table, a group or a database; stays open, so that its status can be asked for.
+        stream: An open stream of `open_sync()`, of a table, a group or a database. It stays open.
         handle: Called with each batch.
         attempts: Calls of the handler with one batch.
-        dead_letter: Called with a batch and the last error of the handler; puts it aside, or raises to end it all.
-        first_pause_seconds: Of pauses after one failure; half of it is chance.
-        longest_pause_seconds: They double up to it.
+        dead_letter: Called with a batch and the last error of the handler; stores the batch, or raises to end the loop.
+        first_pause_seconds: Pause after one failure; half of it is random.
+        longest_pause_seconds: Bound of the doubling pauses.
 
     Raises:
-        StreamConfigError: The handler or `dead_letter` is asynchronous, or a setting is none.
+        StreamConfigError: The handler or `dead_letter` is asynchronous, or a setting is invalid.
         PaimonStreamError: The stream failed for good.
     """
 

@@ -1,4 +1,4 @@
-"""`StreamStatus`: what a stream of batches has done so far and where it stands, as one plain value."""
+"""`StreamStatus`: the counters and the position of a stream of batches, as one plain value."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from pypaimon.streaming.scanning.metrics import ScanMetrics
 
 @dataclass(frozen=True, slots=True)
 class StreamStatus:
-    """Counters since the stream was opened, and gauges of now.
+    """Counters since the stream was opened, and current gauges.
 
     Attributes:
-        batches: Batches handed out.
+        batches: Batches given to the caller.
         rows: Rows in them.
         bytes: Bytes of them in memory.
         rows_by_kind: Rows by kind (`+I`, `-U`, `+U`, `-D`).
         snapshot_id: Snapshot of the last batch, None before the first.
         commit_time: When that was committed (aware, UTC).
         watermark: Its watermark, epoch milliseconds.
-        position: Where a restart goes on after the last batch.
-        read_ahead_bytes: Bytes that wait to be taken.
-        lag: How far the last batch is behind the table, as `stream.lag()` measured it last; None before.
+        position: Where a restart continues after the last batch.
+        read_ahead_bytes: Bytes of prefetched rows.
+        lag: Lag of the last batch, as `stream.lag()` measured it last; None before.
         scan: Counters of the scan below: plans, polls, requests.
     """
 
@@ -48,7 +48,6 @@ class StreamStatus:
     scan: ScanMetrics = field(default_factory=ScanMetrics)
 
     def __repr__(self) -> str:
-        """What a log line needs; each field is an attribute."""
         if not self.batches:
             return f"StreamStatus(no batch yet, {self.read_ahead_bytes} bytes read ahead)"
         kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(self.rows_by_kind.items())) or "of no kind"
@@ -60,7 +59,7 @@ class StreamStatus:
         )
 
     def with_chunk(self, chunk: BatchChunk) -> StreamStatus:
-        """One batch more."""
+        """The status after one more batch."""
         data, plan = chunk.data, chunk.plan
         assert data is not None
         return replace(
@@ -76,7 +75,7 @@ class StreamStatus:
         )
 
     def with_scan(self, metrics: ScanMetrics, read_ahead_bytes: int, lag: Lag | None) -> StreamStatus:
-        """With the counters of the scan as they are now, and the lag that is known."""
+        """The status with the current counters of the scan and the measured lag."""
         return replace(self, scan=metrics, read_ahead_bytes=read_ahead_bytes, lag=lag)
 
 

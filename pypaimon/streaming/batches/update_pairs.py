@@ -1,4 +1,4 @@
-"""Updates as pairs: the row before and the row after it side by side."""
+"""Updates as pairs of the row before and the row after."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BEFORE, _AFTER, _DELETED = NAMES[UPDATE_BEFORE], NAMES[UPDATE_AFTER], NAMES[DEL
 def pairs_unbroken(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The same rows, cut so that no batch ends with a -U whose +U is the next row.
 
-    Only such a pair is copied: it comes as a batch of its own.
+    Only such a pair is copied, into a batch of its own.
     """
     held: pa.RecordBatch | None = None
     for batch in batches:
@@ -43,11 +43,11 @@ def paired(rows: pa.Table, kinds: pa.ChunkedArray, keys: Sequence[str]) -> pa.Ta
 
     Args:
         rows: The rows without their kinds.
-        kinds: The kind of each.
-        keys: Columns of the primary key: a -U and the +U right behind it are one change if they agree in them.
+        kinds: The kind of each row.
+        keys: Columns of the primary key: a -U and the next +U are one change if these are equal.
 
     Raises:
-        StreamConfigError: There are not all of the keys among the columns.
+        StreamConfigError: The rows lack a column of the key.
     """
     if missing := [key for key in keys if key not in rows.column_names]:
         raise StreamConfigError(
@@ -73,7 +73,7 @@ def paired(rows: pa.Table, kinds: pa.ChunkedArray, keys: Sequence[str]) -> pa.Ta
 
 
 def _pairs(rows: pa.Table, names: npt.NDArray[np.object_], keys: Sequence[str]) -> npt.NDArray[np.int64]:
-    """Where each pair begins."""
+    """Index of the first row of each pair."""
     pairs = np.flatnonzero((names[:-1] == _BEFORE) & (names[1:] == _AFTER))
     for key in keys if len(pairs) else ():
         before, after = (rows.column(key).take(pa.array(at)).combine_chunks() for at in (pairs, pairs + 1))
@@ -85,6 +85,6 @@ def _pairs(rows: pa.Table, names: npt.NDArray[np.object_], keys: Sequence[str]) 
 
 
 def _kind(batch: pa.RecordBatch, row: int) -> str | None:
-    """The kind of a row; None where rows have none."""
+    """The kind of a row; None if rows have no kinds."""
     place = batch.schema.get_field_index(ROW_KIND)
     return None if place < 0 or not batch.num_rows else str(batch.column(place)[row])

@@ -1,6 +1,6 @@
-"""`StreamAssembly`: settings of a stream, and the parts of scans and reads that are made of them.
+"""`StreamAssembly`: the settings of a stream, and the parts of scans and reads made from them.
 
-What these parts need is imported with the first of them.
+These parts are imported when the first of them is made.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ B = TypeVar("B", bound="StreamAssembly")
 
 
 class StreamAssembly(BuilderSettings):
-    """What the builder and the scan's own constructor have in common: settings, and the parts that come of them.
+    """The common base of the builder and of the scan's own constructor: settings, and the parts made from them.
 
     Args:
         table: pypaimon's table.
         view: See `StreamReadBuilder`.
-        clock: Where time comes from.
-        newest: The newest schema of the table, where that was read just now.
+        clock: The source of time.
+        newest: The newest schema of the table, if it was just read.
 
     Raises:
         UnsupportedTableError: The table cannot be streamed.
@@ -92,17 +92,17 @@ class StreamAssembly(BuilderSettings):
             self._facts.get()
 
     def with_time_zone(self: B, name: str) -> B:
-        """The time zone of the table's readers and writers; default: its option `time-zone`, else that of the process.
+        """Set the time zone of the table's readers and writers; default: its option `time-zone`, else the process's.
 
-        Java has the zone of its JVM: give that, to have the same rows. By it a TIMESTAMP WITH LOCAL TIME ZONE becomes
-        text, a date or a timestamp without zone after the type of a column has changed, and names a partition; times
-        without a zone are of it; and what Java has written into ORC files that name no zone is read by it.
+        Java uses the zone of its JVM: give that to get the same rows. In this zone a TIMESTAMP WITH LOCAL TIME ZONE
+        becomes text, a date or a timestamp without zone when the type of a column changes, and names a partition. Times
+        without a zone are in it, and so are timestamps in Java's ORC files that name no zone.
 
         Args:
             name: Such as `"Asia/Shanghai"`, `"UTC"` or `"+08:00"`.
 
         Raises:
-            StreamConfigError: There is no such zone.
+            StreamConfigError: The zone does not exist.
         """
         option_zone(typed(str, "with_time_zone", name))
         self.table = self.table.copy_without_time_travel({TIME_ZONE: name})
@@ -116,10 +116,10 @@ class StreamAssembly(BuilderSettings):
         return self
 
     def _scan_driver(self, commit: CommitMode | None = None) -> ScanDriver:
-        """What drives a scan with the settings as they are now.
+        """The driver of a scan with the current settings.
 
         Args:
-            commit: Who confirms its plans; None: as the settings say.
+            commit: How its plans are confirmed; None: as the settings say.
         """
         from pypaimon.streaming.scanning.driver import ScanDriver
 
@@ -127,13 +127,13 @@ class StreamAssembly(BuilderSettings):
         return ScanDriver(parts, self._given.start, self._clock)
 
     def _deferred(self, make: Callable[[StreamAssembly], T]) -> Deferred[T]:
-        """What is made with the settings as they are now: at once, if the table is known."""
+        """An object made with the current settings: at once if the table is known, else by the first use."""
         frozen = self.copy()
         made: Deferred[T] = Deferred(partial(make, frozen))
         if self._facts.known is not None:
             made.get()
         else:
-            # One for all attempts, so that requests which hang are counted together.
+            # One for all attempts, so that hanging requests are counted together.
             frozen._asks = TableDirectory.of(self._followed, self._given.io_timeout)
         return made
 
@@ -150,7 +150,7 @@ class StreamAssembly(BuilderSettings):
         return ScanParts.of(directory, planner, options, self._progress(options, directory, commit), self._clock)
 
     def _row_selection(self, options: StreamOptions) -> RowSelection | None:
-        """The filter and the columns that were chosen; None: neither."""
+        """The chosen filter and columns; None: neither."""
         given = self._given.predicate
         names = self._projection, self._output_names
         selection = RowSelection(
@@ -159,7 +159,7 @@ class StreamAssembly(BuilderSettings):
         return None if selection.is_everything else selection
 
     def _hides_changes(self, options: StreamOptions) -> bool:
-        """Whether deletes and old rows come out, and nothing says that they are."""
+        """Whether deletes and old rows are given without their kinds."""
         return self._include_row_kind is False and self._traits.can_retract and not _is_difference(options)
 
     def _read_parts(self) -> ReadParts:
@@ -169,7 +169,7 @@ class StreamAssembly(BuilderSettings):
         options = self._options()
         self._check_read(options)
         if self._hides_changes(options):
-            text = "with_include_row_kind(False): deletes and old rows come out as rows like any other"
+            text = "with_include_row_kind(False): deletes and old rows are given as plain rows"
             StreamLog.of(__name__, self.table).warning("row_kinds_hidden", text)
         settings = ReadSettings(
             schema=self._schema,
@@ -190,7 +190,7 @@ class StreamAssembly(BuilderSettings):
 
     @property
     def _table_facts(self) -> TableFacts:
-        """The table; blocks while it is not known."""
+        """The facts of the table; blocks while they are not known."""
         known = self._facts.known
         if known is not None:
             return known
@@ -209,14 +209,14 @@ class StreamAssembly(BuilderSettings):
         return self._table_facts.identity
 
     def _directory(self) -> TableDirectory:
-        """The table as one scan or read gets to know it."""
+        """A directory of the table for one scan or read."""
         return TableDirectory.of(self._followed, self._given.io_timeout, self._identity)
 
     def _options(self) -> StreamOptions:
         schema = self._schema
         self._resolve_columns()
         options = self._given.over(options_of_table(schema))
-        # A log shows in a column of its own what Java says of each row.
+        # A log has the row kind in a column of its own, as in Java.
         kinds = self._includes_row_kind() and self._view not in LOGS
         options = options_of_range(self._given, options, kinds=kinds)
         start = options.start
@@ -295,58 +295,58 @@ class StreamAssembly(BuilderSettings):
 
 
 def scan_driver(settings: StreamAssembly) -> ScanDriver:
-    """What drives a scan with these settings as they are now."""
+    """The driver of a scan with these settings."""
     return settings._scan_driver()
 
 
 def group_parts(settings: StreamAssembly) -> tuple[ScanParts, TableSchema]:
-    """What a scan with these settings works with, and the schema that it reads with. Blocks."""
+    """The parts of a scan with these settings, and its schema. Blocks."""
     return settings._scan_parts(None), settings._schema
 
 
 def of_slots(settings: B, slots: SlotSet, last: int | None = None) -> B:
-    """A copy of a builder that reads some slots of its table alone, up to a snapshot where one is given."""
+    """A copy of a builder that reads only some slots of its table, up to a snapshot if one is given."""
     return with_options(settings, slots=slots, end=None if last is None else End(snapshot_id=last))
 
 
 def with_options(settings: B, **given: Any) -> B:
-    """A copy of a builder that was given these fields of `GivenOptions`."""
+    """A copy of a builder with these fields of `GivenOptions`."""
     copied = settings.copy()
     copied._given = replace(copied._given, **given)
     return copied
 
 
 def identity_of(settings: StreamAssembly) -> str:
-    """Which table is read: see `TableDirectory.identity`. Blocks while the table is not known."""
+    """The identity of the table, see `TableDirectory.identity`. Blocks while the table is not known."""
     return settings._identity
 
 
 def schema_of(settings: StreamAssembly) -> TableSchema:
-    """The schema that is read with. Blocks while the table is not known."""
+    """The schema of the stream. Blocks while the table is not known."""
     return settings._schema
 
 
 def scope_of(settings: StreamAssembly) -> Deferred[ReadScope]:
-    """Which rows of the table are read with these settings as they are now; made when it is needed."""
+    """The rows of the table that these settings read; made when it is needed."""
     frozen = settings.copy()
     return Deferred(lambda: ReadScope.of(frozen._options(), frozen._schema, frozen._view))
 
 
 def followed(settings: StreamAssembly) -> Any:
-    """The handle of the table, or branch, that reads with these settings read."""
+    """The handle of the table, or branch, that these settings read."""
     return settings._followed
 
 
 def read_parts(settings: StreamAssembly) -> Deferred[ReadParts]:
-    """What a read with these settings as they are now works with."""
+    """The parts of a read with these settings."""
     return settings._deferred(StreamAssembly._read_parts)
 
 
 def _is_difference(options: StreamOptions) -> bool:
-    """Whether states are compared, so that no row takes the place of another unless kinds say so."""
+    """Whether states are compared, so that a row replaces another only by its kind."""
     return options.between is not None and options.between.mode is BetweenMode.DIFF
 
 
 def _facts_of(table: Any, directory: TableDirectory | None = None, newest: TableSchema | None = None) -> TableFacts:
-    """What must be known of a table, asked through a directory of it; for a pickle with the default time limit."""
+    """The facts of a table, read through a directory of it, or after unpickling with the default time limit."""
     return TableFacts.of(directory or TableDirectory.of(table), newest)

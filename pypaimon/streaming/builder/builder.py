@@ -1,6 +1,6 @@
-"""`StreamReadBuilder`: the fluent face: what comes of the settings; each `new_*()` freezes them.
+"""`StreamReadBuilder`: the fluent face over the settings of a stream.
 
-Scans, reads and batches are imported when one is made.
+Scans, reads and batches are imported when the first one is made, which keeps the import of a builder cheap.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ else:
 class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
     """Settings of a stream. Setters change the builder and return it; `copy()` branches; every `new_*()` freezes them.
 
-    Made by `table.new_stream_read_builder()` or `stream_read_builder(table)`. A builder call beats the table option of
-    the same meaning; contradictions within one layer are errors, raised before the first read.
+    Made by `table.new_stream_read_builder()` or `stream_read_builder(table)`. A builder call overrides the table option
+    of the same meaning. Contradictions within one layer are errors, raised before the first read.
 
-    Making a builder asks the store for the newest schema, which the stream reads with, and which table it is, so that
-    no stream goes on in another one that takes its place. `new_streaming_scan()` and `new_read()` make no request, and
-    share nothing that a rollback could change: each asks for itself.
+    Making a builder reads the newest schema, with which the stream reads, and the identity of the table, so that no
+    stream continues in a re-created one. `new_streaming_scan()` and `new_read()` make no request, and share nothing
+    that a rollback could change.
 
-    On an event loop it asks for nothing: the first plan, batch or read does, on a thread, for the builder and all its
-    copies. That one raises what is said below, and what the setters, `new_streaming_scan()`, `new_read()` and `open()`
-    would say of the table's columns and options. Only `new_predicate_builder()`, `read_type()` and pickling ask, and
-    block, if they come before it: `asyncio.to_thread` calls them elsewhere.
+    On an event loop making a builder makes no request. The first plan, batch or read does, on a thread, for the builder
+    and all its copies. It raises the errors below, and those of the setters, `new_streaming_scan()`, `new_read()` and
+    `open()` about the table's columns and options. `new_predicate_builder()`, `read_type()` and pickling block if they
+    come first; call them with `asyncio.to_thread`.
 
     Args:
         table: pypaimon's table.
         view: `"audit_log"`, `"binlog"`, `"ro"` or `"row_tracking"`, or None for the table itself.
-        clock: Where time comes from.
+        clock: The source of time.
 
     Raises:
         UnsupportedTableError: The table cannot be streamed.
@@ -62,7 +62,7 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
     """
 
     def __init__(self, table: Any, view: View | None = None, clock: Clock | None = None) -> None:
-        # pypaimon's own __init__ is not run: it makes a batch builder whose state would be a second truth.
+        # pypaimon's own __init__ is not run: it makes a batch builder with a second copy of the settings.
         StreamAssembly.__init__(self, table, view, clock)
 
     def __repr__(self) -> str:
@@ -70,7 +70,7 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
         return f"{type(self).__name__}({self.table.identifier.get_full_name()}{view})"
 
     def new_streaming_scan(self) -> scan.AsyncStreamingTableScan:
-        """A scan with the settings as they are now.
+        """A scan with the current settings.
 
         Raises:
             StreamConfigError: Settings or table options contradict each other.
@@ -81,7 +81,7 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
         return driven_scan(self.table, self._scan_driver())
 
     def new_read(self) -> read.StreamTableRead:
-        """A read with the settings as they are now.
+        """A read with the current settings.
 
         Raises:
             StreamConfigError: Settings or table options contradict each other.
@@ -99,15 +99,15 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
         on_progress: Callable[[stream_status.StreamStatus], None] | None = None,
         commit_columns: bool = False,
     ) -> batch_stream.BatchStream:
-        """The rows themselves, for `async with` and `async for`: scan and read in one, with these settings.
+        """The rows, for `async with` and `async for`: scan and read in one.
 
         Args:
-            read_ahead_bytes: Reading ahead pauses while so many bytes of rows wait; one batch always may.
+            read_ahead_bytes: Prefetching pauses while this many bytes of rows wait; one batch is always prefetched.
             batch_bytes: A plan with more bytes of rows comes as several batches.
-            on_progress: Called with the status after each batch, by the one who asks for it. If it raises, the same
+            on_progress: Called with the status after each batch, in the call that requests it. If it raises, the same
                 batch comes again.
-            commit_columns: Rows tell the commit that they came with: `_snapshot_id` (BIGINT) and `_commit_time`
-                (milliseconds, UTC), behind the row kind. Of a plan of several snapshots it is the last one.
+            commit_columns: Add the commit of each row, after the row kind: `_snapshot_id` (BIGINT) and `_commit_time`
+                (milliseconds, UTC). In a plan of several snapshots it is the last one.
 
         Raises:
             TableChangedError: The table is gone.
@@ -136,22 +136,22 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
     async def open_live(
         self, *, memory_limit: int = DEFAULT_LIVE_BYTES, directory: str | PathLike[str] | None = None
     ) -> live_table.LiveTable:
-        """The table kept live in memory, asked by key: `async with await builder.open_live() as live`.
+        """The table kept live in memory for lookups by key: `async with await builder.open_live() as live`.
 
-        It returns with the state of the table. A thread follows the changes from then on, one snapshot at a time; the
-        settings say which rows and columns, how often it asks, and what becomes of a schema that changes. An error is
-        raised by the calls that come after it: rows that do not follow the table any more are never given out.
+        Returns with the state of the table. A thread then follows its changes, one snapshot at a time. The settings
+        choose rows and columns, the poll interval, and the policy for schema changes. An error is raised by later
+        calls: rows that no longer follow the table are never returned.
 
         Args:
-            memory_limit: Bytes that rows and their index may take in memory; by default 2 GiB. Larger tables lie in
-                DuckDB on disk (extra `duckdb`), slower, until they are closed.
-            directory: Where they lie then, in a directory of their own; by default where the system has such files.
+            memory_limit: Bytes of memory for rows and their index, 2 GiB by default. Larger tables are kept in DuckDB
+                on disk (extra `duckdb`), which is slower, until they are closed.
+            directory: Where DuckDB creates a directory of its own; by default in the system's temporary directory.
 
         Raises:
             UnsupportedTableError: The table has no primary key, or cannot be streamed, or its changes do not make its
                 rows: docs/guarantees.md#copies.
-            StreamConfigError: Settings or table options contradict each other, or leave out something that a copy
-                needs; or columns of the key are not read.
+            StreamConfigError: Settings or table options contradict each other, or exclude rows or key columns that a
+                copy needs.
             PaimonStreamError: Reading failed.
         """
         from pypaimon.streaming.live_tables.disk_place import memory_bound
@@ -180,30 +180,28 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
         on_revoked: Callable[[tuple[int, ...]], object] | None = None,
         on_lost: Callable[[tuple[int, ...]], object] | None = None,
     ) -> group_builder.GroupStreamBuilder:
-        """Share the table with the other members of a group, which need nothing but its store.
+        """Share the table with the other members of a group, through its store alone.
 
-        The table is divided into slots (see docs/groups.md). Who joins gets some of them from the others, and whose
-        process ends, or is silent for a session, leaves them to the others. No row is lost, and those that were not
-        confirmed come again. With an end the loop ends once all slots of the group are confirmed up to it (see
-        there what that is with `commit="manual"`).
+        The table is divided into slots (see docs/groups.md). A new member gets slots from the others, and those of a
+        member that ends, or misses its heartbeats for a session, go to the others. No row is lost, and unconfirmed rows
+        come again. With an end the loop ends once all slots of the group are confirmed up to it.
 
         Args:
-            group_id: Under which the members find each other; all have the same stream.
-            member: Name under which this one comes back to its slots after a restart; the newest of a name counts.
-            session_timeout: Seconds of silence after which the others take over; by default 1.7 poll intervals, at
-                least 5 s.
-            commit: `"auto"`: asking for the next batch confirms the one before; `"manual"`: only `batch.commit()` does.
-            max_hold: Seconds that a slot which another member is to get waits until what was handed out of it is
-                confirmed; after that it comes again there. None: as long as it takes.
-            on_assigned: Called with slots (numbers, ascending) before their first batch. As the others it is called by
-                the one who asks for the next batch; for `open()` it may be a coroutine function; what it raises is
-                raised there, and it is called again.
-            on_revoked: Called with slots that are to go to another member: the place to confirm what is done. They go
-                afterwards.
-            on_lost: Called with slots that are gone already, as this member was silent for too long.
+            group_id: Name of the group; all members have the same stream.
+            member: Name with which this member gets its slots back after a restart; the newest of a name wins.
+            session_timeout: Seconds without a heartbeat after which the others take over; by default 1.7 poll
+                intervals, at least 5 s.
+            commit: `"auto"`: requesting the next batch confirms the one before; `"manual"`: only `batch.commit()` does.
+            max_hold: Seconds for which a slot that another member is to get waits until its batches are confirmed;
+                after that they come again there. None: without limit.
+            on_assigned: Called with slots (numbers, ascending) before their first batch. Like the other callbacks it is
+                called by the call that requests the next batch, which raises its errors, and then again. For `open()`
+                it may be a coroutine function.
+            on_revoked: Called with slots that another member is to get, before they go: confirm finished work here.
+            on_lost: Called with slots that are gone, because this member missed its heartbeats.
 
         Raises:
-            StreamConfigError: An argument cannot be.
+            StreamConfigError: Invalid argument.
         """
         from pypaimon.streaming.group_streams.builder import GroupStreamBuilder, group_settings
 
@@ -223,7 +221,7 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
 
 
 def builder_of_newest(table: Any, newest: TableSchema | None) -> StreamReadBuilder:
-    """A builder for a table whose newest schema was read just now, if it is given: it is not asked for again."""
+    """A builder for a table whose newest schema was just read, if given, so that it is not read again."""
     builder = StreamReadBuilder.__new__(StreamReadBuilder)
     StreamAssembly.__init__(builder, table, newest=newest)
     return builder

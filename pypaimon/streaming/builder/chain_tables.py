@@ -1,4 +1,4 @@
-"""Chain tables: which branch a stream of one follows, and what such a stream cannot be asked for."""
+"""Chain tables: the branch that a stream of one follows, and the settings that it refuses."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def options_of_chain(
         chain: Its branches.
         schema: The schema that is read with: that of the delta branch.
         given: What the builder was given.
-        options: The same over the options of the delta branch.
+        options: `given` over the options of the delta branch.
 
     Raises:
-        StreamConfigError: They ask for what Java refuses too: another start, a consumer id, a filter on partitions.
-        UnsupportedTableError: The delta branch does not keep the newest record of each key; or they ask for a range of
-            snapshots, which are those of one branch.
+        StreamConfigError: Another start, a consumer id or a filter on partitions is set, which Java refuses, too.
+        UnsupportedTableError: The delta branch does not keep the newest record of each key, or a range is set, whose
+            snapshots are those of one branch.
     """
     delta = f"'{table.identifier.get_database_name()}.{table.identifier.get_table_name()}$branch_{chain.delta}'"
     traits = TableTraits.of(schema)
@@ -56,17 +56,17 @@ def options_of_chain(
     start = given.start or start_of_options(of_table)
     if options.between is not None:
         raise UnsupportedTableError(
-            f"{options.between.given}: a chain table has no ranges, for snapshot ids, tags and times are those of one "
-            f"branch. Load the branch, a table of its own, as {delta}."
+            f"{options.between.given}: a chain table has no ranges, because snapshot ids, tags and times are those of "
+            f"one branch. Load the branch, a table of its own, as {delta}."
         )
     if start.mode not in _RESUMED:
         raise _unsupported(f"startup mode '{start.text}'", delta, "Snapshot ids and times are those of one branch")
     if options.consumer is not None or of_table.text("consumer-id") is not None:
-        raise _unsupported("consumer-id", delta, "Save positions (Position.to_json()) to go on with")
+        raise _unsupported("consumer-id", delta, "Save positions (Position.to_json()) to resume")
     if options.predicate is not None and columns_of(options.predicate) & set(schema.partition_keys):
         raise StreamConfigError(
             "Partition filter is not supported in chain table streaming read: which partitions are read depends on "
-            f"those of both branches. Filter what comes out, or load {delta} and filter that."
+            f"those of both branches. Filter the rows yourself, or load {delta} and filter that."
         )
     return replace(options, start=start if given.start is not None else Start(StartMode.LATEST_FULL), chain=chain)
 

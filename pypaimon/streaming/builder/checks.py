@@ -1,4 +1,4 @@
-"""What a builder refuses for the table's sake: tables that cannot be streamed, columns that are not there."""
+"""Checks of a builder against its table: tables that cannot be streamed, columns that do not exist."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _OTHER_BRANCH = ("scan.fallback-branch", "scan.primary-branch")
 
 
 def refuse_unstreamable(table: Any) -> None:
-    """Refuse what has no snapshots of one branch to follow. A chain table has: those of its delta branch.
+    """Refuse tables without snapshots of one branch to follow. A chain table has those of its delta branch.
 
     Raises:
-        UnsupportedTableError: It is no table of Paimon's own format, or one that falls back to another branch.
+        UnsupportedTableError: The table is not of Paimon's own format, or falls back to another branch.
     """
     if not isinstance(table, TableHandle) and not is_paimon_table(table):
         raise UnsupportedTableError(
@@ -36,7 +36,7 @@ def refuse_unstreamable(table: Any) -> None:
 
 
 def known_columns(what: str, names: Iterable[Any], known: set[str]) -> tuple[str, ...]:
-    """Names of columns, or of fields in them (`row.field`), that are there."""
+    """The names, checked to be columns or fields in them (`row.field`)."""
     names = tuple(names)
     for name in names:
         if not isinstance(name, str) or (name not in known and name.split(".")[0] not in known):

@@ -1,4 +1,4 @@
-"""`ContentSettings`: the setters that say which rows and columns of a table are read, and in which form."""
+"""`ContentSettings`: the setters that choose the rows and columns of a stream, and their form."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ B = TypeVar("B", bound="ContentSettings")
 
 
 class ContentSettings:
-    """Which rows and columns are read; names of columns are checked at once where the table is known, else later.
+    """The rows and columns to read. Names of columns are checked at once if the table is known, else later.
 
     Args:
         facts: The table.
@@ -59,12 +59,11 @@ class ContentSettings:
 
         Args:
             predicate: A text such as `"status = 'paid' and amount > 1"`, or made with `new_predicate_builder()`.
-            unmatched: What becomes of a record of a primary-key stream with changelog producer `none` or `input` that
-                does not match: `"delete"`: it comes out as -D, so that nothing stale stays downstream; `"drop"`: it is
-                left out.
+            unmatched: What to do with a record of a primary-key stream with changelog producer `none` or `input` that
+                does not match: `"delete"`: give it as -D, so that nothing stale stays downstream; `"drop"`: drop it.
 
         Raises:
-            StreamConfigError: A column is not there, the text is no filter, or `unmatched` is no choice.
+            StreamConfigError: A column does not exist, the text is not a filter, or `unmatched` is unknown.
         """
         chosen = choice(Unmatched, "with_filter: unmatched", unmatched)
         text = predicate if isinstance(predicate, str) else None
@@ -83,10 +82,10 @@ class ContentSettings:
         """Read only these columns, in this order; fields of rows as `row.field`. None: all.
 
         Args:
-            projection: Their names; or a mapping from the names that they come out under to them.
+            projection: Names of columns, or a mapping from output names to columns.
 
         Raises:
-            StreamConfigError: A column is not there, or named twice.
+            StreamConfigError: A column does not exist, or is named twice.
         """
         names: tuple[str, ...] | None = None
         columns: Iterable[str] | None = projection
@@ -101,13 +100,13 @@ class ContentSettings:
         return self
 
     def with_read_type(self: B, read_type: Iterable[DataField]) -> B:
-        """Read only these columns, in this order; of a row only the fields that its type has. Like `with_projection`.
+        """Read only these columns, in this order, and of a row only the fields of its type. Like `with_projection`.
 
         Args:
             read_type: pypaimon's fields, as `table.fields` or `read_type()` has them.
 
         Raises:
-            StreamConfigError: A column is not there, has another type, or is named twice.
+            StreamConfigError: A column does not exist, has another type, or is named twice.
         """
         given = tuple(read_type) if isinstance(read_type, Iterable) else read_type
         paths = self._check_columns("with_read_type", read_type_paths(given))
@@ -116,34 +115,34 @@ class ContentSettings:
         return self
 
     def with_include_row_kind(self: B, include: bool = True) -> B:
-        """Whether `_row_kind` (`+I -U +U -D`) is the first column; by default where the stream can carry -U or -D."""
+        """Choose whether `_row_kind` (`+I -U +U -D`) is the first column; default: if the stream can give -U or -D."""
         self._include_row_kind = typed(bool, "with_include_row_kind", include)
         return self
 
     def with_blob_descriptors(self: B, descriptors: bool = True) -> B:
-        """Give out where blobs lie, as pypaimon's serialised descriptors, and fetch none.
+        """Give pypaimon's serialised descriptors of blobs instead of their bytes, and fetch none.
 
-        `StreamTableRead.blobs` makes objects of them that read when they are asked. By default the table's option
+        `StreamTableRead.blobs` makes objects of them that read on demand. By default the table's option
         `blob-as-descriptor` decides.
         """
         self._blob_descriptors = typed(bool, "with_blob_descriptors", descriptors)
         return self
 
     def with_blob_places(self: B, places: Iterable[str] | None) -> B:
-        """Where descriptors that writers stored in the table may point; elsewhere they are an error.
+        """Set where descriptors in the table may point; a descriptor that points elsewhere is an error.
 
         Args:
-            places: Directories, as paths or URIs, besides that of the table. None: the whole file system, or bucket,
-                of the table.
+            places: Directories, as paths or URIs, in addition to that of the table. None: the whole file system or
+                bucket of the table.
 
         Raises:
-            StreamConfigError: One is of a kind that the table's FileIO cannot read.
+            StreamConfigError: The table's FileIO cannot read such a directory.
         """
         self._blob_places = None if places is None else places_of_arguments("with_blob_places", places)
         return self
 
     def _check_columns(self, what: str, names: Iterable[Any]) -> tuple[str, ...]:
-        """Names that were given, checked as far as that can be done without waiting."""
+        """The names, checked against the table if it is known."""
         facts = self._facts.known
         if facts is None:
             return tuple(typed(str, what, name) for name in names)
@@ -155,14 +154,14 @@ class ContentSettings:
             check_types(self._read_type, fields(facts.schema, self._view))
 
     def _parsed(self, text: str) -> filter_internals.Predicate | None:
-        """The predicate that a text says; None while the table is not known."""
+        """The predicate of a text; None while the table is not known."""
         from pypaimon.streaming.filtering.filter_text import parse_filter
 
         facts = self._facts.known
         return None if facts is None else parse_filter(text, fields(facts.schema, self._view))
 
     def _resolve_columns(self) -> None:
-        """Check what was given before the table was known, and parse the filter, now that it is."""
+        """Check names that were given before the table was known, and parse the filter."""
         if self._filter_text is not None:
             self._given = replace(self._given, predicate=self._parsed(self._filter_text))
         predicate = self._given.predicate

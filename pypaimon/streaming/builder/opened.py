@@ -1,4 +1,4 @@
-"""The rows of a stream with the settings of a builder as they are now: a scan, and what reads what it plans."""
+"""Opens the rows of a stream with the settings of a builder: a scan, and a reader of its plans."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from pypaimon.streaming.scanning.driver import ScanDriver
 def opened(
     settings: StreamAssembly, read_ahead_bytes: int, batch_bytes: int, commit_columns: bool
 ) -> tuple[AsyncStreamingTableScan, ScanDriver, ReadAhead]:
-    """A scan, its driver, and its rows, which are read before they are asked for; see `StreamReadBuilder.open`.
+    """A scan, its driver, and its prefetched rows; see `StreamReadBuilder.open`.
 
     Raises:
-        StreamConfigError: An argument cannot be, or settings or table options contradict each other.
+        StreamConfigError: Invalid argument, or settings or table options contradict each other.
         UnsupportedTableError: The table, or one of its options, cannot be streamed.
     """
     ahead = at_least(0, "open: read_ahead_bytes", read_ahead_bytes)
@@ -35,11 +35,11 @@ def opened_chunks(
     commit_columns: bool = False,
     splits_of: Callable[[Plan], list[StreamSplit]] = Plan.splits,
 ) -> tuple[AsyncStreamingTableScan, ScanDriver, ChunkReader]:
-    """As `opened`, with rows that are read by whoever asks for them; `splits_of` says which splits of a plan are."""
+    """As `opened`, with rows that the caller reads; `splits_of` chooses the splits of a plan."""
     size = at_least(1, "open: batch_bytes", batch_bytes)
-    # The scan is asked for plans ahead of the caller, so that asking confirms nothing.
+    # Plans are requested ahead of the caller, so requesting one confirms nothing.
     driver = settings._scan_driver(CommitMode.MANUAL)
-    told = typed(bool, "open: commit_columns", commit_columns)
+    with_commits = typed(bool, "open: commit_columns", commit_columns)
     timeout, scope = settings._given.io_timeout, scope_of(settings)
-    reader = ChunkReader(driver, new_read(settings), size, timeout, told, splits_of, scope)
+    reader = ChunkReader(driver, new_read(settings), size, timeout, with_commits, splits_of, scope)
     return driven_scan(settings.table, driver), driver, reader

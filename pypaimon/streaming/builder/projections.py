@@ -1,4 +1,4 @@
-"""What `with_projection({...})` and `with_read_type` are given, checked and told as names of columns."""
+"""Arguments of `with_projection({...})` and `with_read_type` as names of columns."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pypaimon.streaming.options.arguments import typed
 
 
 def named_columns(projection: Mapping[Any, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names that columns come out under, and the columns.
+    """The output names, and the columns.
 
     Raises:
-        StreamConfigError: There is none, or one cannot be read or called so.
+        StreamConfigError: The mapping is empty, or has an invalid column or name.
     """
     if not projection:
-        raise StreamConfigError("with_projection({}): the mapping is empty, so nothing would come out")
+        raise StreamConfigError("with_projection({}): the mapping is empty, so rows would have no columns")
     for name, column in projection.items():
         if not typed(str, "with_projection: a name", name) or name == row_kinds.ROW_KIND_FIELD.name:
             raise StreamConfigError(f"with_projection: a column cannot be called {name!r}")
@@ -29,10 +29,10 @@ def named_columns(projection: Mapping[Any, Any]) -> tuple[tuple[str, ...], tuple
 
 
 def read_type_paths(read_type: Any) -> tuple[str, ...]:
-    """The columns of a read type, of rows their fields (`row.field`).
+    """The columns of a read type; rows are given as their fields (`row.field`).
 
     Raises:
-        StreamConfigError: It is no list of fields, or names a column twice.
+        StreamConfigError: The argument is not a list of fields, or names a column twice.
     """
     if not isinstance(read_type, Iterable):
         raise StreamConfigError(f"with_read_type({read_type!r}): give a list of pypaimon's DataField")
@@ -52,10 +52,10 @@ def _leaves(field: DataField) -> Iterator[str]:
 
 
 def check_types(read_type: Sequence[DataField], columns: Sequence[DataField], where: str = "") -> None:
-    """Check that columns are there, and asked for with the types that they have.
+    """Check that columns exist and have the requested types.
 
     Raises:
-        StreamConfigError: One is not.
+        StreamConfigError: A column does not exist or has another type.
     """
     for field in read_type:
         path = find(field.name, columns)

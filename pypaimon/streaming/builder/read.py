@@ -1,4 +1,4 @@
-"""`StreamTableRead`: what a stream planned as rows, by its own constructor or by the builder."""
+"""`StreamTableRead`: reads planned rows; made by its own constructor or by the builder."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ else:
 
 
 class StreamTableRead(StreamRead, TableRead):
-    """Reads what a stream planned.
+    """Reads the rows of planned splits.
 
     A subclass of pypaimon's `TableRead`, made by `StreamReadBuilder.new_read()`, or with the arguments of that class.
-    Columns are those of the read schema, with pypaimon's Arrow types; before them stands `_row_kind` (`+I`, `-U`, `+U`,
-    `-D`) where row kinds are included. Rows are in the order of the splits, and in stored order in each of them.
-    Reading keeps no state: a split may be read again, also after an error.
+    Columns are those of the read schema, with pypaimon's Arrow types, after `_row_kind` (`+I`, `-U`, `+U`, `-D`) if row
+    kinds are included. Rows are in the order of the splits, and in stored order in each of them. A read has no state: a
+    split may be read again, also after an error.
 
     All reading methods raise:
-        PositionExpiredError: A data file is gone, and so is its snapshot.
-        CorruptTableError: A data file is damaged, or missing though its snapshot is there.
+        PositionExpiredError: A data file and its snapshot are gone.
+        CorruptTableError: A data file is damaged, or missing although its snapshot exists.
         SchemaChangedError: A value does not fit the type that is read.
         UnsupportedTableError: A file has a format, or a split a mode, that cannot be read.
 
@@ -38,11 +38,11 @@ class StreamTableRead(StreamRead, TableRead):
         predicate: As `with_filter`.
         read_type: As `with_read_type`; None: all columns.
         include_row_kind: As `with_include_row_kind`.
-        output_projection: pypaimon's: names and paths of the columns that come out, in the place of `read_type`.
-        limit: None: a stream has no greatest number of rows.
+        output_projection: pypaimon's names and paths of the output columns, instead of `read_type`.
+        limit: Must be None.
 
     Raises:
-        StreamConfigError: Arguments or table options contradict each other, or a stream has no such thing.
+        StreamConfigError: Arguments or table options contradict each other, or a stream does not support them.
         UnsupportedTableError: The table, or one of its options, cannot be streamed.
         TableChangedError: The table is gone.
     """
@@ -57,8 +57,8 @@ class StreamTableRead(StreamRead, TableRead):
         limit: int | None = None,
     ) -> None:
         if limit is not None:
-            raise StreamConfigError(f"limit={limit!r}: a stream hands out every row; stop it after as many as you want")
-        # TableRead's own __init__ refuses merge options, also where nothing is merged.
+            raise StreamConfigError(f"limit={limit!r}: a stream gives every row; stop it after the rows that you need")
+        # TableRead's own __init__ refuses merge options, even if nothing is merged.
         settings = StreamAssembly(table)
         settings.with_filter(predicate).with_include_row_kind(include_row_kind)
         if output_projection is not None:
@@ -69,5 +69,5 @@ class StreamTableRead(StreamRead, TableRead):
 
 
 def new_read(settings: StreamAssembly) -> StreamTableRead:
-    """A read with the settings of a builder as they are now; errors as `StreamReadBuilder.new_read`."""
+    """A read with the current settings of a builder; errors as `StreamReadBuilder.new_read`."""
     return made_read(StreamTableRead, followed(settings), settings._given.io_timeout, read_parts(settings))

@@ -1,4 +1,4 @@
-"""`AsyncStreamingTableScan`: the plans of a table, by its own constructor or by the builder."""
+"""`AsyncStreamingTableScan`: the plans of a table; made by its own constructor or by the builder."""
 
 from __future__ import annotations
 
@@ -21,22 +21,21 @@ else:
 
 
 class AsyncStreamingTableScan(StreamScan):
-    """Plans of a table, one after the other, for as long as the caller wants.
+    """The plans of a table, one after the other.
 
-    Made by `StreamReadBuilder.new_streaming_scan()`, or as pypaimon's own with the arguments below: a face over the
-    builder, whose every other setting is left to the table's options. Each plan is delivered at least once over
-    restarts by consumer, and exactly once over restarts by `Position`; within one scan nothing is repeated or left out,
-    whatever errors, cancellations or seeks happen between plans. One call drives it at a time (`stream`, `stream_sync`,
-    `plan`); `stop`, `commit`, `checkpoint`, `lag` and `metrics` may be called from any thread, but not in a forked
-    process.
+    Made by `StreamReadBuilder.new_streaming_scan()`, or with pypaimon's arguments below, where the table's options
+    decide every other setting. Each plan is delivered at least once over restarts by consumer, and exactly once over
+    restarts by `Position`. Within one scan nothing is repeated or left out, regardless of errors, cancellations or
+    seeks between plans. One call drives it at a time (`stream`, `stream_sync`, `plan`). `stop`, `commit`, `checkpoint`,
+    `lag` and `metrics` may be called from any thread, but not in a forked process.
 
-    Requests: one per poll that finds nothing; for a new snapshot itself, its manifest list and its manifests, once
-    each, and the snapshot before it once more. Making it asks as making a builder does.
+    Requests: one per poll that finds nothing. A new snapshot costs one for itself, its manifest list, each of its
+    manifests, and the snapshot before. Making a scan makes the requests of making a builder.
 
     Args:
         table: pypaimon's table.
         predicate: As `with_filter`.
-        poll_interval_ms: As `with_poll_interval_ms`; 1000, the default, leaves it to the table's options.
+        poll_interval_ms: As `with_poll_interval_ms`; with the default 1000 the table's options decide.
         follow_up_scanner: As `with_follow_up_scanner`; None: the table's own rule.
         bucket_filter: As `with_bucket_filter`.
         prefetch_enabled: False: as `with_prefetch(0)`.
@@ -86,7 +85,7 @@ class AsyncStreamingTableScan(StreamScan):
 
 
 def driven_scan(table: Any, driver: ScanDriver) -> AsyncStreamingTableScan:
-    """A scan with a driver of its own."""
+    """A scan with this driver."""
     scan = AsyncStreamingTableScan.__new__(AsyncStreamingTableScan)
     StreamScan.__init__(scan, table, driver)
     return scan

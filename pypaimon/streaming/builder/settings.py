@@ -1,4 +1,4 @@
-"""`BuilderSettings`: the setters of a stream's builder: each checks what it is given, and keeps it."""
+"""`BuilderSettings`: the setters of a stream's builder. Each checks its arguments and stores them."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ B = TypeVar("B", bound="BuilderSettings")
 class BuilderSettings(ContentSettings):
     """The setters of `StreamReadBuilder`: each changes the builder and returns it; `copy()` branches.
 
-    Names of columns are checked at once where the table is known, else by the first step.
+    Names of columns are checked at once if the table is known, else by the first step.
     """
 
     def with_raw(self: B, raw: bool = True) -> B:
-        """Refuse no merge engine; follow-ups are the records as written, first plans are merged as always."""
+        """Accept every merge engine: follow-ups are the records as written, first plans are merged as always."""
         self._given = replace(self._given, raw=typed(bool, "with_raw", raw))
         return self
 
-    # ---- where it begins and ends ----
+    # ---- start and end ----
 
     def with_start(
         self: B,
@@ -54,7 +54,7 @@ class BuilderSettings(ContentSettings):
         position: Position | str | None = None,
         full: bool = False,
     ) -> B:
-        """Where the stream begins; give exactly one. A consumer that exists beats any of them but `position`.
+        """Set the start of the stream; give exactly one. An existing consumer overrides all of them except `position`.
 
         Args:
             mode: `"latest-full"`, `"latest"`, `"earliest"` or `"compacted-full"`.
@@ -62,8 +62,8 @@ class BuilderSettings(ContentSettings):
             timestamp: Changes committed at this time or later: an aware datetime, its ISO 8601 text, or epoch
                 milliseconds; so the other times.
             file_creation_time: The state, of files created at this time or later, then changes.
-            creation_time: Changes since this time if the table reaches back so far, else as `file_creation_time`.
-            tag: What came after a tag.
+            creation_time: Changes since this time if the table reaches back that far, else as `file_creation_time`.
+            tag: Changes after a tag.
             position: A saved position, or its JSON.
             full: With `snapshot_id` or `tag`: its full state first.
 
@@ -90,7 +90,7 @@ class BuilderSettings(ContentSettings):
         timestamp: datetime | str | int | None = None,
         watermark: int | None = None,
     ) -> B:
-        """Where the stream ends; give exactly one.
+        """Set the end of the stream; give exactly one.
 
         Args:
             latest: At the snapshot that is the latest when the stream starts; at once on an empty table.
@@ -113,33 +113,31 @@ class BuilderSettings(ContentSettings):
         *,
         tag_to_snapshot: bool = False,
     ) -> B:
-        """Read what happened after one moment, up to and with another, and end; in the place of a start and an end.
+        """Read what happened after `start`, up to and including `end`, and end. Replaces start and end.
 
-        A stream of it can be saved and gone on with as any other: give the same range and `with_start(position=...)`.
-        It has no consumer id, and does not go on elsewhere where a snapshot of it has expired.
+        Resume it with the same range and `with_start(position=...)`. It has no consumer id, and an expired snapshot of
+        it is an error.
 
         Args:
             start: A snapshot id, a tag or a time (aware datetime). An id may be that of the snapshot just before the
-                earliest one; a time stands for the newest snapshot that is not younger. None: the automatic tag
-                before `end`.
-            end: The same.
-            mode: What is read: `"delta"`: the files that APPEND snapshots added, as they were written; `"changelog"`:
-                changelog files; `"auto"`: the changelog where the table has a changelog producer, else the delta;
-                `"diff"`: what the states at both ends differ in. Two tags are always a difference of states. With row
-                kinds a difference turns the earlier state into the later one; without them it holds the rows that are
-                new or changed.
-            tag_to_snapshot: Two tags stand for the ids of their snapshots.
+                earliest one. A time means the newest snapshot that is not later. None: the automatic tag before `end`.
+            end: As `start`.
+            mode: `"delta"`: the files that APPEND snapshots added, as written; `"changelog"`: changelog files;
+                `"auto"`: the changelog if the table has a changelog producer, else the delta; `"diff"`: the difference
+                of the states at both ends. Two tags are always a difference. With row kinds a difference turns the
+                earlier state into the later one; without them it holds new and changed rows.
+            tag_to_snapshot: Use the snapshot ids of two tags.
 
         Raises:
-            StreamConfigError: The ends are of different kinds or the wrong way round, or `mode` is no choice.
+            StreamConfigError: The ends are of different kinds or in the wrong order, or `mode` is unknown.
         """
         self._given = replace(self._given, between=between_of_arguments(start, end, mode, tag_to_snapshot))
         return self
 
-    # ---- how it runs ----
+    # ---- running ----
 
     def with_poll_interval_ms(self: B, poll_interval_ms: int) -> B:
-        """Time from a poll that found nothing to the next one, in milliseconds (default 1000)."""
+        """Set the pause after a poll that found nothing, in milliseconds (default 1000)."""
         self._given = replace(self._given, poll_interval_ms=at_least(1, "with_poll_interval_ms", poll_interval_ms))
         return self
 
@@ -150,16 +148,16 @@ class BuilderSettings(ContentSettings):
         member: str | None = None,
         ignore_progress: bool = False,
     ) -> B:
-        """Save progress under a name, and begin where it was saved.
+        """Save progress under a name, and resume where it was saved.
 
         Args:
             consumer_id: The name; Java readers see the same one.
-            commit: `"auto"`: asking for the next plan confirms the one before; `"manual"`: only `scan.commit` does.
+            commit: `"auto"`: requesting the next plan confirms the one before; `"manual"`: only `scan.commit` does.
             member: Name of this reader among several that share the id (needed with chosen buckets).
             ignore_progress: Begin as configured, but save.
 
         Raises:
-            StreamConfigError: The id cannot be a file name, or `commit` is no choice.
+            StreamConfigError: The id is not a valid file name, or `commit` is unknown.
         """
         mode = choice(CommitMode, "with_consumer_id: commit", commit)
         reader_name(consumer_id, member=member)
@@ -182,7 +180,7 @@ class BuilderSettings(ContentSettings):
             raise StreamConfigError(f"with_buckets({bucket_ids!r}): give a list of bucket numbers")
         buckets = frozenset(typed(int, "with_buckets", each) for each in bucket_ids)
         if not buckets:
-            raise StreamConfigError("with_buckets: the list is empty, so nothing would ever be read")
+            raise StreamConfigError("with_buckets: the list is empty, so the stream would never read a row")
         return self.with_bucket_filter(buckets.__contains__)
 
     def with_bucket_filter(self: B, bucket_filter: Callable[[int], bool]) -> B:
@@ -195,12 +193,12 @@ class BuilderSettings(ContentSettings):
     def with_limits(
         self: B, max_rows: int | None = None, max_bytes: int | None = None, max_splits: int | None = None
     ) -> B:
-        """Soft bounds of each plan, which may cut inside a snapshot; at least one unit is handed out.
+        """Set soft bounds of each plan, which may cut inside a snapshot; a plan has at least one unit.
 
         Args:
             max_rows: Physical records.
             max_bytes: Bytes of files.
-            max_splits: Units: files, or whole buckets where files are merged.
+            max_splits: Units: files, or whole buckets if files are merged.
         """
         for name, value in (("max_rows", max_rows), ("max_bytes", max_bytes), ("max_splits", max_splits)):
             if value is not None:
@@ -209,16 +207,17 @@ class BuilderSettings(ContentSettings):
         return self
 
     def with_catch_up(self: B, mode: Literal["auto", "replay", "net"], after: int | None = None) -> B:
-        """How to catch up when far behind.
+        """Choose how to catch up with many unread snapshots.
 
         Args:
-            mode: `"auto"`: several snapshots of an append table as one plan, where that is proven to hold what their
-                own plans would; `"replay"`: never; `"net"`: of primary-key tables one change per key.
-            after: From so many snapshots on (`"auto"`: that append) it happens at once; default 8, for `"net"` 2. At
-                most 256 are looked at together: a greater number replays. In mode `"auto"` rows do not depend on it.
+            mode: `"auto"`: read several snapshots of an append table as one plan if that gives the same rows;
+                `"replay"`: never; `"net"`: read one change per key of primary-key tables.
+            after: Number of unread snapshots (`"auto"`: that append) from which on they become one plan; default 8, for
+                `"net"` 2. At most 256 are read together: a greater number replays. In mode `"auto"` rows do not depend
+                on it.
 
         Raises:
-            StreamConfigError: `mode` is no choice, or `after` is below 1 or given with `"replay"`.
+            StreamConfigError: `mode` is unknown, or `after` is below 1 or given with `"replay"`.
         """
         chosen = choice(CatchUp, "with_catch_up", mode)
         if after is not None:
@@ -229,16 +228,15 @@ class BuilderSettings(ContentSettings):
         return self
 
     def with_follow_up_scanner(self: B, scanner: PaimonFollowUpScanner | None) -> B:
-        """Which snapshots are read after the start, and which files of them, by a rule of your own.
+        """Choose the snapshots to read after the start, and their files, by your own rule.
 
-        Several snapshots never come as one plan then. Where a stream begins is not changed, nor what
-        `with_on_overwrite` says.
+        Several snapshots then never become one plan. The start and `with_on_overwrite` do not change.
 
         Args:
-            scanner: See `FollowUpScanner`; one of pypaimon's works too. None: the table's own rule.
+            scanner: See `FollowUpScanner`; pypaimon's work, too. None: the table's own rule.
 
         Raises:
-            StreamConfigError: It has no method `should_scan`.
+            StreamConfigError: The scanner has no method `should_scan`.
         """
         if isinstance(scanner, type) or (scanner is not None and not hasattr(scanner, "should_scan")):
             raise StreamConfigError(f"with_follow_up_scanner({scanner!r}): give an object with should_scan(snapshot)")
@@ -246,39 +244,39 @@ class BuilderSettings(ContentSettings):
         return self
 
     def with_prefetch(self: B, plans: int) -> B:
-        """Plans made ahead of the caller, 16 by default; 0 is off.
+        """Set how many plans are prefetched, 16 by default; 0 turns it off.
 
-        Metadata only, until a plan is read: then data files of the plans behind it are fetched as well, in a store.
+        Only metadata, until a plan is read: then the data files of the next plans are fetched as well, in a store.
         """
         self._given = replace(self._given, prefetch=at_least(0, "with_prefetch", plans))
         return self
 
     def with_io_timeout(self: B, seconds: float) -> B:
-        """Seconds that one request may take; a longer one becomes a retriable `IOTimeoutError`.
+        """Set the time limit of one request in seconds; a longer one becomes a retriable `IOTimeoutError`.
 
-        Waiting for a turn, pauses before a request is repeated, decoding and merging do not count. Files on a disk are
-        limited where batches are read on a thread of ours (`open`, `open_sync`, `to_arrow_async`).
+        Waiting for a turn, pauses between retries, decoding and merging do not count. For files on a disk it applies to
+        `open`, `open_sync` and `to_arrow_async`, which read on a thread.
         """
         timeout = finite_seconds("with_io_timeout", seconds, above_zero=True)
         self._given = replace(self._given, io_timeout=timeout)
         return self
 
     def with_on_expired(self: B, policy: Literal["fail", "earliest", "latest", "full"]) -> B:
-        """Where to go on when a saved position has expired: `"fail"`, `"earliest"`, `"latest"` or `"full"`.
+        """Choose how to continue if a saved position has expired: `"fail"`, `"earliest"`, `"latest"` or `"full"`.
 
-        With `open()` also when data files of a plan expire before they are read. Rows that were given of that plan stay
-        given; with `"full"` the next batch says by `begins_state` that they are void.
+        With `open()` this also applies if data files of a plan expire before they are read. Rows of that plan that were
+        given stay given; with `"full"` the next batch says by `begins_state` that they are void.
         """
         self._given = replace(self._given, on_expired=choice(OnExpired, "with_on_expired", policy))
         return self
 
     def with_on_schema_change(self: B, policy: Literal["fail", "follow", "ignore"]) -> B:
-        """What to do where columns that are read change: `"fail"`, `"follow"` or `"ignore"`."""
+        """Choose what to do if columns that are read change: `"fail"`, `"follow"` or `"ignore"`."""
         self._given = replace(self._given, on_schema_change=choice(OnSchemaChange, "with_on_schema_change", policy))
         return self
 
     def with_on_overwrite(self: B, policy: Literal["skip", "read", "fail"] | None) -> B:
-        """What to do with OVERWRITE snapshots: `"skip"`, `"read"`, `"fail"`, or None for the table's options."""
+        """Choose what to do with OVERWRITE snapshots: `"skip"`, `"read"`, `"fail"`, or None for the table's options."""
         chosen = None if policy is None else choice(OnOverwrite, "with_on_overwrite", policy)
         self._given = replace(self._given, on_overwrite=chosen)
         return self

@@ -1,4 +1,4 @@
-"""`TableFacts`: what a stream must know of its table before anything is read: two requests at most."""
+"""`TableFacts`: what a stream must know of its table before it reads; at most two requests."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pypaimon.streaming.options.table_traits import TableTraits
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """A table as it was when it was asked for.
+    """The facts of a table at the time of the requests.
 
     Attributes:
         newest: Its newest schema.
-        schema: The same, with the options that the table handle adds: what streams read with.
+        schema: The newest schema with the options that the table handle adds, with which streams read.
         traits: Its kind.
-        identity: Which table it is, see `TableDirectory.identity`.
+        identity: Its identity, see `TableDirectory.identity`.
     """
 
     newest: TableSchema
@@ -28,11 +28,11 @@ class TableFacts:
 
     @staticmethod
     def of(directory: TableDirectory, newest: TableSchema | None = None) -> TableFacts:
-        """Ask the store. Blocks.
+        """Read the facts of a table. Blocks.
 
         Args:
-            directory: Of the table; asks, and keeps no thread for it.
-            newest: The newest schema, where that was read just now.
+            directory: Directory of the table; its threads are released afterwards.
+            newest: The newest schema, if it was just read.
 
         Raises:
             TableChangedError: The table is gone.
