@@ -1,1 +1,1 @@
-"""What a stream costs: requests, time and memory, beside pypaimon and raw pyarrow, in one run."""
+"""What a stream costs: requests, time and memory, compared with pypaimon and raw pyarrow in one run."""

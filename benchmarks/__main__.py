@@ -84,7 +84,7 @@ def main() -> None:
 
 
 def pictures(figures: list[measuring.Figure]) -> dict[str, str]:
-    """The charts of a run by file name: beside pypaimon, and beside everything else."""
+    """The charts of a run by file name: compared with pypaimon, and with all others."""
     peers = [each for each in figures if each.peer_name == measuring.PEER]
     others = [
         each
@@ -115,24 +115,24 @@ def report(figures: list[measuring.Figure], seconds: float, disturbed: list[str]
 Times on the clock (catching up, stalls, commit to rows, Spark's rates) suffer from that, processor time hardly."""
     return f"""# Benchmarks
 
-For those who choose a reader by its speed.
+Requests, speed and memory, compared with other readers and writers.
 
-Written by `make bench` on {day}, in {seconds:.0f} s; nothing here is edited by hand.
-Where: {host}; {versions}.
-All sides of a line ran in the same run, on the same tables, by turns and warm. Ratios say how many times better ours
+Written by `make bench` on {day}, in {seconds:.0f} s; not edited by hand.
+Machine: {host}; {versions}.
+All sides of a row ran in the same run, on the same tables, by turns and warm. A ratio says how many times better ours
 is. pypaimon's native reader is its own stream with `scan.native-plan.enabled` and `read.native.enabled`, on
 pypaimon-rust.
 {quiet}
 
-![Ratios beside pypaimon](benchmarks-pypaimon.svg)
+![Ratios to pypaimon](benchmarks-pypaimon.svg)
 
-![Ratios beside pyarrow and pypaimon-rust](benchmarks-others.svg)
+![Ratios to pyarrow and pypaimon-rust](benchmarks-others.svg)
 
 {measuring.markdown(figures)}
 - Requests are counted by an S3 server on the same machine, with the table's own FileIO and one manifest per commit.
-- Where requests take {following.LATENCY_MS} ms, and pypaimon is beside, every call of the FileIO sleeps so long on
-  top of the local disk. Where it is not, an S3 server in a process of its own answers after that time, with at most
-  {latency.MEGABYTES_PER_SECOND} MB/s on each connection, and the extra `fast` asks it.
+- Where requests take {following.LATENCY_MS} ms in a comparison with pypaimon, every call of the FileIO sleeps that long
+  in addition to the local disk. In other rows an S3 server in its own process answers after that time, with at most
+  {latency.MEGABYTES_PER_SECOND} MB/s per connection, and the extra `fast` is used.
 - Rows and entries per second are per second of processor time, of all threads together; where requests take
   {latency.LATENCY_MS} ms, by the clock. Ratios to pyarrow and
   pypaimon-rust are medians over rounds in which both sides ran one right after the other.

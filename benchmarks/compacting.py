@@ -1,4 +1,4 @@
-"""Compaction: rows a second beside live Java, bytes that are read, and what readers gain."""
+"""Compaction: rows a second compared with live Java, bytes read, and the gain for readers."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _write(table: Any, *, keyed: bool) -> None:
 
 
 def _share_read(table: Any) -> float:
-    """Bytes of data files that a compaction asks for, beside those that the files have."""
+    """Bytes of data files that a compaction reads, compared with the size of the files."""
     size = table_files(table).files.size
     table.file_io = CountingFileIO()
     compact(table, full=True)

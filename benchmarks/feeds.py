@@ -1,4 +1,4 @@
-"""Feeds for training: rows a second through PyTorch's loader, beside a plain dataset over pyarrow of the same files."""
+"""Feeds for training: rows a second through PyTorch's loader, compared with pyarrow's dataset of the same files."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ BATCHES = 90
 POLL_MS = 250
 COMMITS = 40
 COMMIT_SECONDS = 0.4045
-"""40 commits meet a poll interval at 40 points that lie evenly in it."""
+"""40 commits at 40 evenly spaced points of a poll interval."""
 STALL_RUNS = 5
 
 
@@ -71,7 +71,7 @@ def _row(number: int) -> pa.Table:
 
 @contextmanager
 def s3_catalog() -> Iterator[tuple[Any, Callable[[], int]]]:
-    """A catalog on an S3 server, and a function that tells the number of requests since the last call."""
+    """A catalog on an S3 server, and a function that returns the number of requests since the last call."""
     server = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.s3_server"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -104,8 +104,8 @@ def _requests() -> list[Figure]:
         if rust_peer.is_there():
             peers[NATIVE_PEER] = _peer_requests(warehouse, requests, table, NATIVE)
     # Beside: the hint LATEST, the snapshot before each of three windows once more, and the end of the last window.
-    behind = f"per snapshot, {BEHIND} behind"
-    goals = {"idle poll": (1.0, 1.0), "one new snapshot": (7.0, 4.0), behind: (6 + 2 / BEHIND, 3 + 2 / BEHIND)}
+    unread = f"per snapshot, {BEHIND} behind"
+    goals = {"idle poll": (1.0, 1.0), "one new snapshot": (7.0, 4.0), unread: (6 + 2 / BEHIND, 3 + 2 / BEHIND)}
     found = []
     for name, pair in goals.items():
         for counted, goal, extra in zip((ours, fast), pair, ("", ", extra fast"), strict=True):
@@ -286,7 +286,7 @@ def _event_loop(directory: Path) -> list[Figure]:
 
 
 def _stall(measure: str, table: Any, goal: float) -> Figure:
-    """The longest stall during a first plan, beside that of a loop that has nothing to do for as long.
+    """The longest stall during a first plan, compared with that of an idle loop.
 
     Of several runs the smallest counts, on either side: another process may stall both.
     """

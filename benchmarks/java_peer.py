@@ -1,4 +1,4 @@
-"""Live Java beside which compaction is measured: one JVM, and the processor time that it has taken."""
+"""Live Java as the peer of compactions: one JVM, and the processor time that it has used."""
 
 from __future__ import annotations
 

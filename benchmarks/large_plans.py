@@ -41,7 +41,7 @@ def figures(directory: Path) -> list[Figure]:
 
 
 def _make(directory: Path, name: str, files: int, partitions: int, buckets: int) -> None:
-    """A primary-key table `db.<name>` whose one snapshot has so many files."""
+    """A primary-key table `db.<name>` whose one snapshot has this many files."""
     schema = pa.schema([pa.field("p", pa.int32(), nullable=False), *SCHEMA])
     row = some_rows(1).add_column(0, schema.field(0), pa.array([0], pa.int32()))
     options = {"bucket": str(buckets)}
@@ -63,7 +63,7 @@ def _measured(directory: Path, name: str, buckets: int, part: int = 0) -> tuple[
 
 
 def main(warehouse: str, name: str, part: str) -> None:
-    """Plan a table, as a whole or so many splits at once."""
+    """Plan a table, as a whole or a number of splits at once."""
     table = catalog(warehouse).get_table(f"db.{name}")
     builder = stream_read_builder(table).with_end(latest=True)
     if int(part):

@@ -37,9 +37,9 @@ def figures(directory: Path) -> list[Figure]:
     """All figures of this area."""
     home = directory / "latency"
     local = catalog(home / "bench" / "warehouse")
-    behind = create(local, "behind", SCHEMA)
-    commit(behind, pa.table({"id": [0]}, schema=SCHEMA))
-    multiply_commits(behind, FAR_BEHIND)
+    backlog = create(local, "backlog", SCHEMA)
+    commit(backlog, pa.table({"id": [0]}, schema=SCHEMA))
+    multiply_commits(backlog, FAR_BEHIND)
     proven = create(local, "proven", SCHEMA)
     for number in range(BEHIND + 1):
         commit(proven, pa.table({"id": [number]}, schema=SCHEMA))
@@ -116,11 +116,11 @@ def _reads(far: Any) -> list[Figure]:
     return [figure for line, _, sides in lines for figure in line.beside_peers(sides, ROUNDS)]
 
 
-def _builder(far: Any, behind: int, catch_up: str) -> Any:
+def _builder(far: Any, backlog: int, catch_up: str) -> Any:
     if catch_up == "collapsed":
         # Of commits by pypaimon it is proven that one plan gives the same rows.
         return stream_read_builder(far.get_table("db.proven")).with_start(snapshot_id=2)
-    builder = stream_read_builder(far.get_table("db.behind")).with_start(snapshot_id=FAR_BEHIND + 2 - behind)
+    builder = stream_read_builder(far.get_table("db.backlog")).with_start(snapshot_id=FAR_BEHIND + 2 - backlog)
     return builder.with_catch_up(catch_up)
 
 

@@ -1,6 +1,6 @@
 """Command: serve a directory as the bucket of an S3 store far away. Prints its port; ends with its standard input.
 
-Every request takes a fixed time, and each connection carries so many bytes a second. Reads only, and nothing is signed:
+Every request takes a fixed time, and each connection has a fixed bandwidth. Reads only, and nothing is signed:
 what is measured is the reader.
 """
 

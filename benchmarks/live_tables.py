@@ -145,7 +145,7 @@ def _lookups(rows: LiveRows, dictionary: dict[int, dict[str, Any]], table: Any) 
 
 
 def _memory(rows: LiveRows, changes: list[BlockingBatch]) -> Iterator[Figure]:
-    """The most that it is after any batch, beside Arrow's size of the rows."""
+    """The most memory after any batch, compared with Arrow's size of the rows."""
     most = rows.nbytes / rows.to_arrow().nbytes
     for batch in changes:
         rows = rows.apply(batch, Moment())

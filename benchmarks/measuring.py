@@ -94,7 +94,7 @@ def text(value: float | None) -> str:
 
 def rows(figures: list[Figure]) -> list[list[str]]:
     """The lines of the table; the first one names the columns."""
-    head = ["measure", "ours", "beside", "value", "ratio", "goal", "met"]
+    head = ["measure", "ours", "peer", "value", "ratio", "goal", "met"]
     lines = [head]
     for each in figures:
         ratio = each.ratio

@@ -16,7 +16,7 @@ from pypaimon.streaming import EndOfScan, stream_read_builder
 
 
 def main(warehouse: str, name: str, what: str, steps: str) -> None:
-    """Read everything, in about so many steps; the allocators have settled after a fifth of them."""
+    """Read everything in about this many steps; the allocators have settled after a fifth of them."""
     process = psutil.Process()
     settled = highest = 0
     table = catalog(warehouse).get_table(name)

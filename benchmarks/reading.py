@@ -1,4 +1,4 @@
-"""Rows per second of processor time: follow-ups and changelogs beside raw pyarrow and its peers, first plans too.
+"""Rows per second of processor time: follow-ups, changelogs and first plans, compared with pyarrow and other readers.
 
 Every side reads the same files (Parquet, ZSTD, as pypaimon writes them) and the same columns from a warm page cache.
 """
@@ -28,7 +28,7 @@ FOLLOW_UPS: dict[str, dict[str, Any]] = {
     "read changelog": {"primary_keys": ["id"], "options": {"bucket": "1", "changelog-producer": "input"}},
 }
 SHARES = {"read append": 0.95, "read primary-key follow-ups": 0.8, "read changelog": 0.8}
-"""What is aimed at beside pyarrow."""
+"""Goals for the ratio to pyarrow."""
 MAP_ROWS = 50_000
 MAPS = pa.schema([("id", pa.int64()), ("m", pa.map_(pa.string(), pa.int64()))])
 SHREDDED = {"fields.m.map.storage-layout": "shared-shredding", "fields.m.map.shared-shredding.max-columns": "8"}
@@ -65,7 +65,7 @@ def create_tables(warehouse: Any) -> None:
 
 
 def lines(warehouse: Any, suffix: str = "", clock: Clock = worked) -> Iterator[tuple[Line, Any, dict[str, Side]]]:
-    """Lines of follow-ups and first plans, the table of each, and who reads it."""
+    """Rows of follow-ups and first plans, with the table and the readers of each."""
     for name, arguments in FOLLOW_UPS.items():
         table = warehouse.get_table(f"db.{_table_name(name)}")
         line = Line(f"{name}{suffix}", (KEYED_ROWS if arguments else ROWS) / 1e6, "M rows/s", clock=clock)
@@ -98,7 +98,7 @@ def _create_state(warehouse: Any, name: str, options: dict[str, str]) -> None:
 
 
 def _shredded_maps(warehouse: Any) -> list[Figure]:
-    """Maps of 6 out of 50 keys in 8 columns, beside pypaimon on the same files, and beside ours on ordinary maps."""
+    """Maps of 6 out of 50 keys in 8 columns, compared with pypaimon on these files, and with ours on ordinary maps."""
     rows, sides = _some_maps(MAP_ROWS), {}
     for name, options in (("shredded", SHREDDED), ("ordinary", {})):
         table = create(warehouse, f"maps_{name}", MAPS, options=options)
@@ -118,7 +118,7 @@ def _some_maps(count: int) -> pa.Table:
 
 
 def _blobs(warehouse: Any) -> list[Figure]:
-    """Blobs of 1 MB, beside pypaimon on the same files."""
+    """Blobs of 1 MB, compared with pypaimon on the same files."""
     table = create(warehouse, "blobs", BLOB_COLUMNS, options=EVOLUTION)
     blobs = [np.random.default_rng(number).bytes(BLOB_BYTES) for number in range(BLOBS)]
     commit(table, pa.table({"id": range(BLOBS), "b": blobs}, schema=BLOB_COLUMNS))

@@ -29,7 +29,7 @@ Side = Callable[[], int]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What is read, how much of it, and what is aimed at beside pypaimon as it comes."""
+    """What is read, how much of it, and the goal for the ratio to pypaimon."""
 
     measure: str
     amount: float

@@ -1,4 +1,4 @@
-"""pypaimon-rust beside us, where it is installed: its tables are planned and read by native code."""
+"""pypaimon-rust as a peer, if it is installed: native code plans and reads its tables."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ COUNTS = "/__requests__"
 
 
 class Counting:
-    """A WSGI application that counts the requests of another one by method; GET of `COUNTS` tells and forgets them."""
+    """A WSGI application that counts the requests to another one by method; GET of `COUNTS` returns and resets them."""
 
     def __init__(self, application: Callable[..., Iterable[bytes]]) -> None:
         self._application = application

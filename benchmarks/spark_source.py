@@ -1,4 +1,4 @@
-"""PySpark: the source and the sink beside the limit of any Python data source, and beside Spark's own readers."""
+"""PySpark: the source and the sink, compared with the limit of Python data sources and with Spark's own readers."""
 
 from __future__ import annotations
 
@@ -97,21 +97,21 @@ def _throughput(spark: Any, directory: Path) -> list[Figure]:
         }
     )
 
-    def beside(measure: str, name: str, peer: str, peer_name: str, goal: float | None) -> Figure:
+    def compared(measure: str, name: str, peer: str, peer_name: str, goal: float | None) -> Figure:
         rate, ratio = ROWS / median(found[name]) / 1e6, share(found, name, peer)
         words, met = ("none", None) if goal is None else (f"at least {goal:g}", ratio >= goal)
         return Figure(f"spark: {measure}", rate, "M rows/s", words, met, rate / ratio, peer_name, more_is_better=True)
 
     return [
-        beside("append stream", "append", "append bare", READY_MADE, 0.95),
-        beside("append stream", "append", "append decoded", DECODED, 0.95),
-        beside("append stream", "append", "append files", FILE_SOURCE, None),
-        beside("changelog stream", "change", "change bare", READY_MADE, 0.9),
-        beside("changelog stream", "change", "change decoded", DECODED, 0.9),
-        beside("batch read", "batch", "batch bare", READY_MADE, 0.9),
-        beside("batch read", "batch", "batch decoded", DECODED, 0.9),
-        beside("native_read", "native", "parquet", PARQUET, 0.97),
-        beside("native_foreach_batch", "native each", "files each", FILE_SOURCE, 0.95),
+        compared("append stream", "append", "append bare", READY_MADE, 0.95),
+        compared("append stream", "append", "append decoded", DECODED, 0.95),
+        compared("append stream", "append", "append files", FILE_SOURCE, None),
+        compared("changelog stream", "change", "change bare", READY_MADE, 0.9),
+        compared("changelog stream", "change", "change decoded", DECODED, 0.9),
+        compared("batch read", "batch", "batch bare", READY_MADE, 0.9),
+        compared("batch read", "batch", "batch decoded", DECODED, 0.9),
+        compared("native_read", "native", "parquet", PARQUET, 0.97),
+        compared("native_foreach_batch", "native each", "files each", FILE_SOURCE, 0.95),
     ]
 
 

@@ -78,7 +78,7 @@ def commit(table: Any, rows: pa.Table) -> None:
 
 
 def add_compactions(table: Any, count: int) -> None:
-    """Put COMPACT snapshots that change nothing behind the latest one."""
+    """Append COMPACT snapshots that change nothing."""
     directory = Path(str(table.table_path)) / "snapshot"
     latest = max(int(path.name.removeprefix("snapshot-")) for path in directory.glob("snapshot-*"))
     last = json.loads((directory / f"snapshot-{latest}").read_text())
@@ -89,7 +89,7 @@ def add_compactions(table: Any, count: int) -> None:
 
 
 def multiply_commits(table: Any, count: int) -> None:
-    """Put so many APPEND snapshots behind the latest one, each as it: with a list, a manifest and a file of its own."""
+    """Append copies of the latest snapshot, each with its own list, manifest and file."""
     home = Path(str(table.table_path))
     path = max((home / "snapshot").glob("snapshot-*"), key=lambda each: int(each.name.removeprefix("snapshot-")))
     latest = json.loads(path.read_text())
@@ -115,7 +115,7 @@ def multiply_commits(table: Any, count: int) -> None:
 
 
 def multiply_files(table: Any, count: int) -> None:
-    """Have the latest snapshot of a table of one file hold so many, each as it."""
+    """Make the latest snapshot of a table with one file hold this many copies of it."""
     home = Path(str(table.table_path))
     path = max((home / "snapshot").glob("snapshot-*"))
     snapshot = json.loads(path.read_text())
@@ -136,7 +136,7 @@ def multiply_files(table: Any, count: int) -> None:
 def multiply_entries(table: Any, count: int, partitions: int = 100, buckets: int = 1) -> None:
     """Make the one file of a table into `count` entries (metadata only).
 
-    They lie in so many partitions, of an INT, and buckets; one after the other in the manifests are of different ones.
+    They are in this many partitions (of an INT) and buckets; neighbours in the manifests are of different ones.
     """
     home = Path(str(table.table_path))
     path = max((home / "snapshot").glob("snapshot-*"))
@@ -161,7 +161,7 @@ def multiply_entries(table: Any, count: int, partitions: int = 100, buckets: int
 
 
 def multiply_rows(table: Any, copies: int, spread: int) -> None:
-    """Give each file of a table of `SCHEMA` so many times its rows, in key order: copies with ids `spread` apart."""
+    """Multiply the rows of each file of a table of `SCHEMA`, in key order: copies with ids `spread` apart."""
     home = Path(str(table.table_path))
     for path in (home / "bucket-0").glob("*.parquet"):
         rows = pq.read_table(path)

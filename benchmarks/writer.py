@@ -1,4 +1,4 @@
-"""Command: commit one row to `db.t` of a warehouse so many times, that many seconds apart."""
+"""Command: commit one row to `db.t` of a warehouse a number of times, a number of seconds apart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing: rows a second beside pypaimon's writers, requests of a commit, and how the time of a commit grows."""
+"""Writing: rows a second compared with pypaimon's writers, requests of a commit, and the growth of its time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROUNDS = 3
 COMMITS = 10_000
 _PART = 1 << 16
 _JAVA_REQUESTS = 16
-"""Reads, writes, listings and probes of files in one commit of Java 1.4.2 to an append table, beside its data file."""
+"""Reads, writes, listings and probes of files in one commit of Java 1.4.2 to an append table, without its data file."""
 
 
 def figures(directory: Path) -> list[Figure]:
@@ -95,7 +95,7 @@ def _write_native(table: Any, rows: pa.Table) -> None:
 
 
 def _requests() -> Iterator[Figure]:
-    """Of one commit of one row, in the midst of a stream of commits."""
+    """Requests of one commit of one row of an open writer."""
     with s3_catalog() as (warehouse, requests):
         row = some_rows(1)
         peer = _requests_of(create(warehouse, "peer"), requests, lambda table: lambda: commit(table, row))
@@ -127,13 +127,13 @@ def _committing(table: Any) -> Callable[[], None]:
 
 
 def _growth(directory: Path) -> Iterator[Figure]:
-    """Time of a commit after so many commits, beside that of the first ones."""
+    """Time of a commit after many commits, compared with the first ones."""
     table = create(catalog(directory / "growth"), "t", SCHEMA)
     run = _committing(table)
     seconds = [timed(run) for _ in range(COMMITS)]
     first, last = median(seconds[100:600]), median(seconds[-500:])
     yield Figure(f"commit of one row, after {COMMITS:,} others", last * 1000, "ms", "-", None)
-    yield Figure("the same beside the first 600", last / first, "", "1.2", last <= 1.2 * first)
+    yield Figure("the same, compared with the first 600", last / first, "", "1.2", last <= 1.2 * first)
     peer = create(catalog(directory / "growth"), "peer", SCHEMA)
     taken = [timed(lambda: commit(peer, some_rows(1))) for _ in range(COMMITS // 10)]
     share = median(taken[-50:]) / median(taken[50:100])

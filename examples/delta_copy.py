@@ -2,8 +2,8 @@
 
     python examples/delta_copy.py /path/to/warehouse db.orders s3://lake/orders id
 
-It needs the extra `delta`. Each plan is a commit, so that a table that changes often has many small files: after every
-`COMPACT_EVERY` commits they become fewer, by the same program, so that the two never meet.
+It needs the extra `delta`. Each plan is a commit, so a table that changes often gets many small files. The program
+compacts them itself after every `COMPACT_EVERY` commits, so that commits and compactions never conflict.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class CompactedDelta:
         self._commits = 0
 
     def position(self) -> Position | None:
-        """Where to go on."""
+        """Where to continue."""
         return self._target.position()
 
     def apply(self, batch: Batch | BlockingBatch) -> None:

@@ -1,11 +1,11 @@
-"""Debezium's changes of a database table out of Kafka into a Paimon table, each of them once.
+"""Debezium's changes of a database table from Kafka to a Paimon table, exactly once.
 
     pip install confluent-kafka
     python examples/kafka_changes.py localhost:9092 inventory.public.orders /path/to/warehouse db.orders
 
-The offsets stand in the snapshot that holds their rows, so that a restart goes on behind them, whatever it was that
-ended the program; Kafka is told nothing. All partitions of the topic are read here: a commit user has one writer. Its
-part without Kafka runs in the tests; nobody has run it against brokers yet.
+The offsets are in the snapshot of their rows, so a restart continues after them, whatever ended the program. Nothing is
+committed to Kafka. One process reads all partitions of the topic, because a commit user has one writer. The tests run
+the part without Kafka; it was not run against brokers yet.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ BEGINNING = -2
 """Where a partition begins of which nothing is noted: librdkafka's OFFSET_BEGINNING."""
 
 SECONDS, MOST_MESSAGES = 10.0, 100_000
-"""A commit is made after so many seconds, or messages, if there are any."""
+"""A commit is made after this many seconds or messages, if there are any."""
 
 
 def noted_offsets(properties: Mapping[str, str], topic: str, partitions: Iterable[int]) -> dict[int, int]:
-    """Where each partition goes on: behind what the table holds, else at its beginning."""
+    """The next offset of each partition: after the table's rows, else the beginning."""
     found = json.loads(properties.get(OFFSETS, "{}")).get(topic, {})
     return {partition: found.get(str(partition), BEGINNING) for partition in partitions}
 
 
 def take(writer: BlockingStreamWriter, messages: Iterable[Any], offsets: dict[int, int]) -> int:
-    """Write what messages say, and note how far they go; how many they were."""
+    """Write the changes of messages and update the offsets. Returns the number of messages."""
     taken = []
     for message in messages:
         if message.error():
@@ -75,7 +75,7 @@ def main(brokers: str, topic: str, warehouse: str, table: str) -> None:
             consumer.assign([TopicPartition(topic, number, offset) for number, offset in offsets.items()])
             follow(writer, consumer, topic, offsets)
     except KeyboardInterrupt:
-        print("interrupted; the next run goes on behind the last commit")
+        print("interrupted; the next run continues after the last commit")
     finally:
         consumer.close()
 

@@ -2,9 +2,9 @@
 
     python examples/lookup_join.py /path/to/warehouse db.events user db.users
 
-Each change of the first table is printed with the columns that the second one holds under the value of its column
-`user`, null where there is none. What the second table holds is at least as new as it was when the change was read, so
-that a row of it which is committed before the change is found.
+Prints each change of the first table with the columns of the second one for the value of its column `user`, null
+without a match. The second table is at least as new as it was when the change was read, so a row that was committed
+before the change is found.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ async def up_to_date(live: LiveTable, dimension: StreamReadBuilder) -> None:
 
 
 async def main(warehouse: str, changes: str, column: str, dimension: str) -> None:
-    """Print all of it, and go on."""
+    """Print the joined rows, and follow both tables."""
     catalog = CatalogFactory.create({"warehouse": warehouse})
     builders = [stream_read_builder(catalog.get_table(name)) for name in (changes, dimension)]
     async for rows in joined(builders[0], column, builders[1]):

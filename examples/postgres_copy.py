@@ -2,8 +2,8 @@
 
     python examples/postgres_copy.py /path/to/warehouse db.orders postgresql://localhost/shop sales.orders id
 
-It needs the extra `postgres`. What the database refuses, such as a connection that is lost, is tried again with another
-connection, after a pause that grows; what only a person can put right ends the service.
+It needs the extra `postgres`. Errors of the database, such as a lost connection, are retried with a new connection
+after growing pauses. Errors that need a person end the service.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ def copy(builder: StreamReadBuilder, address: str, name: str, keys: Sequence[str
 
 
 def serve(attempt: Callable[[], None], sleep: Callable[[float], None] = time.sleep) -> None:
-    """Make attempts until one comes to its end.
+    """Repeat attempts until one succeeds.
 
     Args:
-        attempt: Copies; an error of its connection is one of the driver, or `TargetError`.
-        sleep: Waits for so many seconds.
+        attempt: Copies; errors of its connection are the driver's, or `TargetError`.
+        sleep: Waits for this many seconds.
     """
     pause = 1.0
     while True:

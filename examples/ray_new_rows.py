@@ -1,10 +1,10 @@
-"""What is new in a table, run after run, through Ray Data: exactly once, wherever a run is killed.
+"""New rows of a table through Ray Data, run after run: exactly once, wherever a run is killed.
 
     python examples/ray_new_rows.py /path/to/warehouse db.points scores
 
-Each run reads what was committed since the last one ended, plan by plan. Of each plan Ray computes a column, and the
-rows become a folder of Parquet files, which appears as a whole under the number of the plan's snapshot, with the
-position behind it: whoever begins there has each row once. The first plan is the state of the table.
+Each run reads the commits since the last one ended, plan by plan. For each plan Ray computes a column and writes a
+folder of Parquet files, which appears as a whole under the number of the plan's snapshot, together with the position
+after it. A run that begins there gets each row once. The first plan is the state of the table.
 """
 
 from __future__ import annotations

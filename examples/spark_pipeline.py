@@ -1,7 +1,7 @@
 """Paimon in, a stateful aggregation, Paimon out: `python examples/spark_pipeline.py [directory]`.
 
 Orders arrive in a Paimon table, change and are deleted. A query keeps each customer's total by the changes and merges
-it into another Paimon table. Run it again with the same directory: it goes on where it ended.
+it into another Paimon table. Run it again with the same directory, and it continues where it ended.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""A model that is trained on what is new in a table, run after run, and goes on where it was killed.
+"""A model that is trained on new rows of a table, run after run, and resumes where it was killed.
 
     python examples/train_on_new_rows.py /path/to/warehouse db.points model.pt
 
-A linear model learns `y` of `x`, two columns of the table. Each run reads what was committed since the last one ended.
-The model, its optimizer and where it stands are one file, which is replaced as a whole: every row is learned once,
-wherever a run is killed.
+A linear model learns `y` of `x`, two columns of the table. Each run reads the commits since the last one ended. The
+model, its optimizer and its position are one file, which is replaced as a whole: every row is learned once, wherever a
+run is killed.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ class Training:
 
         Args:
             start: Where this pass began, or, without a state of its loader, where the next one begins.
-            loader: How far the loader of this pass is; empty: it has ended.
+            loader: State of the loader of this pass; empty: the pass has ended.
         """
         state = {"model": self.model.state_dict(), "optimizer": self._optimizer.state_dict()}
-        beside = self._checkpoint.with_suffix(".new")
-        torch.save({**state, "rows": self.rows, "start": start, "loader": loader}, beside)
-        os.replace(beside, self._checkpoint)
+        replacement = self._checkpoint.with_suffix(".new")
+        torch.save({**state, "rows": self.rows, "start": start, "loader": loader}, replacement)
+        os.replace(replacement, self._checkpoint)
 
 
 def train(builder: StreamReadBuilder, checkpoint: Path, workers: int = 2) -> Training:
