@@ -7,11 +7,12 @@ from difflib import get_close_matches
 
 import click
 
+from pypaimon.streaming.formats.registry import FORMATS
 from pypaimon.streaming.internals import ConfigOption, CoreOptions
 from pypaimon.streaming.model.time_zone import TIME_ZONE
 from pypaimon.streaming.options.known_options import HEEDED_BY_READERS
 
-_FAMILIES = ("fields.", "file-index.", "parquet.", "orc.", "avro.", "lance.", "vortex.", "mosaic.", "fs.")
+_FAMILIES = ("fields.", "file-index.", "fs.", *(f"{name}." for name in FORMATS))
 _OF_PYPAIMON = {each.key() for each in vars(CoreOptions).values() if isinstance(each, ConfigOption)}
 _KNOWN = _OF_PYPAIMON | HEEDED_BY_READERS | {TIME_ZONE}
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pypaimon.streaming.formats.blob_index import Numbers
+from pypaimon.streaming.formats.blob_format import Numbers
 from pypaimon.streaming.internals import BlobDescriptor
 
 _NUMBERS = 16

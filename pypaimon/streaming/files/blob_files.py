@@ -13,7 +13,7 @@ import pyarrow as pa
 from pypaimon.streaming.errors import CorruptTableError, UnsupportedTableError
 from pypaimon.streaming.files.blob_cells import References, cells_of
 from pypaimon.streaming.files.data_files import located
-from pypaimon.streaming.formats.blob_index import FOOTER, PLACEHOLDER, BlobIndex, parse_index, tail_length
+from pypaimon.streaming.formats.blob_format import FOOTER, PLACEHOLDER, BlobIndex, parse_index, tail_length
 from pypaimon.streaming.internals import DataField, DataFileMeta, TableSchema
 from pypaimon.streaming.io.byte_ranges import ByteRanges, Range
 from pypaimon.streaming.io.fetch_ahead import Piece

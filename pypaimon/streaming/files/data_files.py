@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +22,9 @@ from pypaimon.streaming.errors import (
 from pypaimon.streaming.files.casts import CastError
 from pypaimon.streaming.files.orc_local_zones import LocalZones
 from pypaimon.streaming.files.schema_mapping import map_columns
-from pypaimon.streaming.files.stored_fields import stored_fields
-from pypaimon.streaming.formats.file_source import DAMAGE_WORDS, SCHEMALESS_SOURCES, SOURCES, FileSource
-from pypaimon.streaming.formats.orc_source import OrcSource
-from pypaimon.streaming.formats.unsupported_content import UnsupportedContentError
-from pypaimon.streaming.internals import DataField, DataFileMeta
+from pypaimon.streaming.formats.format import FileReader, Format, LocalZone, UnsupportedContentError
+from pypaimon.streaming.formats.registry import DAMAGE_WORDS, FORMATS
+from pypaimon.streaming.internals import DataField, DataFileMeta, SpecialFields, TableSchema
 from pypaimon.streaming.io.conditional_writes import is_local
 from pypaimon.streaming.io.io_requests import one_request
 from pypaimon.streaming.io.local_files import open_local, read_local, step_by_step
@@ -34,7 +33,8 @@ from pypaimon.streaming.io.request_errors import translated
 from pypaimon.streaming.metadata.file_paths import ByteRange, SpelledPath, merged_changelog_range
 from pypaimon.streaming.model import row_kinds
 from pypaimon.streaming.model.arrow_types import arrow_schema
-from pypaimon.streaming.model.system_columns import ROW_ID, SEQUENCE_NUMBER, SYSTEM_TYPES
+from pypaimon.streaming.model.system_columns import KEY_PREFIX, ROW_ID, SEQUENCE_NUMBER, SYSTEM_TYPES
+from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.stream_options import DEFAULT_BATCH_SIZE
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def read_file(
             fields,
             exact=file.schema_id > schema_id,
             zone=directory.zone,
-            trim_char=source.pads_char,
+            trim_char=_format_of(path).pads_char,
             constants=constants,
         )
         stored = [name for name in system_columns if name in source.schema.names]
@@ -152,7 +152,7 @@ def _output_schema(fields: Sequence[DataField], system_columns: Sequence[str]) -
     return schema
 
 
-def _physical_batches(source: FileSource, columns: list[str], batch_size: int) -> Iterator[pa.RecordBatch]:
+def _physical_batches(source: FileReader, columns: list[str], batch_size: int) -> Iterator[pa.RecordBatch]:
     if columns:
         yield from source.batches(columns, batch_size)
         return
@@ -191,34 +191,69 @@ def constant(value: int, length: int) -> pa.Array:
 @contextmanager
 def _opened(
     directory: TableDirectory, file: DataFileMeta, path: str, size: int | None, content: bytes | pa.Buffer | None = None
-) -> Iterator[FileSource]:
+) -> Iterator[FileReader]:
     part = merged_changelog_range(path)
-    file_format = part.format if part else path.rpartition(".")[2].lower()
-    open_source = _source_of(directory, file, path, file_format)
+    opened = partial(_format_of(path).open, context=_FileContext(directory, file, path))
     if content is not None:
-        yield open_source(pa.BufferReader(content))
+        yield opened(pa.BufferReader(content))
         return
     if part is not None and not is_local(path):
-        yield open_source(_content(part, read_part(directory.store, part.path, part.offset, part.length)))
+        yield opened(_content(part, read_part(directory.store, part.path, part.offset, part.length)))
         return
     with _bytes(directory, part.path if part else path, size) as stream:
         with one_request(decodes=True) if is_local(path) else nullcontext():
-            source = open_source(stream if part is None else _content(part, _of_stream(stream, part)))
-        yield source
+            reader = opened(stream if part is None else _content(part, _of_stream(stream, part)))
+        yield reader
 
 
-def _source_of(
-    directory: TableDirectory, file: DataFileMeta, path: str, file_format: str
-) -> Callable[[Any], FileSource]:
-    if file_format == "orc":
-        return partial(OrcSource, local_zone=LocalZones(directory, file, path))
-    if file_format in SOURCES:
-        return SOURCES[file_format]
-    if file_format in SCHEMALESS_SOURCES:
-        fields = stored_fields(directory.schema(file.schema_id), file.write_cols)
-        return lambda stream: SCHEMALESS_SOURCES[file_format](stream, fields)
-    known = ", ".join(sorted([*SOURCES, *SCHEMALESS_SOURCES]))
-    raise UnsupportedTableError(f"files of format {file_format!r} cannot be streamed; supported are {known}.")
+def _format_of(path: str) -> Format:
+    part = merged_changelog_range(path)
+    name = part.format if part else path.rpartition(".")[2].lower()
+    if name not in FORMATS:
+        raise UnsupportedTableError(
+            f"files of format {name!r} cannot be streamed; supported are {', '.join(sorted(FORMATS))}."
+        )
+    return FORMATS[name]
+
+
+@dataclass(frozen=True)
+class _FileContext:
+    """See `FileContext`."""
+
+    directory: TableDirectory
+    file: DataFileMeta
+    path: str
+
+    def stored_fields(self) -> list[DataField]:
+        return stored_fields(self.directory.schema(self.file.schema_id), self.file.write_cols)
+
+    @property
+    def local_zone(self) -> LocalZone:
+        return LocalZones(self.directory, self.file, self.path)
+
+
+def stored_fields(schema: TableSchema, write_cols: Sequence[str] | None) -> list[DataField]:
+    """The columns of a file, in stored order.
+
+    A file of a primary-key table begins with copies of the key columns (unless `data-file.thin-mode` is set), the
+    sequence number and the row kind. A file of data evolution may hold only some columns.
+
+    Args:
+        schema: The schema that the file was written with.
+        write_cols: The columns that the manifest names; None: all.
+    """
+    fields = list(schema.fields)
+    if write_cols is not None:
+        by_name = {field.name: field for field in (*fields, SpecialFields.ROW_ID, SpecialFields.SEQUENCE_NUMBER)}
+        return [by_name[name] for name in write_cols]
+    if not schema.primary_keys:
+        return fields
+    types = {field.name: field.type for field in fields}
+    keys = [name for name in schema.primary_keys if name not in schema.partition_keys]
+    if OptionValues(schema.options).boolean("data-file.thin-mode", False):
+        keys = []
+    copies = [DataField(-1, KEY_PREFIX + name, types[name]) for name in keys]
+    return [*copies, SpecialFields.SEQUENCE_NUMBER, SpecialFields.VALUE_KIND, *fields]
 
 
 def _of_stream(stream: Any, part: ByteRange) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -10,9 +10,9 @@ from pypaimon.streaming.errors import CorruptTableError, StoreError
 from pypaimon.streaming.files.data_files import located
 from pypaimon.streaming.files.row_id_groups import RowIdGroup, owners
 from pypaimon.streaming.filtering.filters import columns_of
-from pypaimon.streaming.filtering.indexes.container import IndexPart, head_length, index_parts
-from pypaimon.streaming.filtering.indexes.embedded import embedded_may_match
-from pypaimon.streaming.filtering.indexes.index_filter import IndexFilter, warn_of_unused
+from pypaimon.streaming.filtering.index_filter import IndexFilter, embedded_may_match, warn_of_unused
+from pypaimon.streaming.indexes.container import IndexPart, head_length, index_parts
+from pypaimon.streaming.indexes.file_index import indexed_columns
 from pypaimon.streaming.internals import DataFileMeta, TableSchema
 from pypaimon.streaming.io.remote_files import RemoteFile
 
@@ -26,8 +26,6 @@ _FIRST_BYTES = 1 << 20
 
 _MOST_BYTES = 16 << 20
 """Bytes of the index of one column, or of a head, up to which it is used: else the data file costs less."""
-
-_OPTION, _OF_COLUMNS = "file-index.", ".columns"
 
 
 class FileIndexes:
@@ -127,16 +125,10 @@ def _within(begin: bytes, content: Callable[[int, int], bytes]) -> Callable[[Ind
 
 def _indexed(written: TableSchema, read: TableSchema) -> Iterator[str]:
     """The columns of files, as they name them, that have indexes by the options of either schema."""
-    yield from _named(written.options)
+    yield from (each.column for each in indexed_columns(written.options))
     stored = {field.id: field.name for field in written.fields}
     ids = {field.name: field.id for field in read.fields}
     # An index may have been made later, with the options of then.
-    for name in _named(read.options):
+    for name in (each.column for each in indexed_columns(read.options)):
         if name in ids and ids[name] in stored:
             yield stored[ids[name]]
-
-
-def _named(options: Mapping[str, str]) -> Iterator[str]:
-    for key, columns in options.items():
-        if key.startswith(_OPTION) and key.endswith(_OF_COLUMNS):
-            yield from (name.strip() for name in str(columns).split(","))

@@ -28,7 +28,7 @@ _FIRST_PROOF = 31_536_000
 
 
 class LocalZones:
-    """The zone of one file, as `OrcSource` asks for it.
+    """The zone of one file, as `OrcFileReader` asks for it.
 
     Args:
         directory: The table.

@@ -34,7 +34,7 @@ import pyarrow as pa
 
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.files.casts import CastError, Convert
-from pypaimon.streaming.formats.zstd import decompress_zstd
+from pypaimon.streaming.formats.codecs import zstd_frame
 from pypaimon.streaming.model.arrow_types import map_entries
 
 MAPPING, OVERFLOW = "__field_mapping", "__overflow"
@@ -212,7 +212,7 @@ def _decompressed(data: bytes, size: int, compression: str) -> bytes:
     if not 0 <= size <= _MOST_BYTES:
         raise ValueError(f"the keys of a map are told to take {size} bytes")
     if compression == "zstd":
-        data = decompress_zstd(data, size)
+        data = zstd_frame(data, size)
     elif compression == "lz4":
         # Two sizes, compressed and not, as Java's block compression writes them.
         if len(data) < 8 or struct.unpack_from("<ii", data) != (len(data) - 8, size):

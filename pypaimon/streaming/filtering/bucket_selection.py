@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
-from pypaimon.streaming.filtering.statistics import INTEGER_BITS
 from pypaimon.streaming.internals import AtomicType, DataField, GenericRow, GenericRowSerializer, TableSchema
-from pypaimon.streaming.model.data_types import root
+from pypaimon.streaming.model.data_types import INTEGER_BITS, root
 from pypaimon.streaming.options.table_traits import BucketFunctionType, bucket_function_of
 
 if TYPE_CHECKING:

@@ -195,7 +195,7 @@ class Pruner:
         if looked_at is None or not indexed:
             return np.ones(entries.num_rows, dtype=bool)
         # Late: pyroaring takes a while, and few tables have indexes.
-        from pypaimon.streaming.filtering.indexes.embedded import by_embedded_indexes
+        from pypaimon.streaming.filtering.index_filter import by_embedded_indexes
 
         return by_embedded_indexes(entries, looked_at, self._schema, self._file_schema)
 

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pypaimon.streaming.filtering.filters import mask
 from pypaimon.streaming.formats.binary_row import decode_column
 from pypaimon.streaming.internals import AtomicType, DataField, DataType, PyarrowFieldParser
-from pypaimon.streaming.model.data_types import root
+from pypaimon.streaming.model.data_types import INTEGER_BITS, root
 
 if TYPE_CHECKING:
     from pypaimon.streaming.filter_internals import Predicate
@@ -30,7 +30,6 @@ Mask = npt.NDArray[np.bool_]
 _UNORDERED = frozenset({"CHAR", "BINARY", "VARBINARY", "BLOB", "VARIANT"})
 _MAX_VARCHAR = 2**31 - 1
 _FLOATS = ("FLOAT", "DOUBLE")
-INTEGER_BITS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
 
 
 @dataclass(frozen=True, slots=True)

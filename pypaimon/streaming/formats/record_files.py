@@ -55,9 +55,9 @@ def _bounded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _orc_stripes(data: bytes) -> Iterator[pa.RecordBatch]:
-    from pypaimon.streaming.formats.orc_source import OrcSource
+    from pypaimon.streaming.formats.orc_reader import OrcFileReader
 
-    source = OrcSource(io.BytesIO(data))
+    source = OrcFileReader(io.BytesIO(data))
     yield pa.RecordBatch.from_pylist([], source.schema)
     yield from source.batches(source.schema.names, _ROWS_AT_ONCE)
 

@@ -21,7 +21,7 @@ MICROS, NANOS = pa.timestamp("us"), pa.timestamp("ns")
 @pytest.mark.parametrize(
     ("format_", "columns", "message"),
     [
-        ("parquet", [("a", MICROS), ("b", NANOS)], r"'b' is TIMESTAMP\(9\), beside .* \('a'\).* Set it to orc"),
+        ("parquet", [("a", MICROS), ("b", NANOS)], r"'b' is TIMESTAMP\(9\), next to .* \('a'\).* Set it to orc"),
         ("parquet", [("a", MICROS), ("b", pa.list_(NANOS))], "'b' is ARRAY"),
         ("avro", [("b", NANOS)], "Avro holds no nanoseconds.* Set it to parquet or orc"),
         ("orc", [("b", VARIANT)], r"'b' is VARIANT, and Java has VARIANT in parquet files only.* Set it to parquet"),
@@ -84,7 +84,7 @@ def test_a_codec_that_a_format_lacks_is_refused(warehouse: Any, format_: str) ->
 @pytest.mark.parametrize("format_", ["lance", "csv"])
 def test_another_format_is_refused(warehouse: Any, format_: str) -> None:
     table = create_table(warehouse, "t", pa.schema([("v", pa.int32())]), options={"file.format": format_})
-    with pytest.raises(UnsupportedTableError, match=f"'file.format' = '{format_}' is not written here"):
+    with pytest.raises(UnsupportedTableError, match=f"'file.format' = '{format_}' cannot be written"):
         RecordWriter(table, "user", False)
 
 

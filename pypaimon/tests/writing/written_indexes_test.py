@@ -5,23 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from pypaimon.streaming import stream_read_builder, stream_write_builder
 from pypaimon.streaming.compaction.compactor import compact
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.filtering.indexes.bitmap_index import BitmapIndex
-from pypaimon.streaming.filtering.indexes.bloom_filter import hash_bytes
-from pypaimon.streaming.filtering.indexes.container import index_parts
-from pypaimon.streaming.filtering.indexes.keys import KeyType
-from pypaimon.streaming.writing.indexes.container import container
-from pypaimon.streaming.writing.indexes.file_index import FileIndex
-from pypaimon.streaming.writing.indexes.hashes import hashes_of
-from pypaimon.streaming.writing.indexes.index_options import IndexedColumn
-from pypaimon.streaming.writing.indexes.keys import keys_of
+from pypaimon.streaming.indexes.bitmap import BitmapIndex
+from pypaimon.streaming.indexes.column_index import KeyType, keys_of
+from pypaimon.streaming.indexes.container import container, index_parts
+from pypaimon.streaming.indexes.file_index import FileIndex, IndexedColumn
+from pypaimon.streaming.indexes.hashes import hash_of, hashes_of
 from support.java.indexes import COLUMN, JavaIndex, java_indexes
 from support.tables.handles import create_table, current_files
 from support.tables.written_tables import key_value_table, rows
@@ -72,11 +70,30 @@ def test_an_index_is_that_of_java(sample: JavaIndex) -> None:
         assert held[0] == held[1] == BitMap([row for row, each in enumerate(bits) if each == value])
 
 
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        (b"", 0xEF46DB3751D8E999),
+        (b"a", 0xD24EC4F1A98C6E5B),
+        (b"abc", 0x44BC2CF5AD770999),
+        (b"0123456789abcdef" * 2, 0x642A94958E71E6C5),
+        (bytes(range(256)), 0x1FACBE8406CD904B),
+    ],
+)
+def test_bytes_are_hashed_as_by_the_library_xxhash(key: bytes, expected: int) -> None:
+    assert hash_of(key) == expected
+
+
+@hypothesis.given(st.lists(st.integers(-(1 << 63), (1 << 63) - 1), min_size=1))
+def test_integers_are_hashed_as_many_and_one_by_one(numbers: list[int]) -> None:
+    assert hashes_of(pa.array(numbers, pa.int64())).tolist() == list(map(hash_of, numbers))
+
+
 def test_bytes_of_any_length_are_hashed_as_the_reader_does() -> None:
     source = np.random.default_rng(7)
-    given = [source.bytes(length) for length in range(100) for _ in range(2)]
-    found = hashes_of(pa.array([b"sliced away", *given], pa.large_binary())[1:])
-    assert found.tolist() == [hash_bytes(each) for each in given]
+    texts = [source.bytes(length) for length in range(100) for _ in range(2)]
+    found = hashes_of(pa.array([b"sliced away", *texts], pa.large_binary())[1:])
+    assert found.tolist() == [hash_of(each) for each in texts]
 
 
 def test_a_container_holds_texts_as_java_writes_them() -> None:

@@ -1,4 +1,4 @@
-"""`FileOptions`: what a table's options say about the files that a writer makes."""
+"""`FileOptions`: how the new files of a table are written, by its options."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from typing import Any
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.files.blob_files import BLOB_FILE
 from pypaimon.streaming.files.orc_local_zones import is_legacy
+from pypaimon.streaming.formats.registry import WRITABLE
+from pypaimon.streaming.indexes.file_index import IndexOptions
+from pypaimon.streaming.logs import StreamLog
+from pypaimon.streaming.model.arrow_types import arrow_type, holds_local_timestamps
 from pypaimon.streaming.model.time_zone import TimeZone, zone_of
 from pypaimon.streaming.options.option_values import OptionValues
-from pypaimon.streaming.writing.files.stats_modes import NONE, StatsModes
-from pypaimon.streaming.writing.indexes.index_options import IndexOptions
-
-FORMATS = ("parquet", "orc", "avro")
+from pypaimon.streaming.writing.files.statistics import NONE, StatsModes
 
 _DATA_PREFIX, _CHANGELOG_PREFIX = "data-", "changelog-"
 APPENDED, COMPACTED = 0, 1
@@ -177,8 +178,8 @@ def _writer_prefix(prefix: str, user: str) -> str:
 
 def _format(text: str, key: str) -> str:
     name = text.strip().lower()
-    if name not in FORMATS:
-        raise UnsupportedTableError(f"'{key}' = '{name}' is not written here. Set one of {', '.join(FORMATS)}.")
+    if name not in WRITABLE:
+        raise UnsupportedTableError(f"'{key}' = '{name}' cannot be written. Set one of {', '.join(WRITABLE)}.")
     return name
 
 
@@ -194,3 +195,31 @@ def _of_level(options: OptionValues, level: int, key: str) -> str | None:
         if found and named.strip() == str(level):
             return value.strip()
     return None
+
+
+_LOG = StreamLog(__name__)
+_FORMAT_OPTIONS = ("file.format", "file.format.per.level", "changelog-file.format")
+
+_warned: set[tuple[str, str]] = set()
+
+
+def warn_about_orc_zone(table: Any, name: str) -> None:
+    """Log, once in a process, that Java reads columns of a table right in one time zone only.
+
+    Args:
+        table: pypaimon's table.
+        name: Its name.
+    """
+    options = table.options.options.to_map()
+    columns = [field.name for field in table.fields if holds_local_timestamps(arrow_type(field.type))]
+    if not columns or not is_legacy(options) or not any("orc" in str(options.get(key)) for key in _FORMAT_OPTIONS):
+        return
+    zone = orc_zone(options)
+    told = str(table.table_path), "UTC" if zone is None else str(zone.name)
+    if told not in _warned:
+        _warned.add(told)
+        text = (
+            "Java reads %(columns)s in the ORC files of %(table)s right in a JVM of time zone %(zone)s only: name "
+            "another one with the option 'time-zone', or set 'orc.timestamp-ltz.legacy.type' to 'false'"
+        )
+        _LOG.warning("orc_time_zone", text, table=name, columns=", ".join(columns), zone=told[1])
