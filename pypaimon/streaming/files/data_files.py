@@ -52,30 +52,30 @@ def read_file(
     constants: Mapping[str, pa.Scalar] | None = None,
     content: bytes | pa.Buffer | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """All records of one file, in stored order, none left out.
+    """All records of one file, in stored order.
 
     Columns are found by field id through the schema that the file was written with: renamed columns keep their values,
-    a name that was dropped and added again starts anew, columns that the file lacks are null, changed types are cast
-    (see `casts`).
+    a name that was dropped and added again is another column, columns that the file lacks are null, changed types are
+    cast (see `casts`).
 
     Args:
         directory: The table.
-        file: The file, with `file_path` as the manifest has it; merged changelog files are read from their byte range.
-        fields: The columns wanted; nested rows may lack some of their fields.
-        schema_id: Id of the schema that `fields` come from: in files newer than that any loss in a cast is an error.
-        system_columns: Of `_SEQUENCE_NUMBER`, `_VALUE_KIND`, `_ROW_ID`: put behind the columns, in this order.
-        batch_size: Rows per batch, at most.
-        constants: Values of columns that are the same in the whole file, and so not read from it; by name.
-        content: All bytes of the file, as `content_of` gives them; None: it is opened.
+        file: The file, with `file_path` as in the manifest; a merged changelog file is read from its byte range.
+        fields: The columns to read; nested rows may lack some of their fields.
+        schema_id: Id of the schema of `fields`. For files of a newer schema any loss in a cast is an error.
+        system_columns: Any of `_SEQUENCE_NUMBER`, `_VALUE_KIND`, `_ROW_ID`, appended in this order.
+        batch_size: Most rows of a batch.
+        constants: Values of columns that are the same in the whole file, and are not read from it; by name.
+        content: All bytes of the file, from `content_of`; None: open the file.
 
     Yields:
         Batches with the Arrow types of `arrow_types`, then the system columns as int64, int8, int64.
 
     Raises:
         FileNotFoundError: The file is missing.
-        CorruptTableError: The file is damaged, or holds another number of rows than its manifest says.
+        CorruptTableError: The file is damaged, or its number of rows differs from the manifest.
         SchemaChangedError: A value does not fit the type that is read.
-        UnsupportedFileError: Its format, or something in it, is not read here.
+        UnsupportedFileError: Its format, or something in it, is not supported.
     """
     path = located(directory, file.file_path) if content is None else str(file.file_path)
     with _errors(path, schema_id, file.schema_id), _opened(directory, file, path, file.file_size, content) as source:
@@ -103,11 +103,11 @@ def read_file(
 
 
 def content_of(directory: TableDirectory, file: DataFileMeta) -> bytes | pa.Buffer | None:
-    """All bytes of a small file, by one request; None: it is large, or a part of another one.
+    """All bytes of a small file, by one request; None: it is large, or a part of another file.
 
     Raises:
         FileNotFoundError: The file is missing.
-        CorruptTableError: It may not be read.
+        CorruptTableError: Access is denied.
         StoreError: The store kept failing (retriable).
     """
     if not is_read_whole(file.file_size) or merged_changelog_range(str(file.file_path)):
@@ -118,7 +118,7 @@ def content_of(directory: TableDirectory, file: DataFileMeta) -> bytes | pa.Buff
 
 
 def located(directory: TableDirectory, path: str) -> str:
-    """Where a file lies. One or two requests more if its partition is spelled in two ways."""
+    """The path of a file. Needs one or two requests if its partition can be spelled in two ways."""
     if isinstance(path, SpelledPath):
         exists = partial(directory.store.call, "exists", request=directory.table.file_io.exists)
         return path.other if not exists(path) and exists(path.other) else str(path)
@@ -126,12 +126,12 @@ def located(directory: TableDirectory, path: str) -> str:
 
 
 def column_names(directory: TableDirectory, file: DataFileMeta) -> frozenset[str]:
-    """The columns that a data file holds. Reads only what tells them.
+    """The columns of a data file, from its metadata.
 
     Raises:
         FileNotFoundError: The file is missing.
-        CorruptTableError: It is damaged, or may not be read.
-        UnsupportedFileError: Files of its format are not read here.
+        CorruptTableError: The file is damaged, or access is denied.
+        UnsupportedFileError: Its format is not supported.
         StoreError: The store kept failing (retriable).
     """
     path = located(directory, file.file_path)
@@ -140,7 +140,7 @@ def column_names(directory: TableDirectory, file: DataFileMeta) -> frozenset[str
 
 
 def _check_count(path: str, found: int, recorded: int) -> None:
-    """A file that was cut between two blocks, or took the place of another, can be read without an error."""
+    # A file that was cut between two blocks, or replaced by another, may be read without an error.
     if found != recorded:
         raise CorruptTableError(path, f"it holds {found} rows, its manifest says {recorded}")
 
@@ -162,7 +162,7 @@ def _physical_batches(source: FileReader, columns: list[str], batch_size: int) -
 
 
 def _system_column(name: str, batch: pa.RecordBatch, file: DataFileMeta, position: int) -> pa.Array:
-    """A system column: what is stored, and where nothing is, what the manifest says."""
+    """A system column, with nulls filled from the manifest."""
     kind = SYSTEM_TYPES[name]
     array = batch.column(name).cast(kind) if name in batch.schema.names else None
     if array is not None and not array.null_count:
@@ -179,7 +179,7 @@ def _system_column(name: str, batch: pa.RecordBatch, file: DataFileMeta, positio
 
 
 def row_ids(first: int, length: int) -> pa.Array:
-    """Row ids that follow each other, as int64."""
+    """Consecutive row ids, as int64."""
     return pa.array(np.arange(first, first + length, dtype=np.int64))
 
 
@@ -303,7 +303,7 @@ def _errors(path: str, schema_id: int, file_schema_id: int) -> Iterator[None]:
     except (ValueError, EOFError, pa.ArrowException) as error:
         raise CorruptTableError(path, f"the file is damaged: {error}") from error
     except OSError as error:
-        # Arrow's decoders and its stores raise the same class; a local disk that fails gives an errno.
+        # Arrow's decoders and its stores raise the same class. An error of a local disk has an errno.
         on_disk = "://" not in path and error.errno is None
         if on_disk or any(word in str(error) for word in DAMAGE_WORDS):
             raise CorruptTableError(path, f"the file is damaged: {error}") from error

@@ -37,24 +37,24 @@ _KINDS: Mapping[str, Callable[[bytes, KeyType], ColumnIndex]] = {
 }
 
 Content = Callable[[IndexPart], bytes | None]
-"""Gives the bytes of an index; None: it is not to be used."""
+"""Returns the bytes of an index; None: do not use it."""
 
 
 def warn_of_unused(file: str, error: Exception) -> None:
-    """Say that a file's index is not used, and why; the file is read then."""
+    """Log that the index of a file is not used; the file is read then."""
     _LOG.warning("index_unused", "not using the index of %(file)s: %(error)s", file=file, error=str(error))
 
 
 class IndexFilter:
     """A filter over files of one schema.
 
-    Where a leaf is not decided, by its operator, its types or for want of an index, any row may match it.
+    Any row may match a leaf whose operator, types or missing index leave it undecided.
 
     Args:
         predicate: The filter; names are those of `read`.
         written: The schema of the files.
         read: The schema that is read.
-        only: The columns of `read` of which the files have the values; None: all that they were written with.
+        only: The columns of `read` whose values are in the files; None: all columns that were written.
 
     Attributes:
         columns: The columns of the files whose indexes may decide something.
@@ -79,7 +79,7 @@ class IndexFilter:
 
         Args:
             parts: The indexes of the file, by column.
-            content: Gives their bytes; each is asked for once at most.
+            content: Returns their bytes; called at most once for each.
             row_count: Rows of the file.
 
         Raises:
@@ -135,10 +135,10 @@ class _Column:
         try:
             bounds = [bound_of(literal, self._kind) for literal in leaf.literals or ()]
         except (TypeError, ValueError, ArithmeticError, pa.ArrowException):
-            return None  # of another type than the column: not for the index to say
+            return None  # of another type than the column
         known = [bound for bound in bounds if bound is not None]
         test = _TESTS.get(leaf.method) if self.keys.ordered else _ON_EQUAL_KEYS.get(leaf.method)
-        # Nor what a null does among the literals.
+        # Nor is a null among the literals evaluated here.
         return None if test is None or not known or len(known) < len(bounds) else test(self, known, index)
 
     def among(self, bounds: Sequence[Bound], index: ColumnIndex) -> BitMap | None:
@@ -147,38 +147,38 @@ class _Column:
         for bound in bounds:
             if bound.exact and bound.scalar is not None:
                 key = self.keys.of_literal(bound.scalar)
-                # Zeros of both signs are equal, and have keys of their own.
+                # Zeros of both signs are equal, but have different keys.
                 keys += [0.0, -0.0] if self.keys.is_floating and key == 0 else [key]
         return index.one_of(keys)
 
     def others(self, bounds: Sequence[Bound], index: ColumnIndex) -> BitMap | None:
         """Rows with none of these values, but not null."""
         valid = index.valid()
-        # An index that knows nulls knows the rows of each value too.
+        # An index that knows nulls also knows the rows of each value.
         found = None if valid is None else self.among(bounds, index)
         return None if valid is None or found is None else valid - found
 
     def below(self, bound: Bound, inclusive: bool, index: ColumnIndex) -> BitMap | None:
-        """Rows with a value below a literal, or equal to it."""
+        """Rows with a value less than a literal, or equal to it if `inclusive`."""
         if bound.scalar is None:
             return index.valid() if bound.above else BitMap()
         inclusive = inclusive or not bound.exact
         return index.below(self._key(bound.scalar, above=inclusive), inclusive)
 
     def above(self, bound: Bound, inclusive: bool, index: ColumnIndex) -> BitMap | None:
-        """Rows with a value above a literal, or equal to it."""
+        """Rows with a value greater than a literal, or equal to it if `inclusive`."""
         if bound.scalar is None:
             return BitMap() if bound.above else index.valid()
         inclusive = inclusive and bound.exact
         return index.above(self._key(bound.scalar, above=not inclusive), inclusive)
 
     def outside(self, bounds: Sequence[Bound], index: ColumnIndex) -> BitMap | None:
-        """Rows with a value below the first literal, or above the second."""
+        """Rows with a value less than the first literal, or greater than the second."""
         low, high = self.below(bounds[0], False, index), self.above(bounds[1], False, index)
         return None if low is None or high is None else low | high
 
     def _key(self, scalar: pa.Scalar, *, above: bool) -> Key:
-        """The key of a scalar; of zero that of the sign above all zeros, or below them."""
+        """The key of a scalar; for zero the greatest (`above`) or the least of its two keys."""
         key = self.keys.of_literal(scalar)
         return (0.0 if above else -0.0) if self.keys.is_floating and key == 0 else key
 
@@ -191,7 +191,7 @@ def _opened(parts: Iterable[IndexPart], content: Content, keys: KeyType, row_cou
             continue
         index = _KINDS[part.kind](data, keys)
         if index.row_count not in (None, row_count):
-            raise ValueError(f"it is of {index.row_count} rows, the file has {row_count}")
+            raise ValueError(f"it is an index of {index.row_count} rows, the file has {row_count}")
         found.append(index)
     return found
 
@@ -226,7 +226,7 @@ _TESTS: Mapping[str, _Test] = {
 def by_embedded_indexes(
     entries: pa.Table, predicate: Predicate, read: TableSchema, schema_of: Callable[[int], TableSchema]
 ) -> Mask:
-    """Which files can hold a matching row. One without an index can, and one whose index cannot be read.
+    """Which files can hold a matching row; a missing or unreadable index keeps the file.
 
     Args:
         entries: Manifest entries: `embedded_index`, `schema_id`, `row_count` and `file_name`.
@@ -248,19 +248,19 @@ def by_embedded_indexes(
 
 
 def embedded_may_match(found: IndexFilter, data: bytes, name: str, row_count: int) -> bool:
-    """Whether the file of an embedded index can hold a matching row; it can where the index cannot be read.
+    """Whether the file of an embedded index can hold a matching row; true if the index cannot be read.
 
     Args:
-        found: The filter, for files of its schema.
+        found: The filter for files of its schema.
         data: The index.
-        name: The file, for a warning.
-        row_count: Its rows.
+        name: Name of the file, for a warning.
+        row_count: Rows of the file.
     """
 
     def content(part: IndexPart) -> bytes:
         end = part.start + part.length
         if not 0 <= part.start <= end <= len(data):
-            raise ValueError(f"an index at bytes {part.start} to {end} of {len(data)} was recorded")
+            raise ValueError(f"an index at bytes {part.start} to {end} is out of range: there are {len(data)}")
         return data[part.start : end]
 
     try:

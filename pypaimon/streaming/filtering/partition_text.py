@@ -1,7 +1,7 @@
 """Values of partition columns from text, as Java's `TypeUtils.castFromString` reads them.
 
-One difference, so that no text names another partition than the one that it says: what the type has no place for
-(digits, the time of a date) is an error, where Java rounds or cuts.
+One difference: a value that does not fit the type without loss (digits, the time of a date) is an error, where Java
+rounds or cuts. Otherwise a text could name another partition than the one that it spells.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _TIMESTAMP = re.compile(
 
 
 def from_text(text: str, kind: AtomicType, zone: TimeZone) -> pa.Scalar:
-    """The value that a text names in a column of a type; a TIMESTAMP_LTZ without an offset is a time of the zone.
+    """Parse the text of a value; a TIMESTAMP_LTZ without an offset is in the time zone `zone`.
 
     Raises:
         ValueError: The text is not a value of the type; the message says what is expected.
     """
     read = partial(_timestamp, zone=zone) if root(kind) in _TIMESTAMPS else _READERS.get(root(kind))
     if read is None:
-        raise ValueError(f"{kind.type} is not read from text")
+        raise ValueError(f"{kind.type} cannot be read from text")
     try:
         return pa.scalar(read(text, kind), PyarrowFieldParser.from_paimon_type(kind))
     except pa.ArrowInvalid as error:

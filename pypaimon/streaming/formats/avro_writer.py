@@ -62,7 +62,7 @@ class AvroWriter:
         return stream.getvalue()
 
     def file(self, records: Iterable[bytes]) -> bytes:
-        """A container file of encoded records, of which there may be none."""
+        """A container file of any number of encoded records."""
         header, sync = self._header()
         return header + b"".join(self._block(*block, sync) for block in _blocks((1, each) for each in records))
 
@@ -222,7 +222,7 @@ def _bare(kind: pa.DataType, name: str) -> Any:
         return {"type": "array", "items": _type(kind.value_field, name)}
     if types.is_struct(kind):
         return _record(list(kind), name)
-    raise UnsupportedTableError(f"Avro files have no columns of type {kind}; set another 'file.format'.")
+    raise UnsupportedTableError(f"Avro files cannot have columns of type {kind}; set another 'file.format'.")
 
 
 def _decimal(kind: pa.DataType) -> bool:

@@ -6,7 +6,7 @@ DECODED_BYTES = 8 << 20
 """Bytes to decode at once, about."""
 
 FIRST_ROWS = 1024
-"""Most rows to decode first if nothing tells how large they are."""
+"""Most rows to decode first if their size is not known."""
 
 _GROWTH = 64
 

@@ -1,4 +1,8 @@
-"""x"""
+"""Encodes rows of partitions and keys in the bytes of Java's `BinaryRow`, by which Java distinguishes partitions.
+
+A row has a slot of eight bytes for each column, then a variable part. The slot of a value in the variable part holds
+its offset in the row (upper half) and its length (lower half).
+"""
 
 from __future__ import annotations
 
@@ -18,21 +22,15 @@ _COMPACT_DIGITS = 18
 
 
 class StoredRow(tuple[Any, ...]):
-    """Values of a row as a manifest holds it: whoever names it again does so by the same bytes, whoever made them.
+    """The values of a row of a manifest, with its bytes: Java and pypaimon may serialise the same values differently.
 
     Attributes:
-        row: It, serialised.
+        row: The serialised row.
     """
 
     row: bytes
 
     def __new__(cls, values: Iterable[Any], row: bytes) -> StoredRow:
-        """A tuple of the values.
-
-        Args:
-            values: They.
-            row: The row, serialised.
-        """
         made = super().__new__(cls, values)
         made.row = row
         return made
@@ -42,18 +40,18 @@ class StoredRow(tuple[Any, ...]):
 
 
 def encoded_row(values: Sequence[Any], fields: Sequence[DataField]) -> bytes:
-    """A row, with the number of its fields in front, as manifests hold it.
+    """Serialise a row for a manifest, after the number of its fields.
 
-    pypaimon's serialiser gives decimals of more than 18 digits a byte too many where the first bit of the last one is
-    taken, and nulls of those, and of moments finer than milliseconds, no place behind the row: of such columns the
-    bytes are made here.
+    pypaimon's serialiser differs from Java for two types, which are encoded here: decimals of more than 18 digits get a
+    byte too many if their highest bit is set, and their nulls, as those of timestamps finer than milliseconds, get no
+    bytes in the variable part.
 
     Args:
-        values: As Python has them; those of a `StoredRow` are as they are stored.
-        fields: Their fields.
+        values: Python's values; a `StoredRow` keeps its bytes.
+        fields: The fields of the row.
 
     Raises:
-        ValueError: A row has no column of such a type.
+        ValueError: Rows cannot have a column of such a type.
     """
     if isinstance(values, StoredRow):
         return values.row
@@ -64,7 +62,7 @@ def encoded_row(values: Sequence[Any], fields: Sequence[DataField]) -> bytes:
 
 
 def encoded_columns(columns: Sequence[pa.Array]) -> list[bytes]:
-    """As `encoded_row`, of rows of which these are the columns, of the table's types; one at least."""
+    """As `encoded_row`, for many rows, given as at least one column of the table's types."""
     made = [row_column(column) for column in columns]
     rows = [b""] * len(columns[0])
     arity = len(columns).to_bytes(_ARITY_BYTES, "big")
@@ -75,29 +73,19 @@ def encoded_columns(columns: Sequence[pa.Array]) -> list[bytes]:
 
 
 def all_forms(rows: Iterable[bytes], fields: Sequence[DataField]) -> set[bytes]:
-    """Rows, and the bytes of the same values that Java and pypaimon have for them.
-
-    Args:
-        rows: Serialised rows.
-        fields: Their fields.
-    """
+    """The rows, and the other bytes that Java or pypaimon have for the same values."""
     found = set(rows)
     if any(_is_laid_out_otherwise(field) for field in fields):
         for row in tuple(found):
             values = decode(row, fields)
             forms = {encoded_row(values, fields), _pypaimons(values, fields)}
-            # A row that is none of them has nanoseconds, which Python's values have not.
+            # A row with nanoseconds differs from both, because Python's values lack them.
             found |= forms if row in forms else set()
     return found
 
 
 def plain_row(row: bytes, fields: Sequence[DataField]) -> bytes:
-    """The one form of all rows with the same values, down to microseconds.
-
-    Args:
-        row: A serialised row.
-        fields: Its fields.
-    """
+    """A form that is the same for all rows with the same values, down to microseconds."""
     return encoded_row(decode(row, fields), fields) if any(map(_is_laid_out_otherwise, fields)) else row
 
 
@@ -113,29 +101,29 @@ def _is_laid_out_otherwise(field: DataField) -> bool:
 
 
 def layouts(columns: Sequence[RowColumn]) -> Iterator[Longs]:
-    """Rows of which each column takes as many words, so that they are serialised together."""
+    """Groups of rows with the same size in each column, which are serialised together."""
     count = len(columns[0].null)
     same = np.zeros(count, dtype=np.int64)
     for column in columns:
-        # One number for the sizes of all columns so far; numbered anew each time, so that it stays small.
+        # One number for the sizes of all columns so far, renumbered each time so that it stays small.
         _, same = np.unique(same * (column.sizes.max(initial=0) + 1) + column.sizes, return_inverse=True)
     order = np.argsort(same, kind="stable")
     yield from np.split(order, np.flatnonzero(np.diff(same[order])) + 1) if count else ()
 
 
 def serialised(columns: Sequence[RowColumn], rows: Longs) -> npt.NDArray[np.uint8]:
-    """Rows of one layout: header and null bits, a slot of eight bytes per field, then what does not fit in there."""
+    """Serialise rows of one layout: header and null bits, a slot of eight bytes per field, the variable part."""
     sizes = [int(column.sizes[rows[0]]) for column in columns]
     # Eight bits of header and a null bit per field, in whole words of eight bytes.
     header = (len(columns) + 63 + 8) // 64 * 8
     offset = header + 8 * len(columns)
     data = np.zeros((len(rows), offset + sum(sizes)), dtype=np.uint8)
     for index, (column, size) in enumerate(zip(columns, sizes, strict=True)):
-        # A bit that is set says null.
+        # A set bit means null.
         data[column.null[rows], (index + 8) // 8] |= np.uint8(1 << (index + 8) % 8)
         data[:, header + 8 * index : header + 8 * index + 8] = column.slots(rows, offset)
         if size:
-            data[:, offset : offset + size] = column.behind(rows, size)
+            data[:, offset : offset + size] = column.tail(rows, size)
             offset += size
     return data
 
@@ -144,8 +132,7 @@ Longs = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
 _INLINE = 7
-_COMPACT_DIGITS = 18
-_DECIMAL_BYTES, _MOMENT_BYTES = 16, 8
+_DECIMAL_BYTES, _TIMESTAMP_BYTES = 16, 8
 _PER_MILLISECOND = {"us": 1_000, "ns": 1_000_000}
 
 
@@ -154,39 +141,31 @@ class RowColumn(Protocol):
 
     Attributes:
         null: Which values are null.
-        sizes: How many bytes each row has behind its slots for this column, in whole words.
+        sizes: Bytes of each row in the variable part for this column, in whole words.
     """
 
     null: npt.NDArray[np.bool_]
     sizes: Longs
 
     def slots(self, rows: Longs, offset: int) -> Bytes:
-        """The slots of rows, as rows of bytes.
+        """The slots of rows with equal `sizes`, whose bytes in the variable part begin at `offset`."""
 
-        Args:
-            rows: They, which have as many bytes behind the slots.
-            offset: Where those begin in the row.
-        """
-
-    def behind(self, rows: Longs, size: int) -> Bytes:
-        """What lies behind the slots of these rows."""
+    def tail(self, rows: Longs, size: int) -> Bytes:
+        """The bytes of these rows in the variable part, `size` for each."""
 
 
 def row_column(column: pa.Array) -> RowColumn:
-    """A column of keys or partitions.
-
-    Args:
-        column: Its values, of the table's type.
+    """Encode a column of keys or partitions, of the table's type.
 
     Raises:
-        ValueError: No key has a column of this type.
+        ValueError: Keys cannot have columns of this type.
     """
     kind, types = column.type, pa.types
     if types.is_decimal(kind):
         return _Fixed(column, _unscaled(column)[:, :8]) if kind.precision <= _COMPACT_DIGITS else _WideDecimals(column)
     if types.is_timestamp(kind):
         if kind.unit in _PER_MILLISECOND:
-            return _FineMoments(column)
+            return _FineTimestamps(column)
         column = column.cast(pa.timestamp("ms", kind.tz)).cast(pa.int64())
     elif types.is_date(kind):
         column = column.cast(pa.int32())
@@ -196,16 +175,16 @@ def row_column(column: pa.Array) -> RowColumn:
         column = column.cast(pa.int8())
     elif not (types.is_integer(kind) or types.is_floating(kind)):
         if types.is_nested(kind):
-            raise ValueError(f"no key has columns of type {kind}")
+            raise ValueError(f"keys cannot have columns of type {kind}")
         return _Texts(column)
     numbers = np.ascontiguousarray(pc.fill_null(column, 0).to_numpy(zero_copy_only=False))
-    # The bytes behind the value are zero, also for negative numbers.
+    # The bytes after the value are zero, also for negative numbers.
     unsigned = numbers.view(f"<u{numbers.itemsize}").astype("<u8")
     return _Fixed(column, unsigned.view(np.uint8).reshape(-1, 8))
 
 
 class _Fixed:
-    """Values that lie in their slots."""
+    """Values that fit into their slots."""
 
     def __init__(self, column: pa.Array, slots: Bytes) -> None:
         self.null = column.is_null().to_numpy(zero_copy_only=False)
@@ -216,12 +195,12 @@ class _Fixed:
         found: Bytes = self._slots[rows]
         return found
 
-    def behind(self, rows: Longs, size: int) -> Bytes:
+    def tail(self, rows: Longs, size: int) -> Bytes:
         return np.zeros((len(rows), size), np.uint8)
 
 
 class _Texts:
-    """Texts and bytes: short ones lie in the slot, whose last byte is 0x80 and their length."""
+    """Texts and bytes: short ones are in the slot, whose last byte is 0x80 and their length."""
 
     def __init__(self, column: pa.Array) -> None:
         binary = pc.fill_null(column.cast(pa.large_binary()), b"")
@@ -238,10 +217,10 @@ class _Texts:
         if self.sizes[rows[0]]:
             return _places(offset, lengths)
         inline = np.where(self.null[rows], 0, lengths | 0x80).astype(np.uint8)
-        return np.concatenate([self.behind(rows, _INLINE), inline[:, None]], axis=1)
+        return np.concatenate([self.tail(rows, _INLINE), inline[:, None]], axis=1)
 
-    def behind(self, rows: Longs, size: int) -> Bytes:
-        # A matrix with a row of `size` bytes for each text; `inside` marks the bytes that the text has.
+    def tail(self, rows: Longs, size: int) -> Bytes:
+        # A matrix with a row of `size` bytes for each text; `inside` marks the bytes of the text.
         offsets = np.arange(size)
         inside = offsets < self._lengths[rows][:, None]
         result = np.zeros((len(rows), size), dtype=np.uint8)
@@ -250,7 +229,7 @@ class _Texts:
 
 
 class _WideDecimals:
-    """Decimals of more than 18 digits: their fewest bytes, highest first, in sixteen, which a null has too."""
+    """Decimals of more than 18 digits: the fewest bytes, highest first, padded to sixteen; nulls have these too."""
 
     def __init__(self, column: pa.Array) -> None:
         self.null = column.is_null().to_numpy(zero_copy_only=False)
@@ -266,22 +245,22 @@ class _WideDecimals:
         place = first[:, None] + np.arange(_DECIMAL_BYTES)
         inside = place < _DECIMAL_BYTES
         shifted = np.take_along_axis(highest_first, np.where(inside, place, 0), axis=1)
-        self._behind = np.where(inside, shifted, np.uint8(0))
+        self._tail = np.where(inside, shifted, np.uint8(0))
 
     def slots(self, rows: Longs, offset: int) -> Bytes:
         return _places(offset, self._lengths[rows])
 
-    def behind(self, rows: Longs, size: int) -> Bytes:
-        found: Bytes = self._behind[rows]
+    def tail(self, rows: Longs, size: int) -> Bytes:
+        found: Bytes = self._tail[rows]
         return found
 
 
-class _FineMoments:
-    """Moments finer than milliseconds: these in the slot's lower half, milliseconds behind, which a null has too."""
+class _FineTimestamps:
+    """Timestamps with nanoseconds of a millisecond in the slot and milliseconds as its tail, which nulls have too."""
 
     def __init__(self, column: pa.Array) -> None:
         self.null = column.is_null().to_numpy(zero_copy_only=False)
-        self.sizes = np.full(len(column), _MOMENT_BYTES)
+        self.sizes = np.full(len(column), _TIMESTAMP_BYTES)
         per = _PER_MILLISECOND[column.type.unit]
         ticks = pc.fill_null(column.cast(pa.int64()), 0).to_numpy()
         self._millis = np.floor_divide(ticks, per)
@@ -290,8 +269,8 @@ class _FineMoments:
     def slots(self, rows: Longs, offset: int) -> Bytes:
         return _places(offset, self._nanos[rows])
 
-    def behind(self, rows: Longs, size: int) -> Bytes:
-        found: Bytes = self._millis[rows].astype("<i8").view(np.uint8).reshape(-1, _MOMENT_BYTES)
+    def tail(self, rows: Longs, size: int) -> Bytes:
+        found: Bytes = self._millis[rows].astype("<i8").view(np.uint8).reshape(-1, _TIMESTAMP_BYTES)
         return found
 
 
@@ -300,7 +279,7 @@ def _places(offset: int, lower: Longs) -> Bytes:
 
 
 def _unscaled(column: pa.Array) -> Bytes:
-    """The numbers of decimals without their point, sixteen bytes each, lowest first."""
+    """The unscaled numbers of decimals, sixteen bytes each, lowest first."""
     data = column.cast(pa.decimal128(column.type.precision, column.type.scale)).buffers()[1]
     numbers: Bytes = np.frombuffer(data, np.uint8).reshape(-1, _DECIMAL_BYTES)
     found: Bytes = numbers[column.offset : column.offset + len(column)]

@@ -77,7 +77,7 @@ def snappy_with_checksum(block: bytes, most: int) -> bytes:
 
 def lz4(block: bytes, most: int) -> bytes:
     """A raw block of LZ4."""
-    # Only its sequences tell the size: literals, then a match of at least 4 bytes.
+    # Its size has to be summed up over its sequences: literals, then a match of at least 4 bytes.
     position = size = 0
     try:
         while position < len(block) and size <= most:

@@ -112,10 +112,9 @@ class Format:
     Attributes:
         name: The name in `file.format`, which is also the suffix of its files.
         reader: Opens a file: a binary one that can seek, and what the table knows about it.
-        writer: Starts a file: the stream (with `write` and `tell`) and the schema of all rows; None: read only. It
-            raises StreamConfigError for a codec, and UnsupportedTableError for a type, that the format lacks.
-        damage_words: Parts of messages by which an `OSError` that Arrow raises for a damaged file is told from one of
-            the store.
+        writer: Starts a file, given a stream and the schema of all rows; None: read only. It raises StreamConfigError
+            for a codec, and UnsupportedTableError for a type, that the format lacks.
+        damage_words: Parts of messages that mark an `OSError` of Arrow as one of a damaged file, and not of the store.
         pads_char: Whether files hold CHAR with blanks up to its length, which Java strips when it reads them.
         nanoseconds: Where timestamps of nanoseconds can be written so that Java reads them.
         own_types: Types that Java writes into this format and not into every other one.

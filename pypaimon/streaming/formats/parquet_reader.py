@@ -48,8 +48,8 @@ class ParquetFileReader:
         self.schema: pa.Schema = self._file.schema_arrow
         if any(map(_is_changed_by_arrow, self.schema.types)) or _holds_int96(self._file.schema):
             self._file = pq.ParquetFile(stream, metadata=as_stored(self._file.metadata))
-            told = zip(self._file.schema_arrow, self.schema, strict=True)
-            self.schema = pa.schema([field.with_metadata(other.metadata) for field, other in told])
+            pairs = zip(self._file.schema_arrow, self.schema, strict=True)
+            self.schema = pa.schema([field.with_metadata(other.metadata) for field, other in pairs])
         self.num_rows: int = self._file.metadata.num_rows
 
     def batches(self, columns: Sequence[str], batch_size: int) -> Iterator[pa.RecordBatch]:

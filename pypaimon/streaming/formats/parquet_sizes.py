@@ -46,8 +46,8 @@ class ParquetSizes:
     Attributes:
         references: Columns of texts or bytes that are dictionary-encoded throughout: Arrow can return them as
             dictionaries.
-        longest: Most bytes of a value in the other columns whose encoding stores values once for many rows; 0: there
-            are none.
+        longest: Most bytes of a value in the other columns whose encoding stores values once for many rows; 0 if
+            there are no such columns.
     """
 
     def __init__(self, file: pq.ParquetFile, schema: pa.Schema, columns: Sequence[str]) -> None:

@@ -76,7 +76,7 @@ def new_file(name: str, stream: Any, schema: pa.Schema, settings: WriteSettings)
 
     Args:
         name: One of `WRITABLE`.
-        stream: Where the file goes; with `write` and `tell`.
+        stream: The binary stream to write to.
         schema: Schema of all rows.
         settings: How it is written.
 

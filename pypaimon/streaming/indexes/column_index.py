@@ -172,7 +172,7 @@ def keys_of(values: pa.Array) -> pa.Array:
 class ColumnIndex(ABC):
     """The index of one column of one file.
 
-    Each answer is a new bitmap of rows; None: the index cannot tell. All methods raise ValueError if the index is
+    Each answer is a new bitmap of rows; None: the index does not know. All methods raise ValueError if the index is
     damaged, or of another version.
 
     Args:

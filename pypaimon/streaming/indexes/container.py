@@ -43,7 +43,7 @@ class BytesReader:
         """A number of four bytes that is not negative."""
         value = self.int32()
         if value < 0:
-            raise ValueError(f"a length of {value} was recorded")
+            raise ValueError(f"a length is negative: {value}")
         return value
 
     def flag(self) -> bool:
@@ -92,7 +92,7 @@ def head_length(data: bytes) -> int:
         raise ValueError(f"it is of version {version}, known is {_VERSION}")
     length = reader.int32()
     if length < _PREFIX_BYTES:
-        raise ValueError(f"a head of {length} bytes was recorded")
+        raise ValueError(f"its head has {length} bytes")
     return length
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.files.blob_files import index_pieces
-from pypaimon.streaming.files.index_blocks import IndexBlocks, PlanVectors
+from pypaimon.streaming.files.deletion_vectors import IndexBlocks, PlanVectors
 from pypaimon.streaming.files.row_id_groups import RowIdGroup, row_id_groups
 from pypaimon.streaming.formats.registry import FORMATS
 from pypaimon.streaming.internals import DataFileMeta, TableSchema

@@ -21,8 +21,8 @@ class AppendBucket:
     Args:
         files: Where they belong.
         first: Sequence number of the first row.
-        tracked: Whether every file begins with number 0, so that the commit gives it the snapshot's (row tracking).
-        blobs: Columns that lie in files of their own, with how their values are taken.
+        tracked: Whether the numbers of every file begin with 0, because the commit assigns them (row tracking).
+        blobs: Columns of blobs in files of their own, and how blobs are made of their values.
 
     Attributes:
         buffered_bytes: Bytes of the rows that are in no file yet.
