@@ -35,6 +35,10 @@ _SUFFIXES = (BLOB_FILE, ".video")
 
 _BYTES_A_ROW = 4
 """Bytes of the index for each row, estimated so that one request gets it."""
+_NUMBERS = 16
+"""Bytes of offset and length, at the end of a cell that is made here."""
+_FILES = 16
+"""Cells of up to this many files are decoded together; others are parsed one by one."""
 
 
 def is_blob_file(file: DataFileMeta) -> bool:
@@ -43,7 +47,7 @@ def is_blob_file(file: DataFileMeta) -> bool:
 
 
 class BlobColumn:
-    """A column of blobs, as cells, in pieces of any length. See `Part`.
+    """A column of blobs, as cells, in pieces of any length. See `ColumnPart`.
 
     Args:
         field: The column.
@@ -72,11 +76,9 @@ class BlobColumn:
         self._position = 0
 
     def available(self) -> int:
-        """The remaining rows."""
         return len(self._references.place) - self._position
 
     def take(self, length: int) -> pa.RecordBatch:
-        """The next rows."""
         cells = cells_of(self._references.rows(self._position, length))
         self._position += length
         return pa.RecordBatch.from_arrays([cells], names=[self._field.name])
@@ -225,13 +227,6 @@ class _Tail:
             yield
         except ValueError as error:
             raise CorruptTableError(self.path, f"the blob file is damaged: {error}") from error
-
-
-_NUMBERS = 16
-"""Bytes of offset and length, at the end of a cell that is made here."""
-
-_FILES = 16
-"""Cells of up to this many files are decoded together; others are parsed one by one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from pypaimon.streaming.errors import (
 from pypaimon.streaming.files.casts import CastError
 from pypaimon.streaming.files.orc_local_zones import LocalZones
 from pypaimon.streaming.files.schema_mapping import map_columns
-from pypaimon.streaming.formats.format import FileReader, Format, LocalZone, UnsupportedContentError
+from pypaimon.streaming.formats.format import Format, FormatReader, LocalZone, UnsupportedContentError
 from pypaimon.streaming.formats.registry import DAMAGE_WORDS, FORMATS
 from pypaimon.streaming.internals import DataField, DataFileMeta, SpecialFields, TableSchema
 from pypaimon.streaming.io.conditional_writes import is_local
@@ -152,7 +152,7 @@ def _output_schema(fields: Sequence[DataField], system_columns: Sequence[str]) -
     return schema
 
 
-def _physical_batches(source: FileReader, columns: list[str], batch_size: int) -> Iterator[pa.RecordBatch]:
+def _physical_batches(source: FormatReader, columns: list[str], batch_size: int) -> Iterator[pa.RecordBatch]:
     if columns:
         yield from source.batches(columns, batch_size)
         return
@@ -191,7 +191,7 @@ def constant(value: int, length: int) -> pa.Array:
 @contextmanager
 def _opened(
     directory: TableDirectory, file: DataFileMeta, path: str, size: int | None, content: bytes | pa.Buffer | None = None
-) -> Iterator[FileReader]:
+) -> Iterator[FormatReader]:
     part = merged_changelog_range(path)
     opened = partial(_format_of(path).open, context=_FileContext(directory, file, path))
     if content is not None:
@@ -218,8 +218,6 @@ def _format_of(path: str) -> Format:
 
 @dataclass(frozen=True)
 class _FileContext:
-    """See `FileContext`."""
-
     directory: TableDirectory
     file: DataFileMeta
     path: str

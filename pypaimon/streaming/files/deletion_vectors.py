@@ -29,6 +29,12 @@ if TYPE_CHECKING:
 _WORD = 4
 _MAGIC_32 = 1581511376
 _MAGIC_64 = 1681511377
+KEPT_BYTES = 32 << 20
+_GAP_BYTES, _BLOCK_BYTES = 256 << 10, 8 << 20
+"""Vectors with smaller gaps are read together, up to `_BLOCK_BYTES` at once."""
+_FRAME_BYTES = 8
+"""Size and checksum of a vector, in addition to the length in the manifest."""
+_Ranges = list[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,16 +154,6 @@ def _bitmap(content: bytes) -> tuple[BitMap | BitMap64, int]:
     if int.from_bytes(magic, "little") == _MAGIC_64:
         return BitMap64.deserialize(bitmap), len(content) + 2 * _WORD
     raise ValueError(f"a deletion vector starts with {magic.hex()}, an unknown format")
-
-
-KEPT_BYTES = 32 << 20
-_GAP_BYTES, _BLOCK_BYTES = 256 << 10, 8 << 20
-"""Vectors with smaller gaps are read together, up to `_BLOCK_BYTES` at once."""
-
-_FRAME_BYTES = 8
-"""Size and checksum of a vector, in addition to the length in the manifest."""
-
-_Ranges = list[tuple[int, int]]
 
 
 class IndexBlocks:

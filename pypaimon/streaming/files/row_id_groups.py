@@ -21,7 +21,7 @@ VECTOR_FILE = ".vector."
 ReadFields = Callable[[DataFileMeta, Sequence[DataField]], Iterator[pa.RecordBatch]]
 
 
-class Part(Protocol):
+class ColumnPart(Protocol):
     """Some columns of the rows of a group, in pieces of any length."""
 
     def available(self) -> int:
@@ -32,20 +32,18 @@ class Part(Protocol):
 
 
 class BufferedPart:
-    """A `Part` made of record batches."""
+    """A `ColumnPart` made of record batches."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches
         self._batch: pa.RecordBatch | None = None
 
     def available(self) -> int:
-        """See `Part`."""
         while self._batch is None or not self._batch.num_rows:
             self._batch = next(self._batches)
         return int(self._batch.num_rows)
 
     def take(self, length: int) -> pa.RecordBatch:
-        """See `Part`."""
         assert self._batch is not None
         taken = self._batch.slice(0, length)
         self._batch = self._batch.slice(length)
@@ -140,7 +138,6 @@ def _left_over(apart: Sequence[DataFileMeta], groups: Sequence[RowIdGroup]) -> I
 
 
 def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ranges of row ids, with overlapping ones merged."""
     result: list[tuple[int, int]] = []
     for start, end in sorted(ranges):
         if result and start < result[-1][1]:
@@ -182,7 +179,7 @@ def join(
     read: ReadFields,
     constants: Mapping[str, pa.Scalar],
     batch_size: int,
-    others: Mapping[str, Part],
+    others: Mapping[str, ColumnPart],
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a group, in the order of their ids; columns that no file of the group holds are null.
 
@@ -200,7 +197,7 @@ def join(
     """
     schema = arrow_schema(fields)
     varying = [field for field in fields if field.name not in constants and field.name not in others]
-    parts: list[Part] = [
+    parts: list[ColumnPart] = [
         BufferedPart(_whole(file, read(file, owned))) for file, owned in owners(group, varying, schema_of)
     ]
     parts += others.values()
@@ -224,13 +221,13 @@ def _whole(file: DataFileMeta, batches: Iterator[pa.RecordBatch]) -> Iterator[pa
 
 def vector_columns(
     group: RowIdGroup, fields: Sequence[DataField], schema_of: Callable[[int], TableSchema], read: ReadFields
-) -> dict[str, Part]:
+) -> dict[str, ColumnPart]:
     """The fields that are read from vector files: for each row from the newest file with the column.
 
     A data file may have several vector files, each with some of its rows, or newer ones from a later commit; and older
     ones, if it has the column itself.
     """
-    found: dict[str, Part] = {}
+    found: dict[str, ColumnPart] = {}
     for field in fields:
         files = _vector_files_of(field, group, schema_of)
         if files:

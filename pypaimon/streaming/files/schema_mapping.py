@@ -37,7 +37,7 @@ from pypaimon.streaming.model.time_zone import TimeZone
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class MappedColumn:
     """The source of one column of the schema that is read.
 
     Attributes:
@@ -87,7 +87,7 @@ def map_columns(
     zone: TimeZone,
     trim_char: bool = False,
     constants: Mapping[str, pa.Scalar] | None = None,
-) -> list[Column]:
+) -> list[MappedColumn]:
     """How to read each field from a file.
 
     Args:
@@ -111,24 +111,24 @@ def _columns(
     read_fields: Sequence[DataField],
     rules: _Rules,
     constants: Mapping[str, pa.Scalar] | None = None,
-) -> list[Column]:
+) -> list[MappedColumn]:
     names = {field.id: field for field in file_fields}
     columns = []
     for field in read_fields:
         target = arrow_type(field.type)
         if constants and field.name in constants:
-            columns.append(Column(None, target, constant=constants[field.name]))
+            columns.append(MappedColumn(None, target, constant=constants[field.name]))
             continue
         origin = names.get(field.id)
         position = -1 if origin is None else stored.get_field_index(origin.name)
         if origin is None or position < 0:
-            columns.append(Column(None, target))
+            columns.append(MappedColumn(None, target))
             continue
         try:
             convert = _field_converter(stored.field(position), origin.type, field.type, rules)
         except CastError as error:
             raise CastError(f"column {field.name}: {error}") from error
-        columns.append(Column(origin.name, target, convert))
+        columns.append(MappedColumn(origin.name, target, convert))
     return columns
 
 

@@ -141,7 +141,6 @@ class _Maps:
         return _Entries(np.bincount(row, minlength=len(valid)), numbers[used], column * len(valid) + row)
 
     def _named_by(self, numbers: Integers) -> pa.Array:
-        """The keys with these numbers."""
         none = len(self._keys)
         known = self._named[np.where((numbers < 0) | (numbers > none), none, numbers)]
         if not known.all():
@@ -164,7 +163,6 @@ def _in_overflow(overflow: Sequence[pa.MapArray], rows: int, first: int) -> tupl
 
 
 def _ranges(begins: Integers, lengths: Integers) -> Integers:
-    """Concatenated ranges of integers."""
     ends = np.cumsum(lengths)
     return np.repeat(begins - (ends - lengths), lengths) + np.arange(ends[-1] if len(ends) else 0)
 

@@ -66,12 +66,12 @@ class IndexFilter:
         self._predicate = predicate
         stored = {field.id: field for field in written.fields}
         looked_at = columns_of(predicate) if only is None else columns_of(predicate) & only
-        self._columns: dict[str, _Column] = {}
+        self._columns: dict[str, _IndexedField] = {}
         for field in read.fields:
             if field.name in looked_at and field.id in stored:
                 keys = key_type(stored[field.id].type, field.type)
                 if keys is not None:
-                    self._columns[field.name] = _Column(stored[field.id].name, keys, arrow_type(field.type))
+                    self._columns[field.name] = _IndexedField(stored[field.id].name, keys, arrow_type(field.type))
         self.columns = frozenset(column.stored_name for column in self._columns.values())
 
     def may_match(self, parts: Mapping[str, list[IndexPart]], content: Content, row_count: int) -> bool:
@@ -87,7 +87,7 @@ class IndexFilter:
         """
         indexes: dict[str, list[ColumnIndex]] = {}
 
-        def indexes_of(column: _Column) -> list[ColumnIndex]:
+        def indexes_of(column: _IndexedField) -> list[ColumnIndex]:
             name = column.stored_name
             if name not in indexes:
                 indexes[name] = _opened(parts.get(name, ()), content, column.keys, row_count)
@@ -96,8 +96,7 @@ class IndexFilter:
         rows = self._rows(self._predicate, indexes_of)
         return rows is None or bool(rows)
 
-    def _rows(self, predicate: Predicate, indexes_of: Callable[[_Column], list[ColumnIndex]]) -> BitMap | None:
-        """Rows that may match; None: any."""
+    def _rows(self, predicate: Predicate, indexes_of: Callable[[_IndexedField], list[ColumnIndex]]) -> BitMap | None:
         if predicate.method == "and":
             return _all_of(self._rows(part, indexes_of) for part in and_parts(predicate))
         if predicate.method == "or":
@@ -114,8 +113,8 @@ class IndexFilter:
         return _all_of(column.rows(predicate, index) for index in indexes_of(column))
 
 
-class _Column:
-    """A column that the filter looks at.
+class _IndexedField:
+    """A column of the filter.
 
     Args:
         stored_name: Its name in the files.
@@ -206,12 +205,12 @@ def _all_of(answers: Iterable[BitMap | None]) -> BitMap | None:
     return reduce(and_, known) if known else None
 
 
-_Test = Callable[[_Column, Sequence[Bound], ColumnIndex], BitMap | None]
-_ON_EQUAL_KEYS: Mapping[str, _Test] = {"equal": _Column.among, "in": _Column.among}
+_Test = Callable[[_IndexedField, Sequence[Bound], ColumnIndex], BitMap | None]
+_ON_EQUAL_KEYS: Mapping[str, _Test] = {"equal": _IndexedField.among, "in": _IndexedField.among}
 _TESTS: Mapping[str, _Test] = {
     **_ON_EQUAL_KEYS,
-    "notEqual": _Column.others,
-    "notIn": _Column.others,
+    "notEqual": _IndexedField.others,
+    "notIn": _IndexedField.others,
     "lessThan": lambda column, bounds, index: column.below(bounds[0], False, index),
     "lessOrEqual": lambda column, bounds, index: column.below(bounds[0], True, index),
     "greaterThan": lambda column, bounds, index: column.above(bounds[0], False, index),
@@ -219,7 +218,7 @@ _TESTS: Mapping[str, _Test] = {
     "between": lambda column, bounds, index: _all_of(
         [column.above(bounds[0], True, index), column.below(bounds[1], True, index)]
     ),
-    "notBetween": _Column.outside,
+    "notBetween": _IndexedField.outside,
 }
 
 

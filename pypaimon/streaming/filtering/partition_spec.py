@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pypaimon.streaming.filter_internals import Predicate
 
 _NANOS_PER_MILLI = 1_000_000
+_OPTION = "scan.partitions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +143,6 @@ def _equals(index: int, field: DataField, value: Any) -> list[Predicate]:
     if isinstance(value, float) and value == 0:
         return [equal, Predicate("sameBits", index, field.name, [value])]
     return [equal]
-
-
-_OPTION = "scan.partitions"
 
 
 def chosen_partitions(schema: TableSchema) -> Predicate | None:

@@ -90,7 +90,7 @@ def _double(text: str, kind: AtomicType) -> float:
 def _float(text: str, kind: AtomicType) -> float:
     number = _double(text, kind)
     nearest = c_float(number).value
-    # Java takes the text that it prints for a float, and any other one that is a float exactly.
+    # Accept the text that Java prints for a float, and any other one that is a float exactly.
     if nearest != number and number == number and float(str(np.float32(nearest))) != number:
         raise ValueError("expected a number that a FLOAT holds without loss")
     return nearest
@@ -104,7 +104,6 @@ def _date(text: str, kind: AtomicType) -> date:
 
 
 def _time(text: str, kind: AtomicType) -> int:
-    """Milliseconds of the day."""
     expected = "a time as 08:30:00, or milliseconds of the day"
     if _NUMERIC.fullmatch(text):
         millis = int(text)
@@ -118,12 +117,12 @@ def _time(text: str, kind: AtomicType) -> int:
 
 
 def _timestamp(text: str, kind: AtomicType, zone: TimeZone) -> int:
-    """In the unit that Arrow has for the type."""
+    """Returns ticks in the unit of the Arrow type."""
     precision = 6 if (given := parameter(kind)) is None else given
     zoned = root(kind) != "TIMESTAMP"
     if _NUMERIC.fullmatch(text) and not zoned:
         if precision not in (0, 3, 6, 9):
-            raise ValueError(f"expected a date and time, for Java reads no number as a time of precision {precision}")
+            raise ValueError(f"expected a date and time: Java reads no number for precision {precision}")
         return int(text)
     expected = "a date and time as 2026-11-21 08:30:00" + (", with or without an offset as +02:00" if zoned else "")
     found = _matched(_TIMESTAMP, text, expected)
@@ -150,7 +149,7 @@ def _offset(text: str) -> timedelta:
 
 
 def _digits(fraction: str | None, count: int) -> int:
-    """A fraction as a number of that many digits."""
+    """The fraction as an integer with `count` digits."""
     digits = (fraction or "").rstrip("0")
     if len(digits) > count:
         raise ValueError(f"expected {count} digits of a second at most")

@@ -134,7 +134,7 @@ class Pruner:
         return pa.array(keep)
 
     def _matching(self, entries: pa.Table, among: Mask, predicate: Predicate | None, values: bool = False) -> Mask:
-        """Those `among` the entries that can hold matching rows: by partition, then bucket, then statistics."""
+        """The entries `among` that can hold matching rows: by partition, then bucket, then statistics."""
         if predicate is None:
             return among
         by_statistics = partial(self._by_statistics, values=values and "value" in self._by)
@@ -277,7 +277,7 @@ class Pruner:
         return self._schema if schema_id == self._schema.id else self._schema_of(schema_id)
 
     def _bucket_function(self, schema_id: int) -> BucketFunction | None:
-        """How files of that schema were spread; None where its buckets say nothing about the keys that are read."""
+        """The bucket function of files of that schema; None if their buckets cannot be compared with the keys."""
         schema = self._file_schema(schema_id)
         fixed = (bucket := TableTraits.of(schema).bucket) > 0 or bucket == POSTPONE_BUCKET
         written, read = (
@@ -288,7 +288,7 @@ class Pruner:
 
 
 def _same_rows(entries: pa.Table) -> _Numbers:
-    """A number for each entry, from 0: the same for those of a bucket whose row ids overlap."""
+    """A number for each entry, from 0, which entries of a bucket share if their row ids overlap."""
     partition = _column(entries, "partition").dictionary_encode().indices.to_numpy().astype(np.int64)
     bucket = _numbers(entries, "bucket")
     first = pc.fill_null(_column(entries, "first_row_id"), -1).to_numpy().astype(np.int64)
@@ -301,7 +301,7 @@ def _same_rows(entries: pa.Table) -> _Numbers:
 
 
 def _has_all(same_rows: _Numbers, entries: pa.Table) -> Mask:
-    """Which files hold columns of all rows that have their number (see `_same_rows`)."""
+    """Which files have all rows of their number (see `_same_rows`)."""
     first = pc.fill_null(_column(entries, "first_row_id"), -1).to_numpy().astype(np.int64)
     counts = _numbers(entries, "row_count")
     lowest, highest = np.full(len(first), np.iinfo(np.int64).max), np.full(len(first), -1)
@@ -311,19 +311,18 @@ def _has_all(same_rows: _Numbers, entries: pa.Table) -> Mask:
 
 
 def _and(among: Mask, rest: Mask) -> Mask:
-    """`among`, less those of them that fail."""
-    # `rest` has one entry for each that `among` holds.
+    """`among` without the entries that fail; `rest` has one value for each entry of `among`."""
     kept = among.copy()
     kept[among] = rest
     return kept
 
 
 def _groups(entries: pa.Table, values: bool) -> Iterator[tuple[_Numbers, pa.Table]]:
-    """Entries whose statistics have one layout: by schema and, for values, by the columns that were kept."""
+    """Groups of entries with the same layout of statistics: by schema and, for values, by the columns."""
     keys = [pc.cast(_column(entries, "schema_id"), pa.string())]
     if values:
         keys += [pc.binary_join(_column(entries, name), "\0") for name in ("value_stats_cols", "write_cols")]
-    # One text per entry names its layout; the separators are control characters, and null differs from an empty list.
+    # The layout of each entry as one text. The separators are control characters; null differs from an empty list.
     joined = pc.binary_join_element_wise(*keys, "\n", null_handling="replace", null_replacement="\1")
     codes = joined.dictionary_encode()
     numbers = codes.indices.to_numpy()

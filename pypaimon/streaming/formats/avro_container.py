@@ -18,6 +18,16 @@ MAGIC = b"Obj\x01"
 SYNC_SIZE = 16
 _MOST_BYTES = 1 << 30
 """Most bytes of records in a file: far beyond what Paimon writes, far below what ends a process."""
+_CODECS: dict[str, Callable[[bytes, int], bytes]] = {
+    "null": lambda block, most: block,
+    "deflate": codecs.deflate,
+    "bzip2": codecs.bzip2,
+    "xz": codecs.xz,
+    "snappy": codecs.snappy_with_checksum,
+    "zstandard": codecs.zstd_frames,
+}
+_PIECE = 8192
+"""Records that polars decodes at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +77,7 @@ def framed(data: bytes) -> Blocks:
     """
     if not data.startswith(MAGIC):
         raise ValueError("not an Avro file" if data else "the file is empty")
-    cursor = _Cursor(data, len(MAGIC))
+    cursor = _ByteCursor(data, len(MAGIC))
     header = cursor.map()
     sync = cursor.take(SYNC_SIZE)
     codec = header.get("avro.codec", b"null").decode("utf-8", "replace")
@@ -83,7 +93,7 @@ def framed(data: bytes) -> Blocks:
     return Blocks(header["avro.schema"], codec, tuple(blocks))
 
 
-class _Cursor:
+class _ByteCursor:
     """Reads Avro primitives from bytes, never past their end."""
 
     def __init__(self, data: bytes, position: int) -> None:
@@ -128,20 +138,6 @@ class _Cursor:
                 key = self.block().decode("utf-8", "replace")
                 entries[key] = self.block()
         return entries
-
-
-_CODECS: dict[str, Callable[[bytes, int], bytes]] = {
-    "null": lambda block, most: block,
-    "deflate": codecs.deflate,
-    "bzip2": codecs.bzip2,
-    "xz": codecs.xz,
-    "snappy": codecs.snappy_with_checksum,
-    "zstandard": codecs.zstd_frames,
-}
-
-
-_PIECE = 8192
-"""Records that polars decodes at once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ class AvroFileReader:
         self.num_rows: int = self._blocks.count
 
     def batches(self, columns: Sequence[str], batch_size: int) -> Iterator[pa.RecordBatch]:
-        """See `FileReader`; can be called once."""
+        """See `FormatReader`; can be called once."""
         for table in chain([self._first], self._tables):
             yield from table.select(list(columns)).combine_chunks().to_batches(batch_size)
 

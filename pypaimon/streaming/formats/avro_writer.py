@@ -25,6 +25,12 @@ from pypaimon.streaming.formats.format import WriteSettings
 from pypaimon.streaming.model.normal_form import normal_table
 
 _BLOCK_BYTES = 64 << 10
+_CODEC_NAMES = {
+    "none": "null", "null": "null", "zstd": "zstandard", "zstandard": "zstandard",
+    "deflate": "deflate", "snappy": "snappy", "bzip2": "bzip2", "xz": "xz",
+}  # fmt: skip
+_RECORD = "org.apache.paimon.avro.generated.record"
+_TIME_UNITS = {"s": "millis", "ms": "millis", "us": "micros"}
 
 
 class AvroWriter:
@@ -125,16 +131,8 @@ _COMPRESS: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-_CODEC_NAMES = {
-    "none": "null", "null": "null", "zstd": "zstandard", "zstandard": "zstandard",
-    "deflate": "deflate", "snappy": "snappy", "bzip2": "bzip2", "xz": "xz",
-}  # fmt: skip
-_RECORD = "org.apache.paimon.avro.generated.record"
-_TIME_UNITS = {"s": "millis", "ms": "millis", "us": "micros"}
-
-
 class AvroFileWriter:
-    """One Avro data file that is being written; see `FileWriter` and `Format.writer`."""
+    """One Avro data file that is being written; see `FormatWriter` and `Format.writer`."""
 
     def __init__(self, stream: Any, schema: pa.Schema, settings: WriteSettings) -> None:
         # Late, because readers do not need it.
@@ -163,7 +161,6 @@ class AvroFileWriter:
         return int(self._stream.tell())
 
     def close(self) -> None:
-        """Write the last block."""
         self._writer.flush()
 
 

@@ -19,6 +19,11 @@ from pypaimon.streaming.internals import DataField, GenericRow, GenericRowSerial
 
 _ARITY_BYTES = 4
 _COMPACT_DIGITS = 18
+Longs = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+_INLINE = 7
+_DECIMAL_BYTES, _TIMESTAMP_BYTES = 16, 8
+_PER_MILLISECOND = {"us": 1_000, "ns": 1_000_000}
 
 
 class StoredRow(tuple[Any, ...]):
@@ -126,14 +131,6 @@ def serialised(columns: Sequence[RowColumn], rows: Longs) -> npt.NDArray[np.uint
             data[:, offset : offset + size] = column.tail(rows, size)
             offset += size
     return data
-
-
-Longs = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
-
-_INLINE = 7
-_DECIMAL_BYTES, _TIMESTAMP_BYTES = 16, 8
-_PER_MILLISECOND = {"us": 1_000, "ns": 1_000_000}
 
 
 class RowColumn(Protocol):

@@ -38,6 +38,12 @@ _INDEX_VERSION = 1
 _LONGEST = 10
 
 Numbers = npt.NDArray[np.int64]
+_HEADER = struct.Struct("<IBI")
+_ARRAY_MAGIC = 0x41424342
+_MAP_MAGIC = 0x4D424342
+_VERSION = 1
+Fetch = Callable[[int, int], bytes]
+"""Returns bytes of a payload, given the first byte and the length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,15 +121,6 @@ def decode_varints(data: bytes) -> Numbers:
     joined = np.bitwise_or.reduceat(bits, starts)
     signs: Numbers = -(joined & np.uint64(1)).astype(np.int64)
     return (joined >> np.uint64(1)).astype(np.int64) ^ signs
-
-
-_HEADER = struct.Struct("<IBI")
-_ARRAY_MAGIC = 0x41424342
-_MAP_MAGIC = 0x4D424342
-_VERSION = 1
-
-Fetch = Callable[[int, int], bytes]
-"""Returns bytes of a payload, given the first byte and the length."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,6 @@ class LanceFileReader:
             self.num_rows: int = reader.num_rows()
 
     def batches(self, columns: Sequence[str], batch_size: int) -> Iterator[pa.RecordBatch]:
-        """See `FileReader`."""
         with decoding():
             reader = self._open(self._copy.name, columns=list(columns))
             rows = rows_at_once(self.num_rows, batch_size, lambda most: reader.read_range(0, most).to_batches())
@@ -146,7 +145,6 @@ class VortexFileReader:
         self.schema = pa.schema([field.with_type(_without_views(field.type)) for field in stored])
 
     def batches(self, columns: Sequence[str], batch_size: int) -> Iterator[pa.RecordBatch]:
-        """See `FileReader`."""
         schema = pa.schema([self.schema.field(name) for name in columns])
         with decoding():
             rows = rows_at_once(self.num_rows, batch_size, lambda most: self._scan(schema, limit=most))
@@ -187,7 +185,6 @@ class MosaicFileReader:
             self.num_rows: int = sum(map(reader.row_group_num_rows, range(reader.num_row_groups)))
 
     def batches(self, columns: Sequence[str], batch_size: int) -> Iterator[pa.RecordBatch]:
-        """See `FileReader`."""
         with decoding():
             reader = self._reader()
             reader.project(list(columns))

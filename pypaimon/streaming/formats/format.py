@@ -30,7 +30,7 @@ class UnsupportedContentError(UnsupportedTableError):
         super().__init__(detail)
 
 
-class FileReader(Protocol):
+class FormatReader(Protocol):
     """An open file of any format.
 
     Attributes:
@@ -50,7 +50,7 @@ class FileReader(Protocol):
         """
 
 
-class FileWriter(Protocol):
+class FormatWriter(Protocol):
     """One file that is being written.
 
     Attributes:
@@ -122,15 +122,15 @@ class Format:
     """
 
     name: str
-    reader: Callable[[Any, FileContext], FileReader]
-    writer: Callable[[Any, pa.Schema, WriteSettings], FileWriter] | None = None
+    reader: Callable[[Any, FileContext], FormatReader]
+    writer: Callable[[Any, pa.Schema, WriteSettings], FormatWriter] | None = None
     damage_words: tuple[str, ...] = ()
     pads_char: bool = False
     nanoseconds: Nanoseconds = Nanoseconds.ANY
     own_types: frozenset[str] = frozenset()
     extra: str | None = None
 
-    def open(self, stream: Any, context: FileContext) -> FileReader:
+    def open(self, stream: Any, context: FileContext) -> FormatReader:
         """Open a file.
 
         Raises:

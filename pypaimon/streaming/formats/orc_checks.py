@@ -98,7 +98,7 @@ class Stripe:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stream:
+class _DataStream:
     column: int
     kind: int
     start: int
@@ -249,7 +249,7 @@ class OrcChecks:
         stripe = self.stripes[index]
         return list(fields(self.tail.decompressed(self._read(stripe.footer, stripe.end))))
 
-    def _footer(self, index: int) -> tuple[list[_Stream], list[dict[int, int]]]:
+    def _footer(self, index: int) -> tuple[list[_DataStream], list[dict[int, int]]]:
         """The data streams of a stripe, in stored order, and the encoding of each column."""
         stripe, footer = self.stripes[index], self._stripe_footer(index)
         encodings = [dict(numbers(value)) for value in _messages(footer, _StripeFooterField.ENCODINGS)]
@@ -259,13 +259,13 @@ class OrcChecks:
         """The types of some columns (None: all); type 0 is the row itself."""
         return {0, *(type_id for name, ids in self._columns if columns is None or name in columns for type_id in ids)}
 
-    def _decompressed_size(self, stream: _Stream) -> int:
+    def _decompressed_size(self, stream: _DataStream) -> int:
         stored = self._read(stream.start, stream.end)
         if not self.tail.codec:
             return len(stored)
         return sum(map(len, decompressed_blocks(stored, self.tail.codec, self.tail.block_size)))
 
-    def _most_decompressed(self, stream: _Stream, stored: bytes | None) -> int:
+    def _most_decompressed(self, stream: _DataStream, stored: bytes | None) -> int:
         """An upper bound of the decompressed size of a stream, up to 1 GiB, from the headers of its blocks.
 
         Args:
@@ -348,7 +348,7 @@ def _is_index(stream: Mapping[int, int]) -> bool:
     return stream.get(_StreamField.KIND, 0) in _INDEX_STREAMS
 
 
-def _streams(stripe: Stripe, messages: list[bytes]) -> Iterator[_Stream]:
+def _streams(stripe: Stripe, messages: list[bytes]) -> Iterator[_DataStream]:
     """The streams that hold data; only the lengths of streams are stored."""
     start = stripe.offset
     for message in messages:
@@ -357,7 +357,7 @@ def _streams(stripe: Stripe, messages: list[bytes]) -> Iterator[_Stream]:
         if end > stripe.footer:
             raise ValueError("a stream of an ORC stripe is cut off")
         if not _is_index(found):
-            yield _Stream(found.get(_StreamField.COLUMN, 0), found.get(_StreamField.KIND, 0), start, end)
+            yield _DataStream(found.get(_StreamField.COLUMN, 0), found.get(_StreamField.KIND, 0), start, end)
         start = end
 
 

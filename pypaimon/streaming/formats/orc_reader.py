@@ -28,10 +28,10 @@ from pypaimon.streaming.formats.orc_tail import (
     encode,
     reads_of,
 )
-from pypaimon.streaming.formats.orc_timestamps import ORC_EPOCH, WithEnd, in_zones
+from pypaimon.streaming.formats.orc_timestamps import ORC_EPOCH, WithEnd, children, in_zones, with_children
 from pypaimon.streaming.io.held_stream import HeldStream
 from pypaimon.streaming.io.remote_files import RemoteFile
-from pypaimon.streaming.model.arrow_types import holds_local_timestamps, leaf_types, map_entries
+from pypaimon.streaming.model.arrow_types import holds_local_timestamps, leaf_types
 from pypaimon.streaming.model.time_zone import TimeZone, time_zone
 
 _WRAP = 1 << 64
@@ -43,6 +43,9 @@ _WHOLE_STRIPE = 256 << 20
 """Bytes up to which a stripe is decoded at once; writers end a stripe at about 64 MiB."""
 _OUT_OF_RANGE = "out of range for nanosecond resolution"
 """In the error of pyarrow 25 and later for a timestamp that overflows. With earlier ones it wraps, and is repaired."""
+_MAGIC = b"ORC"
+_MOST_ROWS = 16_384
+_OF_OTHERS = (FooterField.CONTENT_LENGTH, FooterField.STRIPES, FooterField.ROWS, FooterField.STATISTICS)
 
 
 class OrcFileReader:
@@ -76,7 +79,7 @@ class OrcFileReader:
             self._mend()
 
     def batches(self, columns: Sequence[str], batch_size: int) -> Iterator[pa.RecordBatch]:
-        """See `FileReader`; one stripe, or a part of a large one, is in memory at a time."""
+        """See `FormatReader`; one stripe, or a part of a large one, is in memory at a time."""
         self._announce(columns)
         for index in range(self._file.nstripes):
             decoded = self._check(index, columns)
@@ -274,15 +277,8 @@ def _mended(wrapped: pa.Array, seconds: pa.Array) -> pa.Array:
         return wrapped
     if pa.types.is_timestamp(kind):
         return _microseconds(wrapped, seconds)
-    if pa.types.is_struct(kind):
-        children = [_mended(*pair) for pair in zip(wrapped.flatten(), seconds.flatten(), strict=True)]
-        return pa.StructArray.from_arrays(children, fields=list(kind), mask=wrapped.is_null())
-    if pa.types.is_map(kind):
-        values = map_entries(kind, _mended(wrapped.keys, seconds.keys), _mended(wrapped.items, seconds.items))
-    else:
-        values = _mended(wrapped.values, seconds.values)
-    buffers = wrapped.buffers()[:2]
-    return pa.Array.from_buffers(kind, len(wrapped), buffers, wrapped.null_count, wrapped.offset, children=[values])
+    pairs = zip(children(wrapped), children(seconds), strict=True)
+    return with_children(wrapped, kind, [_mended(*pair) for pair in pairs])
 
 
 def _microseconds(wrapped: pa.Array, seconds: pa.Array) -> pa.Array:
@@ -293,11 +289,6 @@ def _microseconds(wrapped: pa.Array, seconds: pa.Array) -> pa.Array:
     micros = micros + wraps * (_WRAP // 1000) + (rest + wraps * (_WRAP % 1000)) // 1000
     missing = wrapped.is_null().to_numpy(zero_copy_only=False)
     return pa.array(micros, pa.int64(), mask=missing).cast(pa.timestamp("us", wrapped.type.tz))
-
-
-_MAGIC = b"ORC"
-_MOST_ROWS = 16_384
-_OF_OTHERS = (FooterField.CONTENT_LENGTH, FooterField.STRIPES, FooterField.ROWS, FooterField.STATISTICS)
 
 
 class OrcPieces:

@@ -79,16 +79,28 @@ def with_timestamps(array: pa.Array, kind: pa.DataType, turned: Callable[[pa.Arr
         return turned(array, kind.tz is not None)
     if not any(map(pa.types.is_timestamp, leaf_types(kind))):
         return array
-    if pa.types.is_struct(kind):
-        children = [
-            with_timestamps(*each, turned) for each in zip(array.flatten(), [field.type for field in kind], strict=True)
-        ]
-        return pa.StructArray.from_arrays(children, fields=list(kind), mask=array.is_null())
     if pa.types.is_map(kind):
-        keys = with_timestamps(array.keys, kind.key_type, turned)
-        values = map_entries(kind, keys, with_timestamps(array.items, kind.item_type, turned))
+        kinds = [kind.key_type, kind.item_type]
     else:
-        values = with_timestamps(array.values, kind.value_type, turned)
+        kinds = [field.type for field in kind] if pa.types.is_struct(kind) else [kind.value_type]
+    pairs = zip(children(array), kinds, strict=True)
+    return with_children(array, kind, [with_timestamps(*pair, turned) for pair in pairs])
+
+
+def children(array: pa.Array) -> list[pa.Array]:
+    """The fields of rows, the keys and values of maps, or the elements of lists; none if the array is not nested."""
+    if pa.types.is_struct(array.type):
+        return list(array.flatten())
+    if pa.types.is_map(array.type):
+        return [array.keys, array.items]
+    return [array.values] if pa.types.is_list(array.type) else []
+
+
+def with_children(array: pa.Array, kind: pa.DataType, parts: list[pa.Array]) -> pa.Array:
+    """A nested array of another type, with new `children`."""
+    if pa.types.is_struct(kind):
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=array.is_null())
+    values = map_entries(kind, *parts) if pa.types.is_map(kind) else parts[0]
     buffers = array.buffers()[:2]
     return pa.Array.from_buffers(kind, len(array), buffers, array.null_count, array.offset, children=[values])
 
@@ -160,13 +172,11 @@ class WithEnd(BinaryFile):
         return data
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """See `io.IOBase.seek`."""
         before = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._start + len(self._end)}
         self._position = offset + before[whence]
         return self._position
 
     def tell(self) -> int:
-        """See `io.IOBase.tell`."""
         return self._position
 
     def close(self) -> None:

@@ -37,6 +37,7 @@ from pypaimon.streaming.formats.orc_timestamps import (
     ORC_EPOCH,
     Seconds,
     base_of,
+    children,
     meant_by_java,
     moved,
     shown_by_java,
@@ -50,10 +51,12 @@ from pypaimon.streaming.model.time_zone import TimeZone
 _CODECS = {"none": "UNCOMPRESSED", "zstd": "ZSTD", "snappy": "SNAPPY", "lz4": "LZ4", "zlib": "ZLIB"}
 _ZONED = "An ORC file of another time zone than UTC is written twice"
 _PER_MILLISECOND = {"us": 1_000, "ns": 1_000_000}
+_COPIED_BYTES = 1 << 20
+_MAGIC = b"ORC"
 
 
 class OrcFileWriter:
-    """One ORC file that is being written; see `FileWriter` and `Format.writer`.
+    """One ORC file that is being written; see `FormatWriter` and `Format.writer`.
 
     Raises:
         StoreError: A temporary file cannot be written, which a time zone needs.
@@ -148,22 +151,11 @@ def _refused(name: str, what: str, how: str) -> UnsupportedTableError:
 
 
 def _leaves(column: pa.Array) -> Iterator[pa.Array]:
-    kind = column.type
-    if pa.types.is_struct(kind):
-        parts = [column.field(number) for number in range(kind.num_fields)]
-    elif pa.types.is_map(kind):
-        parts = [column.keys, column.items]
-    elif pa.types.is_list(kind):
-        parts = [column.values]
-    else:
+    parts = children(column)
+    if not parts:
         yield column
-        return
     for part in parts:
         yield from _leaves(part)
-
-
-_COPIED_BYTES = 1 << 20
-_MAGIC = b"ORC"
 
 
 class OrcZone:

@@ -31,6 +31,18 @@ _DEFINITION_LEVELS, _REPETITION_LEVELS, _IS_COMPRESSED = 5, 6, 7
 _INT96, _FIXED_LEN_BYTE_ARRAY, _INT96_SIZE = 3, 7, 12
 _LAST_LOGICAL_TYPE = 15
 """FLOAT16. All supported releases of pyarrow know the logical types up to it."""
+BEYOND_NANOSECONDS = (
+    "a timestamp of precision 7 to 9 is before 1677 or after 2262, beyond Arrow's nanoseconds: read without the "
+    "column, or alter its type to TIMESTAMP(6)"
+)
+_PARTS = np.dtype([("nanos", "<i8"), ("day", "<i4")])
+_EPOCH = 2_440_588
+"""Julian day of 1970-01-01."""
+_PER_DAY = {"s": 86_400, "ms": 86_400 * 10**3, "us": 86_400 * 10**6}
+_NANOS = {"s": 10**9, "ms": 10**6, "us": 10**3}
+_MOST = (1 << 63) - 1
+_DAYS_OF_NANOS = 106_752
+"""Days that 64 bits of nanoseconds add at most."""
 
 
 def as_stored(metadata: pq.FileMetaData) -> pq.FileMetaData:
@@ -106,7 +118,6 @@ def has_empty_page(chunk: bytes) -> bool:
 
 
 def _footer(data: bytes) -> Struct:
-    """The footer in the last bytes of a file."""
     if data[-4:] != _MAGIC:
         raise ValueError("the file does not end as Parquet does")
     length = int.from_bytes(data[-_END_SIZE:-4], "little")
@@ -121,21 +132,6 @@ def _metadata(footer: Struct) -> pq.FileMetaData:
 def _items(struct: Struct, field: int) -> list[Struct]:
     found: list[Struct] = struct[field][1][1]
     return found
-
-
-BEYOND_NANOSECONDS = (
-    "a timestamp of precision 7 to 9 is before 1677 or after 2262, beyond Arrow's nanoseconds: read without the "
-    "column, or alter its type to TIMESTAMP(6)"
-)
-
-_PARTS = np.dtype([("nanos", "<i8"), ("day", "<i4")])
-_EPOCH = 2_440_588
-"""Julian day of 1970-01-01."""
-_PER_DAY = {"s": 86_400, "ms": 86_400 * 10**3, "us": 86_400 * 10**6}
-_NANOS = {"s": 10**9, "ms": 10**6, "us": 10**3}
-_MOST = (1 << 63) - 1
-_DAYS_OF_NANOS = 106_752
-"""Days that 64 bits of nanoseconds add at most."""
 
 
 def is_int96(stored: pa.DataType, arrow: pa.DataType) -> bool:

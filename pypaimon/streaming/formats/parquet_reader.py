@@ -31,6 +31,8 @@ _NOT_IMPLEMENTED = ("Not yet implemented", "not supported", "Unknown encoding")
 """In messages of `OSError` that Arrow raises for features that it does not support."""
 _KNOWS_EMPTY_PAGES = 20
 """The first release of pyarrow that reads data pages (version 2) without values that are marked as compressed."""
+_MANY_ROWS = 16_384
+"""Up to this many rows the longest value is assumed for all, without a look at each."""
 
 
 class ParquetFileReader:
@@ -53,7 +55,6 @@ class ParquetFileReader:
         self.num_rows: int = self._file.metadata.num_rows
 
     def batches(self, columns: Sequence[str], batch_size: int) -> Iterator[pa.RecordBatch]:
-        """See `FileReader`."""
         for name in columns:
             if name in self._unknown:
                 raise UnsupportedContentError(
@@ -110,7 +111,7 @@ class ParquetFileReader:
             return pq.ParquetFile(self._stream, metadata=metadata)
 
     def _explained(self, columns: Sequence[str], error: Exception) -> Exception:
-        """The error to raise for one of Arrow: it names a column that pyarrow does not read, if there is one."""
+        """The error to raise for an error of Arrow, which names the column if pyarrow does not support one."""
         for name in columns:
             if (own := self._error_of(name)) is not None:
                 reason = self._reason(name, own)
@@ -175,10 +176,6 @@ def _is_changed_by_arrow(kind: pa.DataType) -> bool:
 
 def _holds_int96(schema: pq.ParquetSchema) -> bool:
     return any(schema.column(index).physical_type == "INT96" for index in range(len(schema)))
-
-
-_MANY_ROWS = 16_384
-"""Up to this many rows the longest value is assumed for all, without a look at each."""
 
 
 def _without_dictionaries(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:

@@ -21,7 +21,7 @@ _MOST_OF_A_REFERENCE = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
+class _LeafColumn:
     """A column of a Parquet file that holds values.
 
     Attributes:
@@ -62,7 +62,7 @@ class ParquetSizes:
             self._look_at(_leaves(file, frozenset(columns)), groups, schema)
         self._group = self._passed = 0
 
-    def _look_at(self, leaves: Sequence[Leaf], groups: Sequence[pq.RowGroupMetaData], schema: pa.Schema) -> None:
+    def _look_at(self, leaves: Sequence[_LeafColumn], groups: Sequence[pq.RowGroupMetaData], schema: pa.Schema) -> None:
         stored, decoded = [0] * len(groups), [0] * len(groups)
         for leaf in leaves:
             sizes, counts, repeats = [], [], False
@@ -105,13 +105,13 @@ class ParquetSizes:
             self._group += 1
 
 
-def _leaves(file: pq.ParquetFile, wanted: frozenset[str]) -> list[Leaf]:
+def _leaves(file: pq.ParquetFile, wanted: frozenset[str]) -> list[_LeafColumn]:
     schema = file.schema
     found = []
     for index in range(len(schema)):
         column = schema.column(index)
         if column.path in wanted or column.path.partition(".")[0] in wanted:
-            found.append(Leaf(index, column.path, _width(column)))
+            found.append(_LeafColumn(index, column.path, _width(column)))
     return found
 
 

@@ -21,10 +21,14 @@ _DICTIONARY_BYTES = 512 << 10
 # write them so.
 _DECIMALS = "store_decimal_as_integer"
 _HAS_DECIMALS = _DECIMALS in inspect.signature(pq.ParquetWriter.__init__).parameters
+_PIECES = 16
+_PIECE_ROWS = 256
+# A sample of 4,096 rows has 98 % distinct values if the column has 100,000, each as frequent as any other.
+_SHARE = 0.97
 
 
 class ParquetFileWriter:
-    """One Parquet file that is being written; see `FileWriter` and `Format.writer`."""
+    """One Parquet file that is being written; see `FormatWriter` and `Format.writer`."""
 
     def __init__(self, stream: Any, schema: pa.Schema, settings: WriteSettings) -> None:
         compression = settings.compression
@@ -57,11 +61,9 @@ class ParquetFileWriter:
         self._writer.write_table(data)
 
     def size(self) -> int:
-        """Bytes so far."""
         return int(self._stream.tell())
 
     def close(self) -> None:
-        """Write the footer."""
         writer = self._writer or self._open(self.schema.empty_table())
         writer.close()
 
@@ -103,12 +105,6 @@ def _leaves(path: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
         yield from _leaves(f"{path}.list.element", kind.value_type)
     else:
         yield path, kind
-
-
-_PIECES = 16
-_PIECE_ROWS = 256
-# A sample of 4,096 rows has 98 % distinct values if the column has 100,000, each as frequent as any other.
-_SHARE = 0.97
 
 
 def _mostly_distinct(data: pa.Table) -> set[str]:

@@ -11,7 +11,14 @@ from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.formats.avro_reader import AvroFileReader
 from pypaimon.streaming.formats.avro_writer import AvroFileWriter
 from pypaimon.streaming.formats.external_formats import LanceFileReader, MosaicFileReader, VortexFileReader
-from pypaimon.streaming.formats.format import FileContext, FileReader, FileWriter, Format, Nanoseconds, WriteSettings
+from pypaimon.streaming.formats.format import (
+    FileContext,
+    Format,
+    FormatReader,
+    FormatWriter,
+    Nanoseconds,
+    WriteSettings,
+)
 from pypaimon.streaming.formats.orc_reader import OrcFileReader
 from pypaimon.streaming.formats.orc_writer import OrcFileWriter
 from pypaimon.streaming.formats.parquet_reader import ParquetFileReader
@@ -20,7 +27,7 @@ from pypaimon.streaming.formats.row_format import RowFileReader
 from pypaimon.streaming.model.arrow_types import arrow_type, leaf_types
 
 
-def _of_file(reader: Callable[[Any], FileReader]) -> Callable[[Any, FileContext], FileReader]:
+def _of_file(reader: Callable[[Any], FormatReader]) -> Callable[[Any, FileContext], FormatReader]:
     """A reader of files that say all about themselves."""
     return lambda stream, context: reader(stream)
 
@@ -71,7 +78,7 @@ DAMAGE_WORDS = (
 """Parts of messages of errors that a damaged file causes, and not the store."""
 
 
-def new_file(name: str, stream: Any, schema: pa.Schema, settings: WriteSettings) -> FileWriter:
+def new_file(name: str, stream: Any, schema: pa.Schema, settings: WriteSettings) -> FormatWriter:
     """Start a file of a format.
 
     Args:

@@ -70,12 +70,12 @@ def decode_block(block: bytes, fields: Sequence[DataField], wanted: Sequence[str
     if start < 0:
         raise ValueError(f"a block of {len(block)} bytes says that it has {rows} rows")
     positions = np.frombuffer(block, "<i4", rows, start).astype(np.int64)
-    cursor = _Cursor(np.frombuffer(block, np.uint8, start), positions)
+    cursor = _BlockCursor(np.frombuffer(block, np.uint8, start), positions)
     arrays = cursor.fields(fields, frozenset(wanted))
     return pa.RecordBatch.from_arrays([arrays[name] for name in wanted], names=list(wanted))
 
 
-class _Cursor:
+class _BlockCursor:
     """Reads the next value of many rows at once, each from its own position in the block.
 
     Args:
@@ -217,7 +217,7 @@ class _Cursor:
             there = ~self._is_set(self._bits(sizes)[owner], np.arange(offsets[-1]) - offsets[:-1][owner])
         before = np.concatenate(([0], np.cumsum(there)))
         places = self.positions[owner] + width * (before[:-1] - before[offsets[:-1]][owner])
-        values = _Cursor(self._data, places)._where(there, lambda some: some.value(kind))
+        values = _BlockCursor(self._data, places)._where(there, lambda some: some.value(kind))
         self.positions = self.positions + width * (before[offsets[1:]] - before[offsets[:-1]])
         return offsets, values
 
@@ -242,11 +242,11 @@ class _Cursor:
         except OverflowError as error:
             raise ValueError(f"an array holds a value that is not of type {kind}: {error}") from error
 
-    def _where(self, there: Mask, read: Callable[[_Cursor], pa.Array]) -> pa.Array:
+    def _where(self, there: Mask, read: Callable[[_BlockCursor], pa.Array]) -> pa.Array:
         """Read the values of rows that are `there`; the others, of which nothing is stored, are null."""
         if there.all():
             return read(self)
-        some = _Cursor(self._data, self.positions[there])
+        some = _BlockCursor(self._data, self.positions[there])
         values = read(some)
         self.positions = self.positions.copy()
         self.positions[there] = some.positions
@@ -298,7 +298,6 @@ class RowFileReader:
         self.num_rows: int = self._index._total_row_count
 
     def batches(self, columns: Sequence[str], batch_size: int) -> Iterator[pa.RecordBatch]:
-        """See `FileReader`."""
         if isinstance(self._stream, RemoteFile):
             self._stream.will_read([(0, sum(self._index._block_compressed_sizes))])
         for number in range(self._index._block_count):

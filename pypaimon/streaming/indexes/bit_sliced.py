@@ -10,6 +10,8 @@ from pypaimon.streaming.indexes.bitmap import read_bitmap
 from pypaimon.streaming.indexes.column_index import ColumnIndex, Key, KeyType
 from pypaimon.streaming.indexes.container import BytesReader
 
+_MOST_SLICES = 64
+
 
 class BitSlices:
     """Compares the numbers of all rows with one number, bit by bit.
@@ -57,9 +59,6 @@ class BitSlices:
         return equal, greater
 
 
-_MOST_SLICES = 64
-
-
 class BsiIndex(ColumnIndex):
     """Knows nulls, equal values and ranges of integers; those below zero are held by their absolute values."""
 
@@ -73,22 +72,18 @@ class BsiIndex(ColumnIndex):
         self._negative = _Side(reader if reader.flag() else None)
 
     def valid(self) -> BitMap | None:
-        """See `ColumnIndex`."""
         return self._positive.slices.rows | self._negative.slices.rows
 
     def one_of(self, keys: Sequence[Key]) -> BitMap | None:
-        """See `ColumnIndex`."""
         return BitMap.union(BitMap(), *(self._equal(int(key)) for key in keys))
 
     def above(self, key: Key, inclusive: bool) -> BitMap | None:
-        """See `ColumnIndex`."""
         number = int(key)
         if number < 0:
             return self._positive.slices.rows | self._negative.below(-number, inclusive)
         return self._positive.above(number, inclusive)
 
     def below(self, key: Key, inclusive: bool) -> BitMap | None:
-        """See `ColumnIndex`."""
         number = int(key)
         if number < 0:
             return self._negative.above(-number, inclusive)

@@ -26,6 +26,9 @@ _MOST_IN_ARRAY = 4096
 _BITSET_BYTES = 8192
 _MOST_CONTAINERS = 1 << 16
 _Numbers = npt.NDArray[np.int64]
+_CODES = {pa.int8(): ">b", pa.int16(): ">h", pa.int32(): ">i", pa.int64(): ">q"}
+_BLOCK_BYTES = 16 << 10
+_NO_LENGTH = -1
 
 
 def read_bitmap(reader: BytesReader) -> BitMap:
@@ -111,12 +114,10 @@ class BitmapIndex(ColumnIndex):
         self._body = self._first_block + length
 
     def valid(self) -> BitMap | None:
-        """See `ColumnIndex`."""
         nulls = BitMap() if self._null_offset is None else self._bitmap(self._null_offset)
         return BitMap(range(self.row_count)) - nulls
 
     def one_of(self, keys: Sequence[Key]) -> BitMap | None:
-        """See `ColumnIndex`."""
         offsets = (self._offset(key) for key in keys)
         return BitMap.union(BitMap(), *(self._bitmap(offset) for offset in offsets if offset is not None))
 
@@ -141,11 +142,6 @@ class BitmapIndex(ColumnIndex):
 def _named(key: Key) -> Key:
     """A key for dictionaries: NaN equals itself, and -0.0 differs from 0.0."""
     return str(key).encode() if isinstance(key, float) else key
-
-
-_CODES = {pa.int8(): ">b", pa.int16(): ">h", pa.int32(): ">i", pa.int64(): ">q"}
-_BLOCK_BYTES = 16 << 10
-_NO_LENGTH = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from pypaimon.streaming.indexes.hashes import hash_of, hashes_of
 from pypaimon.streaming.options.option_values import OptionValues
 
 _MOST_FUNCTIONS = 1000
+_ITEMS, _FALSE_POSITIVES = 1_000_000, "0.1"
 
 
 class BloomFilterIndex(ColumnIndex):
@@ -34,7 +35,6 @@ class BloomFilterIndex(ColumnIndex):
             raise ValueError(f"invalid bloom filter of {self._functions} functions and {len(self._bits)} bytes")
 
     def one_of(self, keys: Sequence[Key]) -> BitMap | None:
-        """See `ColumnIndex`."""
         return None if any(self._may_hold(self._hash(key)) for key in keys) else BitMap()
 
     def _may_hold(self, hashed: int) -> bool:
@@ -55,9 +55,6 @@ class BloomFilterIndex(ColumnIndex):
         if self._keys.code == "f":
             return hash_of(struct.unpack(">i", struct.pack(">f", math.nan if math.isnan(key) else key))[0])
         return hash_of(double_bits(float(key)) if self._keys.code == "d" else int(key))
-
-
-_ITEMS, _FALSE_POSITIVES = 1_000_000, "0.1"
 
 
 class BloomFilterWriter:

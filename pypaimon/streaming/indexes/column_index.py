@@ -22,6 +22,10 @@ Key = int | float | bytes
 _CODES = {"BOOLEAN": "b", "TINYINT": "b", "SMALLINT": "h", "INT": "i", "BIGINT": "q", "DATE": "i", "TIME": "i"}
 _CODES |= {"DECIMAL": "q", "FLOAT": "f", "DOUBLE": "d", "TIMESTAMP": "q", "TIMESTAMP_LTZ": "q"}
 _SIGN = 1 << 63
+TEXTS, BYTES = frozenset(("CHAR", "VARCHAR")), frozenset(("BINARY", "VARBINARY"))
+NUMBERS = frozenset(("TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DATE", "TIME"))
+MOMENTS = frozenset(("TIMESTAMP", "TIMESTAMP_LTZ"))
+BOOLEAN = frozenset(("BOOLEAN",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,6 @@ class KeyType:
 
     @property
     def is_floating(self) -> bool:
-        """Whether keys are floating-point numbers."""
         return self.code in ("f", "d")
 
     def read(self, reader: BytesReader) -> Key:
@@ -128,12 +131,6 @@ def _text_key(scalar: pa.Scalar) -> Key:
 
 def _bytes_key(scalar: pa.Scalar) -> Key:
     return bytes(scalar.as_py())
-
-
-TEXTS, BYTES = frozenset(("CHAR", "VARCHAR")), frozenset(("BINARY", "VARBINARY"))
-NUMBERS = frozenset(("TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DATE", "TIME"))
-MOMENTS = frozenset(("TIMESTAMP", "TIMESTAMP_LTZ"))
-BOOLEAN = frozenset(("BOOLEAN",))
 
 
 def kind_of(data_type: Any) -> str:

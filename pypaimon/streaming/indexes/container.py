@@ -6,6 +6,11 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+_MAGIC = 1493475289347502
+_VERSION = 1
+_PREFIX_BYTES = 16
+_NO_INDEX = -1
+
 
 class BytesReader:
     """Reads big-endian values, as Java's `DataInput` does. Every method raises ValueError at the end of the bytes.
@@ -55,12 +60,6 @@ class BytesReader:
         if value not in known:
             raise ValueError(f"it is of version {value}, known are {', '.join(map(str, known))}")
         return value
-
-
-_MAGIC = 1493475289347502
-_VERSION = 1
-_PREFIX_BYTES = 16
-_NO_INDEX = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +119,7 @@ def _read_text(reader: BytesReader) -> str:
     return encoded.decode("utf-8", "surrogatepass").encode("utf-16", "surrogatepass").decode("utf-16")
 
 
-def container(indexes: Mapping[str, Mapping[str, bytes]]) -> bytes:
+def encode_container(indexes: Mapping[str, Mapping[str, bytes]]) -> bytes:
     """Put indexes into a container.
 
     Args:

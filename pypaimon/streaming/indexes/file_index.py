@@ -11,7 +11,7 @@ import pyarrow as pa
 from pypaimon.streaming.indexes.bitmap import BitmapIndexWriter
 from pypaimon.streaming.indexes.bloom_filter import BloomFilterWriter
 from pypaimon.streaming.indexes.column_index import BOOLEAN, BYTES, MOMENTS, NUMBERS, TEXTS, keys_of, kind_of
-from pypaimon.streaming.indexes.container import container
+from pypaimon.streaming.indexes.container import encode_container
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.options.option_values import OptionValues
 
@@ -137,7 +137,7 @@ class FileIndex:
         found: dict[str, dict[str, bytes]] = {}
         for column, index in self._indexes:
             found.setdefault(column.column, {})[column.kind] = index.data()
-        return container(found)
+        return encode_container(found)
 
 
 def _made(column: IndexedColumn, kind: pa.DataType) -> _IndexWriter:

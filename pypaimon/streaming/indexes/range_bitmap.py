@@ -34,21 +34,17 @@ class RangeBitmapIndex(ColumnIndex):
             self._slices = _bit_slices(data, slices_start)
 
     def valid(self) -> BitMap | None:
-        """See `ColumnIndex`."""
         return BitMap(self._slices.rows)
 
     def one_of(self, keys: Sequence[Key]) -> BitMap | None:
-        """See `ColumnIndex`."""
         places = (self._place(key) for key in keys)
         return BitMap.union(BitMap(), *(self._slices.equal(place) for place, is_there in places if is_there))
 
     def above(self, key: Key, inclusive: bool) -> BitMap | None:
-        """See `ColumnIndex`."""
         place, is_there = self._place(key)
         return self._slices.above(place, inclusive or not is_there)
 
     def below(self, key: Key, inclusive: bool) -> BitMap | None:
-        """See `ColumnIndex`."""
         place, is_there = self._place(key)
         return self._slices.below(place, inclusive and is_there)
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pypaimon.streaming.files.blob_files import BlobColumn
 from pypaimon.streaming.files.data_files import constant, row_ids
 from pypaimon.streaming.files.row_id_groups import (
-    Part,
+    ColumnPart,
     ReadFields,
     RowIdGroup,
     files_of_vectors,
@@ -50,7 +50,7 @@ def joined_rows(
         CorruptTableError: A file has fewer or more rows than the group.
     """
     storage = BlobStorage.of(layout.schema)
-    others: dict[str, Part] = {
+    others: dict[str, ColumnPart] = {
         field.name: BlobColumn(field, group.first_row_id, group.row_count, group.blob_files, directory)
         for field in blob_fields(layout)
     }

@@ -22,6 +22,9 @@ from pypaimon.streaming.writing.files.statistics import NONE, StatsModes
 _DATA_PREFIX, _CHANGELOG_PREFIX = "data-", "changelog-"
 APPENDED, COMPACTED = 0, 1
 """The source of the records of a file, as in its metadata."""
+_LOG = StreamLog(__name__)
+_FORMAT_OPTIONS = ("file.format", "file.format.per.level", "changelog-file.format")
+_warned: set[tuple[str, str]] = set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,12 +198,6 @@ def _of_level(options: OptionValues, level: int, key: str) -> str | None:
         if found and named.strip() == str(level):
             return value.strip()
     return None
-
-
-_LOG = StreamLog(__name__)
-_FORMAT_OPTIONS = ("file.format", "file.format.per.level", "changelog-file.format")
-
-_warned: set[tuple[str, str]] = set()
 
 
 def warn_about_orc_zone(table: Any, name: str) -> None:

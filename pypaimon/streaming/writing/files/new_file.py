@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from pypaimon.streaming.concurrency.forking import ForkSafeLock
 from pypaimon.streaming.errors import PaimonStreamError, StoreError
-from pypaimon.streaming.formats.format import FileWriter, WriteSettings
+from pypaimon.streaming.formats.format import FormatWriter, WriteSettings
 from pypaimon.streaming.formats.registry import FORMATS, new_file
 from pypaimon.streaming.indexes.column_index import kind_of
 from pypaimon.streaming.indexes.file_index import FileIndex
@@ -218,7 +218,7 @@ class NewFile:
             return False
         return True
 
-    def _encoding(self, stream: Any, schema: pa.Schema) -> FileWriter:
+    def _encoding(self, stream: Any, schema: pa.Schema) -> FormatWriter:
         kind, options = self._kind, self._files.options
         settings = WriteSettings(kind.compression, options.zstd_level, options.page_index, options.orc_zone)
         return new_file(kind.format, stream, schema, settings)

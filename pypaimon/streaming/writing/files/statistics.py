@@ -16,6 +16,8 @@ from pypaimon.streaming.options.option_values import OptionValues
 
 _TRUNCATE = re.compile(r"TRUNCATE\((\d+)\)")
 _DEFAULT = "truncate(16)"
+_SURROGATES = (0xD800, 0xE000)
+_LAST_CHARACTER = 0x10FFFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +90,6 @@ class StatsModes:
             else:
                 modes[name] = NONE if keep is not None and 0 <= keep <= position else mode
         return StatsModes(modes, options.boolean("metadata.stats-dense-store", True))
-
-
-_SURROGATES = (0xD800, 0xE000)
-_LAST_CHARACTER = 0x10FFFF
 
 
 class ColumnBounds:

@@ -17,7 +17,7 @@ from pypaimon.streaming.compaction.compactor import compact
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.indexes.bitmap import BitmapIndex
 from pypaimon.streaming.indexes.column_index import KeyType, keys_of
-from pypaimon.streaming.indexes.container import container, index_parts
+from pypaimon.streaming.indexes.container import encode_container, index_parts
 from pypaimon.streaming.indexes.file_index import FileIndex, IndexedColumn
 from pypaimon.streaming.indexes.hashes import hash_of, hashes_of
 from support.java.indexes import COLUMN, JavaIndex, java_indexes
@@ -98,7 +98,7 @@ def test_bytes_of_any_length_are_hashed_as_the_reader_does() -> None:
 
 def test_a_container_holds_texts_as_java_writes_them() -> None:
     names = ["a\0b", "é", "\U0001f601", ""]
-    data = container({name: {"bitmap": name.encode(), "bloom-filter": b"x"} for name in names})
+    data = encode_container({name: {"bitmap": name.encode(), "bloom-filter": b"x"} for name in names})
     parts = index_parts(data)
     assert list(parts) == names
     for name, found in parts.items():
