@@ -10,11 +10,11 @@ from pypaimon.spark.internals import CatalogFactory, Schema, SchemaChange, Table
 from pypaimon.spark.options.sink_options import SinkOptions
 from pypaimon.spark.options.tables import load_table
 from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.indexes.file_index import warn_about_unwritten_indexes
 from pypaimon.streaming.internals import PyarrowFieldParser
 from pypaimon.streaming.model.arrow_types import arrow_type
 from pypaimon.streaming.model.system_columns import ROW_KIND
-from pypaimon.streaming.writing.files.local_timestamps import tell_of_time_zone
-from pypaimon.streaming.writing.indexes.index_options import tell_of_unwritten
+from pypaimon.streaming.writing.files.file_options import warn_about_orc_zone
 from pypaimon.streaming.writing.row_layout import fits
 from pypaimon.streaming.writing.upkeep import tell_of_upkeep
 from pypaimon.streaming.writing.writable_tables import check_writable
@@ -46,9 +46,9 @@ def prepare_sink_table(options: SinkOptions, schema: pa.Schema, overwrite: bool)
     if options.merge_schema and _merge(options, table, columns):
         table = load_sink_table(options)
     check_writable(table, options.name, overwrite, by_tasks=True)
-    tell_of_unwritten(table, options.name)
+    warn_about_unwritten_indexes(table, options.name)
     tell_of_upkeep(table, options.name)
-    tell_of_time_zone(table, options.name)
+    warn_about_orc_zone(table, options.name)
     return table
 
 

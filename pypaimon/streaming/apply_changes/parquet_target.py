@@ -18,10 +18,10 @@ from pypaimon.streaming.apply_changes.plan_transactions import PlanTransactions
 from pypaimon.streaming.apply_changes.refusals import translated
 from pypaimon.streaming.apply_changes.saved_state import Saved, SavedState
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.formats.parquet_writer import parquet_schema
 from pypaimon.streaming.model.normal_form import UnfitValueError, normal_table
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.arguments import a_path
-from pypaimon.streaming.writing.files.parquet_encoder import parquet_schema
 
 _POSITION, _COLUMNS, _FIRST = "paimon.position", "paimon.columns", "paimon.first"
 _PREFIX, _SUFFIX = "plan-", ".parquet"

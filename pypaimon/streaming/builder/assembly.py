@@ -21,7 +21,7 @@ from pypaimon.streaming.concurrency.deferred import Deferred
 from pypaimon.streaming.consumers.consumer_names import reader_name
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.filtering.filters import columns_of, conjunction
-from pypaimon.streaming.filtering.partition_option import chosen_partitions
+from pypaimon.streaming.filtering.partition_spec import chosen_partitions
 from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.table_directory import TableDirectory

@@ -17,7 +17,7 @@ import pyarrow.parquet
 
 from pypaimon.streaming.cli.bad_input import BadInputError
 from pypaimon.streaming.cli.csv_input import csv_batches
-from pypaimon.streaming.formats.row_pace import RowPace
+from pypaimon.streaming.formats.batch_sizes import AdaptiveBatchSize
 from pypaimon.streaming.writing.changes.records import Declared, UnreadableError, parsed
 from pypaimon.streaming.writing.changes.values import BadValueError, Reading, column_of
 
@@ -214,10 +214,10 @@ def _of_batches(batches: Iterator[pa.RecordBatch], most: Callable[[], int]) -> I
 
 def _parquet_batches(source: BufferedReader) -> Iterator[pa.RecordBatch]:
     with _telling_what_is_wrong("Parquet"), _seekable(source) as file:
-        parquet, pace = pyarrow.parquet.ParquetFile(file), RowPace(_MOST_ROWS)
+        parquet, pace = pyarrow.parquet.ParquetFile(file), AdaptiveBatchSize(_MOST_ROWS)
         for batch in parquet.iter_batches(batch_size=pace.rows):
             yield batch
-            pace.took(batch.num_rows, batch.nbytes)
+            pace.record(batch.num_rows, batch.nbytes)
             # Arrow looks at the size of a batch whenever it decodes one.
             parquet.reader.set_batch_size(pace.rows)
 

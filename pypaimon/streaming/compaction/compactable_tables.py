@@ -8,6 +8,8 @@ from typing import Any
 from pypaimon.streaming.compaction.compaction_options import CompactionOptions
 from pypaimon.streaming.compaction.record_expiry import RecordExpiry
 from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.formats.registry import check_format
+from pypaimon.streaming.indexes.file_index import IndexOptions
 from pypaimon.streaming.merge.engines.factory import merge_engine
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.blob_types import holds_blobs
@@ -23,8 +25,6 @@ from pypaimon.streaming.options.table_traits import (
 from pypaimon.streaming.write_internals import FileStoreTable
 from pypaimon.streaming.writing.commit.snapshot_commit import check_commit_options
 from pypaimon.streaming.writing.files.file_options import FileOptions
-from pypaimon.streaming.writing.files.format_limits import check_format
-from pypaimon.streaming.writing.indexes.index_options import IndexOptions
 
 _REFUSED_OPTIONS = {
     "row-tracking.enabled": "its rows have ids",

@@ -27,7 +27,7 @@ from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.writing.commit.compaction import commit_compaction
 from pypaimon.streaming.writing.commit.conflicts import CommitConflictError
 from pypaimon.streaming.writing.commit.discarding import discard
-from pypaimon.streaming.writing.files.local_timestamps import tell_of_time_zone
+from pypaimon.streaming.writing.files.file_options import warn_about_orc_zone
 from pypaimon.streaming.writing.files.merged_changelogs import merged_changelogs
 from pypaimon.streaming.writing.upkeep import tell_of_upkeep
 
@@ -136,7 +136,7 @@ class Compaction:
         check_compactable(table, name)
         if not dry_run:
             tell_of_upkeep(table, name)
-        tell_of_time_zone(table, name)
+        warn_about_orc_zone(table, name)
         if snapshot is None:
             return CompactionReport(None)
         self._others.look(table, directory, snapshot)

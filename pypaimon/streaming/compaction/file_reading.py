@@ -17,7 +17,7 @@ import pyarrow as pa
 from pypaimon.streaming.compaction.live_files import LiveFile
 from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.files.data_files import content_of, read_file
-from pypaimon.streaming.files.index_blocks import IndexBlocks, PlanVectors
+from pypaimon.streaming.files.deletion_vectors import IndexBlocks, PlanVectors
 from pypaimon.streaming.internals import DataField, TableSchema
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.arrow_types import arrow_schema

@@ -1,1 +1,1 @@
-"""One data or changelog file as record batches in the schema that is read."""
+"""Data and changelog files as record batches in the schema that is read; deletion vectors; data evolution."""

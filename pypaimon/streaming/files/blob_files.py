@@ -1,9 +1,15 @@
-"""Blob files of data evolution: for each row the newest of them that holds its value."""
+"""Blob files of data evolution: for each row the newest file that holds its value; and cells, which stand for blobs.
+
+A cell is the serialised descriptor of a blob (place, offset, length). Batches carry cells through filters, merges and
+joins, so that blobs of dropped rows are never fetched.
+"""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,10 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pypaimon.streaming.errors import CorruptTableError, UnsupportedTableError
-from pypaimon.streaming.files.blob_cells import References, cells_of
 from pypaimon.streaming.files.data_files import located
-from pypaimon.streaming.formats.blob_index import FOOTER, PLACEHOLDER, BlobIndex, parse_index, tail_length
-from pypaimon.streaming.internals import DataField, DataFileMeta, TableSchema
+from pypaimon.streaming.formats.blob_format import FOOTER, PLACEHOLDER, BlobIndex, Numbers, parse_index, tail_length
+from pypaimon.streaming.internals import BlobDescriptor, DataField, DataFileMeta, TableSchema
 from pypaimon.streaming.io.byte_ranges import ByteRanges, Range
 from pypaimon.streaming.io.fetch_ahead import Piece
 from pypaimon.streaming.metadata.file_paths import SpelledPath
@@ -23,13 +28,17 @@ if TYPE_CHECKING:
     from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 BLOB_FILE = ".blob"
-"""What names of blob files end with."""
+"""Suffix of blob files."""
 
 _SUFFIXES = (BLOB_FILE, ".video")
-"""Names of files of blobs end so; the second ones, which pypaimon writes, are refused when they are to be read."""
+"""Suffixes of files of blobs. pypaimon writes the second kind, which cannot be read here."""
 
 _BYTES_A_ROW = 4
-"""Bytes that the index most likely takes for each row, so that one request gets it."""
+"""Bytes of the index for each row, estimated so that one request gets it."""
+_NUMBERS = 16
+"""Bytes of offset and length, at the end of a cell that is made here."""
+_FILES = 16
+"""Cells of up to this many files are decoded together; others are parsed one by one."""
 
 
 def is_blob_file(file: DataFileMeta) -> bool:
@@ -38,14 +47,14 @@ def is_blob_file(file: DataFileMeta) -> bool:
 
 
 class BlobColumn:
-    """A column of blobs, as cells, in pieces of any length.
+    """A column of blobs, as cells, in pieces of any length. See `ColumnPart`.
 
     Args:
         field: The column.
         first_row_id: Row id of the first row.
         row_count: Number of rows.
-        files: Blob files of these rows, of this column and others, newest first; of rows that none of them holds the
-            value is null.
+        files: Blob files of these rows, of this column and others, newest first. Rows that are in none of them are
+            null.
         directory: The table.
 
     Raises:
@@ -67,11 +76,9 @@ class BlobColumn:
         self._position = 0
 
     def available(self) -> int:
-        """Rows that are left."""
         return len(self._references.place) - self._position
 
     def take(self, length: int) -> pa.RecordBatch:
-        """The next rows."""
         cells = cells_of(self._references.rows(self._position, length))
         self._position += length
         return pa.RecordBatch.from_arrays([cells], names=[self._field.name])
@@ -93,7 +100,7 @@ def _files_of(
 def _references(
     first_row_id: int, row_count: int, files: Sequence[DataFileMeta], directory: TableDirectory
 ) -> References:
-    """Where the value of each row lies: in the newest file that holds it."""
+    """The place of each value, in the newest file that holds it."""
     place = np.full(row_count, -1, np.int64)
     offsets, lengths = np.zeros(row_count, np.int64), np.zeros(row_count, np.int64)
     left = np.ones(row_count, bool)
@@ -104,12 +111,12 @@ def _references(
             asked, following = _next_files(following, first_row_id, left)
             for file, (path, index) in zip(asked, _read_indexes(directory, ranges, asked), strict=True):
                 rows, stored = _rows_of(file, first_row_id, row_count)
-                told = left[rows] & (index.lengths[stored] != PLACEHOLDER)
-                held = told & (index.lengths[stored] >= 0)
+                decided = left[rows] & (index.lengths[stored] != PLACEHOLDER)
+                held = decided & (index.lengths[stored] >= 0)
                 place[rows][held] = len(places)
                 offsets[rows][held] = index.offsets[stored][held]
                 lengths[rows][held] = index.lengths[stored][held]
-                left[rows] &= ~told
+                left[rows] &= ~decided
                 places.append(path)
     return References(tuple(places), place, offsets, lengths)
 
@@ -121,7 +128,7 @@ def index_pieces(
     files: Sequence[DataFileMeta],
     schema_of: Callable[[int], TableSchema],
 ) -> Iterator[Piece]:
-    """The ends of the blob files whose indexes are needed, whatever the others hold; arguments as of `BlobColumn`."""
+    """The ends of the blob files whose indexes are surely needed; arguments as of `BlobColumn`."""
     for file in _next_files(_files_of(field, files, schema_of), first_row_id, np.ones(row_count, bool))[0]:
         if not isinstance(file.file_path, SpelledPath):
             length = _tail_length(file)
@@ -135,24 +142,24 @@ def _tail_length(file: DataFileMeta) -> int:
 def _next_files(
     files: Sequence[DataFileMeta], first_row_id: int, left: npt.NDArray[np.bool_]
 ) -> tuple[list[DataFileMeta], list[DataFileMeta]]:
-    """The files, newest first, that are needed whatever the others hold; and those that wait for what these tell."""
+    """The files, newest first, that are surely needed, and the files that depend on the indexes of these."""
     asked, waiting = [], []
-    told, awaited = np.zeros(len(left), bool), np.zeros(len(left), bool)
+    decided, awaited = np.zeros(len(left), bool), np.zeros(len(left), bool)
     for file in files:
         rows, _ = _rows_of(file, first_row_id, len(left))
         if not left[rows].any():
             continue
-        if awaited[rows].any() or told[rows].all():
+        if awaited[rows].any() or decided[rows].all():
             waiting.append(file)
             awaited[rows] = True
         else:
             asked.append(file)
-            told[rows] = True
+            decided[rows] = True
     return asked, waiting
 
 
 def _rows_of(file: DataFileMeta, first_row_id: int, row_count: int) -> tuple[slice, slice]:
-    """The rows that a file is about, and where they lie in it."""
+    """The rows that a file covers, and their positions in it."""
     first = max(file.first_row_id, first_row_id)
     end = max(first, min(file.first_row_id + file.row_count, first_row_id + row_count))
     return slice(first - first_row_id, end - first_row_id), slice(first - file.first_row_id, end - file.first_row_id)
@@ -161,7 +168,7 @@ def _rows_of(file: DataFileMeta, first_row_id: int, row_count: int) -> tuple[sli
 def _read_indexes(
     directory: TableDirectory, ranges: ByteRanges, files: Sequence[DataFileMeta]
 ) -> list[tuple[str, BlobIndex]]:
-    """The indexes of blob files, asked for at the same time; those that are larger than most are, once more."""
+    """Read the indexes of blob files at the same time, and large ones a second time, as a whole."""
     tails = [_Tail(located(directory, file.file_path), file) for file in files]
     _fill(ranges, [tail.range(_tail_length(tail.file)) for tail in tails], may_be_on_their_way=True)
     _fill(ranges, [tail.range(wanted) for tail in tails if (wanted := tail.wanted()) > len(tail.data)])
@@ -179,16 +186,16 @@ class _Tail:
     """The end of a blob file.
 
     Attributes:
-        path: Where the file lies.
+        path: Path of the file.
         file: The file.
-        size: Its bytes.
-        data: What was read of its end.
+        size: Bytes of the file.
+        data: The last bytes, as far as they were read.
     """
 
     def __init__(self, path: str, file: DataFileMeta) -> None:
         if not path.endswith(_SUFFIXES[0]):
             raise UnsupportedTableError(
-                f"{path}: blobs that are kept as frames of a video cannot be streamed. "
+                f"{path}: blobs that are stored as frames of a video cannot be streamed. "
                 "Leave the column out with with_projection(...)."
             )
         self.path = path
@@ -197,17 +204,16 @@ class _Tail:
         self.data = bytearray()
 
     def range(self, length: int) -> Range:
-        """So many bytes of it, which become `data`."""
+        """The range of the last bytes, which are read into `data`."""
         self.data = bytearray(length)
         return Range(self.path, self.size - length, memoryview(self.data))
 
     def wanted(self) -> int:
-        """The bytes of the index and what is behind it."""
+        """Bytes of the index and the footer."""
         with self._damage():
             return tail_length(bytes(self.data[-FOOTER:]), self.size)
 
     def index(self) -> BlobIndex:
-        """What it says."""
         with self._damage():
             index = parse_index(bytes(self.data[len(self.data) - self.wanted() :]), self.size)
         if len(index.lengths) != self.file.row_count:
@@ -221,3 +227,103 @@ class _Tail:
             yield
         except ValueError as error:
             raise CorruptTableError(self.path, f"the blob file is damaged: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class References:
+    """Decoded cells, as columns.
+
+    Attributes:
+        places: Distinct URIs.
+        place: Index of each cell into `places`; -1: there is no blob.
+        offsets: First byte of each blob.
+        lengths: Bytes of each blob; -1: to the end of the file. 0 if there is no blob.
+    """
+
+    places: tuple[str, ...]
+    place: Numbers
+    offsets: Numbers
+    lengths: Numbers
+
+    def rows(self, start: int, length: int) -> References:
+        part = slice(start, start + length)
+        return References(self.places, self.place[part], self.offsets[part], self.lengths[part])
+
+
+def cells_of(references: References) -> pa.LargeBinaryArray:
+    """Encode cells as descriptors of pypaimon's current version; null if there is no blob."""
+    prefixes = [np.frombuffer(_prefix(place), np.uint8) for place in references.places]
+    sizes = np.array([*(len(prefix) + _NUMBERS for prefix in prefixes), 0], np.int64)[references.place]
+    offsets = np.concatenate(([0], np.cumsum(sizes)))
+    data = np.empty(int(offsets[-1]), np.uint8)
+    numbers = np.stack([references.offsets, references.lengths], axis=1).astype("<i8").view(np.uint8)
+    for index, prefix in enumerate(prefixes):
+        rows = np.flatnonzero(references.place == index)
+        starts = offsets[rows][:, np.newaxis]
+        data[starts + np.arange(len(prefix))] = prefix
+        data[starts + len(prefix) + np.arange(_NUMBERS)] = numbers[rows]
+    missing = references.place < 0
+    validity = pa.array(~missing).buffers()[1] if missing.any() else None
+    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.large_binary(), len(missing), buffers, int(missing.sum()))
+
+
+def references_of(cells: pa.Array) -> References:
+    """Decode cells.
+
+    Raises:
+        ValueError: A cell is not a descriptor.
+    """
+    missing = cells.is_null().to_numpy(zero_copy_only=False)
+    place = np.where(missing, -1, 0)
+    offsets, lengths = np.zeros(len(cells), np.int64), np.zeros(len(cells), np.int64)
+    known: dict[str, int] = {}
+    starts, sizes, content = _contents(cells)
+    for size in np.unique(sizes[~missing]).tolist():
+        rows = np.flatnonzero((sizes == size) & ~missing)
+        # Cells of one file differ in their numbers only, so the first one is parsed for all of them.
+        for _ in range(_FILES):
+            if not len(rows):
+                break
+            first = content[starts[rows[0]] : starts[rows[0]] + size]
+            descriptor = _parsed(bytes(first))
+            alike = np.zeros(len(rows), bool)
+            alike[0] = True
+            if descriptor.serialize() == bytes(first):
+                prefix = starts[rows][:, np.newaxis] + np.arange(size - _NUMBERS)
+                alike = (content[prefix] == first[: size - _NUMBERS]).all(axis=1)
+            found = rows[alike]
+            place[found] = known.setdefault(descriptor.uri, len(known))
+            if alike.sum() == 1:
+                offsets[found], lengths[found] = descriptor.offset, descriptor.length
+            else:
+                numbers = content[starts[found][:, np.newaxis] + np.arange(size - _NUMBERS, size)]
+                offsets[found], lengths[found] = numbers.view("<i8").T
+            rows = rows[~alike]
+        for row in rows.tolist():
+            descriptor = _parsed(bytes(content[starts[row] : starts[row] + size]))
+            place[row] = known.setdefault(descriptor.uri, len(known))
+            offsets[row], lengths[row] = descriptor.offset, descriptor.length
+    if (offsets < 0).any() or (lengths < -1).any():
+        raise ValueError("a descriptor of a blob has a negative offset or length")
+    return References(tuple(known), place, offsets, lengths)
+
+
+def _contents(cells: pa.Array) -> tuple[Numbers, Numbers, npt.NDArray[np.uint8]]:
+    """The first byte and the length of each cell, and the bytes of all cells."""
+    ends = np.frombuffer(cells.buffers()[1], np.int64)[cells.offset : cells.offset + len(cells) + 1]
+    return ends[:-1], np.diff(ends), np.frombuffer(cells.buffers()[2] or b"", np.uint8)
+
+
+def _parsed(cell: bytes) -> BlobDescriptor:
+    try:
+        descriptor = BlobDescriptor.deserialize(cell)
+    except (ValueError, struct.error) as error:
+        raise ValueError(f"a stored blob is not a descriptor ({error})") from error
+    if type(descriptor) is not BlobDescriptor:
+        raise ValueError(f"a stored blob is a {type(descriptor).__name__}, which cannot be read")
+    return descriptor
+
+
+def _prefix(place: str) -> bytes:
+    return bytes(BlobDescriptor(place, 0, 0).serialize()[:-_NUMBERS])

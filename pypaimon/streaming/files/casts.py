@@ -1,10 +1,10 @@
 """Column-wise casts between atomic types, for files written before (or after) a column changed its type.
 
-The results are those of Java's `CastExecutors` where the value fits: fractions are rounded half up (decimals) or cut
-(to integers, timestamps, texts of a shorter type), as the ALTER TABLE that changed the type asked for. Where Java would
-wrap an integer or make an overflowing decimal null, a `CastError` is raised. With `exact`, for files newer than the
-schema that is read, any loss is one. TIMESTAMP WITH LOCAL TIME ZONE becomes another type, and comes from one, as clocks
-of the stream's zone show it.
+The results are those of Java's `CastExecutors` if the value fits: fractions are rounded half up (decimals) or cut (to
+integers, timestamps, shorter texts), because the ALTER TABLE that changed the type asked for it. Where Java wraps an
+integer or turns an overflowing decimal into null, a `CastError` is raised. With `exact`, for files newer than the
+schema that is read, any loss is an error. TIMESTAMP WITH LOCAL TIME ZONE is cast to and from other types in local time
+of the stream's zone.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ _TIME = re.compile(
 
 
 class CastError(ValueError):
-    """A value that the wanted type cannot hold, or a change of types for which there is no cast."""
+    """A value does not fit the type that is read, or there is no cast to it."""
 
 
 def cast(source: AtomicType, target: AtomicType, exact: bool, zone: TimeZone) -> Convert:
-    """How columns of one type become columns of another.
+    """The cast from one type to another.
 
     Args:
         source: Type of the values.
-        target: Type that is wanted.
+        target: Type to read.
         exact: Whether any loss is an error.
-        zone: The stream's.
+        zone: Time zone of the stream.
 
     Raises:
-        CastError: There is no cast between the two. The function returned raises it for values that do not fit.
+        CastError: There is no cast. The returned function raises it for values that do not fit.
     """
     arrow = PyarrowFieldParser.from_paimon_type(target)
     convert = _rule(source, target, arrow, exact, zone)
@@ -154,7 +154,7 @@ def _unchanged(array: pa.Array) -> pa.Array:
 def _from_seconds(array: pa.Array, new: str, arrow: pa.DataType, exact: bool, zone: TimeZone) -> pa.Array:
     seconds = array.cast(pa.int64()).cast(pa.timestamp("s"))
     if new == "TIMESTAMP_LTZ":
-        # What clocks show then, as if they were those of UTC: so Java has it (`NumericPrimitiveToTimestamp`).
+        # The local time as if it were UTC: this is what Java does (`NumericPrimitiveToTimestamp`).
         seconds = zone.wall_clocks(seconds)
     return to_unit(seconds, arrow, exact)
 
@@ -165,8 +165,8 @@ def to_unit(array: pa.Array, arrow: pa.DataType, exact: bool) -> pa.Array:
     if divisor > 1 and not exact:
         ticks = array.cast(pa.int64())
         whole = pc.divide(ticks, divisor)
-        behind = pc.less(ticks, pc.multiply(whole, divisor))
-        array = pc.subtract(whole, behind.cast(pa.int64())).cast(pa.timestamp(arrow.unit, array.type.tz))
+        rounded_up = pc.less(ticks, pc.multiply(whole, divisor))
+        array = pc.subtract(whole, rounded_up.cast(pa.int64())).cast(pa.timestamp(arrow.unit, array.type.tz))
     ticks = array.cast(pa.timestamp(arrow.unit, array.type.tz)).cast(pa.int64())
     return ticks.cast(arrow)
 
@@ -250,7 +250,7 @@ def _from_text(target: AtomicType, arrow: pa.DataType, exact: bool, zone: TimeZo
 
 
 def _text_to_time(array: pa.Array, arrow: pa.DataType, exact: bool) -> pa.Array:
-    """As Java's `BinaryStringUtils.toTime`; what is not within a day is refused, which Java takes."""
+    """As Java's `BinaryStringUtils.toTime`, which also accepts times beyond a day."""
     millis = (None if text is None else _millis_of_day(text, exact) for text in array.to_pylist())
     return pa.array(millis, pa.int32()).cast(arrow)
 
@@ -261,7 +261,7 @@ def _millis_of_day(text: str, exact: bool) -> int:
         raise CastError(f"{text!r} is not a time")
     number, hour, minute, second, fraction, sign, offset_hour, offset_minute = found.groups()
     if number is not None:
-        # A text of digits is the number of milliseconds, which the time had as an INT.
+        # A text of digits is a number of milliseconds.
         millis = int(number)
     else:
         digits = f"{fraction or ''}0000"
@@ -283,7 +283,7 @@ def _text_to_timestamp(array: pa.Array) -> pa.Array:
         return text.cast(pa.timestamp("us"))
     except pa.ArrowInvalid:
         found = text.cast(pa.timestamp("ns"))
-    # Arrow lets nanoseconds wrap, so that the year 9999 becomes 1816.
+    # Nanoseconds wrap in Arrow: the year 9999 becomes 1816.
     years = pc.utf8_slice_codeunits(text, 0, 4).cast(pa.int64())
     if not pc.all(pc.equal(pc.year(found), years), min_count=0).as_py():
         raise CastError("a text with nanoseconds is a time before 1677 or after 2262")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +22,9 @@ from pypaimon.streaming.errors import (
 from pypaimon.streaming.files.casts import CastError
 from pypaimon.streaming.files.orc_local_zones import LocalZones
 from pypaimon.streaming.files.schema_mapping import map_columns
-from pypaimon.streaming.files.stored_fields import stored_fields
-from pypaimon.streaming.formats.file_source import DAMAGE_WORDS, SCHEMALESS_SOURCES, SOURCES, FileSource
-from pypaimon.streaming.formats.orc_source import OrcSource
-from pypaimon.streaming.formats.unsupported_content import UnsupportedContentError
-from pypaimon.streaming.internals import DataField, DataFileMeta
+from pypaimon.streaming.formats.format import Format, FormatReader, LocalZone, UnsupportedContentError
+from pypaimon.streaming.formats.registry import DAMAGE_WORDS, FORMATS
+from pypaimon.streaming.internals import DataField, DataFileMeta, SpecialFields, TableSchema
 from pypaimon.streaming.io.conditional_writes import is_local
 from pypaimon.streaming.io.io_requests import one_request
 from pypaimon.streaming.io.local_files import open_local, read_local, step_by_step
@@ -34,7 +33,8 @@ from pypaimon.streaming.io.request_errors import translated
 from pypaimon.streaming.metadata.file_paths import ByteRange, SpelledPath, merged_changelog_range
 from pypaimon.streaming.model import row_kinds
 from pypaimon.streaming.model.arrow_types import arrow_schema
-from pypaimon.streaming.model.system_columns import ROW_ID, SEQUENCE_NUMBER, SYSTEM_TYPES
+from pypaimon.streaming.model.system_columns import KEY_PREFIX, ROW_ID, SEQUENCE_NUMBER, SYSTEM_TYPES
+from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.stream_options import DEFAULT_BATCH_SIZE
 
 if TYPE_CHECKING:
@@ -52,30 +52,30 @@ def read_file(
     constants: Mapping[str, pa.Scalar] | None = None,
     content: bytes | pa.Buffer | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """All records of one file, in stored order, none left out.
+    """All records of one file, in stored order.
 
     Columns are found by field id through the schema that the file was written with: renamed columns keep their values,
-    a name that was dropped and added again starts anew, columns that the file lacks are null, changed types are cast
-    (see `casts`).
+    a name that was dropped and added again is another column, columns that the file lacks are null, changed types are
+    cast (see `casts`).
 
     Args:
         directory: The table.
-        file: The file, with `file_path` as the manifest has it; merged changelog files are read from their byte range.
-        fields: The columns wanted; nested rows may lack some of their fields.
-        schema_id: Id of the schema that `fields` come from: in files newer than that any loss in a cast is an error.
-        system_columns: Of `_SEQUENCE_NUMBER`, `_VALUE_KIND`, `_ROW_ID`: put behind the columns, in this order.
-        batch_size: Rows per batch, at most.
-        constants: Values of columns that are the same in the whole file, and so not read from it; by name.
-        content: All bytes of the file, as `content_of` gives them; None: it is opened.
+        file: The file, with `file_path` as in the manifest; a merged changelog file is read from its byte range.
+        fields: The columns to read; nested rows may lack some of their fields.
+        schema_id: Id of the schema of `fields`. For files of a newer schema any loss in a cast is an error.
+        system_columns: Any of `_SEQUENCE_NUMBER`, `_VALUE_KIND`, `_ROW_ID`, appended in this order.
+        batch_size: Most rows of a batch.
+        constants: Values of columns that are the same in the whole file, and are not read from it; by name.
+        content: All bytes of the file, from `content_of`; None: open the file.
 
     Yields:
         Batches with the Arrow types of `arrow_types`, then the system columns as int64, int8, int64.
 
     Raises:
         FileNotFoundError: The file is missing.
-        CorruptTableError: The file is damaged, or holds another number of rows than its manifest says.
+        CorruptTableError: The file is damaged, or its number of rows differs from the manifest.
         SchemaChangedError: A value does not fit the type that is read.
-        UnsupportedFileError: Its format, or something in it, is not read here.
+        UnsupportedFileError: Its format, or something in it, is not supported.
     """
     path = located(directory, file.file_path) if content is None else str(file.file_path)
     with _errors(path, schema_id, file.schema_id), _opened(directory, file, path, file.file_size, content) as source:
@@ -86,7 +86,7 @@ def read_file(
             fields,
             exact=file.schema_id > schema_id,
             zone=directory.zone,
-            trim_char=source.pads_char,
+            trim_char=_format_of(path).pads_char,
             constants=constants,
         )
         stored = [name for name in system_columns if name in source.schema.names]
@@ -103,11 +103,11 @@ def read_file(
 
 
 def content_of(directory: TableDirectory, file: DataFileMeta) -> bytes | pa.Buffer | None:
-    """All bytes of a small file, by one request; None: it is large, or a part of another one.
+    """All bytes of a small file, by one request; None: it is large, or a part of another file.
 
     Raises:
         FileNotFoundError: The file is missing.
-        CorruptTableError: It may not be read.
+        CorruptTableError: Access is denied.
         StoreError: The store kept failing (retriable).
     """
     if not is_read_whole(file.file_size) or merged_changelog_range(str(file.file_path)):
@@ -118,7 +118,7 @@ def content_of(directory: TableDirectory, file: DataFileMeta) -> bytes | pa.Buff
 
 
 def located(directory: TableDirectory, path: str) -> str:
-    """Where a file lies. One or two requests more if its partition is spelled in two ways."""
+    """The path of a file. Needs one or two requests if its partition can be spelled in two ways."""
     if isinstance(path, SpelledPath):
         exists = partial(directory.store.call, "exists", request=directory.table.file_io.exists)
         return path.other if not exists(path) and exists(path.other) else str(path)
@@ -126,12 +126,12 @@ def located(directory: TableDirectory, path: str) -> str:
 
 
 def column_names(directory: TableDirectory, file: DataFileMeta) -> frozenset[str]:
-    """The columns that a data file holds. Reads only what tells them.
+    """The columns of a data file, from its metadata.
 
     Raises:
         FileNotFoundError: The file is missing.
-        CorruptTableError: It is damaged, or may not be read.
-        UnsupportedFileError: Files of its format are not read here.
+        CorruptTableError: The file is damaged, or access is denied.
+        UnsupportedFileError: Its format is not supported.
         StoreError: The store kept failing (retriable).
     """
     path = located(directory, file.file_path)
@@ -140,7 +140,7 @@ def column_names(directory: TableDirectory, file: DataFileMeta) -> frozenset[str
 
 
 def _check_count(path: str, found: int, recorded: int) -> None:
-    """A file that was cut between two blocks, or took the place of another, can be read without an error."""
+    # A file that was cut between two blocks, or replaced by another, may be read without an error.
     if found != recorded:
         raise CorruptTableError(path, f"it holds {found} rows, its manifest says {recorded}")
 
@@ -152,7 +152,7 @@ def _output_schema(fields: Sequence[DataField], system_columns: Sequence[str]) -
     return schema
 
 
-def _physical_batches(source: FileSource, columns: list[str], batch_size: int) -> Iterator[pa.RecordBatch]:
+def _physical_batches(source: FormatReader, columns: list[str], batch_size: int) -> Iterator[pa.RecordBatch]:
     if columns:
         yield from source.batches(columns, batch_size)
         return
@@ -162,7 +162,7 @@ def _physical_batches(source: FileSource, columns: list[str], batch_size: int) -
 
 
 def _system_column(name: str, batch: pa.RecordBatch, file: DataFileMeta, position: int) -> pa.Array:
-    """A system column: what is stored, and where nothing is, what the manifest says."""
+    """A system column, with nulls filled from the manifest."""
     kind = SYSTEM_TYPES[name]
     array = batch.column(name).cast(kind) if name in batch.schema.names else None
     if array is not None and not array.null_count:
@@ -179,7 +179,7 @@ def _system_column(name: str, batch: pa.RecordBatch, file: DataFileMeta, positio
 
 
 def row_ids(first: int, length: int) -> pa.Array:
-    """Row ids that follow each other, as int64."""
+    """Consecutive row ids, as int64."""
     return pa.array(np.arange(first, first + length, dtype=np.int64))
 
 
@@ -191,34 +191,67 @@ def constant(value: int, length: int) -> pa.Array:
 @contextmanager
 def _opened(
     directory: TableDirectory, file: DataFileMeta, path: str, size: int | None, content: bytes | pa.Buffer | None = None
-) -> Iterator[FileSource]:
+) -> Iterator[FormatReader]:
     part = merged_changelog_range(path)
-    file_format = part.format if part else path.rpartition(".")[2].lower()
-    open_source = _source_of(directory, file, path, file_format)
+    opened = partial(_format_of(path).open, context=_FileContext(directory, file, path))
     if content is not None:
-        yield open_source(pa.BufferReader(content))
+        yield opened(pa.BufferReader(content))
         return
     if part is not None and not is_local(path):
-        yield open_source(_content(part, read_part(directory.store, part.path, part.offset, part.length)))
+        yield opened(_content(part, read_part(directory.store, part.path, part.offset, part.length)))
         return
     with _bytes(directory, part.path if part else path, size) as stream:
         with one_request(decodes=True) if is_local(path) else nullcontext():
-            source = open_source(stream if part is None else _content(part, _of_stream(stream, part)))
-        yield source
+            reader = opened(stream if part is None else _content(part, _of_stream(stream, part)))
+        yield reader
 
 
-def _source_of(
-    directory: TableDirectory, file: DataFileMeta, path: str, file_format: str
-) -> Callable[[Any], FileSource]:
-    if file_format == "orc":
-        return partial(OrcSource, local_zone=LocalZones(directory, file, path))
-    if file_format in SOURCES:
-        return SOURCES[file_format]
-    if file_format in SCHEMALESS_SOURCES:
-        fields = stored_fields(directory.schema(file.schema_id), file.write_cols)
-        return lambda stream: SCHEMALESS_SOURCES[file_format](stream, fields)
-    known = ", ".join(sorted([*SOURCES, *SCHEMALESS_SOURCES]))
-    raise UnsupportedTableError(f"files of format {file_format!r} cannot be streamed; supported are {known}.")
+def _format_of(path: str) -> Format:
+    part = merged_changelog_range(path)
+    name = part.format if part else path.rpartition(".")[2].lower()
+    if name not in FORMATS:
+        raise UnsupportedTableError(
+            f"files of format {name!r} cannot be streamed; supported are {', '.join(sorted(FORMATS))}."
+        )
+    return FORMATS[name]
+
+
+@dataclass(frozen=True)
+class _FileContext:
+    directory: TableDirectory
+    file: DataFileMeta
+    path: str
+
+    def stored_fields(self) -> list[DataField]:
+        return stored_fields(self.directory.schema(self.file.schema_id), self.file.write_cols)
+
+    @property
+    def local_zone(self) -> LocalZone:
+        return LocalZones(self.directory, self.file, self.path)
+
+
+def stored_fields(schema: TableSchema, write_cols: Sequence[str] | None) -> list[DataField]:
+    """The columns of a file, in stored order.
+
+    A file of a primary-key table begins with copies of the key columns (unless `data-file.thin-mode` is set), the
+    sequence number and the row kind. A file of data evolution may hold only some columns.
+
+    Args:
+        schema: The schema that the file was written with.
+        write_cols: The columns that the manifest names; None: all.
+    """
+    fields = list(schema.fields)
+    if write_cols is not None:
+        by_name = {field.name: field for field in (*fields, SpecialFields.ROW_ID, SpecialFields.SEQUENCE_NUMBER)}
+        return [by_name[name] for name in write_cols]
+    if not schema.primary_keys:
+        return fields
+    types = {field.name: field.type for field in fields}
+    keys = [name for name in schema.primary_keys if name not in schema.partition_keys]
+    if OptionValues(schema.options).boolean("data-file.thin-mode", False):
+        keys = []
+    copies = [DataField(-1, KEY_PREFIX + name, types[name]) for name in keys]
+    return [*copies, SpecialFields.SEQUENCE_NUMBER, SpecialFields.VALUE_KIND, *fields]
 
 
 def _of_stream(stream: Any, part: ByteRange) -> bytes:
@@ -268,7 +301,7 @@ def _errors(path: str, schema_id: int, file_schema_id: int) -> Iterator[None]:
     except (ValueError, EOFError, pa.ArrowException) as error:
         raise CorruptTableError(path, f"the file is damaged: {error}") from error
     except OSError as error:
-        # Arrow's decoders and its stores raise the same class; a local disk that fails gives an errno.
+        # Arrow's decoders and its stores raise the same class. An error of a local disk has an errno.
         on_disk = "://" not in path and error.errno is None
         if on_disk or any(word in str(error) for word in DAMAGE_WORDS):
             raise CorruptTableError(path, f"the file is damaged: {error}") from error

@@ -1,8 +1,8 @@
-"""File indexes of data files that are about to be read: those of their own files (`.index`), and embedded ones."""
+"""File indexes, embedded or in files of their own (`.index`), of data files that are about to be read."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -10,9 +10,9 @@ from pypaimon.streaming.errors import CorruptTableError, StoreError
 from pypaimon.streaming.files.data_files import located
 from pypaimon.streaming.files.row_id_groups import RowIdGroup, owners
 from pypaimon.streaming.filtering.filters import columns_of
-from pypaimon.streaming.filtering.indexes.container import IndexPart, head_length, index_parts
-from pypaimon.streaming.filtering.indexes.embedded import embedded_may_match
-from pypaimon.streaming.filtering.indexes.index_filter import IndexFilter, warn_of_unused
+from pypaimon.streaming.filtering.index_filter import IndexFilter, embedded_may_match, warn_of_unused
+from pypaimon.streaming.indexes.container import IndexPart, head_length, index_parts
+from pypaimon.streaming.indexes.file_index import indexed_columns
 from pypaimon.streaming.internals import DataFileMeta, TableSchema
 from pypaimon.streaming.io.remote_files import RemoteFile
 
@@ -22,19 +22,17 @@ if TYPE_CHECKING:
 
 _SUFFIX = ".index"
 _FIRST_BYTES = 1 << 20
-"""Bytes of an index file that are read first; most have no more."""
+"""Bytes of an index file to read first; most files are not larger."""
 
 _MOST_BYTES = 16 << 20
-"""Bytes of the index of one column, or of a head, up to which it is used: else the data file costs less."""
-
-_OPTION, _OF_COLUMNS = "file-index.", ".columns"
+"""Largest index of one column, or head, that is read: beyond it the data file costs less."""
 
 
 class FileIndexes:
-    """Which data files can hold a row that a filter keeps, by their indexes.
+    """Which data files can hold a row that matches a filter, by their indexes.
 
-    A file whose index is missing, damaged or of another version can; a warning says so. An index file is asked for
-    only where the table's options say that it holds a column of the filter, and then as far as it is needed.
+    A file whose index is missing, damaged or of another version is kept, with a warning. An index file is read only if
+    it has a column of the filter by the table's options, and only as far as needed.
 
     Args:
         directory: The table.
@@ -49,9 +47,9 @@ class FileIndexes:
         self._known: dict[tuple[int, frozenset[str] | None], tuple[IndexFilter, bool]] = {}
 
     def group_may_match(self, group: RowIdGroup) -> bool:
-        """Whether rows that several files hold columns of can match: no row can where none of one file does.
+        """Whether rows whose columns are in several files can match: every file must have a matching row.
 
-        A file is asked about those columns alone that are read from it: others of it were replaced by newer files.
+        For each file only the columns that are read from it count: newer files have replaced the others.
         """
         looked_at = columns_of(self._predicate)
         fields = [field for field in self._read.fields if field.name in looked_at]
@@ -61,11 +59,11 @@ class FileIndexes:
         )
 
     def may_match(self, file: DataFileMeta, only: frozenset[str] | None = None) -> bool:
-        """Whether a file can hold a matching row. One request at least where it has an index file of use.
+        """Whether a file can hold a matching row. Needs a request if it has an index file for a column of the filter.
 
         Args:
             file: The file.
-            only: The columns that are read from it; None: all that it was written with.
+            only: The columns that are read from the file; None: all.
         """
         names = [name for name in file.extra_files or () if name.endswith(_SUFFIX)]
         if file.embedded_index is None and not names:
@@ -82,7 +80,7 @@ class FileIndexes:
             return True
 
     def _filter(self, schema_id: int, only: frozenset[str] | None) -> tuple[IndexFilter, bool]:
-        """The filter over columns of files of a schema, and whether index files may help it."""
+        """The filter for files of a schema, and whether index files may have columns of it."""
         known = self._known.get((schema_id, only))
         if known is None:
             written = self._read if schema_id == self._read.id else self._directory.schema(schema_id)
@@ -92,7 +90,7 @@ class FileIndexes:
 
     def _by_index_file(self, found: IndexFilter, file: DataFileMeta, names: list[str]) -> bool:
         if len(names) > 1 or "/" in names[0]:
-            raise ValueError(f"its index files are {', '.join(names)}; one file beside it is supported")
+            raise ValueError(f"its index files are {', '.join(names)}; only one, next to the data file, is supported")
         path = f"{located(self._directory, file.file_path).rpartition('/')[0]}/{names[0]}"
         with closing(RemoteFile(self._directory.store, path)) as remote:
 
@@ -106,18 +104,18 @@ class FileIndexes:
             begin = bytes(remote.read(_FIRST_BYTES))
             length = head_length(begin)
             if length > _MOST_BYTES:
-                raise ValueError(f"a head of {length} bytes was recorded")
+                raise ValueError(f"its head has {length} bytes")
             head = begin if length <= len(begin) else content(0, length)
             return found.may_match(index_parts(head), _within(begin, content), file.row_count)
 
 
 def _within(begin: bytes, content: Callable[[int, int], bytes]) -> Callable[[IndexPart], bytes | None]:
-    """Gives indexes out of the beginning of a file, and what lies behind it; not those that are too long."""
+    """Returns indexes from the first bytes of a file, or from the rest of it; None for those that are too large."""
 
     def part_of(part: IndexPart) -> bytes | None:
         end = part.start + part.length
         if part.start < 0:
-            raise ValueError(f"an index at byte {part.start} was recorded")
+            raise ValueError(f"an index cannot begin at byte {part.start}")
         if end <= len(begin):
             return begin[part.start : end]
         return None if part.length > _MOST_BYTES else content(part.start, part.length)
@@ -126,17 +124,11 @@ def _within(begin: bytes, content: Callable[[int, int], bytes]) -> Callable[[Ind
 
 
 def _indexed(written: TableSchema, read: TableSchema) -> Iterator[str]:
-    """The columns of files, as they name them, that have indexes by the options of either schema."""
-    yield from _named(written.options)
+    """The columns, by their names in the files, that have indexes by the options of either schema."""
+    yield from (each.column for each in indexed_columns(written.options))
     stored = {field.id: field.name for field in written.fields}
     ids = {field.name: field.id for field in read.fields}
-    # An index may have been made later, with the options of then.
-    for name in _named(read.options):
+    # An index may have been made later, by newer options.
+    for name in (each.column for each in indexed_columns(read.options)):
         if name in ids and ids[name] in stored:
             yield stored[ids[name]]
-
-
-def _named(options: Mapping[str, str]) -> Iterator[str]:
-    for key, columns in options.items():
-        if key.startswith(_OPTION) and key.endswith(_OF_COLUMNS):
-            yield from (name.strip() for name in str(columns).split(","))

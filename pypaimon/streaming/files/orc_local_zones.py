@@ -1,8 +1,8 @@
-"""`LocalZones`: as clocks of which zone an ORC file holds its TIMESTAMP WITH LOCAL TIME ZONE.
+"""`LocalZones`: the zone in whose local time an ORC file holds TIMESTAMP WITH LOCAL TIME ZONE.
 
-Java stores the time that such a value has in UTC as if clocks of its JVM showed it, unless the table says
-`orc.timestamp-ltz.legacy.type` = `false`. It names the zone in files with a TIMESTAMP without zone only. But manifests
-hold the least and the greatest value as they are, and the file as they are stored: they tell how far apart these are.
+Java stores the time that such a value has in UTC as if it were local time of its JVM, unless the table sets
+`orc.timestamp-ltz.legacy.type` = `false`. The file names the zone only if it has a TIMESTAMP without zone. But
+manifests have the true bounds of columns, and the file has the stored ones: the difference is the offset of the zone.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 LEGACY = "orc.timestamp-ltz.legacy.type"
-# Time zones of the past differ between releases of the tz database: what lies before 1971 proves nothing.
+# Releases of the tz database differ in offsets of the past, so times before 1971 are not used.
 _FIRST_PROOF = 31_536_000
 
 
 class LocalZones:
-    """The zone of one file, as `OrcSource` asks for it.
+    """The `LocalZone` of one file.
 
     Args:
         directory: The table.
-        file: The file, with the bounds of its columns if manifests hold them.
-        path: Where it lies.
+        file: The file, with the bounds of its columns if the manifest has them.
+        path: Path of the file.
     """
 
     def __init__(self, directory: TableDirectory, file: DataFileMeta, path: str) -> None:
@@ -48,7 +48,7 @@ class LocalZones:
         """See `LocalZone`.
 
         Raises:
-            StreamConfigError: It cannot be told, and the zone of the table is not that of the file.
+            StreamConfigError: The zone cannot be found, and that of the table does not fit the file.
         """
         if stated not in self._known:
             self._known[stated] = self._found(stated, bounds, columns)
@@ -58,17 +58,17 @@ class LocalZones:
         self, stated: str | None, bounds: Mapping[str, tuple[int, int]], columns: Sequence[str]
     ) -> TimeZone | None:
         proofs, of_table, utc = self._proofs(bounds), self._directory.zone, time_zone("UTC")
-        told = []
+        named = []
         if not is_legacy({**self._options(), **dynamic_options(self._directory.table)}):
-            told.append(utc)
+            named.append(utc)
         elif stated is not None:
-            told.append(time_zone(stated))
+            named.append(time_zone(stated))
         if of_table.name is not None:
-            told.append(of_table)
-        for zone in [*told, of_table] if not proofs else told:
+            named.append(of_table)
+        for zone in [*named, of_table] if not proofs else named:
             if zone.shows(proofs):
                 return zone
-        # Nobody has named it: the zone of the process is a guess, and that of most JVMs is one as good.
+        # No zone is named: guess the zone of the process, or UTC, the zone of most JVMs.
         guessed = [zone for zone in (of_table, utc) if zone.shows(proofs)]
         stored = [millis // 1000 for each in bounds.values() for millis in each]
         if guessed and are_alike(guessed, min(stored), max(stored)):
@@ -78,9 +78,9 @@ class LocalZones:
             return found
         ahead = ", ".join(f"{(clock - moment) / 3600:+g}" for moment, clock in sorted(proofs))
         raise StreamConfigError(
-            f"Column '{columns[0]}' of {self._path} holds times as clocks of another time zone showed them, hours "
-            f"ahead of UTC: {ahead}. The file does not name the zone, and these hours do not tell which it is. Name "
-            "that of the JVM that wrote it: with_time_zone(...), or the table option 'time-zone'."
+            f"Column '{columns[0]}' of {self._path} holds local times of another time zone, hours ahead of UTC: "
+            f"{ahead}. The file does not name the zone, and these hours fit several. Name the zone of the JVM that "
+            "wrote the file: with_time_zone(...), or the table option 'time-zone'."
         )
 
     def _options(self) -> Mapping[str, Any]:
@@ -88,7 +88,7 @@ class LocalZones:
         return options
 
     def _proofs(self, bounds: Mapping[str, tuple[int, int]]) -> set[tuple[int, int]]:
-        """Moments as they are stored, and the times that they stand for; in seconds since 1970."""
+        """Pairs of a stored moment and the true time, in seconds since 1970."""
         names = self._file.value_stats_cols if self._file.value_stats_cols is not None else self._file.write_cols
         fields = {field.name: field for field in self._directory.schema(self._file.schema_id).fields}
         names = list(fields) if names is None else names
@@ -105,12 +105,12 @@ class LocalZones:
 
 
 def is_legacy(options: Mapping[str, Any]) -> bool:
-    """Whether Java's ORC files of a table with these options depend on the zone of their writer."""
+    """Whether Java's ORC files of a table with these options depend on the time zone of the writer."""
     return OptionValues(options).boolean(LEGACY, True)
 
 
 def _seconds(row: Any, slot: int, arity: int, kind: Any) -> int | None:
-    """A timestamp of a row of statistics, in seconds since 1970; None where it is not known."""
+    """A timestamp of a row of statistics, in seconds since 1970; None if it is not known."""
     data = getattr(row, "data", None)
     if data is None or row.arity != arity:
         return None

@@ -1,10 +1,11 @@
-"""Files of data evolution: the ones that hold columns of the same rows, joined column by column."""
+"""Files of data evolution: the files that hold columns of the same rows, joined column by column."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Protocol
 
 import pyarrow as pa
@@ -12,43 +13,37 @@ import pyarrow as pa
 from pypaimon.streaming.errors import CorruptTableError, UnsupportedTableError
 from pypaimon.streaming.files.blob_files import is_blob_file
 from pypaimon.streaming.internals import DataField, DataFileMeta, TableSchema
-from pypaimon.streaming.model.arrow_types import arrow_schema
+from pypaimon.streaming.model.arrow_types import arrow_schema, arrow_type
 
 VECTOR_FILE = ".vector."
-"""What names of files of vectors have before their format."""
+"""Names of files of vectors have this before the suffix of their format."""
 
 ReadFields = Callable[[DataFileMeta, Sequence[DataField]], Iterator[pa.RecordBatch]]
 
 
-class Part(Protocol):
+class ColumnPart(Protocol):
     """Some columns of the rows of a group, in pieces of any length."""
 
     def available(self) -> int:
-        """Rows that can be taken now, at least one."""
+        """How many rows can be taken now, at least one."""
 
     def take(self, length: int) -> pa.RecordBatch:
         """The next rows."""
 
 
 class BufferedPart:
-    """A `Part` of record batches that follow each other.
-
-    Args:
-        batches: All of its rows.
-    """
+    """A `ColumnPart` made of record batches."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches
         self._batch: pa.RecordBatch | None = None
 
     def available(self) -> int:
-        """See `Part`."""
         while self._batch is None or not self._batch.num_rows:
             self._batch = next(self._batches)
         return int(self._batch.num_rows)
 
     def take(self, length: int) -> pa.RecordBatch:
-        """See `Part`."""
         assert self._batch is not None
         taken = self._batch.slice(0, length)
         self._batch = self._batch.slice(length)
@@ -62,9 +57,9 @@ class RowIdGroup:
     Attributes:
         first_row_id: Row id of the first row.
         row_count: Number of rows.
-        files: The files that hold columns of all of these rows, newest first.
-        blob_files: Those that hold a column of blobs, of some of these rows or of more.
-        vector_files: Those that hold columns of vectors alone, of some of these rows or of more.
+        files: The files that hold columns of exactly these rows, newest first.
+        blob_files: Files with a column of blobs, whose rows overlap these.
+        vector_files: Files with columns of vectors only, whose rows overlap these.
     """
 
     first_row_id: int
@@ -75,7 +70,7 @@ class RowIdGroup:
 
     @property
     def end(self) -> int:
-        """The row id behind the last one."""
+        """The row id after the last one."""
         return self.first_row_id + self.row_count
 
     @property
@@ -85,10 +80,10 @@ class RowIdGroup:
 
 
 def row_id_groups(files: Sequence[DataFileMeta]) -> list[RowIdGroup]:
-    """Sort files into groups of the same row ids, in the order of those.
+    """Group files by row ids, in the order of these.
 
     Raises:
-        UnsupportedTableError: A file has no row ids, or those of two files overlap in part only.
+        UnsupportedTableError: A file has no row ids, or the row ids of two files overlap partly.
     """
     for file in files:
         if file.first_row_id is None:
@@ -110,7 +105,7 @@ def row_id_groups(files: Sequence[DataFileMeta]) -> list[RowIdGroup]:
 
 
 def is_vector_file(file: DataFileMeta) -> bool:
-    """Whether a file holds columns of vectors alone, as Java's writers name them."""
+    """Whether a file holds columns of vectors only, by the names that Java gives them."""
     return VECTOR_FILE in str(file.file_name)
 
 
@@ -124,14 +119,14 @@ def _data_groups(newest_first: Sequence[DataFileMeta]) -> list[RowIdGroup]:
         if len(counts) > 1 or (result and result[-1].end > first):
             names = ", ".join(file.file_name for file in members)
             raise UnsupportedTableError(
-                f"Files whose row ids overlap in part cannot be joined, but for those of blobs and vectors: {names}."
+                f"Files whose row ids overlap partly cannot be joined, except files of blobs and vectors: {names}."
             )
         result.append(RowIdGroup(first, counts.pop(), tuple(members)))
     return result
 
 
 def _left_over(apart: Sequence[DataFileMeta], groups: Sequence[RowIdGroup]) -> Iterator[RowIdGroup]:
-    """Rows of which there is nothing but blobs or vectors, as where a commit wrote those alone."""
+    """Rows that are in files of blobs or vectors only, for example because a commit wrote nothing else."""
     for start, end in _merged((file.first_row_id, file.first_row_id + file.row_count) for file in apart):
         position = start
         for index in _overlapping(groups, start, end):
@@ -143,7 +138,6 @@ def _left_over(apart: Sequence[DataFileMeta], groups: Sequence[RowIdGroup]) -> I
 
 
 def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ranges of row ids, those that overlap as one."""
     result: list[tuple[int, int]] = []
     for start, end in sorted(ranges):
         if result and start < result[-1][1]:
@@ -154,7 +148,7 @@ def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _overlapping(groups: Sequence[RowIdGroup], start: int, end: int) -> range:
-    """Indexes of the groups, which are in order, that have row ids from `start` up to before `end`."""
+    """Indexes of the (sorted) groups with row ids from `start` to before `end`."""
     first = bisect_right(groups, start, key=lambda group: group.end)
     return range(first, bisect_left(groups, end, lo=first, key=lambda group: group.first_row_id))
 
@@ -162,7 +156,7 @@ def _overlapping(groups: Sequence[RowIdGroup], start: int, end: int) -> range:
 def owners(
     group: RowIdGroup, fields: Sequence[DataField], schema_of: Callable[[int], TableSchema]
 ) -> list[tuple[DataFileMeta, list[DataField]]]:
-    """Which file each field is read from: the newest that was written with it; files that give nothing are left out."""
+    """The file from which each field is read, the newest with the field; other files are left out."""
     result: dict[int, list[DataField]] = {}
     for field in fields:
         for index, file in enumerate(group.files):
@@ -185,20 +179,25 @@ def join(
     read: ReadFields,
     constants: Mapping[str, pa.Scalar],
     batch_size: int,
-    others: Mapping[str, Part],
+    others: Mapping[str, ColumnPart],
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a group, in the order of their ids; columns that no file of the group holds are null.
 
     Args:
-        constants: Values of fields that are the same in all rows, whether a file holds them or not; by name.
-        others: What gives fields that lie in no file of this kind; by name.
+        group: The group.
+        fields: The fields to read.
+        schema_of: The schema of an id.
+        read: Reads fields of one file.
+        constants: Values of fields that are the same in all rows, even if a file holds them; by name.
+        batch_size: Most rows of a batch.
+        others: Fields that are in files of blobs or vectors; by name.
 
     Raises:
         CorruptTableError: A file has fewer or more rows than the group.
     """
     schema = arrow_schema(fields)
     varying = [field for field in fields if field.name not in constants and field.name not in others]
-    parts: list[Part] = [
+    parts: list[ColumnPart] = [
         BufferedPart(_whole(file, read(file, owned))) for file, owned in owners(group, varying, schema_of)
     ]
     parts += others.values()
@@ -215,6 +214,94 @@ def join(
 
 
 def _whole(file: DataFileMeta, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows of a file of a group; where more are asked for it is damaged."""
+    """The rows of a file of a group. A caller that needs more rows finds the file damaged."""
     yield from batches
     raise CorruptTableError(str(file.file_path), f"it holds fewer than {file.row_count} rows")
+
+
+def vector_columns(
+    group: RowIdGroup, fields: Sequence[DataField], schema_of: Callable[[int], TableSchema], read: ReadFields
+) -> dict[str, ColumnPart]:
+    """The fields that are read from vector files: for each row from the newest file with the column.
+
+    A data file may have several vector files, each with some of its rows, or newer ones from a later commit; and older
+    ones, if it has the column itself.
+    """
+    found: dict[str, ColumnPart] = {}
+    for field in fields:
+        files = _vector_files_of(field, group, schema_of)
+        if files:
+            found[field.name] = BufferedPart(_column(field, _stretches(group, files), read))
+    return found
+
+
+def files_of_vectors(
+    field: DataField, group: RowIdGroup, schema_of: Callable[[int], TableSchema]
+) -> list[DataFileMeta]:
+    """The files from which a field is read, in order, if the newest with the field is a vector file; otherwise none."""
+    stretches = _stretches(group, _vector_files_of(field, group, schema_of))
+    return [stretch.file for stretch in stretches if stretch.file is not None]
+
+
+def _vector_files_of(
+    field: DataField, group: RowIdGroup, schema_of: Callable[[int], TableSchema]
+) -> list[DataFileMeta]:
+    """Newest first; none if the newest file with the field is not a vector file."""
+    if not group.vector_files:
+        return []
+    files = [file for file in (*group.files, *group.vector_files) if is_written(field, file, schema_of)]
+    files.sort(key=lambda file: file.max_sequence_number, reverse=True)
+    return files if files and files[0] not in group.files else []
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """Consecutive rows in the same file.
+
+    Attributes:
+        first_row_id: Row id of the first row.
+        row_count: Number of rows.
+        file: The file; None: the column is null.
+    """
+
+    first_row_id: int
+    row_count: int
+    file: DataFileMeta | None
+
+
+def _stretches(group: RowIdGroup, newest_first: Sequence[DataFileMeta]) -> list[_Stretch]:
+    bounds = {group.first_row_id, group.end}
+    for file in newest_first:
+        bounds |= {file.first_row_id, file.first_row_id + file.row_count}
+    ordered = [bound for bound in sorted(bounds) if group.first_row_id <= bound <= group.end]
+    result = []
+    for first, end in pairwise(ordered):
+        file = next((each for each in newest_first if _covers(each, first)), None)
+        result.append(_Stretch(first, end - first, file))
+    return result
+
+
+def _covers(file: DataFileMeta, row_id: int) -> bool:
+    return bool(file.first_row_id <= row_id < file.first_row_id + file.row_count)
+
+
+def _column(field: DataField, stretches: Sequence[_Stretch], read: ReadFields) -> Iterator[pa.RecordBatch]:
+    for stretch in stretches:
+        yield from _rows(stretch, field, read)
+
+
+def _rows(stretch: _Stretch, field: DataField, read: ReadFields) -> Iterator[pa.RecordBatch]:
+    left = stretch.row_count
+    if stretch.file is None:
+        yield pa.RecordBatch.from_arrays([pa.nulls(left, arrow_type(field.type))], names=[field.name])
+        return
+    skip = stretch.first_row_id - int(stretch.file.first_row_id)
+    for batch in read(stretch.file, [field]):
+        kept = batch.slice(min(skip, batch.num_rows), left)
+        skip -= min(skip, batch.num_rows)
+        left -= kept.num_rows
+        if kept.num_rows:
+            yield kept
+        if not left:
+            return
+    raise CorruptTableError(str(stretch.file.file_path), f"it holds fewer than {stretch.file.row_count} rows")

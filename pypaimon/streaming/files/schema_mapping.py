@@ -1,4 +1,4 @@
-"""From the columns of a file to those of the read schema: by field id, at every depth.
+"""Maps the columns of a file to the schema that is read, by field id at every depth.
 
 Java's rules: docs/java-semantics.md#schemas.
 """
@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.files.casts import CastError, Convert, cast, to_unit
-from pypaimon.streaming.files.int96_timestamps import BEYOND_NANOSECONDS, is_int96, timestamps_of_int96
 from pypaimon.streaming.files.shared_shredding import shredded_map
-from pypaimon.streaming.formats.unsupported_content import UnsupportedContentError
+from pypaimon.streaming.formats.format import UnsupportedContentError
+from pypaimon.streaming.formats.parquet_footer import BEYOND_NANOSECONDS, is_int96, timestamps_of_int96
 from pypaimon.streaming.internals import (
     ArrayType,
     AtomicType,
@@ -37,14 +37,14 @@ from pypaimon.streaming.model.time_zone import TimeZone
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """Where one column of the read schema comes from.
+class MappedColumn:
+    """The source of one column of the schema that is read.
 
     Attributes:
-        source: Name of the file's column, None where it is not read.
-        target: Its type in the read schema.
-        convert: From the file's values to those of the read schema; None if they are the same.
-        constant: The value of all rows, of type `target`, where there is no source; None: null.
+        source: Name of the file's column; None: it is not read from the file.
+        target: Type of the column.
+        convert: Converts the file's values; None: they are used as they are.
+        constant: The value of all rows if there is no source, of type `target`; None: null.
     """
 
     source: str | None
@@ -53,7 +53,7 @@ class Column:
     constant: pa.Scalar | None = None
 
     def read(self, batch: pa.RecordBatch) -> pa.Array:
-        """The column of the read schema for a batch of the file."""
+        """The column for a batch of the file."""
         if self.source is None:
             if self.constant is None:
                 return pa.nulls(batch.num_rows, self.target)
@@ -71,7 +71,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
-    """What holds for every column: the arguments of `map_columns`."""
+    """The arguments of `map_columns` that hold for every column."""
 
     exact: bool
     zone: TimeZone
@@ -87,20 +87,20 @@ def map_columns(
     zone: TimeZone,
     trim_char: bool = False,
     constants: Mapping[str, pa.Scalar] | None = None,
-) -> list[Column]:
-    """How to read each field out of a file.
+) -> list[MappedColumn]:
+    """How to read each field from a file.
 
     Args:
-        stored: The columns that are really in the file.
+        stored: The columns in the file.
         file_fields: The fields of the schema that the file was written with.
-        read_fields: The fields that are wanted.
+        read_fields: The fields to read.
         exact: Whether a loss in a cast is an error (see `casts`).
-        zone: The stream's.
-        trim_char: Whether values of CHAR end where their text ends (ORC).
-        constants: Values of fields that are the same in all rows, and so not read; by name.
+        zone: Time zone of the stream.
+        trim_char: Whether to strip trailing blanks of CHAR; see `Format.pads_char`.
+        constants: Values of fields that are the same in all rows and are not read; by name.
 
     Raises:
-        CastError: A field's type changed in a way that cannot be read.
+        CastError: The type of a field changed and there is no cast.
     """
     return _columns(stored, file_fields, read_fields, _Rules(exact, zone, trim_char), constants)
 
@@ -111,29 +111,29 @@ def _columns(
     read_fields: Sequence[DataField],
     rules: _Rules,
     constants: Mapping[str, pa.Scalar] | None = None,
-) -> list[Column]:
+) -> list[MappedColumn]:
     names = {field.id: field for field in file_fields}
     columns = []
     for field in read_fields:
         target = arrow_type(field.type)
         if constants and field.name in constants:
-            columns.append(Column(None, target, constant=constants[field.name]))
+            columns.append(MappedColumn(None, target, constant=constants[field.name]))
             continue
         origin = names.get(field.id)
         position = -1 if origin is None else stored.get_field_index(origin.name)
         if origin is None or position < 0:
-            columns.append(Column(None, target))
+            columns.append(MappedColumn(None, target))
             continue
         try:
             convert = _field_converter(stored.field(position), origin.type, field.type, rules)
         except CastError as error:
             raise CastError(f"column {field.name}: {error}") from error
-        columns.append(Column(origin.name, target, convert))
+        columns.append(MappedColumn(origin.name, target, convert))
     return columns
 
 
 def _field_converter(stored: pa.Field, source: DataType, target: DataType, rules: _Rules) -> Convert | None:
-    """From a column of a file; how a map is stored is told there, and not by its type alone."""
+    """The conversion of a column of a file. The metadata of the column says how a map is stored."""
     if isinstance(source, MapType) and isinstance(target, MapType) and pa.types.is_struct(stored.type):
         values = partial(_converter, source=source.value, target=target.value, rules=rules)
         key = _converter(pa.string(), source.key, target.key, rules)
@@ -142,7 +142,7 @@ def _field_converter(stored: pa.Field, source: DataType, target: DataType, rules
 
 
 def _converter(stored: pa.DataType, source: DataType, target: DataType, rules: _Rules) -> Convert | None:
-    """From an Arrow type of a file, which holds values of one Paimon type, to another Paimon type; None: as it is."""
+    """The conversion from an Arrow type that holds values of one Paimon type to another Paimon type; None: identity."""
     if isinstance(source, MultisetType) and isinstance(target, MultisetType):
         source, target = counted(source), counted(target)
     if isinstance(source, RowType) and isinstance(target, RowType):
@@ -161,7 +161,7 @@ def _atomic_converter(stored: pa.DataType, source: AtomicType, target: AtomicTyp
         return _variant
     arrow = arrow_type(target)
     if is_int96(stored, arrow_type(source)) and pa.types.is_timestamp(arrow) and not rules.exact:
-        # Cut as Java does, without the detour by nanoseconds, which end in 2262.
+        # Cut as Java does, and not through nanoseconds, which end in 2262.
         cut = pa.timestamp(arrow.unit, arrow_type(source).tz)
         decode: Convert | None = partial(timestamps_of_int96, arrow=cut)
         if cut == arrow:
@@ -177,7 +177,7 @@ def _atomic_converter(stored: pa.DataType, source: AtomicType, target: AtomicTyp
 
 
 def _decoder(stored: pa.DataType, source: AtomicType, trim_char: bool) -> Convert | None:
-    """From what a format gives for a type to Arrow's type for it."""
+    """The conversion from the type that a format has for a Paimon type to Arrow's type for it."""
     arrow = arrow_type(source)
     if trim_char and root(source) == "CHAR":
         return lambda array: pc.utf8_rtrim(array.cast(arrow), " ")
@@ -196,7 +196,7 @@ def _decoder(stored: pa.DataType, source: AtomicType, trim_char: bool) -> Conver
 
 
 def _decimals(array: pa.Array, arrow: pa.DataType) -> pa.Array:
-    """Decimals of big-endian bytes in two's complement, as Avro has them."""
+    """Decimals from Avro's big-endian bytes in two's complement."""
     array = array.cast(pa.large_binary())
     offsets = np.frombuffer(array.buffers()[1], np.int64)[array.offset : array.offset + len(array) + 1]
     content = np.frombuffer(array.buffers()[2] or b"\0", np.uint8)
@@ -233,7 +233,7 @@ def _null_mask(array: pa.Array) -> pa.Array | None:
 def _row_converter(stored: pa.StructType, source: RowType, target: RowType, rules: _Rules) -> Convert | None:
     arrow = arrow_type(target)
     columns = _columns(pa.schema(list(stored)), source.fields, target.fields, rules)
-    # Rows of the same names and types may still hold other fields: renamed, or dropped and added anew.
+    # Fields of the same name and type may still differ: one was renamed, or dropped and added again.
     in_place = (
         column.source == field.name and column.convert is None
         for column, field in zip(columns, target.fields, strict=True)
@@ -242,7 +242,7 @@ def _row_converter(stored: pa.StructType, source: RowType, target: RowType, rule
         return None
 
     def convert(array: pa.StructArray) -> pa.Array:
-        # Where a row is null, its fields may hold anything, also what no converter takes: `flatten` makes them null.
+        # In a null row the fields may hold anything, even values that cannot be converted: `flatten` makes them null.
         parts = pa.RecordBatch.from_arrays(array.flatten(), schema=pa.schema(list(stored)))
         children = [column.read(parts) for column in columns]
         return pa.StructArray.from_arrays(children, fields=list(arrow), mask=_null_mask(array))
@@ -273,7 +273,7 @@ def _list_converter(
 
 
 def _vectors(lists: pa.ListArray, arrow: pa.FixedSizeListType) -> pa.Array:
-    """Lists of one length as vectors, whatever lies where a vector is null."""
+    """Vectors from lists; a null list may have any elements."""
     size = arrow.list_size
     offsets = lists.offsets.to_numpy()
     valid = lists.is_valid().to_numpy(zero_copy_only=False)
@@ -316,13 +316,13 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _own(array: pa.Array, values: pa.Array) -> pa.Array:
-    """The values that lie in these lists. A slice of lists has those of all lists, for each slice to convert again."""
+    """The values of these lists only: a slice has the values of all lists, which would be converted for each slice."""
     first, end = array.offsets[0].as_py(), array.offsets[-1].as_py()
     return values.slice(first, end - first)
 
 
 def _rebuilt(arrow: pa.DataType, array: pa.Array, values: pa.Array) -> pa.Array:
-    """The same lists over other values, of which the first list has the first."""
+    """The same lists with other values, which begin with those of the first list."""
     offsets = pc.subtract(array.offsets, array.offsets[0]).buffers()[1]
     validity = pa.array(array.is_valid().to_numpy(zero_copy_only=False)).buffers()[1] if array.null_count else None
     return pa.Array.from_buffers(arrow, len(array), [validity, offsets], array.null_count, children=[values])

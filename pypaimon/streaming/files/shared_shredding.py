@@ -1,24 +1,24 @@
-"""Maps in the storage layout `shared-shredding`, whose values are stored as columns that many keys share.
+"""Maps in the storage layout `shared-shredding`, whose values are stored in columns that many keys share.
 
-A file numbers the keys of a map from 0 on. In place of the map it has a row, which is null where the map is null:
+A file numbers the keys of a map from 0. Instead of the map it has a row, which is null if the map is null:
 
-- `__field_mapping`: for each of the columns, the number of the key whose value it holds in this row; -1 for none;
+- `__field_mapping`: for each of the columns, the number of the key whose value it holds in this row; -1: none;
 - `__col_0`, `__col_1`, ...: the columns;
-- `__overflow`: a map from numbers of keys to values, of the entries for which there was no column; null for none.
+- `__overflow`: a map from numbers of keys to values, for entries without a column; null: there are none.
 
-What the numbers mean lies in the metadata of the field, in the Arrow schema that the file carries as `ARROW:schema` (a
-key-value pair of a Parquet file's footer, user metadata of an ORC file). Names begin with `paimon.map.`, values are
+The metadata of the field explains the numbers. It is in the Arrow schema that the file carries as `ARROW:schema` (a
+key-value pair of a Parquet footer, user metadata of an ORC file). Its keys begin with `paimon.map.`, its values are
 text:
 
-- `storage-layout`: `shared-shredding`; a map without it is an ordinary one, whatever the options of the table say;
+- `storage-layout`: `shared-shredding`; without it the map is an ordinary one, even if the table's options differ;
 - `shared-shredding.version`: 1;
-- `shared-shredding.num-columns`: how many columns there are;
+- `shared-shredding.num-columns`: the number of columns;
 - `shared-shredding.field-dict`: the numbers of the keys as a JSON object, compressed, each byte as the character of its
   number (ISO 8859-1);
-- `shared-shredding.field-dict-compression`: `zstd` (so too if it is missing), `lz4` or `none`;
-- `shared-shredding.field-dict-original-size`: bytes of that object.
+- `shared-shredding.field-dict-compression`: `zstd` (the default), `lz4` or `none`;
+- `shared-shredding.field-dict-original-size`: bytes of the JSON.
 
-Others (`field-columns`, `overflow-set`, `max-row-width`) help those who want some keys only.
+Others (`field-columns`, `overflow-set`, `max-row-width`) help readers of some keys only.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ import pyarrow as pa
 
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.files.casts import CastError, Convert
-from pypaimon.streaming.formats.zstd import decompress_zstd
+from pypaimon.streaming.formats.codecs import zstd_frame
 from pypaimon.streaming.model.arrow_types import map_entries
 
 MAPPING, OVERFLOW = "__field_mapping", "__overflow"
@@ -43,7 +43,7 @@ _SHARED_SHREDDING = b"shared-shredding"
 _KEY = "paimon.map.shared-shredding."
 _VERSION = 1
 _MOST_BYTES, _MOST_KEYS = 1 << 28, 1 << 24
-"""Of the keys of a map in one file as JSON, and how many: far below what ends a process."""
+"""Bounds of the JSON, and of the number of keys: far below what ends a process."""
 
 Integers = npt.NDArray[np.int64]
 
@@ -51,20 +51,20 @@ Integers = npt.NDArray[np.int64]
 def shredded_map(
     stored: pa.Field, arrow: pa.MapType, key: Convert | None, item: Callable[[pa.DataType], Convert | None]
 ) -> Convert:
-    """What makes maps of the rows that are stored for them.
+    """The conversion of stored rows to maps.
 
-    Entries come in the order of the columns, those of the overflow behind them, as in Java.
+    Entries have the order of the columns; those of the overflow come last, as in Java.
 
     Args:
         stored: The column of the file.
         arrow: The type of the maps.
-        key: From text to the type of keys in `arrow`; None: as it is.
-        item: Gives what leads from a stored type of values to that of values in `arrow`; None: as it is.
+        key: Converts texts to keys; None: identity.
+        item: Returns the conversion of a stored type to the type of the values; None: identity.
 
     Raises:
-        ValueError: The column is no such row, or its metadata is damaged.
-        UnsupportedTableError: A newer version of the layout, or a compression that is not known.
-        CastError: `item` does, as there is no cast.
+        ValueError: The column does not have this layout, or its metadata is damaged.
+        UnsupportedTableError: The layout has a newer version, or an unknown compression.
+        CastError: There is no cast for the values.
     """
     try:
         return _Maps(stored, arrow, key, item)
@@ -76,12 +76,12 @@ def shredded_map(
 
 @dataclass(frozen=True, slots=True)
 class _Entries:
-    """Entries of maps, those of the first row first.
+    """Entries of maps, row after row.
 
     Attributes:
-        counts: How many each row has.
-        keys: The number of the key of each.
-        sources: Where the value of each lies, among all values.
+        counts: Entries of each row.
+        keys: Key number of each entry.
+        sources: Index of the value of each entry among all values.
     """
 
     counts: Integers
@@ -99,7 +99,7 @@ class _Maps:
         self._name = stored.name
         self._arrow = arrow
         names = pa.array(_names_by_number(metadata), pa.string())
-        # One more, without a name, stands for numbers that are none.
+        # One more, without a name, for invalid numbers.
         self._named = np.append(names.is_valid().to_numpy(zero_copy_only=False), False)
         self._keys: pa.Array = names if key is None else key(names)
         self._columns = _count_of_columns(stored.type, metadata)
@@ -116,7 +116,7 @@ class _Maps:
             array if convert is None else convert(array)
             for array, convert in zip([*stored[: self._columns], *more], self._items, strict=True)
         ]
-        # Entries of a row lie together: those of the columns, then those of the overflow.
+        # The entries of a row are consecutive: those of the columns, then those of the overflow.
         ends = np.cumsum(columns.counts + overflow.counts)
         begins = np.concatenate([[0], ends])
         keys, sources = np.empty((2, begins[-1]), np.int64)
@@ -141,7 +141,6 @@ class _Maps:
         return _Entries(np.bincount(row, minlength=len(valid)), numbers[used], column * len(valid) + row)
 
     def _named_by(self, numbers: Integers) -> pa.Array:
-        """The keys with these numbers."""
         none = len(self._keys)
         known = self._named[np.where((numbers < 0) | (numbers > none), none, numbers)]
         if not known.all():
@@ -151,7 +150,7 @@ class _Maps:
 
 
 def _in_overflow(overflow: Sequence[pa.MapArray], rows: int, first: int) -> tuple[_Entries, list[pa.Array]]:
-    """Entries of the overflow, if there is one, and its values, which among all values begin with the first."""
+    """The entries of the overflow and its values, which begin at index `first` among all values."""
     if not overflow:
         return _Entries(np.zeros(rows, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64)), []
     maps = overflow[0]
@@ -164,7 +163,6 @@ def _in_overflow(overflow: Sequence[pa.MapArray], rows: int, first: int) -> tupl
 
 
 def _ranges(begins: Integers, lengths: Integers) -> Integers:
-    """The integers from each beginning on, as many as its length, one range after the other."""
     ends = np.cumsum(lengths)
     return np.repeat(begins - (ends - lengths), lengths) + np.arange(ends[-1] if len(ends) else 0)
 
@@ -195,7 +193,7 @@ def _names_by_number(metadata: Mapping[bytes, bytes]) -> list[str | None]:
     )
     numbers = json.loads(text)
     if not isinstance(numbers, dict) or not all(_is_number(number) for number in numbers.values()):
-        raise ValueError("the numbers of the keys of a map are no object of numbers")
+        raise ValueError("the numbers of the keys of a map are not a JSON object of numbers")
     names: list[str | None] = [None] * (1 + max(numbers.values(), default=-1))
     for name, number in numbers.items():
         if names[number] is not None:
@@ -210,9 +208,9 @@ def _is_number(value: object) -> bool:
 
 def _decompressed(data: bytes, size: int, compression: str) -> bytes:
     if not 0 <= size <= _MOST_BYTES:
-        raise ValueError(f"the keys of a map are told to take {size} bytes")
+        raise ValueError(f"the keys of a map take {size} bytes according to the metadata")
     if compression == "zstd":
-        data = decompress_zstd(data, size)
+        data = zstd_frame(data, size)
     elif compression == "lz4":
         # Two sizes, compressed and not, as Java's block compression writes them.
         if len(data) < 8 or struct.unpack_from("<ii", data) != (len(data) - 8, size):
@@ -239,4 +237,4 @@ def _integer(metadata: Mapping[bytes, bytes], name: str) -> int:
     try:
         return int(value)
     except ValueError as error:
-        raise ValueError(f"the metadata {_KEY}{name} is no integer: {value!r}") from error
+        raise ValueError(f"the metadata {_KEY}{name} is not an integer: {value!r}") from error

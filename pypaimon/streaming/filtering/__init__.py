@@ -1,1 +1,1 @@
-"""Filters: which rows they keep, and which manifests and files they can leave unread."""
+"""Filters on rows, and the manifests, files and buckets that they rule out."""

@@ -1,4 +1,4 @@
-"""Which buckets can hold rows that match a predicate: those that equalities on the bucket keys hash to."""
+"""Which buckets can hold rows that match a predicate, by its equalities on the bucket keys."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
-from pypaimon.streaming.filtering.statistics import INTEGER_BITS
 from pypaimon.streaming.internals import AtomicType, DataField, GenericRow, GenericRowSerializer, TableSchema
-from pypaimon.streaming.model.data_types import root
+from pypaimon.streaming.model.data_types import INTEGER_BITS, root
 from pypaimon.streaming.options.table_traits import BucketFunctionType, bucket_function_of
 
 if TYPE_CHECKING:
@@ -18,14 +17,14 @@ if TYPE_CHECKING:
 MAX_KEYS = 1000
 
 BucketFunction = Callable[[tuple[Any, ...], int], int]
-"""Values of the bucket keys and the number of buckets to a bucket."""
+"""Returns the bucket for values of the bucket keys and a number of buckets."""
 
 
 def bucket_function(schema: TableSchema) -> BucketFunction | None:
-    """How a fixed-bucket or postpone table of this schema spreads its rows; None where that is not known for certain.
+    """The bucket function of a table with fixed or postponed buckets; None: it is not known for certain.
 
-    Follows Java's `DefaultBucketFunction` and `ModBucketFunction`. `hive`, and key types with more than one encoding
-    of equal values (floats, decimals, CHAR, timestamps, bytes), are left alone.
+    Follows Java's `DefaultBucketFunction` and `ModBucketFunction`. Not supported are `hive`, and key types with more
+    than one encoding of equal values (floats, decimals, CHAR, timestamps, bytes).
     """
     keys = schema.logical_bucket_key_fields
     kind = bucket_function_of(schema.options)
@@ -40,8 +39,8 @@ def bucket_function(schema: TableSchema) -> BucketFunction | None:
 
 def candidate_keys(predicate: Predicate, keys: Sequence[DataField]) -> frozenset[tuple[Any, ...]] | None:
     """The bucket keys that matching rows can have; None: any, or more than `MAX_KEYS`."""
-    # Two supersets of the matching keys, which are intersected: the product of what each column can be, and what the
-    # parts give. Of `a = 1 AND b = 2 OR a = 3 AND b = 4` the parts give two keys, the product four.
+    # Two supersets of the matching keys are intersected: the product of the values of each column, and the keys of the
+    # parts. For `a = 1 AND b = 2 OR a = 3 AND b = 4` the parts have two keys, the product has four.
     columns = [_values(predicate, field) for field in keys]
     known = [values for values in columns if values is not None]
     found = [_bounded(itertools.product(*known))] if len(known) == len(keys) else []
@@ -52,7 +51,7 @@ def candidate_keys(predicate: Predicate, keys: Sequence[DataField]) -> frozenset
 
 
 def _values(predicate: Predicate, field: DataField) -> frozenset[Any] | None:
-    """What `field` can be in matching rows; None: anything."""
+    """The values of `field` in matching rows; None: any."""
     if predicate.method in ("and", "or"):
         return _combine(predicate.method, [_values(child, field) for child in predicate.literals or ()])
     if predicate.field != field.name or predicate.method not in ("equal", "in"):
@@ -60,12 +59,12 @@ def _values(predicate: Predicate, field: DataField) -> frozenset[Any] | None:
     literals = [value for value in predicate.literals or () if value is not None]
     if not all(_is_of(value, field) for value in literals):
         return None
-    # No row holds a value beyond the range of its type.
+    # No row has a value beyond the range of its type.
     return frozenset(value for value in literals if _fits(value, field))
 
 
 def _combine(method: str, parts: Sequence[frozenset[Any] | None]) -> frozenset[Any] | None:
-    # None is no bound: AND goes by the other parts, OR has none either.
+    # None means any key: AND is bounded by the other parts, OR is not bounded.
     known = [part for part in parts if part is not None]
     if method == "or":
         return frozenset().union(*known) if len(known) == len(parts) else None
@@ -98,7 +97,7 @@ def _fits(value: Any, field: DataField) -> bool:
 def _hashed(keys: Sequence[DataField], values: tuple[Any, ...], buckets: int) -> int:
     from pypaimon.streaming.filter_internals import bucket_of_hash, hash_words
 
-    # The arity in front of a serialised row is not hashed.
+    # The arity before a serialised row is not hashed.
     row = GenericRowSerializer.to_bytes(GenericRow(list(values), list(keys)))
     arity_prefix = 4
     bucket: int = bucket_of_hash(hash_words(row[arity_prefix:]), buckets)

@@ -1,8 +1,8 @@
 """Filters as text, in a small part of SQL: `day = '2026-11-21' AND (v > 3 OR name IN ('a', 'b')) AND w IS NOT NULL`.
 
 Comparisons are `=`, `<>`, `!=`, `<`, `<=`, `>`, `>=` of a column with a literal, `[NOT] IN (...)` and `IS [NOT] NULL`;
-`AND` binds tighter than `OR`. Text, dates and times stand in single quotes (a quote in them is doubled). Column names
-that are no plain words stand in backquotes; fields of rows are `row.field`. Words of the grammar are of any case.
+`AND` binds tighter than `OR`. Text, dates and times are in single quotes (a quote in them is doubled). Column names
+that are not plain words are in backquotes; fields of rows are `row.field`. Keywords may have any case.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ _TEXTS = frozenset({"CHAR", "VARCHAR", "STRING"})
 
 
 def parse_filter(text: str, fields: Sequence[DataField]) -> Predicate:
-    """The predicate that a text says.
+    """Parse a filter.
 
     Args:
-        text: As described for this module.
-        fields: The columns that it may name, with their types, for which literals are read: a date column takes
-            `'2026-11-21'`, a timestamp `'2026-11-21 08:30:00'` (UTC, or with an offset, for local-zoned ones).
+        text: The filter, in the grammar of this module.
+        fields: The columns that it may name. Literals are parsed for their types: a date column takes `'2026-11-21'`,
+            a timestamp `'2026-11-21 08:30:00'` (in UTC, or with an offset, for local time zones).
 
     Raises:
-        StreamConfigError: The text is no filter, a column is not there, or a literal does not suit it.
+        StreamConfigError: The text is not a filter, a column does not exist, or a literal does not fit its column.
     """
     return _Parser(text, fields).filter()
 
@@ -85,7 +85,7 @@ class _Parser:
         return self._tokens[self._position][0]
 
     def _word(self) -> str:
-        """The next token as a word or mark of the grammar; empty for anything else."""
+        """The next token if it is a word or a mark; otherwise empty."""
         kind, value, _ = self._tokens[self._position]
         return value.lower() if kind in ("word", "mark") else ""
 
@@ -171,7 +171,7 @@ class _Parser:
             raise
         except ValueError as error:
             raise StreamConfigError(
-                f"filter {self._text!r}: {value} does not suit {name} ({wanted}): {error}"
+                f"filter {self._text!r}: {value} does not fit {name} ({wanted}): {error}"
             ) from error
         self._position += 1
         return literal
@@ -184,7 +184,7 @@ class _Parser:
             return _FROM_TEXT.get(wanted, str)(text)
         if kind == "number":
             if wanted not in _NUMBERS:
-                raise ValueError("it is a number; text, dates and times stand in single quotes")
+                raise ValueError("it is a number; text, dates and times need single quotes")
             return int(value) if re.fullmatch(r"[+-]?\d+", value) else Decimal(value)
         if self._word() in ("true", "false"):
             if wanted != "BOOLEAN":

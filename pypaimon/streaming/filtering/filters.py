@@ -1,7 +1,7 @@
-"""Which rows a filter keeps: pypaimon's predicates over Arrow batches, and which parts of one concern which columns.
+"""Evaluates pypaimon's predicates on Arrow batches, and splits them by columns.
 
-SQL's logic: null never matches but for `is null`. NaN equals itself and is greater than any other number, as in Java;
--0.0 equals 0.0. A literal is compared exactly, also where the column's type could not hold it (`i < 2.5`), with two
+SQL's logic: null matches `is null` only. NaN equals itself and is greater than any other number, as in Java;
+-0.0 equals 0.0. A literal is compared exactly, even if the column's type cannot hold it (`i < 2.5`), with two
 exceptions that follow Java: a timestamp is first cut to the precision of the field, a number compared with a FLOAT or
 DOUBLE is first rounded to it.
 """
@@ -31,14 +31,14 @@ _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def columns_of(predicate: Predicate) -> set[str]:
-    """The names of all columns that a predicate looks at."""
+    """The names of all columns of a predicate."""
     if predicate.method in ("and", "or"):
         return set().union(*(columns_of(part) for part in predicate.literals or []))
     return {str(predicate.field)}
 
 
 def compares(predicate: Predicate, column: str) -> bool:
-    """Whether a predicate asks more of a column than whether it is null."""
+    """Whether a predicate tests a column for anything but null."""
     if predicate.method in ("and", "or"):
         return any(compares(part, column) for part in predicate.literals or [])
     return predicate.field == column and predicate.method not in ("isNull", "isNotNull")
@@ -54,7 +54,7 @@ def and_parts(predicate: Predicate) -> Iterator[Predicate]:
 
 
 def conjunction(parts: Sequence[Predicate]) -> Predicate | None:
-    """All parts in one; None of none."""
+    """Combine parts with AND; None if there are no parts."""
     if len(parts) < 2:
         return parts[0] if parts else None
     from pypaimon.streaming.filter_internals import Predicate
@@ -63,14 +63,14 @@ def conjunction(parts: Sequence[Predicate]) -> Predicate | None:
 
 
 def split_and(predicate: Predicate | None, columns: Sequence[str]) -> tuple[Predicate | None, Predicate | None]:
-    """Split a filter into the AND-parts that look at nothing but some columns, and the rest.
+    """Split a filter into the AND-parts on some columns only, and the rest.
 
     Args:
         predicate: The filter, or None.
         columns: Names of the columns.
 
     Returns:
-        A filter on those columns alone and the rest, each None if there is none. A row matches if it matches both.
+        A filter on these columns only, and the rest; None for an empty one. A row matches if it matches both.
     """
     inside: list[Predicate] = []
     rest: list[Predicate] = []
@@ -80,7 +80,7 @@ def split_and(predicate: Predicate | None, columns: Sequence[str]) -> tuple[Pred
 
 
 def renamed(predicate: Predicate, name: Callable[[str], str]) -> Predicate:
-    """The same predicate on columns of other names."""
+    """The same predicate with other column names."""
     if predicate.method in ("and", "or"):
         return replace(predicate, literals=[renamed(part, name) for part in predicate.literals or []])
     return replace(predicate, field=name(str(predicate.field)))
@@ -97,7 +97,7 @@ def mask(predicate: Predicate, batch: pa.RecordBatch) -> pa.BooleanArray:
         True or False for every row, never null.
 
     Raises:
-        StreamConfigError: A column is missing, a literal does not suit it, or an operator is not known.
+        StreamConfigError: A column is missing, a literal does not fit it, or an operator is unknown.
     """
     if predicate.method in ("and", "or"):
         combine = pc.and_ if predicate.method == "and" else pc.or_
@@ -120,11 +120,7 @@ def mask(predicate: Predicate, batch: pa.RecordBatch) -> pa.BooleanArray:
 
 
 def check(predicate: Predicate, schema: pa.Schema) -> None:
-    """Make sure that a filter can be applied to rows of a schema.
-
-    Raises:
-        StreamConfigError: It cannot.
-    """
+    """Check that a filter can be applied to rows of a schema; raises StreamConfigError if not."""
     mask(predicate, pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema))
 
 
@@ -136,20 +132,20 @@ def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
         struct = batch.column(head)
         inner = pa.RecordBatch.from_arrays(struct.flatten(), names=[field.name for field in struct.type])
         return _column(inner, tail)
-    raise StreamConfigError(f"the filter looks at {name!r}, which is not there; columns are {batch.schema.names}")
+    raise StreamConfigError(f"the filter names {name!r}, which does not exist; columns are {batch.schema.names}")
 
 
-# Every comparison is made of two: whether a value lies below a literal, and whether it equals it.
+# Every comparison is made of two: whether a value is less than a literal, and whether it equals it.
 
 
 class Bound:
     """A literal, placed among the values that a column can hold.
 
     Attributes:
-        scalar: The greatest value of the column's type that is not above the literal; None if there is no such value,
-            or the literal lies above all values.
-        exact: Whether that is the literal itself.
-        above: Whether a literal outside of the type lies above all of its values.
+        scalar: The greatest value of the column's type up to the literal; None if the literal is less than all values,
+            or greater.
+        exact: Whether `scalar` is the literal itself.
+        above: Whether a literal without `scalar` is greater than all values.
     """
 
     __slots__ = ("above", "exact", "scalar")
@@ -179,14 +175,14 @@ def _same_bits(column: pa.Array, literal: Any) -> pa.Array:
 
 
 def float_bits(column: pa.Array) -> pa.Array:
-    """Floats as their bits, by which zeros differ in their sign; other columns as they are."""
+    """Floats as their bits, in which the two zeros differ; other columns unchanged."""
     if pa.types.is_floating(column.type):
         return column.view(pa.int32() if column.type.bit_width == 32 else pa.int64())
     return column
 
 
 def _below(column: pa.Array, literal: Any, inclusive: bool) -> pa.Array:
-    """Whether values lie below a literal, or equal it where `inclusive`; null for null."""
+    """Whether values are less than a literal, or equal to it if `inclusive`; null for null."""
     bound = bound_of(literal, column.type)
     if bound is None:
         return pa.nulls(len(column), pa.bool_())
@@ -265,7 +261,7 @@ def _pattern(function: Callable[..., pa.Array]) -> Callable[[pa.Array, list[Any]
 
 _TESTS: dict[str, Callable[[pa.Array, list[Any]], pa.Array]] = {
     "equal": lambda column, literals: _equal(column, literals[0]),
-    # Of partitions alone: Java tells those of 0.0 and -0.0 apart.
+    # For partitions only: Java has different ones for 0.0 and -0.0.
     "sameBits": lambda column, literals: _same_bits(column, literals[0]),
     "notEqual": lambda column, literals: _not_equal(column, literals[0]),
     "lessThan": lambda column, literals: _below(column, literals[0], False),
@@ -284,7 +280,7 @@ _TESTS: dict[str, Callable[[pa.Array, list[Any]], pa.Array]] = {
 
 
 def bound_of(literal: Any, kind: pa.DataType) -> Bound | None:
-    """Place a literal among the values of a type; None for the literal null."""
+    """The `Bound` of a literal; None for the literal null."""
     if literal is None:
         return None
     if pa.types.is_boolean(kind):

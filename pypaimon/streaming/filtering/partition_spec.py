@@ -1,4 +1,4 @@
-"""`PartitionSpec`: partitions, named by the values of some of their columns."""
+"""Partitions named by the values of their columns, in an argument or in the option `scan.partitions`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.filtering.filters import conjunction, mask
 from pypaimon.streaming.filtering.partition_text import from_text
 from pypaimon.streaming.formats.binary_row import decode_column
@@ -21,13 +21,14 @@ if TYPE_CHECKING:
     from pypaimon.streaming.filter_internals import Predicate
 
 _NANOS_PER_MILLI = 1_000_000
+_OPTION = "scan.partitions"
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionSpec:
-    """Every partition that has the given values.
+    """All partitions that have the given values.
 
-    Values are equal where Java has one partition for them: null equals null, NaN equals NaN, and 0.0 is not -0.0.
+    Values are equal if Java has one partition for them: null equals null, NaN equals NaN, and 0.0 differs from -0.0.
 
     Attributes:
         given: The values as the caller gave them, by column.
@@ -42,14 +43,14 @@ class PartitionSpec:
         """Read the values.
 
         Args:
-            schema: Of the table.
-            given: Values of partition columns, all or some. A value is one of the column's type, None for null, or a
-                text, read as Java reads that of a partition, in the time zone of the table (option `time-zone`).
-                The text that `partition.default-name` names is null.
-            what: The argument or option that gave them, for messages.
+            schema: Schema of the table.
+            given: Values of all or some partition columns: of the column's type, None for null, or a text, which is
+                parsed as Java parses it, in the time zone of the table (option `time-zone`). The text of the option
+                `partition.default-name` is null.
+            what: The argument or option that gave the values, for messages.
 
         Raises:
-            StreamConfigError: There is no value, a name is not that of a partition column, or a value does not fit.
+            StreamConfigError: There is no value, a name is not a partition column, or a value does not fit.
         """
         keys = schema.partition_keys
         if unknown := sorted(set(given) - set(keys)):
@@ -73,15 +74,15 @@ class PartitionSpec:
 
 
 def default_partition(schema: TableSchema) -> str:
-    """The text that stands for null in names of partitions."""
+    """The text for null in names of partitions."""
     return OptionValues(schema.options).text("partition.default-name") or "__DEFAULT_PARTITION__"
 
 
 def partitions_where(predicate: Predicate, rows: pa.Array, fields: Sequence[DataField]) -> pa.BooleanArray:
-    """Which partitions meet a condition.
+    """Which partitions match a predicate.
 
     Args:
-        predicate: It names partition columns alone.
+        predicate: A predicate on partition columns only.
         rows: The partitions, as serialised rows.
         fields: The partition columns, in the order of the partition keys.
     """
@@ -116,12 +117,12 @@ def _scalar(given: Any, field: DataField) -> pa.Scalar:
 
 
 def _is_same(scalar: pa.Scalar, given: Any) -> bool:
-    """Whether a value was taken as it is: pyarrow makes a date of a datetime, and a number of a boolean."""
+    """Whether pyarrow kept the value: it turns a datetime into a date, and a boolean into a number."""
     value = scalar.as_py()
     if isinstance(given, bool) is not isinstance(value, bool):
         return False
     if isinstance(value, float):
-        # A FLOAT has fewer digits than the double of Python that names it.
+        # A FLOAT has fewer digits than Python's double.
         return pa.types.is_float32(scalar.type) or value == given or math.isnan(value)
     return bool(value == given)
 
@@ -142,3 +143,44 @@ def _equals(index: int, field: DataField, value: Any) -> list[Predicate]:
     if isinstance(value, float) and value == 0:
         return [equal, Predicate("sameBits", index, field.name, [value])]
     return [equal]
+
+
+def chosen_partitions(schema: TableSchema) -> Predicate | None:
+    """The filter of the option `scan.partitions`; None: all partitions are read.
+
+    As in Flink's `PartitionLoader`, partitions are `key=value,key=value`, separated by semicolons; a missing key has
+    the value of the default partition, null. The option is ignored for tables without partitions.
+
+    Raises:
+        StreamConfigError: The value is invalid, or names a column that is not a partition column.
+        UnsupportedTableError: The value names the greatest partition, which may change by the next start.
+    """
+    options = OptionValues(schema.options)
+    value = options.text(_OPTION)
+    if value is None or not schema.partition_keys:
+        return None
+    if "max_pt()" in value.lower() or "max_two_pt()" in value.lower():
+        raise UnsupportedTableError(
+            f"Option '{_OPTION}' = '{value}': which partition is the greatest changes while a stream runs. Name the "
+            "partitions, or remove the option and filter with with_filter(...)."
+        )
+    parts = [_one(part, value, schema) for part in value.split(";") if part.strip()]
+    if not parts:
+        raise _unreadable(value)
+    from pypaimon.streaming.filter_internals import Predicate
+
+    return parts[0] if len(parts) == 1 else Predicate("or", None, None, parts)
+
+
+def _one(part: str, value: str, schema: TableSchema) -> Predicate:
+    named = dict.fromkeys(schema.partition_keys, default_partition(schema))
+    for pair in part.split(","):
+        key, equals, text = pair.partition("=")
+        if not equals:
+            raise _unreadable(value)
+        named[key.strip()] = text.strip()
+    return PartitionSpec.of(schema, named, f"Option '{_OPTION}' = '{value}'").predicate
+
+
+def _unreadable(value: str) -> StreamConfigError:
+    return StreamConfigError(f"Could not parse value '{value}' for key '{_OPTION}'. Set 'key=value,key=value'.")

@@ -1,7 +1,7 @@
 """Values of partition columns from text, as Java's `TypeUtils.castFromString` reads them.
 
-One difference, so that no text names another partition than the one that it says: what the type has no place for
-(digits, the time of a date) is an error, where Java rounds or cuts.
+One difference: a value that does not fit the type without loss (digits, the time of a date) is an error, where Java
+rounds or cuts. Otherwise a text could name another partition than the one that it spells.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _TIMESTAMP = re.compile(
 
 
 def from_text(text: str, kind: AtomicType, zone: TimeZone) -> pa.Scalar:
-    """The value that a text names in a column of a type; a TIMESTAMP_LTZ without an offset is a time of the zone.
+    """Parse the text of a value; a TIMESTAMP_LTZ without an offset is in the time zone `zone`.
 
     Raises:
         ValueError: The text is not a value of the type; the message says what is expected.
     """
     read = partial(_timestamp, zone=zone) if root(kind) in _TIMESTAMPS else _READERS.get(root(kind))
     if read is None:
-        raise ValueError(f"{kind.type} is not read from text")
+        raise ValueError(f"{kind.type} cannot be read from text")
     try:
         return pa.scalar(read(text, kind), PyarrowFieldParser.from_paimon_type(kind))
     except pa.ArrowInvalid as error:
@@ -90,7 +90,7 @@ def _double(text: str, kind: AtomicType) -> float:
 def _float(text: str, kind: AtomicType) -> float:
     number = _double(text, kind)
     nearest = c_float(number).value
-    # Java takes the text that it prints for a float, and any other one that is a float exactly.
+    # Accept the text that Java prints for a float, and any other one that is a float exactly.
     if nearest != number and number == number and float(str(np.float32(nearest))) != number:
         raise ValueError("expected a number that a FLOAT holds without loss")
     return nearest
@@ -104,7 +104,6 @@ def _date(text: str, kind: AtomicType) -> date:
 
 
 def _time(text: str, kind: AtomicType) -> int:
-    """Milliseconds of the day."""
     expected = "a time as 08:30:00, or milliseconds of the day"
     if _NUMERIC.fullmatch(text):
         millis = int(text)
@@ -118,12 +117,12 @@ def _time(text: str, kind: AtomicType) -> int:
 
 
 def _timestamp(text: str, kind: AtomicType, zone: TimeZone) -> int:
-    """In the unit that Arrow has for the type."""
+    """Returns ticks in the unit of the Arrow type."""
     precision = 6 if (given := parameter(kind)) is None else given
     zoned = root(kind) != "TIMESTAMP"
     if _NUMERIC.fullmatch(text) and not zoned:
         if precision not in (0, 3, 6, 9):
-            raise ValueError(f"expected a date and time, for Java reads no number as a time of precision {precision}")
+            raise ValueError(f"expected a date and time: Java reads no number for precision {precision}")
         return int(text)
     expected = "a date and time as 2026-11-21 08:30:00" + (", with or without an offset as +02:00" if zoned else "")
     found = _matched(_TIMESTAMP, text, expected)
@@ -150,7 +149,7 @@ def _offset(text: str) -> timedelta:
 
 
 def _digits(fraction: str | None, count: int) -> int:
-    """A fraction as a number of that many digits."""
+    """The fraction as an integer with `count` digits."""
     digits = (fraction or "").rstrip("0")
     if len(digits) > count:
         raise ValueError(f"expected {count} digits of a second at most")

@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 
 from pypaimon.streaming.filtering.bucket_selection import BucketFunction, bucket_function, candidate_keys
 from pypaimon.streaming.filtering.filters import split_and
-from pypaimon.streaming.filtering.row_ranges import row_ranges
 from pypaimon.streaming.filtering.statistics import EncodedStats, Mask, PartitionValues, evaluate
 from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.model.blob_types import holds_blobs
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 Scan = Literal["full", "delta", "changelog"]
 KNOWLEDGE = ("partition", "bucket", "key", "value", "index")
-"""What is known of a file: partition, bucket, statistics of its keys and of other columns, its embedded index."""
+"""What may be known of a file: partition, bucket, statistics of its keys and other columns, its embedded index."""
 _Numbers = npt.NDArray[np.int64]
 _Source = tuple[frozenset[str], EncodedStats | PartitionValues]
 _COLUMNS = [
@@ -48,21 +47,21 @@ _COLUMNS = [
 
 
 class Pruner:
-    """Drops manifests and files that no row which the stream delivers can be in.
+    """Drops manifests and files that cannot hold a row that the stream delivers.
 
-    What may be used depends on what is scanned: partition, bucket and key statistics always; value statistics
-    on append tables always, on primary-key tables in `full` per whole bucket and in `changelog` of the producers
-    lookup and full-compaction. Where a row that fails the filter still has to come out as a delete (`delta`,
-    `changelog` of the producer input, the pending bucket -2) only those AND-parts drop that name key and partition
-    columns alone. Data evolution: files of the same rows go together, if for some column none of them can match.
-    An embedded index drops what statistics of its columns might drop. Neither a missing statistic nor an unknown type
-    ever drops a file, nor an index that cannot be read.
+    Partition, bucket and key statistics can always be used. Value statistics can be used on append tables; on
+    primary-key tables in `full`, for whole buckets, and in `changelog` of the producers lookup and full-compaction. If
+    a row that fails the filter must still be delivered as a delete (`delta`, `changelog` of the producer input, the
+    pending bucket -2), only AND-parts that name nothing but key and partition columns are used. With data evolution,
+    files of the same rows are dropped together, if none of them can match for some column. An embedded index is used
+    where statistics of its columns may be. A missing statistic, an unknown type and an unreadable index never drop a
+    file.
 
     Args:
         schema: The schema that is read; the filter names its fields.
         schema_of: The schema of an id, for files that were written with another one.
         predicate: The filter; None drops nothing.
-        by: What of a file is looked at, a beginning of `KNOWLEDGE`; all of it but where one explains what drops what.
+        by: What to use, a prefix of `KNOWLEDGE`; anything but all of it only to explain what drops files.
     """
 
     def __init__(
@@ -107,14 +106,14 @@ class Pruner:
     def entries(self, entries: pa.Table, scan: Scan) -> pa.BooleanArray:
         """Which entries (ENTRY_SCHEMA) can hold a row that the stream delivers.
 
-        The ADD and the DELETE entry of a file are never told apart in a way that brings the file back. For `full` all
-        entries of a (partition, bucket) must be in one call, after the level rule of the first plan has been applied;
-        most is dropped where only live ones are left.
+        The ADD and the DELETE entry of a file are always kept or dropped together. For `full`, all entries of a
+        (partition, bucket) must be in one call, after the level rule of the first plan has been applied; most files
+        are dropped if only live entries are given.
 
         Args:
             entries: Entries of one plan.
-            scan: `full`: files that are merged to a state. `delta`: records as written, and whatever is merged to
-                find out what changed. `changelog`: changelog files.
+            scan: `full`: files that are merged to a state. `delta`: records as written, and files that are merged to
+                find changes. `changelog`: changelog files.
         """
         everywhere = np.ones(entries.num_rows, dtype=bool)
         if self._predicate is None:
@@ -135,7 +134,7 @@ class Pruner:
         return pa.array(keep)
 
     def _matching(self, entries: pa.Table, among: Mask, predicate: Predicate | None, values: bool = False) -> Mask:
-        """Those `among` the entries that can hold matching rows: by partition, then bucket, then statistics."""
+        """The entries `among` that can hold matching rows: by partition, then bucket, then statistics."""
         if predicate is None:
             return among
         by_statistics = partial(self._by_statistics, values=values and "value" in self._by)
@@ -155,7 +154,7 @@ class Pruner:
         return evaluate(predicate, entries.num_rows, self._leaf(self._partition_source(entries)))
 
     def _by_bucket(self, entries: pa.Table, predicate: Predicate) -> Mask:
-        """Buckets that the bucket keys in the filter hash to, of as many as there were when the file was written."""
+        """By the buckets that the bucket keys in the filter hash to, with the number of buckets of each file."""
         keep = np.ones(entries.num_rows, dtype=bool)
         keys = self._bucket_keys.get(id(predicate))
         if keys is None:
@@ -167,7 +166,7 @@ class Pruner:
                 continue
             of_schema = (schemas == schema_id) & (buckets >= 0) & (totals > 0)
             for total in np.unique(totals[of_schema]):
-                # Files with this number of buckets stay if a key hashes to their bucket; others are not judged.
+                # Only files with this number of buckets are judged: they stay if a key hashes to their bucket.
                 hit = {function(key, int(total)) for key in keys}
                 keep &= ~(of_schema & (totals == total)) | np.isin(buckets, list(hit))
         return keep
@@ -189,18 +188,18 @@ class Pruner:
         return keep
 
     def _by_index(self, entries: pa.Table, predicate: Predicate, values: bool = True) -> Mask:
-        """By embedded indexes: those of all columns, or where values may not be looked at of keys alone."""
+        """By embedded indexes of all columns, or of keys alone if values may not be used."""
         looked_at = predicate if values else self._on_keys
         indexed = self._indexed and entries["embedded_index"].null_count < entries.num_rows
         if looked_at is None or not indexed:
             return np.ones(entries.num_rows, dtype=bool)
-        # Late: pyroaring takes a while, and few tables have indexes.
-        from pypaimon.streaming.filtering.indexes.embedded import by_embedded_indexes
+        # Late, because pyroaring is slow to import and few tables have indexes.
+        from pypaimon.streaming.filtering.index_filter import by_embedded_indexes
 
         return by_embedded_indexes(entries, looked_at, self._schema, self._file_schema)
 
     def _by_same_rows(self, entries: pa.Table, predicate: Predicate) -> Mask:
-        """By what is known of the values of files with columns of the same rows: a column's may be in any of them."""
+        """By values, for files with columns of the same rows: the values of a column may be in any of them."""
         same_rows = _same_rows(entries)
         count = int(same_rows.max(initial=-1)) + 1
         has_all_rows = _has_all(same_rows, entries)
@@ -225,17 +224,17 @@ class Pruner:
                     held_everywhere[numbers[of_all]] = True
                     by_statistics = np.broadcast_to(stats.may_hold(part, field), len(numbers))
                     found[numbers[by_statistics & by_index(group, part)]] = True
-            # What no file holds is null, and one may hold it of some of the rows only.
+            # A column is null in rows for which no file holds it.
             return found | ~held_everywhere if part.method == "isNull" else found
 
         return evaluate(predicate, count, leaf)[same_rows]
 
     def _whole_buckets(self, entries: pa.Table, among: Mask) -> Mask:
-        """What is known of values where versions of a key are merged: a file alone goes only if no other has its keys.
+        """By values, where versions of a key are merged: a single file may be dropped only if no other has its keys.
 
-        A bucket of one level above 0 (or of one file) loses single files. Any other goes as a whole, if none of its
-        files matches; not so where merging makes rows that are in no file (partial-update and aggregation, unless
-        deletion vectors have done away with older versions, which level 0 does not know yet).
+        So single files are dropped from buckets of one level above 0, or of one file. Other buckets are dropped as a
+        whole, if none of their files matches, and only if merging does not make rows that are in no file: partial
+        updates and aggregation do, unless deletion vectors have removed the older versions, except on level 0.
         """
         predicate = self._predicate
         if predicate is None or "value" not in self._by or not among.any():
@@ -278,7 +277,7 @@ class Pruner:
         return self._schema if schema_id == self._schema.id else self._schema_of(schema_id)
 
     def _bucket_function(self, schema_id: int) -> BucketFunction | None:
-        """How files of that schema were spread; None where its buckets say nothing about the keys that are read."""
+        """The bucket function of files of that schema; None if their buckets cannot be compared with the keys."""
         schema = self._file_schema(schema_id)
         fixed = (bucket := TableTraits.of(schema).bucket) > 0 or bucket == POSTPONE_BUCKET
         written, read = (
@@ -289,7 +288,7 @@ class Pruner:
 
 
 def _same_rows(entries: pa.Table) -> _Numbers:
-    """A number for each entry, from 0: the same for those of a bucket whose row ids overlap."""
+    """A number for each entry, from 0, which entries of a bucket share if their row ids overlap."""
     partition = _column(entries, "partition").dictionary_encode().indices.to_numpy().astype(np.int64)
     bucket = _numbers(entries, "bucket")
     first = pc.fill_null(_column(entries, "first_row_id"), -1).to_numpy().astype(np.int64)
@@ -302,7 +301,7 @@ def _same_rows(entries: pa.Table) -> _Numbers:
 
 
 def _has_all(same_rows: _Numbers, entries: pa.Table) -> Mask:
-    """Which files hold columns of all rows that have their number (see `_same_rows`)."""
+    """Which files have all rows of their number (see `_same_rows`)."""
     first = pc.fill_null(_column(entries, "first_row_id"), -1).to_numpy().astype(np.int64)
     counts = _numbers(entries, "row_count")
     lowest, highest = np.full(len(first), np.iinfo(np.int64).max), np.full(len(first), -1)
@@ -312,19 +311,18 @@ def _has_all(same_rows: _Numbers, entries: pa.Table) -> Mask:
 
 
 def _and(among: Mask, rest: Mask) -> Mask:
-    """`among`, less those of them that fail."""
-    # `rest` has one entry for each that `among` holds.
+    """`among` without the entries that fail; `rest` has one value for each entry of `among`."""
     kept = among.copy()
     kept[among] = rest
     return kept
 
 
 def _groups(entries: pa.Table, values: bool) -> Iterator[tuple[_Numbers, pa.Table]]:
-    """Entries whose statistics have one layout: by schema and, for values, by the columns that were kept."""
+    """Groups of entries with the same layout of statistics: by schema and, for values, by the columns."""
     keys = [pc.cast(_column(entries, "schema_id"), pa.string())]
     if values:
         keys += [pc.binary_join(_column(entries, name), "\0") for name in ("value_stats_cols", "write_cols")]
-    # One text per entry names its layout; the separators are control characters, and null differs from an empty list.
+    # The layout of each entry as one text. The separators are control characters; null differs from an empty list.
     joined = pc.binary_join_element_wise(*keys, "\n", null_handling="replace", null_replacement="\1")
     codes = joined.dictionary_encode()
     numbers = codes.indices.to_numpy()
@@ -365,3 +363,23 @@ def _column(table: pa.Table, name: str) -> pa.Array:
 def _numbers(table: pa.Table, name: str) -> _Numbers:
     numbers: _Numbers = table[name].to_numpy().astype(np.int64)
     return numbers
+
+
+def row_ranges(first: _Numbers, count: _Numbers, apart: npt.NDArray[np.bool_]) -> _Numbers:
+    """Number the ranges of overlapping files of data evolution, from 0.
+
+    Args:
+        first: The first row id of each file, ascending except where a file is set apart; -1 without row ids.
+        count: Rows of each file.
+        apart: Which files never belong to the range of the file before.
+    """
+    starts = np.ones(len(first), dtype=bool)
+    # The last row id of the range so far; -1 without row ids.
+    reach = -1
+    for index, (begin, rows) in enumerate(zip(first.tolist(), count.tolist(), strict=True)):
+        if not apart[index] and 0 <= begin <= reach:
+            starts[index] = False
+            reach = max(reach, begin + rows - 1)
+        else:
+            reach = begin + rows - 1 if begin >= 0 else -1
+    return np.cumsum(starts, dtype=np.int64) - 1

@@ -1,4 +1,4 @@
-"""What min, max and null counts of files say about a predicate: `False` only where no row can match."""
+"""Evaluates predicates on bounds and null counts of files: `False` only if no row can match."""
 
 from __future__ import annotations
 
@@ -19,18 +19,17 @@ import pyarrow.compute as pc
 from pypaimon.streaming.filtering.filters import mask
 from pypaimon.streaming.formats.binary_row import decode_column
 from pypaimon.streaming.internals import AtomicType, DataField, DataType, PyarrowFieldParser
-from pypaimon.streaming.model.data_types import root
+from pypaimon.streaming.model.data_types import INTEGER_BITS, root
 
 if TYPE_CHECKING:
     from pypaimon.streaming.filter_internals import Predicate
 
 Mask = npt.NDArray[np.bool_]
 
-# The values of these are padded, trimmed or compared differently from format to format, so only their nulls count.
+# Formats pad, trim or compare these differently, so only their null counts are used.
 _UNORDERED = frozenset({"CHAR", "BINARY", "VARBINARY", "BLOB", "VARIANT"})
 _MAX_VARCHAR = 2**31 - 1
 _FLOATS = ("FLOAT", "DOUBLE")
-INTEGER_BITS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +37,9 @@ class ColumnStats:
     """Statistics of one column over many files (or manifests, or partitions), one entry each.
 
     Attributes:
-        minimum: Lower bounds; null where unknown, None where unknown throughout.
-        maximum: Upper bounds, likewise.
-        nulls: Numbers of nulls, int64; null where unknown.
+        minimum: Lower bounds, null if unknown; None: all are unknown.
+        maximum: Upper bounds, as `minimum`.
+        nulls: Numbers of nulls, int64, null if unknown.
         rows: Numbers of rows, int64.
     """
 
@@ -51,12 +50,12 @@ class ColumnStats:
 
 
 def evaluate(predicate: Predicate, length: int, leaf: Callable[[Predicate], Mask | bool]) -> Mask:
-    """Where `predicate` may hold, given where each of its leaves may.
+    """Where `predicate` may hold, given where each of its leaves may hold.
 
     Args:
-        predicate: Built of `and`, `or` and leaves; there is no `not`, so that "may" carries through.
+        predicate: Consists of `and`, `or` and leaves, without `not`.
         length: Number of files.
-        leaf: Where a leaf may hold; True throughout for one of which nothing is known.
+        leaf: Where a leaf may hold; True: anywhere.
     """
     if predicate.method not in ("and", "or"):
         return np.broadcast_to(np.asarray(leaf(predicate), dtype=bool), length)
@@ -70,7 +69,7 @@ def evaluate(predicate: Predicate, length: int, leaf: Callable[[Predicate], Mask
 def may_hold(leaf: Predicate, stats: ColumnStats, data_type: AtomicType) -> Mask:
     """Where a leaf may hold for at least one row.
 
-    Null matches `isNull` alone. Missing statistics, and literals that are not of the column's type, keep the file.
+    Only `isNull` matches null. Missing statistics, and literals that are not of the column's type, keep the file.
     """
     all_null = _mask(pc.equal(stats.nulls, stats.rows), unknown=False)
     if leaf.method == "isNull":
@@ -84,13 +83,12 @@ def may_hold(leaf: Predicate, stats: ColumnStats, data_type: AtomicType) -> Mask
         between = _TESTS[leaf.method](stats.minimum, stats.maximum, [each for each in literals if each is not None])
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, IndexError):
         return ~all_null  # no common type (a timestamp beyond nanoseconds), or a null where one literal must be
-    # The tests go through Arrow's three-valued logic: where an unknown bound leaves a result open it is null, and the
-    # file is kept.
+    # By Arrow's three-valued logic a result is null if an unknown bound leaves it open. The file is kept then.
     return _mask(between, unknown=True) & ~all_null
 
 
 def literal(value: Any, data_type: AtomicType) -> pa.Scalar | None:
-    """A literal as a scalar that compares exactly with a column of `data_type`; None if it is of another kind.
+    """The literal as a scalar that compares exactly with a column of `data_type`; None: it is of another type.
 
     Timestamps and times are cut to the unit of the column, as `filters` does.
     """
@@ -142,7 +140,7 @@ def _covers(low: pa.Array, high: pa.Array, value: pa.Scalar) -> pa.Array:
 
 
 def _differs(low: pa.Array, high: pa.Array, value: pa.Scalar) -> pa.Array:
-    # Another value than this one is missing only where both bounds are this value.
+    # All values equal this one only if both bounds do.
     return pc.or_kleene(pc.not_equal(low, value), pc.not_equal(high, value))
 
 
@@ -167,7 +165,7 @@ def _prefix(low: pa.Array, high: pa.Array, prefix: str) -> pa.Array:
 
 
 def _above(high: pa.Array, test: pa.Array) -> pa.Array:
-    """Floats: NaN, which counts as the greatest value in Java, is in no statistics that Arrow has made."""
+    """Floats may have NaN, the greatest value in Java, which statistics made by Arrow leave out."""
     return pa.array(np.ones(len(high), dtype=bool)) if pa.types.is_floating(high.type) else test
 
 
@@ -199,13 +197,13 @@ class EncodedStats:
     """Statistics of files of one layout, as manifests hold them.
 
     Attributes:
-        minimum: Rows of lower bounds, serialised with their arity in front.
+        minimum: Rows of lower bounds, serialised after their arity.
         maximum: Rows of upper bounds.
         nulls: Null counts per column, list<int64>.
         rows: Numbers of rows, int64.
-        arity: Number of columns in those rows; a row of another arity says nothing.
-        slots: Where in those rows a column is, by its field id.
-        fields: The columns that the files hold, by field id. One that is not here was added later: it is null.
+        arity: Number of columns in the rows; a row of another arity is not used.
+        slots: The index of a column in the rows, by field id.
+        fields: The columns of the files, by field id. Other columns were added later and are null.
     """
 
     minimum: pa.Array
@@ -222,7 +220,7 @@ class EncodedStats:
         return True if stats is None else may_hold(leaf, stats, field.type)
 
     def column(self, field: DataField) -> ColumnStats | None:
-        """Statistics of `field` in its own type, evolved from that of the files; None where nothing is known."""
+        """Statistics of `field` in its type, evolved from the type in the files; None: nothing is known."""
         stored = self.fields.get(field.id)
         if stored is None:
             return ColumnStats(None, None, nulls=self.rows, rows=self.rows)
@@ -246,11 +244,11 @@ class EncodedStats:
 
 @dataclass(frozen=True, slots=True)
 class PartitionValues:
-    """The partitions of many files: each value is known, so a leaf on a partition column is decided.
+    """The partitions of many files, by which a leaf on a partition column is decided exactly.
 
     Attributes:
         partitions: Distinct partitions, serialised.
-        indices: Which of them each file is in.
+        indices: The partition of each file.
         columns: The partition columns.
     """
 
@@ -260,7 +258,7 @@ class PartitionValues:
 
     @classmethod
     def of(cls, partitions: pa.Array, columns: Sequence[str]) -> PartitionValues:
-        """Take the partition of each file, serialised."""
+        """From the serialised partition of each file."""
         encoded = partitions.dictionary_encode()
         return cls(encoded.dictionary, encoded.indices, columns)
 
@@ -268,23 +266,23 @@ class PartitionValues:
         """Where a leaf on a partition column holds, exactly."""
         values = decode_column(self.partitions, list(self.columns).index(field.name), field.type)
         values = values.cast(PyarrowFieldParser.from_paimon_type(field.type), safe=False)
-        # Decided once per distinct partition, then spread over the files.
+        # Decided once for each distinct partition.
         holds = mask(leaf, pa.RecordBatch.from_arrays([values], names=[field.name]))
         return _mask(pc.take(holds, self.indices), unknown=True)
 
 
 def _element(lists: pa.Array, arity: int, slot: int) -> pa.Array:
     fits = pc.fill_null(pc.equal(pc.list_value_length(lists), arity), False).to_numpy(zero_copy_only=False)
-    # Index into the values of all lists together; lists of another length give null.
+    # Indices into the values of all lists; lists of another length give null.
     positions = np.where(fits, lists.offsets.to_numpy()[:-1] + slot, 0)
     return pc.take(lists.values, pa.array(positions, mask=~fits)).cast(pa.int64())
 
 
 def _evolved(bounds: pa.Array, target: pa.DataType, outwards: float) -> pa.Array:
-    """Bounds in the read type, moved out where a file may hold what lies beyond.
+    """Bounds in the read type, widened if a file may hold values beyond them.
 
-    Floats by one step: for -0.0, for literals between two floats, and because a single value may come with NaN.
-    Nanoseconds to the end of their microsecond: writers in Python keep statistics in microseconds.
+    Floats by one step, because of -0.0, of literals between two floats, and of NaN next to a single value. Nanoseconds
+    to the end of their microsecond, because writers in Python keep statistics in microseconds.
     """
     if pa.types.is_timestamp(bounds.type) and bounds.type.unit == "ns" and outwards > 0:
         return pc.add(bounds, pa.scalar(999, pa.duration("ns")))
@@ -293,7 +291,7 @@ def _evolved(bounds: pa.Array, target: pa.DataType, outwards: float) -> pa.Array
     if bounds.type != target and not pa.types.is_timestamp(target):
         was_floating = pa.types.is_floating(bounds.type)
         bounds = bounds.cast(target, safe=False)
-        # An integer may have been rounded to the nearest float, which lies inwards as often as outwards.
+        # Integers are rounded to the nearest float, which may narrow the bounds.
         if pa.types.is_floating(target) and not was_floating:
             bounds = _step(bounds, outwards)
     return bounds

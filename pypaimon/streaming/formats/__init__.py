@@ -1,1 +1,1 @@
-"""File formats: container files of records, and data files as record batches."""
+"""File formats, read and written (`registry` lists them); metadata files; serialised rows."""

@@ -1,10 +1,10 @@
-"""Records of Avro object container files in bulk, by polars or fastavro."""
+"""Avro object container files: blocks and codecs, and their records in bulk by polars or fastavro."""
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -12,9 +12,132 @@ from typing import Any
 import pyarrow as pa
 
 from pypaimon.streaming.concurrency.forking import polars_works
-from pypaimon.streaming.formats.avro_blocks import MAGIC, SYNC_SIZE, Blocks, framed
+from pypaimon.streaming.formats import codecs
 
+MAGIC = b"Obj\x01"
+SYNC_SIZE = 16
+_MOST_BYTES = 1 << 30
+"""Most bytes of records in a file: far beyond what Paimon writes, far below what ends a process."""
+_CODECS: dict[str, Callable[[bytes, int], bytes]] = {
+    "null": lambda block, most: block,
+    "deflate": codecs.deflate,
+    "bzip2": codecs.bzip2,
+    "xz": codecs.xz,
+    "snappy": codecs.snappy_with_checksum,
+    "zstandard": codecs.zstd_frames,
+}
 _PIECE = 8192
+"""Records that polars decodes at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """The compressed blocks of an Avro object container file.
+
+    Attributes:
+        schema: The writer's schema as JSON.
+        codec: How they are compressed.
+        blocks: Number of records that each block announces, and its bytes.
+    """
+
+    schema: bytes
+    codec: str
+    blocks: tuple[tuple[int, bytes], ...]
+
+    def each(self) -> Iterator[Blocks]:
+        return (replace(self, blocks=(block,)) for block in self.blocks)
+
+    @property
+    def count(self) -> int:
+        """Number of announced records."""
+        return sum(count for count, _ in self.blocks)
+
+    def decompressed(self) -> Iterator[tuple[int, bytes]]:
+        """Decompress the blocks.
+
+        Raises:
+            ValueError: A block is damaged or announces more records than it can hold, or they hold more than 1 GiB.
+        """
+        size = 0
+        for announced, stored in self.blocks:
+            block = _CODECS[self.codec](stored, _MOST_BYTES - size)
+            if not 0 <= announced <= len(block):
+                raise ValueError(f"an Avro block of {len(block)} bytes announces {announced} records")
+            size += len(block)
+            yield announced, block
+
+
+def framed(data: bytes) -> Blocks:
+    """Find the blocks of a container file.
+
+    fastavro's `block_reader` would do so too, but it decompresses without a limit.
+
+    Raises:
+        ValueError: The file is not a container or is cut off, a sync marker is wrong, or its codec is not known.
+    """
+    if not data.startswith(MAGIC):
+        raise ValueError("not an Avro file" if data else "the file is empty")
+    cursor = _ByteCursor(data, len(MAGIC))
+    header = cursor.map()
+    sync = cursor.take(SYNC_SIZE)
+    codec = header.get("avro.codec", b"null").decode("utf-8", "replace")
+    if codec not in _CODECS:
+        raise ValueError(f"the Avro codec {codec!r} is not known")
+    if "avro.schema" not in header:
+        raise ValueError("the Avro header holds no schema")
+    blocks: list[tuple[int, bytes]] = []
+    while not cursor.at_end():
+        blocks.append((cursor.long(), cursor.block()))
+        if cursor.take(SYNC_SIZE) != sync:
+            raise ValueError("a sync marker between Avro blocks is wrong")
+    return Blocks(header["avro.schema"], codec, tuple(blocks))
+
+
+class _ByteCursor:
+    """Reads Avro primitives from bytes, never past their end."""
+
+    def __init__(self, data: bytes, position: int) -> None:
+        self._data = data
+        self._position = position
+
+    def at_end(self) -> bool:
+        return self._position == len(self._data)
+
+    def take(self, size: int) -> bytes:
+        end = self._position + size
+        if size < 0 or end > len(self._data):
+            raise ValueError(f"the file ends in the middle, at byte {len(self._data)}")
+        piece = self._data[self._position : end]
+        self._position = end
+        return piece
+
+    def long(self) -> int:
+        # Seven bits in each byte, the lowest first; the highest bit says that another follows. Zigzag: signed numbers
+        # alternate around 0, so that small ones stay short.
+        value = shift = 0
+        while True:
+            byte = self.take(1)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return (value >> 1) ^ -(value & 1)
+            shift += 7
+            if shift > 63:
+                raise ValueError("an Avro number is longer than 64 bits")
+
+    def block(self) -> bytes:
+        return self.take(self.long())
+
+    def map(self) -> dict[str, bytes]:
+        entries: dict[str, bytes] = {}
+        while count := self.long():
+            # A negative count is followed by the size of the block in bytes.
+            if count < 0:
+                count = -count
+                self.long()
+            for _ in range(count):
+                key = self.block().decode("utf-8", "replace")
+                entries[key] = self.block()
+        return entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +145,7 @@ class Container:
     """An Avro object container file, decompressed.
 
     Attributes:
-        schema: The writer's schema as JSON, without logical types: timestamps come out as the stored integers.
+        schema: The writer's schema as JSON, without logical types: timestamps are read as the stored integers.
         blocks: Number of records, and the encoded records, of each block.
     """
 
@@ -36,11 +159,10 @@ class Container:
 
     @property
     def records(self) -> bytes:
-        """The encoded records, one after the other."""
         return b"".join(block for _, block in self.blocks)
 
     def pieces(self) -> Iterator[Container]:
-        """The same records in containers of whole blocks, which have about `_PIECE` of them at most; at least one."""
+        """Split into containers of whole blocks with about `_PIECE` records each; at least one."""
         first = count = 0
         for index, (records, _) in enumerate(self.blocks):
             if count and count + records > _PIECE:
@@ -50,31 +172,28 @@ class Container:
         yield Container(self.schema, self.blocks[first:])
 
     def plain(self) -> bytes:
-        """The container again, without compression and as one block, which readers in bulk read fastest."""
-        header = {"avro.schema": self.schema, "avro.codec": b"null"}
-        fields = [encoded_bytes(key.encode()) + encoded_bytes(value) for key, value in header.items()]
-        # Any 16 bytes may be the marker between blocks.
+        """The container without compression and as one block, which polars reads fastest."""
+        # The marker between blocks may be any 16 bytes.
         sync = bytes(SYNC_SIZE)
-        records = self.records
-        block = (encoded_long(self.count), encoded_long(len(records)), records, sync) if self.count else ()
-        return b"".join((MAGIC, encoded_long(len(header)), *fields, encoded_long(0), sync, *block))
+        header = encoded_header(self.schema, "null", sync)
+        return header + (encoded_block(self.count, self.records, sync) if self.count else b"")
 
 
 def parse(data: bytes) -> Container:
-    """Take a container file apart.
+    """Decompress a container file.
 
     Raises:
-        ValueError: As `framed`; or it announces more records than it can hold, or has more than 1 GiB of them.
+        ValueError: As `framed` and `Blocks.decompressed`.
     """
     found = framed(data)
     return Container(stored_types(found.schema), tuple(found.decompressed()))
 
 
 def containers(blocks: Blocks, size: int) -> Iterator[Container]:
-    """The records of a file in containers of whole blocks, which have about so many bytes; at least one.
+    """The records of a file in containers of whole blocks with about `size` bytes each; at least one.
 
     Raises:
-        ValueError: A block is damaged, announces more records than it can hold, or has more than 1 GiB.
+        ValueError: As `Blocks.decompressed`.
     """
     schema = stored_types(blocks.schema)
     found: list[tuple[int, bytes]] = []
@@ -90,19 +209,19 @@ def containers(blocks: Blocks, size: int) -> Iterator[Container]:
 
 
 def to_arrow(container: Container, paths: Collection[str] | None = None) -> pa.Table | None:
-    """All records as a table, by polars: 400 k records per second of 30 fields, more of fewer.
+    """Decode all records with polars: 400 k records per second of 30 fields.
 
-    They are decoded piece by piece, since polars holds the interpreter's lock while it makes Arrow's columns.
+    They are decoded piece by piece, because polars holds the interpreter's lock while it makes Arrow's columns.
 
     Args:
         container: The records.
-        paths: Which fields are wanted, such as `_FILE._FILE_NAME`: each is a column of that name, in any order, unless
-            a record around it may be null, which is a column then. Those that are not there are left out. None: the
-            file's own, nested columns.
+        paths: The fields to read, such as `_FILE._FILE_NAME`. Each is a column of that name, in any order, unless a
+            record around it may be null: then that record is the column. Missing fields are left out. None: the file's
+            own, nested columns.
 
     Returns:
         None if polars does not know the schema (top-level unions, references to named types), finds damage, or does not
-        work here.
+        work in this process.
 
     Raises:
         ValueError: There are more or fewer records than announced.
@@ -129,7 +248,7 @@ def to_arrow(container: Container, paths: Collection[str] | None = None) -> pa.T
 
 
 def to_records(container: Container) -> list[dict[str, Any]]:
-    """All records as dictionaries, by fastavro: any schema, and faster for a few records.
+    """Decode all records with fastavro, which takes any schema, and is faster for a few records.
 
     Raises:
         ValueError: The records do not fit the schema.
@@ -139,7 +258,7 @@ def to_records(container: Container) -> list[dict[str, Any]]:
     encoded = container.records
     stream = io.BytesIO(encoded)
     try:
-        schema = _parsed(container.schema)
+        schema = parsed_schema(container.schema)
         records: list[Any] = [fastavro.schemaless_reader(stream, schema, None) for _ in range(container.count)]
     except Exception as error:
         raise ValueError(f"the Avro records cannot be decoded: {error!r}") from error
@@ -151,7 +270,7 @@ def to_records(container: Container) -> list[dict[str, Any]]:
 
 
 def encoded_long(value: int) -> bytes:
-    """A number as Avro has it."""
+    """An Avro `long`: zigzag, then seven bits in each byte."""
     value = (value << 1) ^ (value >> 63)
     encoded = bytearray()
     while value > 0x7F:
@@ -162,13 +281,31 @@ def encoded_long(value: int) -> bytes:
 
 
 def encoded_bytes(value: bytes) -> bytes:
-    """Bytes, or a text in UTF-8, as Avro has them."""
+    """Avro `bytes`, or a `string` in UTF-8."""
     return encoded_long(len(value)) + value
+
+
+def encoded_header(schema: bytes, codec: str, sync: bytes) -> bytes:
+    """The beginning of a container file, up to the marker before the first block."""
+    header = {"avro.schema": schema, "avro.codec": codec.encode()}
+    fields = [encoded_bytes(key.encode()) + encoded_bytes(value) for key, value in header.items()]
+    return b"".join((MAGIC, encoded_long(len(header)), *fields, encoded_long(0), sync))
+
+
+def encoded_block(count: int, content: bytes, sync: bytes) -> bytes:
+    """A block of a container file, with the marker after it.
+
+    Args:
+        count: Records in the block.
+        content: The compressed records.
+        sync: The marker.
+    """
+    return b"".join((encoded_long(count), encoded_long(len(content)), content, sync))
 
 
 @lru_cache(maxsize=64)
 def stored_types(schema: bytes) -> bytes:
-    """A schema without logical types, as `Container.schema` has it; raises as `parse`."""
+    """The schema without logical types, as in `Container.schema`; raises ValueError."""
     try:
         stored = _without_logical_types(json.loads(schema))
     except RecursionError as error:
@@ -180,9 +317,9 @@ def stored_types(schema: bytes) -> bytes:
 
 @lru_cache(maxsize=64)
 def _flat(schema: bytes) -> tuple[bytes, tuple[str, ...]]:
-    """The schema with the fields of records inside of it in their place, and their names, or what it is.
+    """The schema with nested records replaced by their fields, and the names of all fields.
 
-    A record is encoded as its fields one after the other, so that the same bytes are read with either schema.
+    A record is encoded as its fields one after the other, so the same bytes can be read with either schema.
     """
     parsed = json.loads(schema)
     if not isinstance(parsed, dict) or not isinstance(parsed.get("fields"), list):
@@ -224,7 +361,8 @@ def _is_weightless(schema: Any) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _parsed(schema: bytes) -> Any:
+def parsed_schema(schema: bytes) -> Any:
+    """A schema for fastavro."""
     import fastavro
 
     return fastavro.parse_schema(json.loads(schema))

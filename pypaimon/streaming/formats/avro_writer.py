@@ -1,4 +1,4 @@
-"""Avro object container files, written: records encoded by fastavro, or taken over from other files as they are."""
+"""Writers of Avro files: records of manifests, and the rows of data files with the schema that Java gives them."""
 
 from __future__ import annotations
 
@@ -9,26 +9,40 @@ import lzma
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 
-from pypaimon.streaming.formats.avro_container import encoded_bytes, encoded_long, stored_types
+from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.formats.avro_container import (
+    SYNC_SIZE,
+    encoded_block,
+    encoded_header,
+    parsed_schema,
+    stored_types,
+)
+from pypaimon.streaming.formats.format import WriteSettings
+from pypaimon.streaming.model.normal_form import normal_table
 
-_MAGIC = b"Obj\x01"
 _BLOCK_BYTES = 64 << 10
+_CODEC_NAMES = {
+    "none": "null", "null": "null", "zstd": "zstandard", "zstandard": "zstandard",
+    "deflate": "deflate", "snappy": "snappy", "bzip2": "bzip2", "xz": "xz",
+}  # fmt: skip
+_RECORD = "org.apache.paimon.avro.generated.record"
+_TIME_UNITS = {"s": "millis", "ms": "millis", "us": "micros"}
 
 
 class AvroWriter:
     """Writes container files of one schema.
 
     Args:
-        schema: Of the records, as Avro's JSON has it.
+        schema: The Avro schema of the records.
         codec: Avro's name of a codec: `null`, `deflate`, `bzip2`, `xz`, `snappy` or `zstandard`.
 
     Attributes:
-        stored_schema: As `Container.schema` of the files: one that has the same holds records that can be taken over.
+        stored_schema: The schema without logical types. Records of a `Container` with an equal schema can be copied
+            without decoding them.
     """
 
     def __init__(self, schema: Mapping[str, Any], codec: str) -> None:
@@ -39,31 +53,31 @@ class AvroWriter:
         self.stored_schema = stored_types(self._text)
 
     def encode(self, record: Mapping[str, Any]) -> bytes:
-        """A record, as a file holds it between others.
+        """Encode one record.
 
         Raises:
-            ValueError: A value is not of the type that the schema has.
+            ValueError: A value does not fit the schema.
         """
         import fastavro
 
         stream = io.BytesIO()
         try:
-            fastavro.schemaless_writer(stream, _parsed(self._text), record)
+            fastavro.schemaless_writer(stream, parsed_schema(self._text), record)
         except Exception as error:
             raise ValueError(f"a record does not fit its Avro schema: {error!r}") from error
         return stream.getvalue()
 
     def file(self, records: Iterable[bytes]) -> bytes:
-        """A container file of encoded records; of none too."""
+        """A container file of any number of encoded records."""
         header, sync = self._header()
         return header + b"".join(self._block(*block, sync) for block in _blocks((1, each) for each in records))
 
     def files(self, records: Iterable[tuple[int, bytes]], target: int) -> Iterator[tuple[int, bytes]]:
-        """Container files of about a size, each behind the number of its records; none of no records.
+        """Container files of about `target` bytes, each with the number of its records; none without records.
 
         Args:
-            records: Encoded records, some at a time behind their number; those of one time lie in one file.
-            target: A file that has so many bytes is complete.
+            records: Pieces of encoded records, each with the number of its records; a piece is never split.
+            target: A file is complete once it has this many bytes.
         """
         header, sync = self._header()
         count, parts, size = 0, [header], len(header)
@@ -77,19 +91,15 @@ class AvroWriter:
             yield count, b"".join(parts)
 
     def _header(self) -> tuple[bytes, bytes]:
-        """What a file begins with, and the marker that stands behind each of its blocks."""
-        header = {"avro.schema": self._text, "avro.codec": self._codec.encode()}
-        fields = (part for key, value in header.items() for part in (encoded_bytes(key.encode()), encoded_bytes(value)))
-        sync = os.urandom(16)
-        return b"".join((_MAGIC, encoded_long(len(header)), *fields, encoded_long(0), sync)), sync
+        sync = os.urandom(SYNC_SIZE)
+        return encoded_header(self._text, self._codec, sync), sync
 
     def _block(self, number: int, records: bytes, sync: bytes) -> bytes:
-        packed = _COMPRESS[self._codec](records)
-        return b"".join((encoded_long(number), encoded_long(len(packed)), packed, sync))
+        return encoded_block(number, _COMPRESS[self._codec](records), sync)
 
 
 def _blocks(records: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
-    """The same, as few times as blocks should be."""
+    """The same records in fewer pieces, of at least `_BLOCK_BYTES`."""
     count, size = 0, 0
     held: list[bytes] = []
     for number, encoded in records:
@@ -100,13 +110,6 @@ def _blocks(records: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]
             count, size, held = 0, 0, []
     if count:
         yield count, b"".join(held)
-
-
-@lru_cache(maxsize=16)
-def _parsed(schema: bytes) -> Any:
-    import fastavro
-
-    return fastavro.parse_schema(json.loads(schema))
 
 
 def _deflate(block: bytes) -> bytes:
@@ -126,3 +129,138 @@ _COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     "snappy": _snappy,
     "zstandard": lambda block: bytes(pa.compress(block, "zstd", asbytes=True)),
 }
+
+
+class AvroFileWriter:
+    """One Avro data file that is being written; see `FormatWriter` and `Format.writer`."""
+
+    def __init__(self, stream: Any, schema: pa.Schema, settings: WriteSettings) -> None:
+        # Late, because readers do not need it.
+        from fastavro.write import Writer
+
+        if settings.compression not in _CODEC_NAMES:
+            raise StreamConfigError(
+                f"'file.compression' = '{settings.compression}': Avro files have {', '.join(_CODEC_NAMES)}."
+            )
+        self._stream = stream
+        self.schema = pa.schema([field.with_type(_numbers(field.type, exact=True)) for field in schema])
+        self._numbers = pa.schema([field.with_type(_numbers(field.type, exact=False)) for field in schema])
+        codec = _CODEC_NAMES[settings.compression]
+        level = settings.zstd_level if codec == "zstandard" else None
+        self._writer = Writer(stream, avro_schema(schema), codec=codec, compression_level=level)
+
+    def write(self, data: pa.Table) -> None:
+        """Add rows."""
+        names = data.schema.names
+        columns = normal_table(data, self._numbers).columns
+        for row in zip(*map(_values, columns), strict=True):
+            self._writer.write(dict(zip(names, row, strict=True)))
+
+    def size(self) -> int:
+        """Bytes so far, without the unfinished block."""
+        return int(self._stream.tell())
+
+    def close(self) -> None:
+        self._writer.flush()
+
+
+def avro_schema(schema: pa.Schema) -> dict[str, Any]:
+    """Java's Avro schema of a file with these columns.
+
+    Raises:
+        UnsupportedTableError: Avro has no such type.
+    """
+    return _record(list(schema), _RECORD)
+
+
+def _record(fields: list[pa.Field], name: str) -> dict[str, Any]:
+    columns: list[dict[str, Any]] = [{"name": each.name, "type": _type(each, f"{name}_{each.name}")} for each in fields]
+    for column, field in zip(columns, fields, strict=True):
+        if field.nullable:
+            column["default"] = None
+    return {"type": "record", "name": name, "fields": columns}
+
+
+def _type(field: pa.Field, name: str) -> Any:
+    found = _bare(field.type, name)
+    return ["null", found] if field.nullable else found
+
+
+def _bare(kind: pa.DataType, name: str) -> Any:
+    types = pa.types
+    if types.is_boolean(kind):
+        return "boolean"
+    if types.is_integer(kind):
+        return "int" if kind.bit_width <= 32 else "long"
+    if types.is_floating(kind):
+        return "float" if kind.bit_width == 32 else "double"
+    if types.is_string(kind) or types.is_large_string(kind):
+        return "string"
+    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind) and not _decimal(kind):
+        return "bytes"
+    if _decimal(kind):
+        return {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
+    if types.is_date(kind):
+        return {"type": "int", "logicalType": "date"}
+    if types.is_time(kind):
+        return {"type": "int", "logicalType": "time-millis"}
+    if types.is_timestamp(kind) and kind.unit in _TIME_UNITS:
+        return {
+            "type": "long",
+            "logicalType": f"{'' if kind.tz is None else 'local-'}timestamp-{_TIME_UNITS[kind.unit]}",
+        }
+    if types.is_map(kind):
+        key, item = kind.key_field, kind.item_field
+        if types.is_string(key.type):
+            return {"type": "map", "values": _type(item, name)}
+        entries = [key.with_name("key"), item.with_name("value")]
+        return {"type": "array", "items": _record(entries, name), "logicalType": "map"}
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return {"type": "array", "items": _type(kind.value_field, name)}
+    if types.is_struct(kind):
+        return _record(list(kind), name)
+    raise UnsupportedTableError(f"Avro files cannot have columns of type {kind}; set another 'file.format'.")
+
+
+def _decimal(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_decimal(kind))
+
+
+def _numbers(kind: pa.DataType, *, exact: bool) -> pa.DataType:
+    """A type with Avro's numbers for dates and times; `exact`: change only types whose unit Avro lacks."""
+    types = pa.types
+    if types.is_timestamp(kind):
+        return (pa.timestamp("ms", kind.tz) if kind.unit == "s" else kind) if exact else pa.int64()
+    if types.is_time(kind):
+        return pa.time32("ms") if exact else pa.int32()
+    if types.is_date(kind):
+        return kind if exact else pa.int32()
+    if types.is_map(kind):
+        key, item = (each.with_type(_numbers(each.type, exact=exact)) for each in (kind.key_field, kind.item_field))
+        return pa.map_(key, item)
+    if types.is_list(kind) or types.is_large_list(kind):
+        return pa.list_(kind.value_field.with_type(_numbers(kind.value_type, exact=exact)))
+    if types.is_struct(kind):
+        return pa.struct([each.with_type(_numbers(each.type, exact=exact)) for each in kind])
+    return kind
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    values: list[Any] = column.to_pylist()
+    return [_value(each, column.type) for each in values] if pa.types.is_nested(column.type) else values
+
+
+def _value(value: Any, kind: pa.DataType) -> Any:
+    """A nested value with Avro's maps: dicts if keys are texts, lists of entries otherwise."""
+    if value is None:
+        return None
+    if pa.types.is_map(kind):
+        pairs = [(key, _value(item, kind.item_type)) for key, item in value]
+        if pa.types.is_string(kind.key_type):
+            return dict(pairs)
+        return [{"key": _value(key, kind.key_type), "value": item} for key, item in pairs]
+    if pa.types.is_struct(kind):
+        return {field.name: _value(value[field.name], field.type) for field in kind}
+    if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
+        return [_value(each, kind.value_type) for each in value]
+    return value

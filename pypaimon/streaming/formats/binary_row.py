@@ -1,7 +1,7 @@
-"""Paimon's serialised `BinaryRow`s, decoded in bulk: an Arrow array per field, no object per row.
+"""Decodes Paimon's serialised `BinaryRow`s in bulk: an Arrow array per field, no object per row.
 
 A serialised row is its arity (4 bytes, big-endian), then the row itself, little-endian: a header byte and one null bit
-per field, padded to 8 bytes; one slot of 8 bytes per field; the variable part. A slot holds the value, or its place.
+per field, padded to 8 bytes; one slot of 8 bytes per field; the variable part. A slot holds the value or its offset.
 """
 
 from __future__ import annotations
@@ -51,21 +51,21 @@ _Longs = npt.NDArray[np.int64]
 
 
 def decode_column(rows: pa.Array | pa.ChunkedArray, index: int, data_type: object) -> pa.Array:
-    """One field of many serialised rows. A row that is null itself gives null. Rows may differ in arity.
+    """Decode one field of many rows. A row that is null itself gives null. Rows may differ in arity.
 
     Args:
         rows: Serialised rows (binary).
-        index: Place of the field in the row.
-        data_type: Its type; `str()` of it must be Paimon's SQL text, such as `DECIMAL(10, 2) NOT NULL`.
+        index: Index of the field in the rows.
+        data_type: Type of the field; `str()` of it must be Paimon's SQL text, such as `DECIMAL(10, 2) NOT NULL`.
 
     Returns:
-        Timestamps are in microseconds up to precision 6, else in nanoseconds; those with local time zone are in UTC.
-        TIME is in milliseconds.
+        Timestamps are in microseconds up to precision 6, otherwise in nanoseconds; those with local time zone are in
+        UTC. TIME is in milliseconds.
 
     Raises:
-        ValueError: A row is cut off or has no such field.
+        ValueError: A row is cut off or lacks the field.
         OverflowError: A timestamp of precision 7 to 9 does not fit 64 bits of nanoseconds (years 1677 to 2262).
-        TypeError: Rows of this type are not supported (nested types, VARIANT).
+        TypeError: The type is not supported (nested types, VARIANT).
     """
     parsed = _TYPE.fullmatch(str(data_type).strip().upper())
     name = parsed["name"] if parsed else str(data_type)
@@ -84,14 +84,13 @@ def decode_column(rows: pa.Array | pa.ChunkedArray, index: int, data_type: objec
 
 
 def decode_rows(rows: pa.Array | pa.ChunkedArray, fields: Sequence[DataField]) -> list[GenericRow]:
-    """Many serialised rows as pypaimon's row objects; equal rows share one object.
+    """Decode rows to pypaimon's row objects; equal rows share one object.
 
-    Values are as pypaimon has them: a `datetime` without zone for TIMESTAMP (nanoseconds cut off), in UTC for
-    TIMESTAMP_LTZ.
+    A TIMESTAMP is a `datetime` without zone (nanoseconds are cut off), a TIMESTAMP_LTZ one in UTC.
 
     Raises:
         ValueError: A row is cut off or has fewer fields.
-        TypeError: A field is of a type that serialised rows cannot hold here.
+        TypeError: The type of a field is not supported.
     """
     if isinstance(rows, pa.ChunkedArray):
         rows = rows.combine_chunks()
@@ -103,12 +102,12 @@ def decode_rows(rows: pa.Array | pa.ChunkedArray, fields: Sequence[DataField]) -
 
 
 def decode_columns(rows: pa.Array | pa.ChunkedArray, fields: Sequence[DataField]) -> list[pa.Array]:
-    """The fields of many serialised rows, as `rows_of` takes them; errors as `decode_rows`."""
+    """Decode the fields of many rows, for `rows_of`; errors as `decode_rows`."""
     return [_python_column(decode_column(rows, index, field.type)) for index, field in enumerate(fields)]
 
 
 def rows_of(columns: Sequence[pa.Array], fields: Sequence[DataField], count: int) -> list[GenericRow]:
-    """Decoded columns as row objects; without fields all rows are one empty object."""
+    """Row objects of decoded columns; without fields all rows are one empty object."""
     if not fields:
         return [GenericRow([], [])] * count
     shared_fields = list(fields)
@@ -117,12 +116,12 @@ def rows_of(columns: Sequence[pa.Array], fields: Sequence[DataField], count: int
 
 
 def decode(row: bytes, fields: Sequence[DataField]) -> tuple[Any, ...]:
-    """The values of one serialised row; errors as `decode_rows`."""
+    """Decode one row; errors as `decode_rows`."""
     return tuple(decode_rows(pa.array([row], pa.binary()), fields)[0].values)
 
 
 def _python_column(column: pa.Array) -> pa.Array:
-    """Timestamps without their nanoseconds, which Python's have not."""
+    """Timestamps in microseconds, as Python has them."""
     if not pa.types.is_timestamp(column.type):
         return column
     return pc.floor_temporal(column, unit="microsecond").cast(pa.timestamp("us", column.type.tz))
@@ -132,7 +131,7 @@ def _python_column(column: pa.Array) -> pa.Array:
 class _Slots:
     """The slots of one field in many rows.
 
-    `rows`, `ends` and `slots` are positions in `data`, of those rows alone where the field is `present` (not null).
+    `rows`, `ends` and `slots` are positions in `data`, only of rows whose field is `present` (not null).
     """
 
     data: npt.NDArray[np.uint8]
@@ -146,7 +145,7 @@ class _Slots:
         if isinstance(array, pa.ChunkedArray):
             array = array.combine_chunks()
         present = np.asarray(array.is_valid().to_numpy(zero_copy_only=False), dtype=np.bool_)
-        # What was cast may be a slice: its offsets are cut here, and point into the whole of its data.
+        # The array may be a slice: its offsets are cut here, and point into all of its data.
         binary = array.cast(pa.large_binary())
         _, offset_buffer, data_buffer = binary.buffers()
         data = np.frombuffer(data_buffer or b"", dtype=np.uint8)
@@ -163,8 +162,8 @@ class _Slots:
         if np.any(slots + 8 > ends):
             raise ValueError("a serialised row is cut off")
         bit = index + _HEADER_BITS
-        # A bit that is set says null. `filled` has one entry per row that is not null itself; the assignment leaves in
-        # `present` those whose field is not null either.
+        # A set bit means null. `filled` has one entry per row that is not null itself; the assignment keeps the rows
+        # whose field is not null either in `present`.
         filled = data[rows + bit // 8] & (1 << bit % 8) == 0
         present[present] = filled
         return cls(data, present, rows[filled], ends[filled], slots[filled])
@@ -179,17 +178,17 @@ class _Slots:
         mask = ~self.present
         if pa.types.is_boolean(arrow_type):
             return pa.array(spread != 0, mask=mask)
-        # Dates and times are stored as integers of the same width: the array is seen as their type, not converted.
+        # Dates and times are stored as integers of the same width, so a view is enough.
         bits = {1: pa.int8(), 2: pa.int16(), 4: pa.int32(), 8: pa.int64()}[values.dtype.itemsize]
         if pa.types.is_floating(arrow_type):
             return pa.array(spread, arrow_type, mask=mask)
         return pa.array(spread, bits, mask=mask).view(arrow_type)
 
     def pieces(self) -> tuple[_Longs, _Longs]:
-        """Start and length of every value that is inline in its slot (up to 7 bytes) or in the variable part."""
+        """Start and length of every value, inline in its slot (up to 7 bytes) or in the variable part."""
         slot = self.fixed("<i8")
-        # The highest bit tells the two apart. Inline: the last byte of the slot is 0x80 and the length, the value lies
-        # before it. Else: upper half the offset from the start of the row, lower half the length.
+        # The highest bit marks inline values: the last byte of the slot is 0x80 and the length, the value is before it.
+        # Otherwise the upper half is the offset from the start of the row, the lower half the length.
         inline = slot < 0
         lengths = np.where(inline, slot >> 56 & 0x7F, slot & 0xFFFFFFFF)
         starts = np.where(inline, self.slots, self.rows + (slot >> 32))
@@ -200,7 +199,7 @@ class _Slots:
     def variable(self, arrow_type: pa.DataType) -> pa.Array:
         starts, lengths = self.pieces()
         ends = np.cumsum(lengths)
-        # Where in `data` each byte of the result comes from: running numbers, shifted for each value by the distance
+        # The position in `data` of each byte of the result: running numbers, shifted for each value by the distance
         # from its start in the result to its start in `data`.
         source = np.repeat(starts - (ends - lengths), lengths) + np.arange(ends[-1] if len(ends) else 0)
         # Arrow's offsets are running totals of the sizes, in which nulls take no bytes.
@@ -255,5 +254,5 @@ def _timestamps(fields: _Slots, precision: int, zone: str | None) -> pa.Array:
     if precision < _NANOS_FROM:
         return fields.array(millis * 1000 + nanos // 1000, pa.timestamp("us", zone))
     if np.any(np.abs(millis) > np.iinfo(np.int64).max // 1_000_000 - 1):
-        raise OverflowError("a timestamp lies outside of the years 1677 to 2262, which nanoseconds in 64 bits can hold")
+        raise OverflowError("a timestamp is outside of the years 1677 to 2262, which nanoseconds in 64 bits can hold")
     return fields.array(millis * 1_000_000 + nanos, pa.timestamp("ns", zone))

@@ -1,8 +1,17 @@
-"""What has to be sound in an ORC file before Arrow reads it.
+"""Checks of an ORC file before Arrow reads it.
 
-Arrow's reader (ORC C++) trusts some of what it finds. A zstd block that cannot be decompressed makes it read beyond its
-buffers, which ends the process; the sizes of stripes and dictionaries are allocated whatever they are. So footers, and
-the zstd blocks of the columns that are read, are looked at here first.
+Arrow's reader (ORC C++) trusts the file, and a damaged one would end the process instead of raising an error:
+
+- a zstd block that cannot be decompressed makes it read beyond its buffers (SIGSEGV). `check_stripe` decompresses all
+  zstd blocks of the columns that are read;
+- it allocates the sizes that the footer and the stripes name, however large (`bad_alloc`, or the kernel's OOM killer).
+  `OrcChecks` compares stripes with the size of the file, `read_tail` the block size with a limit, and `check_stripe`
+  the number of entries of each dictionary with the bytes that it holds;
+- it recurses through the tree of types, so that a type which contains itself overflows the stack. `_columns` accepts
+  only a tree in preorder, of at most 100 levels.
+
+Lengths of texts, lists and maps inside a stripe that is not compressed are not checked, which would halve the speed: a
+damaged one may still end the process (docs/guarantees.md).
 """
 
 from __future__ import annotations
@@ -16,8 +25,8 @@ from typing import Any
 import pyarrow.orc as orc
 
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.formats import orc_blocks
 from pypaimon.streaming.formats.orc_tail import (
+    HEADER_SIZE,
     LENGTH_DELIMITED,
     VARINT,
     Field,
@@ -25,6 +34,7 @@ from pypaimon.streaming.formats.orc_tail import (
     OrcTail,
     ReadRange,
     TypeField,
+    decompressed_blocks,
     encode,
     fields,
     integers,
@@ -35,12 +45,12 @@ from pypaimon.streaming.formats.orc_tail import (
 # Kinds of types, streams and encodings, and a codec, as ORC numbers them.
 _LIST, _MAP, _STRUCT, _UNION = 10, 11, 12, 13
 _CHILDREN = {_LIST: 1, _MAP: 2, _STRUCT: None, _UNION: None}
-"""How many parts types have; None for any number, not named for none."""
+"""How many child types a type has; None: any number, not listed: none."""
 _TEXTS = frozenset((7, 8, 16, 17))
 """Types whose values are bytes: STRING, BINARY, VARCHAR, CHAR."""
 _MUCH = 1 << 30
 _WIDTH = 8
-"""Bytes of other values, or of where a text begins, about."""
+"""Bytes of any other value, or of the offset of a text, about."""
 _ZSTD = 5
 _DATA, _DICTIONARY_DATA, _ROW_INDEX, _BLOOM_FILTER, _BLOOM_FILTER_UTF8 = 1, 3, 6, 7, 8
 _INDEX_STREAMS = frozenset((_ROW_INDEX, _BLOOM_FILTER, _BLOOM_FILTER_UTF8))
@@ -51,7 +61,7 @@ _MAGIC_SIZE = 3
 
 
 class StripeField(IntEnum):
-    """Numbers of the fields of `StripeInformation` in ORC's `orc_proto.proto`; below those of its other messages."""
+    """Field numbers of `StripeInformation` in ORC's `orc_proto.proto`; its other messages follow."""
 
     OFFSET = 1
     INDEX_LENGTH = 2
@@ -61,31 +71,25 @@ class StripeField(IntEnum):
 
 
 class _StripeFooterField(IntEnum):
-    """Those of `StripeFooter`."""
-
     STREAMS = 1
     ENCODINGS = 2
     WRITER_ZONE = 3
 
 
 class _StreamField(IntEnum):
-    """Those of `Stream`."""
-
     KIND = 1
     COLUMN = 2
     LENGTH = 3
 
 
 class _EncodingField(IntEnum):
-    """Those of `ColumnEncoding`."""
-
     KIND = 1
     DICTIONARY_SIZE = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Stripe:
-    """Where a stripe lies: indexes and data from `offset` to `footer`, its footer from there to `end`."""
+    """Where a stripe is: its indexes and data from `offset` to `footer`, its footer from there to `end`."""
 
     offset: int
     footer: int
@@ -94,7 +98,7 @@ class Stripe:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stream:
+class _DataStream:
     column: int
     kind: int
     start: int
@@ -105,12 +109,12 @@ class OrcChecks:
     """Checks of one file.
 
     Args:
-        tail: Its tail.
-        read: Reads it.
+        tail: The tail of the file.
+        read: Reads the file.
 
     Attributes:
-        tail: Its tail.
-        stripes: Its stripes, in their order.
+        tail: The tail of the file.
+        stripes: The stripes, in stored order.
 
     Raises:
         ValueError: The footer contradicts itself or the size of the file.
@@ -131,7 +135,7 @@ class OrcChecks:
             raise ValueError("the stripes of the ORC file hold more or fewer rows than its footer says")
 
     def ranges(self, index: int, columns: Sequence[str]) -> list[tuple[int, int]]:
-        """Where the data of columns lies in one stripe, in the order of the file: first byte and length of each.
+        """Where the data of columns is in one stripe, in stored order: first byte and length of each piece.
 
         Raises:
             ValueError: The footer of the stripe is damaged.
@@ -140,19 +144,18 @@ class OrcChecks:
         return [(each.start, each.end - each.start) for each in streams if each.column in wanted]
 
     def check_stripe(self, index: int, columns: Sequence[str] | None = None, *, whole: bool = False) -> int:
-        """Look at one stripe.
+        """Check one stripe.
 
         Args:
-            index: Its number.
-            columns: Those that are read; all if None.
-            whole: Whether all of their data is read here, also what needs no check.
+            index: Number of the stripe.
+            columns: Columns that will be read; None: all.
+            whole: Whether to read all of their data now, including data that needs no check.
 
         Returns:
-            How many bytes its rows take once they are decoded, about: values of dictionaries are taken to be equally
-            long, and equally frequent.
+            Bytes of the decoded rows, about: entries of a dictionary are assumed to be equally long and frequent.
 
         Raises:
-            ValueError: It is damaged.
+            ValueError: The stripe is damaged.
         """
         rows = self.stripes[index].rows
         streams, encodings = self._footer(index)
@@ -178,13 +181,13 @@ class OrcChecks:
             if entries := encoding.get(_EncodingField.DICTIONARY_SIZE, 0):
                 decoded += rows * held.get(type_id, 0) // entries
             encoded = encoding.get(_EncodingField.KIND) in _DICTIONARY_ENCODINGS
-            # Entries of a dictionary differ, so only one of them can be empty.
+            # Entries of a dictionary are distinct, so only one of them can be empty.
             if encoded and encoding.get(_EncodingField.DICTIONARY_SIZE, 0) > held.get(type_id, 0) + 1:
                 raise ValueError("a dictionary of an ORC stripe is larger than what it holds")
         return decoded
 
     def part(self, index: int, columns: Sequence[str]) -> tuple[bytes, bytes]:
-        """The bytes of a stripe, zeros for columns that are not named and for indexes; and those of its footer."""
+        """The bytes of a stripe, with zeros for indexes and for columns that are not named; and of its footer."""
         stripe = self.stripes[index]
         content = bytearray(stripe.footer - stripe.offset)
         for start, length in self.ranges(index, columns):
@@ -192,7 +195,7 @@ class OrcChecks:
         return bytes(content), self._read(stripe.footer, stripe.end)
 
     def writer_zone(self, index: int) -> str | None:
-        """The time zone of the writer of a stripe. Java names none where no column is a TIMESTAMP without zone.
+        """The time zone of the writer of a stripe. Java stores it only if some column is a TIMESTAMP without zone.
 
         Raises:
             ValueError: The footer of the stripe is damaged.
@@ -201,14 +204,14 @@ class OrcChecks:
         return names[-1].decode() if names else None
 
     def in_zone(self, name: str, kinds: Mapping[int, int]) -> tuple[bytes, dict[int, bytes]]:
-        """The file as if its writer was in another time zone, and timestamps were of another kind.
+        """Rewrite the footers as if the writer were in another time zone, and timestamps of another kind.
 
         Args:
             name: The zone.
-            kinds: Kinds by the types (by their places in the footer) that come to have them.
+            kinds: The new kinds, by type (its place in the footer).
 
         Returns:
-            Its end, from the footer on, and the footers of its stripes by where they begin.
+            The end of the file, from the footer on, and the footers of the stripes by their positions.
 
         Raises:
             ValueError: The footer of a stripe is damaged.
@@ -224,12 +227,12 @@ class OrcChecks:
         return self.tail.end(footer), parts
 
     def zoned_footer(self, index: int, name: str, *, indexes: bool = True) -> bytes:
-        """The footer of a stripe as it is stored, with the time zone of another writer; errors as `in_zone`.
+        """The stored footer of a stripe with another time zone of the writer; raises as `in_zone`.
 
         Args:
             index: Number of the stripe.
             name: The zone.
-            indexes: Whether the stripe keeps its indexes, which lie at its beginning.
+            indexes: Whether the stripe keeps its indexes, which are at its beginning.
         """
         footer: list[Field] = [(_StripeFooterField.WRITER_ZONE, LENGTH_DELIMITED, name.encode())]
         for number, wire, value in self._stripe_footer(index):
@@ -246,33 +249,34 @@ class OrcChecks:
         stripe = self.stripes[index]
         return list(fields(self.tail.decompressed(self._read(stripe.footer, stripe.end))))
 
-    def _footer(self, index: int) -> tuple[list[_Stream], list[dict[int, int]]]:
-        """The streams of a stripe that hold data, in the order of the file, and the encoding of each column."""
+    def _footer(self, index: int) -> tuple[list[_DataStream], list[dict[int, int]]]:
+        """The data streams of a stripe, in stored order, and the encoding of each column."""
         stripe, footer = self.stripes[index], self._stripe_footer(index)
         encodings = [dict(numbers(value)) for value in _messages(footer, _StripeFooterField.ENCODINGS)]
         return list(_streams(stripe, _messages(footer, _StripeFooterField.STREAMS))), encodings
 
     def _wanted(self, columns: Sequence[str] | None) -> set[int]:
-        """The types of columns, all if None; type 0 is the row itself."""
+        """The types of some columns (None: all); type 0 is the row itself."""
         return {0, *(type_id for name, ids in self._columns if columns is None or name in columns for type_id in ids)}
 
-    def _decompressed_size(self, stream: _Stream) -> int:
+    def _decompressed_size(self, stream: _DataStream) -> int:
         stored = self._read(stream.start, stream.end)
         if not self.tail.codec:
             return len(stored)
-        return sum(map(len, orc_blocks.decompressed_blocks(stored, self.tail.codec, self.tail.block_size)))
+        return sum(map(len, decompressed_blocks(stored, self.tail.codec, self.tail.block_size)))
 
-    def _most_decompressed(self, stream: _Stream, stored: bytes | None) -> int:
-        """How large a stream may be once it is decompressed, up to 1 GiB, by the headers of its blocks alone.
+    def _most_decompressed(self, stream: _DataStream, stored: bytes | None) -> int:
+        """An upper bound of the decompressed size of a stream, up to 1 GiB, from the headers of its blocks.
 
         Args:
-            stored: Its bytes, if they are at hand.
+            stream: The stream.
+            stored: Its bytes, if they were read already.
         """
         if not self.tail.codec:
             return stream.end - stream.start
         position = size = 0
         while position < stream.end - stream.start and size < _MUCH:
-            end = position + orc_blocks.HEADER_SIZE
+            end = position + HEADER_SIZE
             found = self._read(stream.start + position, stream.start + end) if stored is None else stored[position:end]
             header = int.from_bytes(found, "little")
             size += header >> 1 if header & 1 else self.tail.block_size
@@ -281,14 +285,14 @@ class OrcChecks:
 
 
 def open_orc(stream: Any, read: ReadRange) -> tuple[OrcChecks | None, orc.ORCFile]:
-    """Open a file whose tail is sound.
+    """Check the tail of a file, and open it.
 
     Args:
         stream: The file.
-        read: Reads it.
+        read: Reads the file.
 
     Returns:
-        Checks of its stripes, to be done before they are read, None where only Arrow knows the compression; the file.
+        Checks to run before each stripe is read (None if only Arrow knows the compression), and the file.
 
     Raises:
         ValueError: The tail is damaged.
@@ -302,44 +306,40 @@ def open_orc(stream: Any, read: ReadRange) -> tuple[OrcChecks | None, orc.ORCFil
 
 
 def _columns(types: list[bytes]) -> list[tuple[str, range]]:
-    """Name and types of each column.
-
-    Types are a tree in preorder: each but the first is named once, by the type that holds it.
-    """
+    """Name and types of each column. The types must be a tree in preorder."""
     children = [list(_subtypes(message)) for message in types]
-    # From the leaves up: `ends[i]` is the id behind the last type within type i. In preorder a type's next part begins
+    # From the leaves up: `ends[i]` is the id after the last type within type i. In preorder a type's next child begins
     # where the one before it ends.
     ends = list(range(1, len(types) + 1))
     depths = [0] * len(types)
     for index in reversed(range(len(types))):
         for child in children[index]:
             if child != ends[index] or child >= len(types):
-                raise ValueError("the types of the ORC file are no tree")
+                raise ValueError("the types of the ORC file are not a tree")
             ends[index] = ends[child]
             depths[index] = max(depths[index], depths[child] + 1)
         count = _CHILDREN.get(dict(numbers(types[index])).get(TypeField.KIND, 0), 0)
         if count is not None and count != len(children[index]):
-            raise ValueError("a type of the ORC file has more or fewer parts than it can have")
+            raise ValueError("a type of the ORC file has too many or too few children")
     if not types or ends[0] != len(types) or depths[0] > _DEEPEST:
-        raise ValueError("the types of the ORC file are no tree, or too deep a one")
+        raise ValueError("the types of the ORC file are not a tree, or nested too deeply")
     names = [value.decode("utf-8", "replace") for value in _messages(fields(types[0]), TypeField.FIELD_NAMES)]
     return [(name, range(child, ends[child])) for name, child in zip(names, children[0], strict=True)]
 
 
 def _messages(found: Iterable[Field], wanted: int) -> list[bytes]:
-    """The values of the fields of one number, where they are bytes."""
+    """The values of the fields with a number, if they are bytes."""
     return [value for number, wire, value in found if (number, wire) == (wanted, LENGTH_DELIMITED)]
 
 
 def _subtypes(message: bytes) -> Iterator[int]:
     for number, wire, value in fields(message):
         if number == TypeField.SUBTYPES:
-            # A list of integers, or one integer per field: protobuf allows both.
+            # Protobuf allows a packed list, and one field per integer.
             yield from integers(value) if wire == LENGTH_DELIMITED else [value]
 
 
 def _with_footer(stripe: bytes, length: int) -> bytes:
-    """A `StripeInformation` with another length of the footer."""
     others = [field for field in fields(stripe) if field[0] != StripeField.FOOTER_LENGTH]
     return encode([*others, (StripeField.FOOTER_LENGTH, VARINT, length)])
 
@@ -348,9 +348,8 @@ def _is_index(stream: Mapping[int, int]) -> bool:
     return stream.get(_StreamField.KIND, 0) in _INDEX_STREAMS
 
 
-def _streams(stripe: Stripe, messages: list[bytes]) -> Iterator[_Stream]:
-    """The streams that hold data."""
-    # Streams lie one after the other, and only their lengths are stored.
+def _streams(stripe: Stripe, messages: list[bytes]) -> Iterator[_DataStream]:
+    """The streams that hold data; only the lengths of streams are stored."""
     start = stripe.offset
     for message in messages:
         found = dict(numbers(message))
@@ -358,7 +357,7 @@ def _streams(stripe: Stripe, messages: list[bytes]) -> Iterator[_Stream]:
         if end > stripe.footer:
             raise ValueError("a stream of an ORC stripe is cut off")
         if not _is_index(found):
-            yield _Stream(found.get(_StreamField.COLUMN, 0), found.get(_StreamField.KIND, 0), start, end)
+            yield _DataStream(found.get(_StreamField.COLUMN, 0), found.get(_StreamField.KIND, 0), start, end)
         start = end
 
 
@@ -373,6 +372,6 @@ def _stripes(tail: OrcTail) -> Iterator[Stripe]:
         end = footer + found.get(StripeField.FOOTER_LENGTH, 0)
         stripe = Stripe(offset, footer, end, found.get(StripeField.ROWS, 0))
         if not position <= offset or stripe.end > tail.metadata:
-            raise ValueError("a stripe of the ORC file is outside of it")
+            raise ValueError("a stripe is outside of the ORC file")
         position = stripe.end
         yield stripe

@@ -1,9 +1,9 @@
-"""The tail of an ORC file: which columns hold timestamps, and the file with other types in their place.
+"""The tail of an ORC file (postscript and footer), its protobuf messages, and its compressed blocks.
 
-Arrow makes every ORC timestamp one of nanoseconds, and those before 1677 or after 2262 wrap silently. An ORC timestamp
-column stores whole seconds in the same streams as a LONG column stores its values. So a copy of the footer that calls
-the column LONG makes Arrow give the seconds, from which the wrapped value can be put right (`orc_source`). One that
-calls it TIMESTAMP_INSTANT makes Arrow leave the time zone of the writer to us (`orc_zones`).
+Arrow turns every ORC timestamp into nanoseconds, and those before 1677 or after 2262 wrap silently. An ORC timestamp
+column stores whole seconds in the same streams in which a LONG column stores its values. So with a copy of the footer
+that calls the column LONG, Arrow returns the seconds, from which the wrapped value can be repaired (`orc_reader`). With
+a copy that calls it TIMESTAMP_INSTANT, Arrow does not apply the time zone of the writer (`orc_timestamps`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any
 
-from pypaimon.streaming.formats.orc_blocks import DEFAULT_BLOCK_SIZE, decompressed_blocks
+from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.formats import codecs
 
 # Wire types of protobuf: how the value of a field is stored.
 VARINT, _FIXED64, LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
@@ -23,23 +24,33 @@ _FIXED_SIZES = {_FIXED64: 8, _FIXED32: 4}
 # Kinds of types, as ORC numbers them.
 LONG, TIMESTAMP, TIMESTAMP_INSTANT = 4, 9, 18
 
+DEFAULT_BLOCK_SIZE = 1 << 18
+HEADER_SIZE = 3
 _MOST_BLOCK_SIZE = 1 << 23
+# By ORC's `CompressionKind`; 3 is LZO, which cannot be read here.
+_CODECS: dict[int, Callable[[bytes, int], bytes]] = {
+    1: codecs.deflate,
+    2: codecs.snappy,
+    4: codecs.lz4,
+    5: codecs.zstd_frame,
+}
+
 DAY_MILLIS = 86_400_000
 # The milliseconds whose nanoseconds fit 64 bits.
 _FIRST_MILLIS = -(1 << 63) // 10**6
 _LAST_MILLIS = ((1 << 63) - 1) // 10**6
 
 _END = 16384
-"""Bytes of the end that are read at once, as Arrow does."""
+"""Bytes of the end to read at once, as Arrow does."""
 
 ReadRange = Callable[[int, int], bytes]
-"""Reads the bytes of a file from one place to another, all of them; `ValueError` if it ends before."""
+"""Reads the bytes of a file between two positions; `ValueError` if the file ends before."""
 Field = tuple[int, int, Any]
 """A field of a protobuf message: its number, its wire type, its value (an integer or bytes)."""
 
 
 class PostscriptField(IntEnum):
-    """Numbers of the fields of `PostScript` in ORC's `orc_proto.proto`; below those of its other messages."""
+    """Field numbers of `PostScript` in ORC's `orc_proto.proto`; its other messages follow."""
 
     FOOTER_LENGTH = 1
     COMPRESSION = 2
@@ -49,8 +60,6 @@ class PostscriptField(IntEnum):
 
 
 class FooterField(IntEnum):
-    """Those of `Footer`."""
-
     CONTENT_LENGTH = 2
     STRIPES = 3
     TYPES = 4
@@ -60,22 +69,18 @@ class FooterField(IntEnum):
 
 
 class TypeField(IntEnum):
-    """Those of `Type`."""
-
     KIND = 1
     SUBTYPES = 2
     FIELD_NAMES = 3
 
 
 class _StatisticsField(IntEnum):
-    """Those of `ColumnStatistics`."""
-
     VALUES = 1
     TIMESTAMP = 9
 
 
 class _TimestampField(IntEnum):
-    """Those of `TimestampStatistics`: milliseconds, zigzag-encoded."""
+    """Milliseconds, zigzag-encoded."""
 
     MINIMUM_UTC = 3
     MAXIMUM_UTC = 4
@@ -86,8 +91,8 @@ class OrcTail:
     """Postscript and footer of an ORC file.
 
     Attributes:
-        metadata: Length of everything before the statistics of the stripes, which lie before the footer, in bytes.
-        body: Length of everything before the footer, in bytes.
+        metadata: Bytes before the statistics of the stripes, which are before the footer.
+        body: Bytes before the footer.
         postscript: Fields of the postscript.
         footer: Fields of the footer.
     """
@@ -98,10 +103,10 @@ class OrcTail:
     footer: list[Field]
 
     def overflowing(self, margin: int) -> set[int]:
-        """The types (by their place in the footer) whose statistics show, or do not rule out, too far a timestamp.
+        """The types (by their place in the footer) that may hold a timestamp which overflows, by their statistics.
 
         Args:
-            margin: Milliseconds by which values may lie further out than statistics say.
+            margin: Milliseconds by which values may be further out than the statistics say.
         """
         statistics = [value for number, _, value in self.footer if number == FooterField.STATISTICS]
         stamps = self.of_kind(TIMESTAMP) | self.of_kind(TIMESTAMP_INSTANT)
@@ -113,9 +118,9 @@ class OrcTail:
         return {index for index, found in enumerate(types) if found.get(TypeField.KIND, 0) == kind}
 
     def bounds(self, type_id: int) -> tuple[int, int] | None:
-        """The least and the greatest timestamp of a column, in milliseconds since 1970; None where they are not known.
+        """The least and the greatest timestamp of a column, in milliseconds since 1970; None if they are not known.
 
-        For a TIMESTAMP they are what clocks showed.
+        For a TIMESTAMP they are local times.
         """
         statistics = [value for number, _, value in self.footer if number == FooterField.STATISTICS]
         limits = (
@@ -128,7 +133,7 @@ class OrcTail:
         return limits[_TimestampField.MINIMUM_UTC], limits[_TimestampField.MAXIMUM_UTC]
 
     def retyped(self, kinds: Mapping[int, int]) -> list[Field]:
-        """The footer with types (by their places in it) of other kinds."""
+        """The footer with other kinds for some types (by their places in it)."""
         indexes = itertools.count()
         return [
             (number, wire, _of_kind(value, kinds.get(next(indexes))) if number == FooterField.TYPES else value)
@@ -136,11 +141,11 @@ class OrcTail:
         ]
 
     def end(self, footer: list[Field], *, metadata_length: int | None = None) -> bytes:
-        """The end of a file with another footer.
+        """The end of the file, from the footer on, with another footer.
 
         Args:
-            footer: Its fields.
-            metadata_length: Length of the statistics of the stripes before it; None: as it is.
+            footer: Fields of the footer.
+            metadata_length: Length of the statistics of the stripes before the footer; None: unchanged.
         """
         content = self.stored(encode(footer))
         lengths: dict[int, int] = {PostscriptField.FOOTER_LENGTH: len(content)}
@@ -150,21 +155,21 @@ class OrcTail:
         return content + postscript + bytes([len(postscript)])
 
     def stored(self, data: bytes) -> bytes:
-        """A part of the file as it may be stored: in blocks that are not compressed, if there are blocks."""
+        """Frame a part of the file: in uncompressed blocks, if the file has blocks."""
         return _uncompressed_chunks(data, self.block_size) if self.codec else data
 
     @property
     def codec(self) -> int:
-        """The number of the compression."""
+        """ORC's number of the compression."""
         return dict(numbers(self.postscript)).get(PostscriptField.COMPRESSION, 0)
 
     @property
     def block_size(self) -> int:
-        """Most bytes of a block once it is decompressed."""
+        """Most bytes of a decompressed block."""
         return dict(numbers(self.postscript)).get(PostscriptField.BLOCK_SIZE, DEFAULT_BLOCK_SIZE)
 
     def decompressed(self, stored: bytes) -> bytes:
-        """A part of the file as it was before it was compressed.
+        """Decompress a part of the file.
 
         Raises:
             ValueError: It is damaged.
@@ -177,7 +182,7 @@ def read_tail(size: int, read: ReadRange) -> OrcTail:
 
     Raises:
         ValueError: The tail is damaged.
-        UnsupportedTableError: It is compressed in a way that is not known.
+        UnsupportedTableError: The compression is not known.
     """
     try:
         return _tail(size, read)
@@ -202,6 +207,35 @@ def _tail(size: int, read: ReadRange) -> OrcTail:
     tail = OrcTail(metadata, body, postscript, [])
     stored = read(body, body + lengths[PostscriptField.FOOTER_LENGTH])
     return replace(tail, footer=list(fields(tail.decompressed(stored))))
+
+
+def decompressed_blocks(stored: bytes, codec: int, block_size: int) -> Iterator[bytes]:
+    """Decompress the blocks of a part of a file: a header of three bytes, then the data, compressed or not.
+
+    Args:
+        stored: The part.
+        codec: ORC's number of the compression.
+        block_size: Most bytes of a decompressed block, by the postscript.
+
+    Raises:
+        ValueError: A block is damaged or too large.
+        UnsupportedTableError: The compression is not known.
+    """
+    decompress = _CODECS.get(codec)
+    if decompress is None:
+        raise UnsupportedTableError(f"ORC files compressed with codec {codec} cannot be read.")
+    position = 0
+    while position < len(stored):
+        # The header is the length of the data; its lowest bit says that the data is not compressed.
+        start = position + HEADER_SIZE
+        header = int.from_bytes(stored[position:start], "little")
+        position = start + (header >> 1)
+        if position > len(stored):
+            raise ValueError("a block is cut off")
+        block = stored[start:position]
+        if header & 1 and len(block) > block_size:
+            raise ValueError("a block is larger than the block size")
+        yield block if header & 1 else decompress(block, block_size)
 
 
 def reads_of(stream: Any) -> ReadRange:
@@ -243,13 +277,13 @@ def fields(message: bytes) -> Iterator[Field]:
 
 
 def numbers(message: bytes | Sequence[Field]) -> Iterator[tuple[int, int]]:
-    """Those fields of a message that are integers."""
+    """The fields of a message that are integers."""
     found = fields(message) if isinstance(message, bytes) else message
     return ((number, value) for number, wire, value in found if wire == VARINT)
 
 
 def integers(packed: bytes) -> Iterator[int]:
-    """A list of integers that a message holds in one field."""
+    """A packed list of integers."""
     position = 0
     while position < len(packed):
         value, position = _varint(packed, position)
@@ -265,20 +299,19 @@ def _fits_nanos(statistics: bytes, margin: int) -> bool:
     limits = _limits(found)
     known = [limits[field] for field in _TimestampField if field in limits]
     if len(known) < len(_TimestampField):
-        # Statistics of older writers are in their own time zone only.
+        # Older writers keep statistics in their own time zone only.
         known, margin = [*limits.values()], DAY_MILLIS
     return all(_FIRST_MILLIS + margin < limit <= _LAST_MILLIS - margin for limit in known)
 
 
 def _limits(statistics: Mapping[int, Any]) -> dict[int, int]:
-    """The numbers in the statistics of a column of timestamps."""
     # Zigzag: signed numbers alternate around 0, so that small ones stay short.
     found = numbers(statistics.get(_StatisticsField.TIMESTAMP, b""))
     return {number: (value >> 1) ^ -(value & 1) for number, value in found}
 
 
 def with_bounds(statistics: bytes, turned: Callable[[int], int]) -> bytes:
-    """The statistics of a column of timestamps with other bounds, which are milliseconds."""
+    """The statistics of a column of timestamps with other bounds, in milliseconds."""
 
     def bounds(message: bytes) -> bytes:
         limits = _limits({_StatisticsField.TIMESTAMP: message})
@@ -302,7 +335,6 @@ def _of_kind(type_message: bytes, kind: int | None) -> bytes:
 
 
 def _uncompressed_chunks(data: bytes, block_size: int) -> bytes:
-    # The header of a block: its length, and in the lowest bit that it is stored as it is.
     parts = (data[start : start + block_size] for start in range(0, len(data), block_size))
     return b"".join((len(part) << 1 | 1).to_bytes(3, "little") + part for part in parts)
 

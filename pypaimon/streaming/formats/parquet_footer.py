@@ -1,13 +1,18 @@
-"""Footers of Parquet files, changed so that Arrow reads what it would refuse or falsify; pages that it cannot read."""
+"""Footers of Parquet files, changed so that Arrow reads columns that it would refuse or falsify; INT96 timestamps.
+
+Java's rules: docs/java-semantics.md#files.
+"""
 
 from __future__ import annotations
 
 import io
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.formats import thrift
 from pypaimon.streaming.formats.thrift import Struct
 
@@ -25,14 +30,26 @@ _COMPRESSED_SIZE, _DATA_PAGE_V2 = 3, 8
 _DEFINITION_LEVELS, _REPETITION_LEVELS, _IS_COMPRESSED = 5, 6, 7
 _INT96, _FIXED_LEN_BYTE_ARRAY, _INT96_SIZE = 3, 7, 12
 _LAST_LOGICAL_TYPE = 15
-"""FLOAT16. All releases of pyarrow that are supported know the logical types up to it."""
+"""FLOAT16. All supported releases of pyarrow know the logical types up to it."""
+BEYOND_NANOSECONDS = (
+    "a timestamp of precision 7 to 9 is before 1677 or after 2262, beyond Arrow's nanoseconds: read without the "
+    "column, or alter its type to TIMESTAMP(6)"
+)
+_PARTS = np.dtype([("nanos", "<i8"), ("day", "<i4")])
+_EPOCH = 2_440_588
+"""Julian day of 1970-01-01."""
+_PER_DAY = {"s": 86_400, "ms": 86_400 * 10**3, "us": 86_400 * 10**6}
+_NANOS = {"s": 10**9, "ms": 10**6, "us": 10**3}
+_MOST = (1 << 63) - 1
+_DAYS_OF_NANOS = 106_752
+"""Days that 64 bits of nanoseconds add at most."""
 
 
 def as_stored(metadata: pq.FileMetaData) -> pq.FileMetaData:
-    """A footer by which Arrow gives INT96 as 12 bytes, and no column the type that it had when Arrow wrote it.
+    """Change a footer so that Arrow returns INT96 as 12 bytes, and ignores the Arrow schema of the writer.
 
-    Arrow makes timestamps of INT96 that wrap, or that are 584 years late where Java wrote a negative time of day. Told
-    by its writer that lists are vectors, it refuses those that are null; told so of dictionaries, it makes some.
+    Arrow turns INT96 into timestamps that wrap, or that are 584 years late where Java wrote a negative time of day. By
+    the schema of the writer it would refuse lists that are null because they were vectors, and return dictionaries.
     """
     out = pa.BufferOutputStream()
     metadata.write_metadata_file(out)
@@ -53,15 +70,13 @@ def as_stored(metadata: pq.FileMetaData) -> pq.FileMetaData:
 
 
 def without_unknown_types(stream: Any) -> tuple[pq.FileMetaData, dict[str, int]]:
-    """The footer of a file without logical types that Arrow may not know, and the columns that have such.
-
-    Arrow refuses a file with such a type as a whole.
+    """Remove logical types that Arrow may not know from a footer; it would refuse the whole file.
 
     Args:
         stream: The file, which can seek.
 
     Returns:
-        The footer; the number of such a type, by the name of the column.
+        The footer, and the number of the removed type by column.
 
     Raises:
         ValueError: The footer is damaged.
@@ -73,7 +88,7 @@ def without_unknown_types(stream: Any) -> tuple[pq.FileMetaData, dict[str, int]]
     unknown: dict[str, int] = {}
     column, left = "", 0
     for element in _items(footer, _SCHEMA)[1:]:
-        # The tree in preorder: `left` elements are below the column.
+        # The schema is a tree in preorder: `left` elements are still to come within the column.
         if not left:
             column, left = element[_NAME][1].decode("utf-8", "replace"), 1
         left += element.get(_CHILDREN, (0, 0))[1] - 1
@@ -85,10 +100,10 @@ def without_unknown_types(stream: Any) -> tuple[pq.FileMetaData, dict[str, int]]
 
 
 def has_empty_page(chunk: bytes) -> bool:
-    """Whether the pages of a column chunk include one (of version 2) whose values are said to be compressed, and none.
+    """Whether a column chunk has a data page (version 2) without values that are marked as compressed.
 
     Raises:
-        ValueError: They are damaged.
+        ValueError: A page is damaged.
     """
     position = 0
     while position < len(chunk):
@@ -103,7 +118,6 @@ def has_empty_page(chunk: bytes) -> bool:
 
 
 def _footer(data: bytes) -> Struct:
-    """The footer out of the end of a file."""
     if data[-4:] != _MAGIC:
         raise ValueError("the file does not end as Parquet does")
     length = int.from_bytes(data[-_END_SIZE:-4], "little")
@@ -116,6 +130,42 @@ def _metadata(footer: Struct) -> pq.FileMetaData:
 
 
 def _items(struct: Struct, field: int) -> list[Struct]:
-    """The structs in a list."""
     found: list[Struct] = struct[field][1][1]
     return found
+
+
+def is_int96(stored: pa.DataType, arrow: pa.DataType) -> bool:
+    """Whether a column that is read as a timestamp is stored as INT96."""
+    is_stored_so = pa.types.is_fixed_size_binary(stored) and stored.byte_width == _INT96_SIZE
+    return bool(is_stored_so and pa.types.is_timestamp(arrow))
+
+
+def timestamps_of_int96(array: pa.Array, arrow: pa.DataType) -> pa.Array:
+    """Convert INT96 (nanoseconds of a day, and its Julian number) to timestamps, cut towards the past.
+
+    The nanoseconds may be negative, as Java writes them before 1970, or more than a day.
+
+    Raises:
+        UnsupportedTableError: A timestamp does not fit the type.
+    """
+    if array.null_count == len(array):
+        return pa.nulls(len(array), arrow)
+    start = array.offset * _INT96_SIZE
+    content = np.frombuffer(array.buffers()[1] or b"", np.uint8)[start : start + len(array) * _INT96_SIZE]
+    parts = content.view(_PARTS)
+    missing = array.is_null().to_numpy(zero_copy_only=False)
+    nanos = np.where(missing, 0, parts["nanos"])
+    days = np.where(missing, _EPOCH, parts["day"]).astype(np.int64) - _EPOCH
+    unit = "us" if arrow.unit == "ns" else arrow.unit
+    per_day = _PER_DAY[unit]
+    ticks, rest = np.divmod(nanos, _NANOS[unit])
+    fits = np.abs(days) < _MOST // per_day - _DAYS_OF_NANOS
+    ticks = np.where(fits, days, 0) * per_day + ticks
+    if arrow.unit == "ns":
+        # Of the last microsecond only a part fits into 64 bits of nanoseconds.
+        whole, last = divmod(_MOST, 10**3)
+        fits &= (ticks < whole) & (ticks >= -whole) | (ticks == whole) & (rest <= last)
+        ticks = np.where(fits, ticks, 0) * 1000 + rest
+    if not fits.all():
+        raise UnsupportedTableError(BEYOND_NANOSECONDS)
+    return pa.array(ticks, pa.int64(), mask=missing).cast(arrow)

@@ -1,4 +1,4 @@
-"""How large rows of a Parquet file are once they are decoded, as far as its footer says so."""
+"""Estimates of the decoded size of rows in a Parquet file, from its footer."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "FLOAT": 4, "DOUBLE": 8, "FIXED_LEN_BYTE_ARRAY": 16}
-"""Bytes of a value, by its physical type; decimals, which are most of the last, have as many in Arrow."""
+"""Bytes of a value, by physical type; 16 are those of decimals, the usual FIXED_LEN_BYTE_ARRAY, in Arrow."""
 _OFFSET = 4
 _REPEATED = ("DICTIONARY", "DELTA_BYTE_ARRAY")
-"""Words of encodings that store a text, or what it begins with, once for many rows."""
+"""In names of encodings that store a text, or its prefix, once for many rows."""
 _HARMLESS = 128 << 20
-"""Bytes of columns if each of their values was as long as all that they store."""
+"""Below this many bytes even the worst case needs no estimate: each value as long as all stored bytes."""
 _SPREAD = 4
 _MOST_OF_A_REFERENCE = 4
-"""Bytes of a reference to an entry of a dictionary, at most; a value that is stored itself takes as many and more."""
+"""Most bytes of a reference to an entry of a dictionary; a plain value takes at least as many."""
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
+class _LeafColumn:
     """A column of a Parquet file that holds values.
 
     Attributes:
-        index: Its place among those of the file.
-        path: Its name, behind those of the columns that it lies in.
-        width: Bytes of a value; None: they differ.
+        index: Its index among the columns of the file.
+        path: Its dotted name.
+        width: Bytes of a value; None: variable.
     """
 
     index: int
@@ -36,17 +36,18 @@ class Leaf:
 
 
 class ParquetSizes:
-    """The sizes of some columns.
+    """The sizes of rows, of some columns.
 
     Args:
         file: The file.
         schema: Its columns.
-        columns: Names of those that are read.
+        columns: Names of the columns to read.
 
     Attributes:
-        references: Columns of texts or bytes whose rows all refer to entries of a dictionary, which Arrow can give.
-        longest: Bytes of the longest value, at most, of the others whose encoding stores values once for many rows; 0
-            if there are none.
+        references: Columns of texts or bytes that are dictionary-encoded throughout: Arrow can return them as
+            dictionaries.
+        longest: Most bytes of a value in the other columns whose encoding stores values once for many rows; 0 if
+            there are no such columns.
     """
 
     def __init__(self, file: pq.ParquetFile, schema: pa.Schema, columns: Sequence[str]) -> None:
@@ -61,7 +62,7 @@ class ParquetSizes:
             self._look_at(_leaves(file, frozenset(columns)), groups, schema)
         self._group = self._passed = 0
 
-    def _look_at(self, leaves: Sequence[Leaf], groups: Sequence[pq.RowGroupMetaData], schema: pa.Schema) -> None:
+    def _look_at(self, leaves: Sequence[_LeafColumn], groups: Sequence[pq.RowGroupMetaData], schema: pa.Schema) -> None:
         stored, decoded = [0] * len(groups), [0] * len(groups)
         for leaf in leaves:
             sizes, counts, repeats = [], [], False
@@ -80,9 +81,9 @@ class ParquetSizes:
         self._sizes = [max(pair[0], pair[1] // _SPREAD) for pair in zip(stored, decoded, strict=True)]
 
     def rows(self, size: int) -> int:
-        """How many of the next rows take so many bytes, or `_SPREAD` times as many once they are decoded; one at least.
+        """How many of the next rows fit into `size` bytes, or `_SPREAD` times as many decoded ones; at least one.
 
-        What encodings save of texts and bytes is not known here.
+        Texts and bytes that encodings store once count once.
         """
         found, passed = 0, self._passed
         for group in range(self._group, len(self._rows)):
@@ -97,20 +98,20 @@ class ParquetSizes:
         return max(1, found)
 
     def passed(self, rows: int) -> None:
-        """Go on behind rows."""
+        """Advance by some rows."""
         self._passed += rows
         while self._group < len(self._rows) and self._passed >= self._rows[self._group]:
             self._passed -= self._rows[self._group]
             self._group += 1
 
 
-def _leaves(file: pq.ParquetFile, wanted: frozenset[str]) -> list[Leaf]:
+def _leaves(file: pq.ParquetFile, wanted: frozenset[str]) -> list[_LeafColumn]:
     schema = file.schema
     found = []
     for index in range(len(schema)):
         column = schema.column(index)
         if column.path in wanted or column.path.partition(".")[0] in wanted:
-            found.append(Leaf(index, column.path, _width(column)))
+            found.append(_LeafColumn(index, column.path, _width(column)))
     return found
 
 

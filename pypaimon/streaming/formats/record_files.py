@@ -1,6 +1,6 @@
-"""Files of records that metadata is kept in: Avro, ORC or Parquet.
+"""Metadata files of records, in Avro, ORC or Parquet.
 
-The first bytes tell the format: the table's `manifest.format` may change during its life.
+The format is recognised by the first bytes, because the table's `manifest.format` may change.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pypaimon.streaming.formats import avro_container
 
 Records: TypeAlias = avro_container.Container | pa.Table
 
-# From so many records on polars is faster than fastavro, in spite of what it costs to start.
+# From this many records on polars is faster than fastavro, including the import.
 _MANY = 100
 _MOST_BYTES = 1 << 30
 _TOO_MUCH = "it holds more than 1 GiB"
@@ -24,10 +24,10 @@ _ROWS_AT_ONCE = 1 << 12
 
 
 def parse(data: bytes) -> Records:
-    """Take a file apart.
+    """Open a file.
 
     Raises:
-        ValueError: It is damaged, of no known format, or holds more than 1 GiB.
+        ValueError: The file is damaged, of an unknown format, or holds more than 1 GiB.
     """
     try:
         if data.startswith(b"PAR1"):
@@ -45,7 +45,7 @@ def parse(data: bytes) -> Records:
 
 
 def _bounded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same; what a file stores once may come out many times."""
+    """The same batches; a value that a file stores once counts in each row."""
     size = 0
     for batch in batches:
         size += batch.nbytes
@@ -55,30 +55,29 @@ def _bounded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _orc_stripes(data: bytes) -> Iterator[pa.RecordBatch]:
-    from pypaimon.streaming.formats.orc_source import OrcSource
+    from pypaimon.streaming.formats.orc_reader import OrcFileReader
 
-    source = OrcSource(io.BytesIO(data))
+    source = OrcFileReader(io.BytesIO(data))
     yield pa.RecordBatch.from_pylist([], source.schema)
     yield from source.batches(source.schema.names, _ROWS_AT_ONCE)
 
 
 def count(records: Records) -> int:
-    """Number of records."""
     return records.num_rows if isinstance(records, pa.Table) else records.count
 
 
 def size(records: Records) -> int:
-    """Bytes that they take, decompressed."""
+    """Bytes of the decompressed records."""
     return records.nbytes if isinstance(records, pa.Table) else sum(len(block) for _, block in records.blocks)
 
 
 def to_arrow(records: Records, paths: Collection[str]) -> pa.Table | None:
-    """The records as columns; None where `to_records` is the better way.
+    """The records as columns; None if `to_records` is faster.
 
     Args:
         records: A file.
-        paths: Which fields are wanted, such as `_FILE._FILE_NAME`: each is a column of that name, or lies in one with
-            the name of a record around it. Those that the file has not are left out.
+        paths: The fields to read, such as `_FILE._FILE_NAME`: each is a column of that name, or within a column with
+            the name of an outer record. Missing fields are left out.
 
     Raises:
         ValueError: There are more or fewer records than announced.
@@ -92,6 +91,6 @@ def to_records(records: Records) -> list[dict[str, Any]]:
     """The records as dictionaries.
 
     Raises:
-        ValueError: They cannot be decoded.
+        ValueError: The records cannot be decoded.
     """
     return records.to_pylist() if isinstance(records, pa.Table) else avro_container.to_records(records)

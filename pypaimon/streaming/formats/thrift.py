@@ -1,6 +1,6 @@
 """Thrift's compact protocol, as far as Parquet's footers and page headers need it: bytes to fields, and back.
 
-What a field means its number tells, as `parquet.thrift` has it. Fields that are not known here are kept.
+Fields are known by their numbers in `parquet.thrift`; unknown ones are kept.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT, UUID = range(1, 14)
-"""Types, as they are numbered."""
+"""Numbers of the types."""
 
 Struct: TypeAlias = dict[int, tuple[int, Any]]
-"""Type and value of each field. Lists are the type of their items, and these; maps the types, and pairs."""
+"""Type and value by field number. A list is the type of its items and the items; a map is its types and pairs."""
 
 _SIZES = {BYTE: 1, DOUBLE: 8, UUID: 16}
 _INTEGERS = (I16, I32, I64)
@@ -20,7 +20,7 @@ _MOST_SHIFT = 63
 
 
 def decode(data: bytes, position: int = 0) -> tuple[Struct, int]:
-    """A struct, and where it ends.
+    """Decode a struct; returns it and the position after it.
 
     Raises:
         ValueError: It is damaged.
@@ -33,7 +33,6 @@ def decode(data: bytes, position: int = 0) -> tuple[Struct, int]:
 
 
 def encode(fields: Struct) -> bytes:
-    """The bytes of a struct."""
     out = bytearray()
     _write_struct(out, fields)
     return bytes(out)
@@ -48,7 +47,7 @@ class _Reader:
         fields: Struct = {}
         number = 0
         while header := self._byte():
-            # The upper half says how far the number is from the one before; 0: it follows.
+            # The upper half is the difference from the number before; 0: the number follows.
             delta, kind = header >> 4, header & 15
             number = number + delta if delta else _signed(self._varint())
             fields[number] = kind, kind == TRUE if kind in (TRUE, FALSE) else self._value(kind)
@@ -69,7 +68,7 @@ class _Reader:
             return self._byte()
         if kind in _SIZES:
             return self._bytes(_SIZES[kind])
-        raise ValueError(f"there is no Thrift type {kind}")
+        raise ValueError(f"unknown Thrift type {kind}")
 
     def _list(self) -> tuple[int, list[Any]]:
         header = self._byte()
@@ -84,9 +83,9 @@ class _Reader:
         return kinds, [(self._value(kinds >> 4), self._value(kinds & 15)) for _ in range(size)]
 
     def _checked(self, size: int) -> int:
-        """Every item takes a byte at least."""
+        # Every item takes at least one byte.
         if size > len(self._data) - self.position:
-            raise ValueError("a Thrift list is longer than what holds it")
+            raise ValueError("a Thrift list is longer than its struct")
         return size
 
     def _byte(self) -> int:

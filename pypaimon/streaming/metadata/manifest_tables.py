@@ -177,24 +177,30 @@ def together(files: Sequence[bytes], parsers: Sequence[Parser]) -> list[pa.Table
     return _together(files, parsers)
 
 
-def _together(files: Sequence[bytes], parsers: Sequence[Parser]) -> list[pa.Table]:
+def _together(
+    files: Sequence[bytes], parsers: Sequence[Parser], without_orc: Sequence[Parser] | None = None
+) -> list[pa.Table]:
+    """As `together`; `without_orc` are the parsers of manifests without ORC files."""
     tables: list[pa.Table | None] = [None] * len(files)
-    # By the schema of their records.
-    small: dict[bytes, list[int]] = {}
+    used = list(parsers)
+    # By the schema of their records, and the columns to decode.
+    small: dict[tuple[bytes, int], list[int]] = {}
     decoded: dict[int, list[dict[str, Any]]] = {}
     for index, (data, parser) in enumerate(zip(files, parsers, strict=True)):
         records = parser.taken_apart(data)
         if not record_files.count(records):
             continue
+        if without_orc is not None and not _may_name_orc_files(records):
+            parser = used[index] = without_orc[index]
         table = record_files.to_arrow(records, [path for _, path, _, _ in parser.columns])
         if table is not None:
             tables[index] = parser.flattened(table)
         else:
             assert isinstance(records, Container)
             decoded[index] = record_files.to_records(records)
-            small.setdefault(records.schema, []).append(index)
+            small.setdefault((records.schema, len(parser.columns)), []).append(index)
     for alike in small.values():
-        table = parsers[alike[0]].flattened([record for index in alike for record in decoded[index]])
+        table = used[alike[0]].flattened([record for index in alike for record in decoded[index]])
         ends = np.cumsum([len(decoded[index]) for index in alike]).tolist()
         for index, start, end in zip(alike, [0, *ends], ends, strict=False):
             tables[index] = table.slice(start, end - start)
@@ -204,17 +210,19 @@ def _together(files: Sequence[bytes], parsers: Sequence[Parser]) -> list[pa.Tabl
 
 
 def _with_bounds(files: Sequence[bytes], parsers: Sequence[Parser]) -> list[pa.Table]:
-    """As `together`; bounds, which take as much as most other columns, are decoded where there are ORC files only."""
-    found = _together(files, [manifest_parser(parser.count, FILE_SCHEMA) for parser in parsers])
+    """As `together`; bounds, which cost as much as most other columns, are decoded only if there are ORC files."""
+    found = _together(files, parsers, [manifest_parser(parser.count, FILE_SCHEMA) for parser in parsers])
     for index, table in enumerate(found):
-        if pc.any(pc.ends_with(table["file_name"], "orc"), min_count=0).as_py():
-            found[index] = _together([files[index]], [parsers[index]])[0]
-            continue
         for place, field in enumerate(BOUNDED_SCHEMA):
-            if field.name in BOUNDS:
+            if field.name not in table.schema.names:
                 table = table.add_column(place, field, pa.nulls(table.num_rows, field.type))
         found[index] = table
     return found
+
+
+def _may_name_orc_files(records: record_files.Records) -> bool:
+    """Whether a manifest may name ORC files, without decoding it."""
+    return not isinstance(records, Container) or any(b"orc" in block for _, block in records.blocks)
 
 
 def entry_records(entries: pa.Table) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from copy import copy
 
 import pyarrow as pa
@@ -46,6 +46,20 @@ def with_arrow_types(fields: Iterable[DataField]) -> list[DataField]:
 def counted(multiset: MultisetType) -> MapType:
     """The map that a multiset is in files and in Arrow."""
     return MapType(multiset.nullable, multiset.element, AtomicType("INT", False))
+
+
+def leaf_types(kind: pa.DataType) -> Iterator[pa.DataType]:
+    """The types that a type consists of, none of them nested."""
+    if pa.types.is_nested(kind):
+        for number in range(kind.num_fields):
+            yield from leaf_types(kind.field(number).type)
+    else:
+        yield kind
+
+
+def holds_local_timestamps(kind: pa.DataType) -> bool:
+    """Whether a type is, or contains, TIMESTAMP WITH LOCAL TIME ZONE."""
+    return any(pa.types.is_timestamp(leaf) and leaf.tz for leaf in leaf_types(kind))
 
 
 def map_entries(kind: pa.MapType, keys: pa.Array, items: pa.Array) -> pa.StructArray:

@@ -13,6 +13,9 @@ _MOST_EXPONENT = 10_000
 _DEFAULT_LENGTH = {"CHAR": 1, "BINARY": 1}
 
 
+INTEGER_BITS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
+
+
 def bounded(number: Decimal) -> Decimal:
     """The number, unless it is one at which pyarrow ends the process: it scales by the exponent, however small.
 

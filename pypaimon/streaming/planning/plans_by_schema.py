@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pypaimon.streaming.filtering.field_binding import rebound_filter
+from pypaimon.streaming.filtering.field_paths import rebound_filter
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import Plan, PlanKind, StreamSplit

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.errors import TableChangedError
-from pypaimon.streaming.filtering.row_ranges import row_ranges
+from pypaimon.streaming.filtering.pruning import row_ranges
 from pypaimon.streaming.model.position import POSTPONE_BUCKET, Unit, bucket_order, partition_order
 
 PartitionTexts = Callable[[pa.Array], Sequence[tuple[str | None, ...]]]

@@ -12,9 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.errors import CorruptTableError
-from pypaimon.streaming.files.blob_cells import References, cells_of
-from pypaimon.streaming.formats.blob_collections import Elements, Fetch, array_elements, map_elements
-from pypaimon.streaming.formats.blob_index import Numbers
+from pypaimon.streaming.files.blob_files import References, cells_of
+from pypaimon.streaming.formats.blob_format import Elements, Fetch, Numbers, array_elements, map_elements
 from pypaimon.streaming.internals import DataType
 from pypaimon.streaming.reading.blob_fetcher import BlobFetcher
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from pypaimon.streaming.errors import CorruptTableError
-from pypaimon.streaming.files.blob_cells import References, references_of
+from pypaimon.streaming.files.blob_files import References, references_of
 from pypaimon.streaming.io.byte_ranges import GAP, ByteRanges, Range
 from pypaimon.streaming.reading.blob_places import BlobPlaces
 

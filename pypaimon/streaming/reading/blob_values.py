@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from pypaimon.streaming.formats.blob_index import Numbers
+from pypaimon.streaming.formats.blob_format import Numbers
 from pypaimon.streaming.internals import DataType, MapType
 from pypaimon.streaming.options.blob_storage import BlobStorage
 from pypaimon.streaming.reading.blob_columns import BlobArray, blob_array

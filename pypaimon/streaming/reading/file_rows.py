@@ -9,8 +9,7 @@ import pyarrow as pa
 
 from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.files.data_files import read_file
-from pypaimon.streaming.files.deletion_vectors import DeletionVector
-from pypaimon.streaming.files.index_blocks import PlanVectors
+from pypaimon.streaming.files.deletion_vectors import DeletionVector, PlanVectors
 from pypaimon.streaming.internals import DataField, DataFileMeta, DeletionFile
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.model.system_columns import SEQUENCE_NUMBER

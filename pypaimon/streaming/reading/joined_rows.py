@@ -9,8 +9,15 @@ import pyarrow as pa
 
 from pypaimon.streaming.files.blob_files import BlobColumn
 from pypaimon.streaming.files.data_files import constant, row_ids
-from pypaimon.streaming.files.row_id_groups import Part, ReadFields, RowIdGroup, join, owners
-from pypaimon.streaming.files.vector_files import files_of_vectors, vector_columns
+from pypaimon.streaming.files.row_id_groups import (
+    ColumnPart,
+    ReadFields,
+    RowIdGroup,
+    files_of_vectors,
+    join,
+    owners,
+    vector_columns,
+)
 from pypaimon.streaming.internals import DataField, DataFileMeta, TableSchema
 from pypaimon.streaming.model.system_columns import ROW_ID
 from pypaimon.streaming.options.blob_storage import BlobStorage
@@ -43,7 +50,7 @@ def joined_rows(
         CorruptTableError: A file has fewer or more rows than the group.
     """
     storage = BlobStorage.of(layout.schema)
-    others: dict[str, Part] = {
+    others: dict[str, ColumnPart] = {
         field.name: BlobColumn(field, group.first_row_id, group.row_count, group.blob_files, directory)
         for field in blob_fields(layout)
     }

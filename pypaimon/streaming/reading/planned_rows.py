@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.filtering.field_binding import rebound, rebound_filter
+from pypaimon.streaming.filtering.field_paths import rebound, rebound_filter
 from pypaimon.streaming.filtering.filters import columns_of, conjunction
 from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.model.plan import StreamSplit

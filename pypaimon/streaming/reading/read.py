@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from pypaimon.streaming.concurrency.deferred import Deferred
 from pypaimon.streaming.concurrency.forking import polars_works
-from pypaimon.streaming.files.index_blocks import PlanVectors
+from pypaimon.streaming.files.deletion_vectors import PlanVectors
 from pypaimon.streaming.internals import DataField, OffsetRow, TableSchema
 from pypaimon.streaming.io.io_pool import IOPool, spawn_detached
 from pypaimon.streaming.late_modules import LateModule

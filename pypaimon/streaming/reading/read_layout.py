@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 
 from pypaimon.streaming.errors import SchemaChangedError, StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.filtering import filters
-from pypaimon.streaming.filtering.field_binding import rebound, rebound_filter
-from pypaimon.streaming.filtering.field_paths import Path, find, ids_of
+from pypaimon.streaming.filtering.field_paths import Path, find, ids_of, rebound, rebound_filter
 from pypaimon.streaming.internals import ArrayType, DataField, DataType, RowType, TableSchema
 from pypaimon.streaming.model.arrow_types import arrow_schema
 from pypaimon.streaming.model.blob_types import holds_blobs, is_blob, is_blob_collection

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pypaimon.streaming.files.index_blocks import IndexBlocks
+from pypaimon.streaming.files.deletion_vectors import IndexBlocks
 from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.reading.files_ahead import FilesAhead

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.files.blob_files import index_pieces
-from pypaimon.streaming.files.index_blocks import IndexBlocks, PlanVectors
+from pypaimon.streaming.files.deletion_vectors import IndexBlocks, PlanVectors
 from pypaimon.streaming.files.row_id_groups import RowIdGroup, row_id_groups
-from pypaimon.streaming.formats.file_source import SCHEMALESS_SOURCES, SOURCES
+from pypaimon.streaming.formats.registry import FORMATS
 from pypaimon.streaming.internals import DataFileMeta, TableSchema
 from pypaimon.streaming.io.conditional_writes import is_local
 from pypaimon.streaming.io.fetch_ahead import Piece
@@ -25,9 +25,6 @@ from pypaimon.streaming.reading.split_files import deletion_files
 
 if TYPE_CHECKING:
     from pypaimon.streaming.metadata.table_directory import TableDirectory
-
-_FORMATS = frozenset([*SOURCES, *SCHEMALESS_SOURCES])
-"""Of data files that are read whole where they are small."""
 
 
 class ReadPieces:
@@ -108,7 +105,7 @@ class ReadPieces:
 
     def _is_fetched(self, file: DataFileMeta) -> bool:
         path = str(file.file_path)
-        known = path.rpartition(".")[2].lower() in _FORMATS
+        known = path.rpartition(".")[2].lower() in FORMATS
         plain = known and not (is_local(path) or isinstance(file.file_path, SpelledPath))
         return plain and not (self._filtered and _is_indexed(file)) and is_read_whole(file.file_size)
 

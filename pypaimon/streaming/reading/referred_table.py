@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.errors import StoreError, UnsupportedTableError
-from pypaimon.streaming.files.index_blocks import IndexBlocks, PlanVectors
+from pypaimon.streaming.files.deletion_vectors import IndexBlocks, PlanVectors
 from pypaimon.streaming.files.row_id_groups import row_id_groups
-from pypaimon.streaming.formats.blob_index import Numbers
+from pypaimon.streaming.formats.blob_format import Numbers
 from pypaimon.streaming.internals import DataField
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.metadata.table_directory import TableDirectory

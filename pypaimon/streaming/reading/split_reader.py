@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pypaimon.streaming.files.deletion_vectors import DeletionVector
-from pypaimon.streaming.files.index_blocks import PlanVectors
+from pypaimon.streaming.files.deletion_vectors import DeletionVector, PlanVectors
 from pypaimon.streaming.files.row_id_groups import row_id_groups
 from pypaimon.streaming.internals import DataFileMeta, DeletionFile
 from pypaimon.streaming.io.conditional_writes import is_local

@@ -11,8 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pypaimon.streaming.formats.binary_row_columns import RowColumn, row_column
-from pypaimon.streaming.formats.binary_row_encoding import layouts, serialised
+from pypaimon.streaming.formats.binary_row_encoding import RowColumn, layouts, row_column, serialised
 from pypaimon.streaming.internals import PyarrowFieldParser
 from pypaimon.streaming.options.table_traits import BucketFunctionType, bucket_function_of
 

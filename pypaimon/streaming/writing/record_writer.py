@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.formats.binary_row_encoding import encoded_row
+from pypaimon.streaming.formats.registry import check_format
 from pypaimon.streaming.merge.engines.factory import merge_engine
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.table_traits import (
@@ -23,7 +24,6 @@ from pypaimon.streaming.writing.dynamic_buckets.bucket_assigner import BucketAss
 from pypaimon.streaming.writing.files.append_bucket import AppendBucket, PostponedBucket
 from pypaimon.streaming.writing.files.bucket_files import BucketFiles
 from pypaimon.streaming.writing.files.file_options import FileOptions
-from pypaimon.streaming.writing.files.format_limits import check_format
 from pypaimon.streaming.writing.files.keyed_bucket import MOST_FLUSH_BYTES, KeyedBucket
 from pypaimon.streaming.writing.files.merged_changelogs import merged_changelogs
 from pypaimon.streaming.writing.files.system_columns import Records

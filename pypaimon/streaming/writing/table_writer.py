@@ -10,6 +10,7 @@ from typing import Any
 
 from pypaimon.streaming.concurrency.forking import Origin
 from pypaimon.streaming.errors import OR_REPLACED, PaimonStreamError, StreamConfigError, TableChangedError
+from pypaimon.streaming.indexes.file_index import warn_about_unwritten_indexes
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import Position
@@ -25,8 +26,7 @@ from pypaimon.streaming.writing.commit.exactly_once import commit_once
 from pypaimon.streaming.writing.commit.last_commit import LastCommit, Standing, standing
 from pypaimon.streaming.writing.commit.reports import Assumption, CommitFailedError, CommitReport, Written
 from pypaimon.streaming.writing.commit.snapshot_commit import RolledBackError
-from pypaimon.streaming.writing.files.local_timestamps import tell_of_time_zone
-from pypaimon.streaming.writing.indexes.index_options import tell_of_unwritten
+from pypaimon.streaming.writing.files.file_options import warn_about_orc_zone
 from pypaimon.streaming.writing.pending_rows import PendingRows
 from pypaimon.streaming.writing.schema_pin import SchemaPin
 from pypaimon.streaming.writing.upkeep import tell_of_upkeep
@@ -84,9 +84,9 @@ class TableWriter:
         self.name: str = table.identifier.get_full_name()
         self.user = settings.user
         check_writable(table, self.name, settings.overwrite is not False)
-        tell_of_unwritten(table, self.name)
+        warn_about_unwritten_indexes(table, self.name)
         tell_of_upkeep(table, self.name)
-        tell_of_time_zone(table, self.name)
+        warn_about_orc_zone(table, self.name)
         self._pending = PendingRows(table, settings)
         self._directory = TableDirectory.of(table)
         self._is_named = settings.is_named

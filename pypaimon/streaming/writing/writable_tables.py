@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.indexes.file_index import FileIndex, IndexOptions
 from pypaimon.streaming.merge.engines.factory import merge_engine
 from pypaimon.streaming.model.arrow_types import arrow_schema
 from pypaimon.streaming.model.data_types import root
@@ -21,8 +22,6 @@ from pypaimon.streaming.write_internals import BucketMode
 from pypaimon.streaming.writing.blob_forms import blob_forms
 from pypaimon.streaming.writing.commit.snapshot_commit import check_commit_options
 from pypaimon.streaming.writing.dynamic_buckets.key_buckets import BucketRules
-from pypaimon.streaming.writing.indexes.file_index import FileIndex
-from pypaimon.streaming.writing.indexes.index_options import IndexOptions
 from pypaimon.streaming.writing.record_writer import RecordWriter, orders_by_snapshot
 from pypaimon.streaming.writing.row_layout import KindRules
 

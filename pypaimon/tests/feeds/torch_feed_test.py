@@ -17,7 +17,7 @@ import pytest
 from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming import NullColumnError, StreamConfigError, StreamReadBuilder, stream_read_builder
-from pypaimon.streaming.formats import parquet_source
+from pypaimon.streaming.formats import parquet_reader
 from pypaimon.streaming.reading import split_reader
 from support.crash import killed_trainer
 from support.samples import SOAK, seeded
@@ -142,7 +142,7 @@ def test_a_format_of_ones_own_runs_in_the_workers(table: FedTable) -> None:
 def test_workers_decode_on_threads_though_forked_beside_those_of_arrow(
     table: FedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (parquet_source, split_reader):
+    for module in (parquet_reader, split_reader):
         monkeypatch.setattr(module, "_FEW_ROWS", 0)
     feed = feed_of(builder_of(table))
     assert sorted(keys(feed)) == list(range(120))

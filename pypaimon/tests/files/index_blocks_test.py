@@ -19,8 +19,8 @@ from pypaimon.table.row.generic_row import GenericRow
 from pyroaring import BitMap
 
 from pypaimon.streaming.errors import CorruptTableError
-from pypaimon.streaming.files import deletion_vectors, index_blocks
-from pypaimon.streaming.files.index_blocks import IndexBlocks, PlanVectors
+from pypaimon.streaming.files import deletion_vectors
+from pypaimon.streaming.files.deletion_vectors import IndexBlocks, PlanVectors
 from pypaimon.streaming.internals import DeletionFile
 from pypaimon.streaming.io.retry_policy import RetryPolicy
 from pypaimon.streaming.io.store import Store
@@ -148,8 +148,8 @@ def test_vectors_are_those_that_are_read_one_by_one(
     wanted = data.draw(st.lists(st.sampled_from([*files, None]), max_size=8))
     store = Store(LocalFileIO(str(path.parent)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(index_blocks, "_GAP_BYTES", data.draw(st.sampled_from([0, 5, 1000])))
-        patch.setattr(index_blocks, "_BLOCK_BYTES", data.draw(st.sampled_from([1, 60, 1 << 20])))
+        patch.setattr(deletion_vectors, "_GAP_BYTES", data.draw(st.sampled_from([0, 5, 1000])))
+        patch.setattr(deletion_vectors, "_BLOCK_BYTES", data.draw(st.sampled_from([1, 60, 1 << 20])))
         together = PlanVectors(IndexBlocks(store), wanted)
         if data.draw(st.booleans()):
             together.load(files)

@@ -14,7 +14,7 @@ from pypaimon.schema.schema_change import SchemaChange
 
 from pypaimon.streaming.errors import UnsupportedFileError
 from pypaimon.streaming.files.data_files import read_file
-from pypaimon.streaming.files.int96_timestamps import timestamps_of_int96
+from pypaimon.streaming.formats.parquet_footer import timestamps_of_int96
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.tables.crafted_parquet import int96_of_bytes, parquet
 from support.tables.handles import create_table

@@ -11,12 +11,13 @@ import pytest
 from pypaimon.common.delta_varint_compressor import DeltaVarintCompressor
 from pypaimon.schema.data_types import AtomicType
 
-from pypaimon.streaming.formats.blob_collections import array_elements, map_elements
-from pypaimon.streaming.formats.blob_index import (
+from pypaimon.streaming.formats.blob_format import (
     NULL,
     PLACEHOLDER,
     BlobIndex,
+    array_elements,
     decode_varints,
+    map_elements,
     parse_index,
     tail_length,
 )

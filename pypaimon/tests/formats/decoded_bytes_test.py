@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pytest
 
-from pypaimon.streaming.formats.avro_source import AvroSource
-from pypaimon.streaming.formats.orc_source import OrcSource
-from pypaimon.streaming.formats.parquet_source import ParquetSource
+from pypaimon.streaming.formats.avro_reader import AvroFileReader
+from pypaimon.streaming.formats.orc_reader import OrcFileReader
+from pypaimon.streaming.formats.parquet_reader import ParquetFileReader
 from support.tables.crafted_parquet import parquet
 
 ROWS = 6_000
@@ -61,29 +61,29 @@ def orc_file(texts: pa.Array, **options: Any) -> bytes:
 
 WITH_DELTAS: dict[str, Any] = {"use_dictionary": False, "column_encoding": {"v": "DELTA_BYTE_ARRAY"}}
 FILES: dict[str, tuple[type[Any], Callable[[], pa.Array], Callable[[pa.Array], bytes]]] = {
-    "parquet": (ParquetSource, cycle, lambda texts: parquet(pa.table({"v": texts}))),
-    "parquet, sorted": (ParquetSource, sorted_by_length, lambda texts: parquet(pa.table({"v": texts}))),
+    "parquet": (ParquetFileReader, cycle, lambda texts: parquet(pa.table({"v": texts}))),
+    "parquet, sorted": (ParquetFileReader, sorted_by_length, lambda texts: parquet(pa.table({"v": texts}))),
     "parquet, of dictionaries": (
-        ParquetSource,
+        ParquetFileReader,
         lambda: cycle().dictionary_encode(),
         lambda texts: parquet(pa.table({"v": texts})),
     ),
     "parquet, large text": (
-        ParquetSource,
+        ParquetFileReader,
         lambda: cycle().cast(pa.large_string()),
         lambda texts: parquet(pa.table({"v": texts})),
     ),
     "parquet, prefixes": (
-        ParquetSource,
+        ParquetFileReader,
         lambda: cycle().sort(),
         lambda texts: parquet(pa.table({"v": texts}), **WITH_DELTAS),
     ),
-    "parquet, lists": (ParquetSource, lambda: in_lists(cycle()), lambda texts: parquet(pa.table({"v": texts}))),
-    "parquet, maps": (ParquetSource, lambda: in_maps(cycle()), lambda texts: parquet(pa.table({"v": texts}))),
-    "parquet, huge": (ParquetSource, few_and_huge, lambda texts: parquet(pa.table({"v": texts}))),
-    "orc": (OrcSource, cycle, lambda texts: orc_file(texts, compression="zstd", dictionary_key_size_threshold=1)),
-    "orc, direct": (OrcSource, cycle, lambda texts: orc_file(texts, compression="zlib")),
-    "avro": (AvroSource, cycle, avro),
+    "parquet, lists": (ParquetFileReader, lambda: in_lists(cycle()), lambda texts: parquet(pa.table({"v": texts}))),
+    "parquet, maps": (ParquetFileReader, lambda: in_maps(cycle()), lambda texts: parquet(pa.table({"v": texts}))),
+    "parquet, huge": (ParquetFileReader, few_and_huge, lambda texts: parquet(pa.table({"v": texts}))),
+    "orc": (OrcFileReader, cycle, lambda texts: orc_file(texts, compression="zstd", dictionary_key_size_threshold=1)),
+    "orc, direct": (OrcFileReader, cycle, lambda texts: orc_file(texts, compression="zlib")),
+    "avro": (AvroFileReader, cycle, avro),
 }
 
 
@@ -116,7 +116,7 @@ def test_what_one_read_decodes_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPat
     content = write(values())
     assert len(content) < ALL / 20
     # Stripes of ORC are read whole up to twice of this.
-    monkeypatch.setattr("pypaimon.streaming.formats.orc_source._WHOLE_STRIPE", 1 << 24)
+    monkeypatch.setattr("pypaimon.streaming.formats.orc_reader._WHOLE_STRIPE", 1 << 24)
     before = pa.total_allocated_bytes()
     texts = 0
     source = source_class(opened(content))

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 from pypaimon.streaming import CorruptTableError, StoreError, UnsupportedTableError
-from pypaimon.streaming.formats.library_files import decoding
+from pypaimon.streaming.formats.external_formats import decoding
 from pypaimon.streaming.model.plan import SplitMode
 from support.tables.handles import create_table, current_files
 from support.tables.stream_files import reader, split, write
@@ -152,7 +152,7 @@ def test_a_package_that_is_missing_is_named(warehouse: Any, file_format: str, mo
 FORKED = """
 import io, os, warnings
 from pathlib import Path
-from pypaimon.streaming.formats.library_files import local_copy
+from pypaimon.streaming.formats.external_formats import local_copy
 
 class Owner:
     pass

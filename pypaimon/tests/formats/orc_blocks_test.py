@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.formats.orc_blocks import decompressed_blocks
+from pypaimon.streaming.formats.orc_tail import decompressed_blocks
 
 pytestmark = pytest.mark.slow
 

@@ -19,12 +19,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.formats.format import WriteSettings
 from pypaimon.streaming.formats.orc_checks import open_orc
-from pypaimon.streaming.formats.orc_source import OrcSource
+from pypaimon.streaming.formats.orc_reader import OrcFileReader
+from pypaimon.streaming.formats.orc_writer import OrcFileWriter, OrcZone
 from pypaimon.streaming.model.normal_form import normal_table
 from pypaimon.streaming.model.time_zone import TimeZone, time_zone
-from pypaimon.streaming.writing.files.orc_encoder import OrcEncoder
-from pypaimon.streaming.writing.files.orc_zone import OrcZone
 from support.process_zone import in_zone
 from support.samples import seeded
 
@@ -42,7 +42,7 @@ def zone_of_file(stated: str | None, bounds: Mapping[str, Any], columns: Sequenc
 
 def encoded(table: pa.Table, zone: str, compression: str = "zstd") -> io.BytesIO:
     file = io.BytesIO()
-    with closing(OrcEncoder(file, table.schema, compression, time_zone(zone))) as encoder:
+    with closing(OrcFileWriter(file, table.schema, WriteSettings(compression, orc_zone=time_zone(zone)))) as encoder:
         encoder.write(normal_table(table, encoder.schema))
     file.seek(0)
     return file
@@ -50,10 +50,10 @@ def encoded(table: pa.Table, zone: str, compression: str = "zstd") -> io.BytesIO
 
 def read(file: io.BytesIO, columns: list[str], *, in_pieces: bool = False) -> pa.Table:
     file.seek(0)
-    source = OrcSource(file, zone_of_file)
+    source = OrcFileReader(file, zone_of_file)
     with pytest.MonkeyPatch.context() as patch:
         if in_pieces:
-            patch.setattr("pypaimon.streaming.formats.orc_source._WHOLE_STRIPE", 0)
+            patch.setattr("pypaimon.streaming.formats.orc_reader._WHOLE_STRIPE", 0)
         return pa.Table.from_batches(source.batches(columns, 7 if in_pieces else 1000)).select(columns)
 
 
@@ -142,8 +142,8 @@ def test_a_machine_without_a_tz_database_is_told(tmp_path: Path) -> None:
     orc.write_table(pa.table({"k": [1]}), str(tmp_path / "x.orc"))
     program = (
         "import sys\nfrom pypaimon.streaming.errors import UnsupportedTableError\n"
-        "from pypaimon.streaming.formats.orc_source import OrcSource\n"
-        "try:\n    list(OrcSource(open(sys.argv[1], 'rb')).batches(['k'], 1))\n"
+        "from pypaimon.streaming.formats.orc_reader import OrcFileReader\n"
+        "try:\n    list(OrcFileReader(open(sys.argv[1], 'rb')).batches(['k'], 1))\n"
         "except UnsupportedTableError as error:\n    print(error)\n"
     )
     command = [sys.executable, "-c", program, str(tmp_path / "x.orc")]

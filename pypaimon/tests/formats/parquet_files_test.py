@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pypaimon.streaming.formats import parquet_sizes, row_pace
-from pypaimon.streaming.formats import parquet_source as parquet_files
-from pypaimon.streaming.formats.parquet_source import ParquetSource
+from pypaimon.streaming.formats import batch_sizes, parquet_sizes
+from pypaimon.streaming.formats import parquet_reader as parquet_files
+from pypaimon.streaming.formats.parquet_reader import ParquetFileReader
 
 pytestmark = pytest.mark.slow
 
@@ -53,11 +53,11 @@ def test_batches_hold_the_rows_of_the_file(
             writer.write_table(table.slice(start, size))
             start += size
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(row_pace, "DECODED_BYTES", decoded)
+        patch.setattr(batch_sizes, "DECODED_BYTES", decoded)
         patch.setattr(parquet_files, "_FEW_ROWS", few_rows)
         patch.setattr(parquet_files, "_FIRST_BYTES", decoded)
         patch.setattr(parquet_sizes, "_HARMLESS", harmless)
-        batches = list(ParquetSource(pa.BufferReader(out.getvalue())).batches(columns, batch_size))
+        batches = list(ParquetFileReader(pa.BufferReader(out.getvalue())).batches(columns, batch_size))
     assert all(0 < batch.num_rows <= batch_size for batch in batches)
     found = pa.Table.from_batches(batches)
     assert sorted(found.column_names) == sorted(columns)
@@ -69,9 +69,9 @@ def test_rows_that_a_dictionary_makes_small_are_decoded_in_bounded_memory() -> N
     pq.write_table(pa.table({"s": pa.repeat("s" * 100, 1_200_000)}), out)
     content = out.getvalue()
     assert content.size < 20_000
-    batches = ParquetSource(pa.BufferReader(content)).batches(["s"], 1 << 19)
+    batches = ParquetFileReader(pa.BufferReader(content)).batches(["s"], 1 << 19)
     before = pa.total_allocated_bytes()
     first = next(batches)
     # Values, and as much as that for what refers to them; all of the file would be 125 MB.
-    assert pa.total_allocated_bytes() - before < 2 * row_pace.DECODED_BYTES
+    assert pa.total_allocated_bytes() - before < 2 * batch_sizes.DECODED_BYTES
     assert first.num_rows + sum(batch.num_rows for batch in batches) == 1_200_000

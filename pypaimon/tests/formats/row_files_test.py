@@ -15,8 +15,8 @@ import pytest
 from pypaimon.write.writer.format_row_writer import FormatRowWriter
 
 from pypaimon.streaming import CorruptTableError, UnsupportedTableError
-from pypaimon.streaming.files.stored_fields import stored_fields
-from pypaimon.streaming.formats.row_source import RowSource
+from pypaimon.streaming.files.data_files import stored_fields
+from pypaimon.streaming.formats.row_format import RowFileReader
 from pypaimon.streaming.internals import ArrayType, AtomicType, DataField, DataType, MapType, RowType
 from pypaimon.streaming.model.arrow_types import arrow_schema
 from pypaimon.streaming.model.plan import SplitMode
@@ -250,7 +250,7 @@ def test_values_are_those_that_pypaimon_reads() -> None:
         writer.write_table(pa.table({name: pa.array(columns[name], schema.field(name).type) for name in columns}))
         writer.close()
         names = drawn.sample(schema.names, drawn.randint(1, len(fields)))
-        source = RowSource(out, fields)
+        source = RowFileReader(out, fields)
         theirs = source._reader(names)
         expected = list(iter(theirs.read_arrow_batch, None))
         found = list(source.batches(names, 50))

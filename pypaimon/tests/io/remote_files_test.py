@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from pypaimon.streaming import CorruptTableError, IOTimeoutError, StoreError
 from pypaimon.streaming.files.data_files import read_file
-from pypaimon.streaming.formats.library_files import local_copy
+from pypaimon.streaming.formats.external_formats import local_copy
 from pypaimon.streaming.io import fetch_ahead, remote_files
 from pypaimon.streaming.io.fetch_ahead import FetchLimits
 from pypaimon.streaming.io.remote_files import RemoteFile, open_remote, read_part

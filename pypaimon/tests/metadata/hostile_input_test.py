@@ -35,7 +35,7 @@ from pypaimon.streaming import (
 )
 from pypaimon.streaming.consumers.consumer_manager import Consumer
 from pypaimon.streaming.files import deletion_vectors
-from pypaimon.streaming.formats import avro_blocks, avro_container
+from pypaimon.streaming.formats import avro_container
 from pypaimon.streaming.internals import DeletionFile
 from pypaimon.streaming.metadata import index_manifests
 from pypaimon.streaming.metadata.file_paths import check_file_name
@@ -237,7 +237,7 @@ def test_a_block_that_grows_without_end_is_refused_in_bounded_memory(
     monkeypatch: pytest.MonkeyPatch, codec: str
 ) -> None:
     most, size = 1 << 18, 1 << (28 if codec == "zstandard" else 25)
-    monkeypatch.setattr(avro_blocks, "_MOST_BYTES", most)
+    monkeypatch.setattr(avro_container, "_MOST_BYTES", most)
     fitting = container("string", 1, COMPRESSORS[codec](bytes(most)), codec.encode())
     assert len(avro_container.parse(fitting).records) == most
     too_much = container("string", 1, COMPRESSORS[codec](bytes(size)), codec.encode())

@@ -28,11 +28,15 @@ from pypaimon.streaming.metadata.data_file_meta import DataFiles
 from pypaimon.streaming.metadata.file_paths import FilePaths, merged_changelog_range
 from pypaimon.streaming.metadata.manifest_cache import ManifestCache, memory_of
 from pypaimon.streaming.metadata.manifest_tables import (
+    BOUNDED_SCHEMA,
+    BOUNDS,
     ENTRY_SCHEMA,
     FILE_SCHEMA,
     MANIFEST_SCHEMA,
+    Parser,
     list_parser,
     manifest_parser,
+    together,
 )
 from pypaimon.streaming.metadata.manifests import ManifestReader, live
 from support.corpus.cases import ARCHIVES, unpack
@@ -474,3 +478,20 @@ def test_a_damaged_file(tmp_path: Path, store: Store) -> None:
     assert raised.value.path == str(path)
     with pytest.raises(CorruptTableError, match="bytes, its snapshot says 17"):
         reader.manifest_list("m0", 17)
+
+
+@pytest.mark.usefixtures("decoder")
+def test_bounds_of_orc_files_are_decoded_with_the_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each manifest is decoded once, whichever files it names."""
+    of_orc = avro(MANIFEST_ENTRY_SCHEMA, [entry_record("a.orc"), entry_record("b.parquet")])
+    others = avro(MANIFEST_ENTRY_SCHEMA, [entry_record("c.parquet"), entry_record("d.avro")])
+    taken = []
+    plainly = Parser.taken_apart
+    monkeypatch.setattr(Parser, "taken_apart", lambda self, data: taken.append(data) or plainly(self, data))
+    files = [of_orc, others, avro(MANIFEST_ENTRY_SCHEMA, [])]
+    found = together(files, [manifest_parser(None, BOUNDED_SCHEMA) for _ in files])
+    assert taken == files
+    assert {table.schema for table in found} == {BOUNDED_SCHEMA}
+    assert found[0].equals(manifest_parser(None, BOUNDED_SCHEMA)(of_orc))
+    assert found[0]["value_min"].to_pylist() == [bytes(12)] * 2
+    assert [found[1][name].null_count for name in BOUNDS] == [2] * len(BOUNDS)

@@ -26,15 +26,15 @@ from pypaimon.streaming.compaction.compaction_options import CompactionOptions
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager
 from pypaimon.streaming.consumers.consumer_names import MAX_SHARDS, reader_name
 from pypaimon.streaming.group_streams.group_settings import GroupSettings, checked
+from pypaimon.streaming.indexes.bitmap import BitmapIndexWriter
+from pypaimon.streaming.indexes.bloom_filter import BloomFilterWriter
 from pypaimon.streaming.live_tables.disk_place import memory_bound
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.stream_options import StreamOptions, options_of_table
 from pypaimon.streaming.writing.commit.snapshot_commit import RetryOptions
 from pypaimon.streaming.writing.dynamic_buckets.key_buckets import BucketRules
 from pypaimon.streaming.writing.files.file_options import FileOptions
-from pypaimon.streaming.writing.files.stats_modes import StatsMode
-from pypaimon.streaming.writing.indexes.bitmap import Bitmap
-from pypaimon.streaming.writing.indexes.bloom_filter import BloomFilter
+from pypaimon.streaming.writing.files.statistics import StatsMode
 from support.tables.streamed_table import Table
 from support.tables.written_tables import key_value_table, rows
 
@@ -186,11 +186,11 @@ BOUNDS = [
         )
     ),
     Bound("stats-mode", lambda _, v: StatsMode.parse(f"truncate({v})", "stats-mode"), 1, 0, "truncate(n) from 1"),
-    Bound("bloom-filter", lambda _, v: BloomFilter(OptionValues({"items": v})), 1, 0, "expected items from 1"),
-    Bound("bloom-filter", lambda _, v: BloomFilter(OptionValues({"fpp": v})), TINY, 0, "fpp between 0 and 1"),
-    Bound("bloom-filter", lambda _, v: BloomFilter(OptionValues({"fpp": v})), 1 - 1e-9, 1, "fpp between 0 and 1"),
-    Bound("bitmap", lambda _, v: Bitmap(OptionValues({"version": v}), False), 1, 0, "version 1 or 2"),
-    Bound("bitmap", lambda _, v: Bitmap(OptionValues({"version": v}), False), 2, 3, "version 1 or 2"),
+    Bound("bloom-filter", lambda _, v: BloomFilterWriter(OptionValues({"items": v})), 1, 0, "expected items from 1"),
+    Bound("bloom-filter", lambda _, v: BloomFilterWriter(OptionValues({"fpp": v})), TINY, 0, "fpp between 0 and 1"),
+    Bound("bloom-filter", lambda _, v: BloomFilterWriter(OptionValues({"fpp": v})), 1 - 1e-9, 1, "fpp between 0 and 1"),
+    Bound("bitmap", lambda _, v: BitmapIndexWriter(OptionValues({"version": v}), False), 1, 0, "version 1 or 2"),
+    Bound("bitmap", lambda _, v: BitmapIndexWriter(OptionValues({"version": v}), False), 2, 3, "version 1 or 2"),
 ]
 
 

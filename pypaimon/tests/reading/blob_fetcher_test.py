@@ -13,7 +13,7 @@ from pypaimon.filesystem.local_file_io import LocalFileIO
 from pypaimon.table.row.blob import BlobDescriptor
 
 from pypaimon.streaming import CorruptTableError
-from pypaimon.streaming.files.blob_cells import References, cells_of, references_of
+from pypaimon.streaming.files.blob_files import References, cells_of, references_of
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.reading import blob_fetcher
 from pypaimon.streaming.reading.blob_fetcher import BlobFetcher

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from pypaimon.streaming import compact, stream_read_builder, stream_write_builder
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.writing.files.statistics import ColumnBounds
-from pypaimon.streaming.writing.files.stats_modes import StatsMode
+from pypaimon.streaming.writing.files.statistics import ColumnBounds, StatsMode
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from support.tables.handles import create_table
 from support.tables.written_rows import commit, recount, rows_of, stored, write

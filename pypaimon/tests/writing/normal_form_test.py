@@ -15,8 +15,9 @@ import pytest
 from pypaimon.streaming import BadRowError, stream_read_builder, stream_write_builder
 from pypaimon.streaming.apply_changes.lake_types import fitted_to_delta, fitted_to_iceberg
 from pypaimon.streaming.compaction.compactor import compact
+from pypaimon.streaming.formats.format import WriteSettings
+from pypaimon.streaming.formats.registry import new_file
 from pypaimon.streaming.model.normal_form import normal_array, normal_table
-from pypaimon.streaming.writing.files.encoders import encoder
 from support.samples import seeded
 from support.tables.arrow_layouts import ArrowRows
 from support.tables.handles import create_table
@@ -77,7 +78,7 @@ def test_any_layout_becomes_the_normal_one() -> None:
 def test_pyarrow_reads_what_was_written(format_: str) -> None:
     for field, rows, chunks in samples(f"normal form in {format_}"):
         stream, schema = io.BytesIO(), pa.schema([field])
-        made = encoder(format_, stream, schema, "none", 1, page_index=True)
+        made = new_file(format_, stream, schema, WriteSettings("none"))
         for chunk in chunks:
             given = pa.Table.from_arrays([chunk], names=["c"])
             made.write(normal_table(given, made.schema))

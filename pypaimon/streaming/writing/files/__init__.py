@@ -1,1 +1,1 @@
-"""Rows of one bucket into new files, as Java writes them."""
+"""Writes the rows of one bucket into new files, as Java does."""

@@ -1,4 +1,4 @@
-"""`AppendBucket`: rows of one bucket of an append table, and records of a postponed bucket: in the order they come."""
+"""Writers of buckets in the order of their rows: append tables, and the postponed bucket of primary-key tables."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class AppendBucket:
     """Writes the rows of one bucket of an append table.
 
     Args:
-        files: Where they belong.
+        files: Paths of the new files.
         first: Sequence number of the first row.
-        tracked: Whether every file begins with number 0, so that the commit gives it the snapshot's (row tracking).
-        blobs: Columns that lie in files of their own, with how their values are taken.
+        tracked: Whether the numbers of every file begin with 0, because the commit assigns them (row tracking).
+        blobs: Columns of blobs in files of their own, and how blobs are made of their values.
 
     Attributes:
-        buffered_bytes: Bytes of the rows that are in no file yet.
-        open_files: How many files are open.
+        buffered_bytes: Bytes of rows that are not in a file yet.
+        open_files: Number of open files.
     """
 
     def __init__(
@@ -49,30 +49,30 @@ class AppendBucket:
         return self._rolling.open_files
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take rows; enough of them go to a file."""
+        """Buffer rows; a full buffer is written."""
         self._pending.append(batch)
         self.buffered_bytes += batch.nbytes
         if self.buffered_bytes >= self._piece_bytes:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is held to the file that is open."""
+        """Write the buffered rows to the open file."""
         if self._pending:
             self._rolling.write(self._table(self._pending))
         self._pending, self.buffered_bytes = [], 0
 
     def end_files(self) -> None:
-        """Write what is held, and end the file that is open."""
+        """Write the buffered rows, and end the open file."""
         self.flush()
         self._rolling.end_file()
 
     def take(self) -> tuple[list[DataFileMeta], list[DataFileMeta]]:
-        """All files, data and changelog, which belong to the caller from now on."""
+        """All data and changelog files; the caller owns them from now on."""
         self.flush()
         return self._rolling.take(), []
 
     def abort(self) -> None:
-        """Delete all files that were not taken, and forget the rows."""
+        """Delete all files that were not taken, and the buffered rows."""
         self._pending, self.buffered_bytes = [], 0
         self._rolling.abort()
 
@@ -84,8 +84,8 @@ class PostponedBucket(AppendBucket):
     """Writes the records of the postponed bucket: neither sorted nor merged, without changelog.
 
     Args:
-        files: Where they belong.
-        records: Gives them their system columns.
+        files: Paths of the new files.
+        records: Adds the system columns.
     """
 
     def __init__(self, files: BucketFiles, records: Records) -> None:

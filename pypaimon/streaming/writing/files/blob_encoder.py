@@ -1,4 +1,4 @@
-"""`BlobEncoder`: one column of blobs into a blob file."""
+"""`BlobEncoder`: writes one column of blobs into a blob file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pypaimon.streaming.write_internals import BlobFormatWriter
 from pypaimon.streaming.writing.row_layout import BadRowError
 
 BlobSource = Callable[[bytes], PaimonBlob]
-"""Makes pypaimon's blob of the bytes that were given."""
+"""Makes pypaimon's blob of given bytes."""
 
 _COPIED_AT_ONCE = 1 << 20
 
@@ -21,13 +21,10 @@ class BlobEncoder:
     """One blob file that is being written.
 
     Args:
-        stream: Where to.
-        schema: Schema of all rows, which is one column.
+        stream: The stream to write to.
+        schema: Schema of the rows, with one column.
         field: pypaimon's field of the column.
-        source: Makes blobs of its values.
-
-    Attributes:
-        schema: As above.
+        source: Makes blobs of values.
     """
 
     def __init__(self, stream: Any, schema: pa.Schema, field: Any, source: BlobSource) -> None:
@@ -41,8 +38,8 @@ class BlobEncoder:
 
         Raises:
             BadRowError: A value cannot be in a blob file.
-            CorruptTableError: A blob that is copied is not where its descriptor says.
-            StoreError: It cannot be read.
+            CorruptTableError: A blob to copy is not where its descriptor says.
+            StoreError: A blob to copy cannot be read.
         """
         for chunk in data.column(0).chunks:
             for value in chunk:

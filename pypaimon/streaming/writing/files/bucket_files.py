@@ -1,4 +1,4 @@
-"""`BucketFiles`: where the new files of one bucket lie, and what they are called."""
+"""`BucketFiles`: names and paths of the new files of one bucket."""
 
 from __future__ import annotations
 
@@ -19,15 +19,9 @@ class BucketFiles:
 
     Args:
         table: pypaimon's table.
-        options: What its options say about new files.
+        options: How new files are written.
         partition: Values of the partition columns.
         bucket: The bucket; -2 is the postponed one.
-
-    Attributes:
-        table: pypaimon's table.
-        options: As above.
-        partition: As above.
-        bucket: As above.
     """
 
     def __init__(self, table: Any, options: FileOptions, partition: tuple[Any, ...], bucket: int) -> None:
@@ -47,11 +41,11 @@ class BucketFiles:
 
     @property
     def external(self) -> bool:
-        """Whether files lie outside of the table's directory, so that their metadata must tell where."""
+        """Whether files are outside of the table's directory, so that their metadata needs the path."""
         return self._external is not None
 
     def new_path(self, kind: FileKind) -> tuple[str, str]:
-        """Name and path of another file."""
+        """Name and path of a new file."""
         name = f"{kind.prefix}{self._unique}-{self._count}{kind.suffix}"
         self._count += 1
         if self._external is not None:

@@ -1,4 +1,4 @@
-"""`FileOptions`: what a table's options say about the files that a writer makes."""
+"""`FileOptions`: how the new files of a table are written, by its options."""
 
 from __future__ import annotations
 
@@ -11,16 +11,20 @@ from typing import Any
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.files.blob_files import BLOB_FILE
 from pypaimon.streaming.files.orc_local_zones import is_legacy
+from pypaimon.streaming.formats.registry import WRITABLE
+from pypaimon.streaming.indexes.file_index import IndexOptions
+from pypaimon.streaming.logs import StreamLog
+from pypaimon.streaming.model.arrow_types import arrow_type, holds_local_timestamps
 from pypaimon.streaming.model.time_zone import TimeZone, zone_of
 from pypaimon.streaming.options.option_values import OptionValues
-from pypaimon.streaming.writing.files.stats_modes import NONE, StatsModes
-from pypaimon.streaming.writing.indexes.index_options import IndexOptions
-
-FORMATS = ("parquet", "orc", "avro")
+from pypaimon.streaming.writing.files.statistics import NONE, StatsModes
 
 _DATA_PREFIX, _CHANGELOG_PREFIX = "data-", "changelog-"
 APPENDED, COMPACTED = 0, 1
-"""What the metadata of a file says of where its records come from."""
+"""The source of the records of a file, as in its metadata."""
+_LOG = StreamLog(__name__)
+_FORMAT_OPTIONS = ("file.format", "file.format.per.level", "changelog-file.format")
+_warned: set[tuple[str, str]] = set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +32,14 @@ class FileKind:
     """How the files of one kind (data, changelog) are made.
 
     Attributes:
-        format: `parquet`, `orc`, `avro` or `blob`.
+        format: A writable format of the registry, or `blob`.
         compression: Name of the codec, in lower case.
-        prefix: What their names begin with.
-        stats: What is told of each column.
-        suffix: What their names end with, behind the number.
-        source: Where their records come from: `APPENDED`, or `COMPACTED`.
-        indexes: Which file indexes they have; None: none.
-        target_rows: A file ends once it has this many rows; None: there is no such bound.
+        prefix: Prefix of file names.
+        stats: Statistics of each column.
+        suffix: Suffix of file names, after the number.
+        source: Source of the records: `APPENDED` or `COMPACTED`.
+        indexes: File indexes; None: no indexes.
+        target_rows: A file ends once it has this many rows; None: no bound.
     """
 
     format: str
@@ -59,8 +63,8 @@ class FileOptions:
         target_bytes: A file ends once it has this many bytes.
         thin: Whether files of a primary-key table leave out the copies of the key (`data-file.thin-mode`).
         page_index: Whether Parquet files have a page index.
-        level: The level that they belong to: 0 what is written, above it what is compacted.
-        orc_zone: As clocks of which zone ORC files hold TIMESTAMP WITH LOCAL TIME ZONE; None: as moments.
+        level: Level of the files: 0 for new rows, above it for compacted ones.
+        orc_zone: The zone in whose local time ORC files hold TIMESTAMP WITH LOCAL TIME ZONE; None: as moments in UTC.
     """
 
     data: FileKind
@@ -74,9 +78,9 @@ class FileOptions:
 
     @staticmethod
     def of_compacted(table: Any, level: int) -> FileOptions:
-        """Those of the files that a compaction makes for a level (0 for a table without levels).
+        """The options of files that a compaction makes for a level (0 for a table without levels).
 
-        Of them only changelog files, which are new rows, end by their number of rows. Errors as `of`.
+        Only changelog files, whose rows are new, are bounded by their number of rows. Errors as `of`.
         """
         made = FileOptions.of(table, "", level)
         return replace(made, data=replace(made.data, source=COMPACTED, target_rows=None))
@@ -87,19 +91,19 @@ class FileOptions:
 
         Args:
             table: pypaimon's table.
-            user: Commit user; files of postponed buckets carry it in their names, see `_writer_prefix`.
-            level: Their level, which may have formats and codecs of its own.
+            user: Commit user, which is in the names of files of postponed buckets, see `_writer_prefix`.
+            level: Level of the files, which may have formats and codecs of its own.
 
         Raises:
-            UnsupportedTableError: Files of such a format or codec are not written here.
-            StreamConfigError: An option cannot be read.
+            UnsupportedTableError: The format or the codec cannot be written.
+            StreamConfigError: An option is invalid.
         """
         options = OptionValues(table.options.options.to_map())
         keyed, postponed = bool(table.is_primary_key_table), table.options.bucket() == -2
         prefix = options.text("data-file.prefix") or _DATA_PREFIX
         if postponed:
             prefix = _writer_prefix(prefix, user)
-        # Java looks at what a level has of its own in primary-key tables only.
+        # Java uses options of levels for primary-key tables only.
         its_own = partial(_of_level, options, level) if keyed and not postponed else lambda key: None
         format_ = its_own("file.format.per.level") or options.text("file.format")
         format_ = _format(format_ or ("avro" if postponed else "parquet"), "file.format")
@@ -130,7 +134,7 @@ class FileOptions:
 
     @staticmethod
     def of_blobs(table: Any) -> FileOptions:
-        """Those of blob files, of which nothing is told but how many rows they have. Errors as `of`."""
+        """The options of blob files, whose only statistics are their numbers of rows. Errors as `of`."""
         made = FileOptions.of(table, "")
         options = OptionValues(table.options.options.to_map())
         stats = StatsModes({field.name: NONE for field in table.fields}, made.data.stats.dense)
@@ -140,18 +144,18 @@ class FileOptions:
 
 
 def orc_zone(options: Mapping[str, Any]) -> TimeZone | None:
-    """The zone that a table names, for its ORC files as Java makes them; those of UTC hold moments."""
+    """The zone that a table names for its ORC files, if they depend on it; None: they hold moments in UTC."""
     zone = zone_of(options)
     return None if zone.name is None or zone.is_utc or not is_legacy(options) else zone
 
 
 def target_file_bytes(options: OptionValues, keyed: bool) -> int:
-    """How large files become: 128 MB in tables with a primary key, 256 MB in others, unless the table says it."""
+    """Size of new files; the default is 128 MB for tables with a primary key, 256 MB for others."""
     return options.size_bytes("target-file-size", (128 if keyed else 256) << 20)
 
 
 def small_file_bytes(options: OptionValues, target: int) -> int:
-    """Below how many bytes compaction takes files for small, where files become `target` bytes large."""
+    """Size below which compaction counts files as small."""
     return int(target * options.number("compaction.small-file-ratio", 0.7))
 
 
@@ -166,19 +170,19 @@ def _kind(
 
 
 def _writer_prefix(prefix: str, user: str) -> str:
-    """What names of files of a postponed bucket begin with.
+    """Prefix of file names in a postponed bucket.
 
-    Java's compaction of such buckets takes the number behind the first `-s-` as that of the writer, and keeps the order
-    of files only among those of one number. All files of a commit user have the same one, so that what it wrote later
-    is newer, also after a restart.
+    Java's compaction of such buckets parses the number after the first `-s-` as that of the writer, and keeps the order
+    of files of one writer only. All files of a commit user have the same number, so that later ones are newer, even
+    after a restart.
     """
     return f"{prefix}-u-{user.replace('-s-', '-')}-s-{zlib.crc32(user.encode()) & 0x7FFFFFFF}-w-"
 
 
 def _format(text: str, key: str) -> str:
     name = text.strip().lower()
-    if name not in FORMATS:
-        raise UnsupportedTableError(f"'{key}' = '{name}' is not written here. Set one of {', '.join(FORMATS)}.")
+    if name not in WRITABLE:
+        raise UnsupportedTableError(f"'{key}' = '{name}' cannot be written. Set one of {', '.join(WRITABLE)}.")
     return name
 
 
@@ -188,9 +192,31 @@ def _zstd_level(options: OptionValues) -> int:
 
 
 def _of_level(options: OptionValues, level: int, key: str) -> str | None:
-    """What an option such as `0:avro,3:parquet` says of a level."""
+    """The value for a level in an option such as `0:avro,3:parquet`."""
     for part in (options.text(key) or "").split(","):
         named, found, value = part.partition(":")
         if found and named.strip() == str(level):
             return value.strip()
     return None
+
+
+def warn_about_orc_zone(table: Any, name: str) -> None:
+    """Log, once in a process, that Java reads columns of a table correctly in one time zone only.
+
+    Args:
+        table: pypaimon's table.
+        name: The name to log.
+    """
+    options = table.options.options.to_map()
+    columns = [field.name for field in table.fields if holds_local_timestamps(arrow_type(field.type))]
+    if not columns or not is_legacy(options) or not any("orc" in str(options.get(key)) for key in _FORMAT_OPTIONS):
+        return
+    zone = orc_zone(options)
+    warning = str(table.table_path), "UTC" if zone is None else str(zone.name)
+    if warning not in _warned:
+        _warned.add(warning)
+        text = (
+            "Java reads %(columns)s in the ORC files of %(table)s correctly only in a JVM of time zone %(zone)s: set "
+            "another zone with the option 'time-zone', or set 'orc.timestamp-ltz.legacy.type' to 'false'"
+        )
+        _LOG.warning("orc_time_zone", text, table=name, columns=", ".join(columns), zone=warning[1])

@@ -1,4 +1,4 @@
-"""`KeyedBucket`: records of one bucket of a primary-key table, sorted and merged, and all of them as changelog."""
+"""`KeyedBucket`: writes the records of one bucket of a primary-key table, sorted and merged, and their changelog."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from pypaimon.streaming.writing.files.rolling_files import RollingFiles
 from pypaimon.streaming.writing.files.system_columns import Records
 
 MOST_FLUSH_BYTES = 512 << 20
-"""Bytes of records that are sorted at once, whatever the bound of the writer: texts of a column stay below 2 GB."""
+"""Most bytes of records to sort at once, so that the texts of a column stay below Arrow's 2 GB."""
 
 
 class KeyedBucket:
-    """Writes the records of one bucket, as Java's `MergeTreeWriter` does: each flush is files of its own, of level 0.
+    """Writes the records of one bucket, as Java's `MergeTreeWriter` does: each flush makes new files of level 0.
 
     Args:
-        files: Where they belong.
-        engine: How the records of a key become one.
-        newest: Whether the newest record of a key is its row, so that nothing is combined.
-        records: Gives them their system columns.
-        changelog: Whether every record goes to changelog files too (producer `input`).
+        files: Paths of the new files.
+        engine: Merges the records of a key.
+        newest: Whether the newest record of a key is its row, so that no merging is needed.
+        records: Adds the system columns.
+        changelog: Whether every record is also written to changelog files (producer `input`).
 
     Attributes:
-        buffered_bytes: Bytes of the rows that are in no file yet.
-        open_files: How many files are open; none between two calls.
+        buffered_bytes: Bytes of rows that are not in a file yet.
+        open_files: Number of open files, always 0 between calls.
     """
 
     open_files = 0
@@ -54,14 +54,14 @@ class KeyedBucket:
         self.buffered_bytes = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take rows; they stay in memory until there are very many, or `flush`."""
+        """Buffer rows until `flush`, or until there are `MOST_FLUSH_BYTES`."""
         self._pending.append(batch)
         self.buffered_bytes += batch.nbytes
         if self.buffered_bytes >= MOST_FLUSH_BYTES:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is held into files: sorted by key, sequence fields and number; the data merged."""
+        """Write the buffered rows, sorted by key, sequence fields and number; data files have merged rows."""
         if not self._pending:
             return
         rows = pa.Table.from_batches(self._pending)
@@ -78,19 +78,19 @@ class KeyedBucket:
         self.flush()
 
     def take(self) -> tuple[list[DataFileMeta], list[DataFileMeta]]:
-        """All files, data and changelog, which belong to the caller from now on."""
+        """All data and changelog files; the caller owns them from now on."""
         self.flush()
         return self._data.take(), self._changelog.take() if self._changelog is not None else []
 
     def abort(self) -> None:
-        """Delete all files that were not taken, and forget the rows."""
+        """Delete all files that were not taken, and the buffered rows."""
         self._pending, self.buffered_bytes = [], 0
         self._data.abort()
         if self._changelog is not None:
             self._changelog.abort()
 
     def _sorted(self, records: pa.Table) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
-        """The records in the order of files, and which of them is the last of its key."""
+        """The records in the order of files, and whether each is the last of its key."""
         keys = [records[name].combine_chunks() for name in self._keys]
         codec = KeyCodec(len(keys))
         codec.fit(keys)
@@ -109,7 +109,7 @@ class KeyedBucket:
             ranked = ranks(records[name].combine_chunks())
             # A null is the oldest in either direction.
             fields.append(ranked if self._engine.ascending else np.where(ranked == 0, np.iinfo(np.int64).min, -ranked))
-        # The last one counts most; what is equal in all of them stays in the order of the numbers.
+        # `lexsort` is stable and its last key counts most, so equal records stay in the order of their numbers.
         return np.lexsort((*reversed(fields), codes))
 
     def _merged(self, records: pa.Table, last: npt.NDArray[np.bool_]) -> pa.Table:

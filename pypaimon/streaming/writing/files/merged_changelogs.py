@@ -1,4 +1,4 @@
-"""`merged_changelogs`: small changelog files of several buckets as parts of one (`precommit-compact`).
+"""`merged_changelogs`: merges small changelog files of several buckets into one (`precommit-compact`).
 
 As Flink's `ChangelogCompactCoordinateOperator` and `ChangelogCompactTask`; the layout: docs/java-semantics.md#files.
 """
@@ -28,12 +28,12 @@ _OPTION, _FORMER_OPTION = "precommit-compact", "changelog.precommit-compact"
 _BUFFER = "changelog.precommit-compact.buffer-size"
 _FIELDS = ("changelog_files", "compact_changelog_files")
 _READ_BYTES = 32 << 20
-"""Bytes of files that are in memory at the same time, if none is larger."""
+"""Bytes of files in memory at the same time, unless a single file is larger."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A file that becomes a part of another one, with what the parts of one file have in common."""
+    """A file that becomes a part of another file."""
 
     partition: bytes
     bucket: int
@@ -53,23 +53,23 @@ class _Part:
 
 
 def merged_changelogs(table: Any, messages: Sequence[CommitMessage]) -> list[CommitMessage]:
-    """Put small changelog files of a commit together, if the table has `precommit-compact`.
+    """Merge small changelog files of a commit, if the table sets `precommit-compact`.
 
-    Those of a partition and format become one file, as far as it is not larger than files of tables without a primary
-    key become. Taken are files that compaction of such tables takes for small, and that fit into the buffer of the
-    option. Each part stays a whole file of its format: of its metadata only the name, and where it lies, changes.
-    Changelogs of rows and those of compactions are kept apart.
+    Files of a partition and format become one file, up to the target size of tables without a primary key. Only files
+    that compaction of such tables counts as small, and that fit into the buffer of the option, are merged. Each part
+    stays a complete file of its format: only name and path in its metadata change. Changelogs of rows and of
+    compactions are not mixed.
 
     Args:
         table: pypaimon's table.
-        messages: Of files that no snapshot names yet.
+        messages: Messages of files that are in no snapshot yet.
 
     Returns:
-        What is to be committed in their place.
+        The messages to commit instead.
 
     Raises:
-        StoreError: A file cannot be read or written. The files of `messages` are there as they were.
-        StreamConfigError: An option cannot be read.
+        StoreError: A file cannot be read or written. The files of `messages` are unchanged.
+        StreamConfigError: An option is invalid.
     """
     options = OptionValues(table.options.options.to_map())
     if not options.boolean(_OPTION, options.boolean(_FORMER_OPTION, False)):
@@ -90,7 +90,7 @@ def merged_changelogs(table: Any, messages: Sequence[CommitMessage]) -> list[Com
 
 
 def _groups(table: Any, options: OptionValues, messages: Sequence[CommitMessage], field: str) -> Iterator[list[_Part]]:
-    """Parts of each file that is to be made, those of a bucket side by side."""
+    """The parts of each new file, sorted by bucket."""
     target = target_file_bytes(options, keyed=False)
     small = min(small_file_bytes(options, target), options.size_bytes(_BUFFER, 128 << 20))
     parts = [
@@ -111,7 +111,7 @@ def _groups(table: Any, options: OptionValues, messages: Sequence[CommitMessage]
 
 
 def _read_at_once(parts: Sequence[_Part]) -> Iterator[list[_Part]]:
-    """Parts that fit into memory together."""
+    """Groups of parts that fit into memory together."""
     read: list[_Part] = []
     size = 0
     for part in parts:
@@ -124,7 +124,7 @@ def _read_at_once(parts: Sequence[_Part]) -> Iterator[list[_Part]]:
 
 
 class _Merging:
-    """Makes files out of parts, in one store."""
+    """Merges parts into files, in one store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -133,7 +133,7 @@ class _Merging:
         self._renamed: dict[str, DataFileMeta] = {}
 
     def merge(self, parts: Sequence[_Part]) -> None:
-        """Make one file, unless it would have one part."""
+        """Write one file, unless it would have a single part."""
         if len(parts) < 2:
             return
         first, unique, offset = parts[0], uuid4(), 0
@@ -150,15 +150,15 @@ class _Merging:
         self._parts += parts
 
     def renamed(self, files: Sequence[DataFileMeta]) -> list[DataFileMeta]:
-        """The files of a message as they are now."""
+        """The files of a message, with the merged ones renamed."""
         return [self._renamed.get(file.file_name, file) for file in files]
 
     def undo(self) -> None:
-        """Delete what was made."""
+        """Delete the new files."""
         self._delete(self._made)
 
     def delete_parts(self) -> None:
-        """Delete the files that are parts of others now."""
+        """Delete the files that were merged."""
         self._delete([part.path for part in self._parts])
 
     def _write(self, path: str, parts: Sequence[_Part]) -> None:
@@ -177,15 +177,14 @@ class _Merging:
             raise translated(path, error) from error
 
     def _contents(self, parts: Sequence[_Part]) -> Iterator[bytes]:
-        """The bytes of each part."""
         for read in _read_at_once(parts):
             for part, data in zip(read, self._store.read_many([part.path for part in read]), strict=True):
                 if data is None or len(data) != part.size:
-                    raise StoreError(f"{part.path} is not there as it was written a moment ago.")
+                    raise StoreError(f"{part.path} is missing or was changed since it was written.")
                 yield data
 
     def _delete(self, paths: Sequence[str]) -> None:
-        """Delete files as far as that succeeds: what is left is in no snapshot."""
+        """Delete files, ignoring errors: remaining files are in no snapshot."""
         begun = [self._store.begin_delete(path) for path in paths]
         for each in begun:
             with suppress(PaimonStreamError, OSError):

@@ -12,6 +12,10 @@ import pyarrow.compute as pc
 
 from pypaimon.streaming.concurrency.forking import ForkSafeLock
 from pypaimon.streaming.errors import PaimonStreamError, StoreError
+from pypaimon.streaming.formats.format import FormatWriter, WriteSettings
+from pypaimon.streaming.formats.registry import FORMATS, new_file
+from pypaimon.streaming.indexes.column_index import kind_of
+from pypaimon.streaming.indexes.file_index import FileIndex
 from pypaimon.streaming.internals import DataFileMeta, GenericRow, Timestamp
 from pypaimon.streaming.io.new_object import NewObject
 from pypaimon.streaming.io.request_errors import translated
@@ -20,12 +24,9 @@ from pypaimon.streaming.model.normal_form import UnfitValueError, normal_table
 from pypaimon.streaming.model.system_columns import KEY_PREFIX
 from pypaimon.streaming.model.time_zone import TimeZone, zone_of_table
 from pypaimon.streaming.writing.files.bucket_files import BucketFiles
-from pypaimon.streaming.writing.files.encoders import Encoder, encoder
 from pypaimon.streaming.writing.files.file_options import FileKind
 from pypaimon.streaming.writing.files.record_facts import RecordFacts
 from pypaimon.streaming.writing.files.statistics import FileStatistics
-from pypaimon.streaming.writing.indexes.file_index import FileIndex
-from pypaimon.streaming.writing.indexes.keys import kind_of
 from pypaimon.streaming.writing.row_layout import BadRowError
 
 _INDEX_FILE = ".index"
@@ -78,8 +79,9 @@ class NewFile:
         self._values = FileStatistics(fields, schema, kind.stats)
         self._keys = FileStatistics.of_keys(facts.key_fields, schema)
         self._index = FileIndex(kind.indexes.written, schema) if kind.indexes else None
-        # Java reads CHAR from ORC without trailing blanks: statistics and indexes have to tell of what it reads.
-        chars = [field.name for field in fields if kind.format == "orc" and kind_of(field.type) == "CHAR"]
+        # Java strips the trailing blanks of CHAR in ORC: statistics and indexes have to be of the values that it reads.
+        pads_char = kind.format in FORMATS and FORMATS[kind.format].pads_char
+        chars = [field.name for field in fields if pads_char and kind_of(field.type) == "CHAR"]
         self._padded = [name for each in chars for name in (each, KEY_PREFIX + each) if name in schema.names]
         self._paths = [self.path]
         self.rows = 0
@@ -216,18 +218,10 @@ class NewFile:
             return False
         return True
 
-    def _encoding(self, stream: Any, schema: pa.Schema) -> Encoder:
-        """What writes columns of this schema to a stream."""
+    def _encoding(self, stream: Any, schema: pa.Schema) -> FormatWriter:
         kind, options = self._kind, self._files.options
-        return encoder(
-            kind.format,
-            stream,
-            schema,
-            kind.compression,
-            options.zstd_level,
-            page_index=options.page_index,
-            orc_zone=options.orc_zone,
-        )
+        settings = WriteSettings(kind.compression, options.zstd_level, options.page_index, options.orc_zone)
+        return new_file(kind.format, stream, schema, settings)
 
     @contextlib.contextmanager
     def _guarded(self) -> Any:

@@ -1,4 +1,4 @@
-"""What the metadata of a file tells of its records beside its columns: numbers, keys, how many take rows back."""
+"""Metadata of the records of a file: sequence numbers, keys, number of retractions."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ _RETRACTS = pa.array([RowKind.UPDATE_BEFORE.value, RowKind.DELETE.value], pa.int
 
 
 class RecordFacts(Protocol):
-    """What must be found out about the records of one file.
+    """Collects metadata of the records of one file.
 
     Attributes:
         key_fields: pypaimon's fields of the key.
-        deletes: How many records take rows back, so far.
+        deletes: Retractions (-U and -D) so far.
     """
 
     key_fields: Sequence[Any]
     deletes: int
 
     def stored(self, schema: pa.Schema) -> list[str]:
-        """Which columns are in the file."""
+        """The columns that are in the file."""
 
     def add(self, data: pa.Table) -> None:
-        """Look at more records."""
+        """Add records."""
 
     def sequence_range(self) -> tuple[int, int]:
-        """Their least and greatest sequence number."""
+        """The least and the greatest sequence number."""
 
     def key_range(self) -> tuple[Any, Any]:
-        """The least and the greatest key as rows; None twice: there are no keys."""
+        """The least and the greatest key as rows; (None, None) without keys."""
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class Counter:
 
 
 class AppendedFacts:
-    """Rows without key: they take the next numbers, in the order in which they come."""
+    """Rows without a key, which are numbered in the order in which they are written."""
 
     key_fields: Sequence[Any] = ()
     deletes = 0
@@ -58,7 +58,7 @@ class AppendedFacts:
         self._first = counter.next
 
     def stored(self, schema: pa.Schema) -> list[str]:
-        """All of them."""
+        """All columns."""
         return list(schema.names)
 
     def add(self, data: pa.Table) -> None:
@@ -70,12 +70,12 @@ class AppendedFacts:
         return self._first, self._counter.next - 1
 
     def key_range(self) -> tuple[Any, Any]:
-        """There are none."""
+        """Rows without a key have no keys."""
         return None, None
 
 
 class KeyedFacts:
-    """Records with system columns.
+    """Records of a primary-key table, with system columns.
 
     Args:
         key_fields: pypaimon's fields of the key.
@@ -90,12 +90,12 @@ class KeyedFacts:
         self._keys: list[pa.Table] = []
 
     def stored(self, schema: pa.Schema) -> list[str]:
-        """All but the copies of the key, if they are left out."""
+        """All columns, without the copies of the key if the file is thin."""
         copies = {KEY_PREFIX + field.name for field in self.key_fields} if self._thin else set()
         return [name for name in schema.names if name not in copies]
 
     def add(self, data: pa.Table) -> None:
-        """Look at more records, in the order of the file."""
+        """Add records, in the order of the file."""
         bounds = pc.min_max(data[SEQUENCE_NUMBER])
         self._sequence += [bounds["min"].as_py(), bounds["max"].as_py()]
         self.deletes += int(pc.sum(pc.is_in(data[VALUE_KIND], _RETRACTS)).as_py() or 0)
@@ -105,7 +105,7 @@ class KeyedFacts:
         self._keys[1:] = [data.select(names).slice(data.num_rows - 1)]
 
     def sequence_range(self) -> tuple[int, int]:
-        """Of all records."""
+        """The least and the greatest sequence number."""
         return min(self._sequence), max(self._sequence)
 
     def key_range(self) -> tuple[Any, Any]:
@@ -115,7 +115,7 @@ class KeyedFacts:
 
 
 def key_row(key: pa.Table, fields: Sequence[Any]) -> Any:
-    """A table of one row as pypaimon's row; serialised where it has nanoseconds, which Python's values have not."""
+    """A table of one row as pypaimon's row; serialised if it has nanoseconds, which Python values cannot hold."""
     columns = [key[field.name].combine_chunks() for field in fields]
     if any(pa.types.is_timestamp(column.type) and column.type.unit == "ns" for column in columns):
         return BinaryRow(encoded_columns(columns)[0], list(fields))

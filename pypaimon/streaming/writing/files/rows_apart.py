@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from pypaimon.streaming.formats.format import FormatWriter
 from pypaimon.streaming.internals import DataFileMeta
 from pypaimon.streaming.writing.files.blob_encoder import BlobEncoder, BlobSource
 from pypaimon.streaming.writing.files.bucket_files import BucketFiles
-from pypaimon.streaming.writing.files.encoders import Encoder
 from pypaimon.streaming.writing.files.file_options import FileKind, FileOptions
 from pypaimon.streaming.writing.files.new_file import NewFile
 from pypaimon.streaming.writing.files.record_facts import RecordFacts
@@ -100,6 +100,6 @@ class _NewBlobs(NewFile):
         self._source = source
         super().__init__(files, kind, schema, facts)
 
-    def _encoding(self, stream: Any, schema: pa.Schema) -> Encoder:
+    def _encoding(self, stream: Any, schema: pa.Schema) -> FormatWriter:
         field: Any = next(field for field in self._files.table.fields if field.name == schema.names[0])
         return BlobEncoder(stream, schema, field, self._source)

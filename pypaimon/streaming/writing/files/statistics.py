@@ -1,18 +1,95 @@
-"""`ColumnBounds`, `FileStatistics`: least and greatest values and nulls of columns, so that no filter loses a row."""
+"""Statistics of columns in the metadata of a file: bounds and nulls, as `metadata.stats-mode` asks for them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.internals import GenericRow, SimpleStats
-from pypaimon.streaming.writing.files.stats_modes import FULL, StatsMode, StatsModes
+from pypaimon.streaming.options.option_values import OptionValues
 
+_TRUNCATE = re.compile(r"TRUNCATE\((\d+)\)")
+_DEFAULT = "truncate(16)"
 _SURROGATES = (0xD800, 0xE000)
 _LAST_CHARACTER = 0x10FFFF
+
+
+@dataclass(frozen=True, slots=True)
+class StatsMode:
+    """Which statistics of one column are kept.
+
+    Attributes:
+        counts: Whether nulls are counted.
+        bounds: Whether the least and the greatest value are kept.
+        length: Bounds of texts are cut to this many characters; None: they are not cut.
+    """
+
+    counts: bool
+    bounds: bool
+    length: int | None = None
+
+    @staticmethod
+    def parse(text: str, key: str) -> StatsMode:
+        """Parse a mode.
+
+        Raises:
+            StreamConfigError: There is no such mode.
+        """
+        name = text.strip().upper()
+        if name in ("NONE", "COUNTS", "FULL"):
+            return StatsMode(name != "NONE", name == "FULL")
+        found = _TRUNCATE.fullmatch(name)
+        if found is None or int(found[1]) < 1:
+            raise StreamConfigError(f"'{key}': expected none, counts, full or truncate(n) from 1, got {text!r}.")
+        return StatsMode(True, True, int(found[1]))
+
+
+NONE = StatsMode(False, False)
+FULL = StatsMode(True, True)
+
+
+@dataclass(frozen=True, slots=True)
+class StatsModes:
+    """Which statistics of the columns of a table are kept.
+
+    Attributes:
+        modes: By column, in the order of the table.
+        dense: Whether columns without statistics are left out (`metadata.stats-dense-store`).
+    """
+
+    modes: dict[str, StatsMode]
+    dense: bool
+
+    @staticmethod
+    def of(options: OptionValues, names: Sequence[str], general: str | None = None) -> StatsModes:
+        """Read the modes from options.
+
+        Args:
+            options: Options of the table.
+            names: Columns of the table.
+            general: The mode of columns without a mode of their own; None: that of the table.
+
+        Raises:
+            StreamConfigError: There is no such mode.
+        """
+        key = "metadata.stats-mode"
+        mode = StatsMode.parse(general or options.text(key) or _DEFAULT, key)
+        keep = options.integer("metadata.stats-keep-first-n-columns")
+        modes = {}
+        for position, name in enumerate(names):
+            own_key = f"fields.{name}.stats-mode"
+            own = options.text(own_key)
+            if own is not None:
+                modes[name] = StatsMode.parse(own, own_key)
+            else:
+                modes[name] = NONE if keep is not None and 0 <= keep <= position else mode
+        return StatsModes(modes, options.boolean("metadata.stats-dense-store", True))
 
 
 class ColumnBounds:
@@ -26,7 +103,7 @@ class ColumnBounds:
         self.nulls = 0
 
     def add(self, column: pa.ChunkedArray) -> None:
-        """Look at more values."""
+        """Add values."""
         self.nulls += column.null_count
         if column.null_count == len(column):
             return
@@ -41,17 +118,17 @@ class ColumnBounds:
         self._found += [bounds["min"], bounds["max"]]
 
     def values(self, mode: StatsMode) -> tuple[Any, Any]:
-        """The bounds, as Python's values; None twice: unknown."""
+        """The bounds as Python values; (None, None) if they are unknown."""
         if self._unknown or not self._found or not mode.bounds:
             return None, None
         bounds = pc.min_max(pa.array(self._found, self._kind))
         try:
             least, greatest = bounds["min"].as_py(), bounds["max"].as_py()
         except (ValueError, OverflowError):
-            # A date that Python cannot hold.
+            # A date beyond those of Python.
             return None, None
         if pa.types.is_floating(self._kind):
-            # Zeros differ in their sign for Java, and are equal in SQL.
+            # Java orders -0.0 before 0.0, which are equal in SQL.
             return (-0.0 if least == 0 else least), (0.0 if greatest == 0 else greatest)
         if mode.length is None or not isinstance(least, str):
             return least, greatest
@@ -59,7 +136,7 @@ class ColumnBounds:
         return (None, None) if greatest is None else (least[: mode.length], greatest)
 
     def misleads(self, mode: StatsMode) -> bool:
-        """Whether readers take all values for null because there are no bounds.
+        """Whether readers would take all values for null because there are no bounds.
 
         Spark with Java 1.3 and later, and Flink with 2.0, answer MIN, MAX and ORDER BY with LIMIT from the bounds of
         numbers and dates. They read a file instead if its statistics lack the column.
@@ -69,12 +146,12 @@ class ColumnBounds:
 
 
 class FileStatistics:
-    """What the metadata of one file tells of its columns.
+    """The statistics of one file.
 
     Args:
         fields: pypaimon's fields of the columns.
-        schema: Arrow's fields of the file, among them those columns.
-        modes: What is told of each.
+        schema: Arrow schema of the file, which contains the columns.
+        modes: Which statistics are kept.
     """
 
     def __init__(self, fields: Sequence[Any], schema: pa.Schema, modes: StatsModes) -> None:
@@ -88,24 +165,23 @@ class FileStatistics:
 
     @staticmethod
     def of_keys(fields: Sequence[Any], schema: pa.Schema) -> FileStatistics:
-        """Those of the key, which are told whole."""
+        """Statistics of the key, with uncut bounds."""
         return FileStatistics(fields, schema, StatsModes({field.name: FULL for field in fields}, False))
 
     @property
     def names(self) -> list[str] | None:
-        """The columns that are told of; None: all of them."""
-        names = [field.name for field in self._told()]
+        """The columns with statistics; None: all columns."""
+        names = [field.name for field in self._fields_with_statistics()]
         return None if len(names) == len(self._fields) else names
 
     def add(self, data: pa.Table) -> None:
-        """Look at more rows."""
+        """Add rows."""
         for name, bounds in self._columns.items():
             bounds.add(data[name])
 
     def result(self) -> SimpleStats:
-        """As pypaimon has them."""
         least, greatest, nulls = [], [], []
-        fields = self._told()
+        fields = self._fields_with_statistics()
         for field in fields:
             bounds = self._columns.get(field.name)
             low, high = (None, None) if bounds is None else bounds.values(self._modes.modes[field.name])
@@ -114,8 +190,7 @@ class FileStatistics:
             nulls.append(None if bounds is None else bounds.nulls)
         return SimpleStats(GenericRow(least, fields), GenericRow(greatest, fields), nulls)
 
-    def _told(self) -> list[Any]:
-        """The fields that are told of."""
+    def _fields_with_statistics(self) -> list[Any]:
         if not self._modes.dense:
             return self._fields
         return [
@@ -127,17 +202,17 @@ class FileStatistics:
 
 
 def _has_bounds(kind: pa.DataType) -> bool:
-    """Whether no reader is misled by bounds. Without them any value is possible."""
+    """Whether bounds of a type can be kept without misleading any reader."""
     # Java 1.x compares bytes signed, and skips files that hold the row.
     is_bytes = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
     if pa.types.is_nested(kind) or is_bytes:
         return False
-    # A row of pypaimon's holds microseconds, so that the greatest value would come out too small.
+    # pypaimon's rows hold microseconds, so the greatest value would be too small.
     return not (pa.types.is_timestamp(kind) and kind.unit == "ns")
 
 
 def _cut_above(value: str, length: int) -> str | None:
-    """The value if it is short enough, else the least short one above it; None if there is none."""
+    """The value if it is short enough, otherwise the least short one above it; None if there is no such value."""
     if len(value) <= length:
         return value
     for position in range(length - 1, -1, -1):

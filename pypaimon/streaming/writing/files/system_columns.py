@@ -1,4 +1,4 @@
-"""`Records`: rows with their kinds as the records of primary-key files: key, sequence number, kind, values."""
+"""The system columns of records in primary-key files: key, sequence number, row kind."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pypaimon.streaming.model.system_columns import KEY_PREFIX, SEQUENCE_NUMBER,
 
 
 class Records:
-    """Numbers the rows of one bucket in the order in which they come.
+    """Numbers the rows of one bucket in the order in which they are written.
 
     Args:
         keys: Columns of the key.
@@ -34,7 +34,7 @@ class Records:
 
 
 def numbered(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """The records of rows that have their numbers: in the order of the columns of files.
+    """The records of numbered rows, with the columns in the order of files.
 
     Args:
         rows: The columns of the table, `_VALUE_KIND` (int8) and `_SEQUENCE_NUMBER` (int64).

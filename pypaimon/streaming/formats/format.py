@@ -1,0 +1,148 @@
+"""What a file format consists of: `Format`, and the readers and writers of its files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol, TypeAlias
+
+import pyarrow as pa
+
+from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.internals import DataField
+from pypaimon.streaming.model.time_zone import TimeZone
+
+LocalZone: TypeAlias = Callable[[str | None, Mapping[str, tuple[int, int]], Sequence[str]], TimeZone | None]
+"""In which zone's local time a file holds TIMESTAMP WITH LOCAL TIME ZONE; None: as moments in UTC. Called with the zone
+that the file names, the bounds in stored milliseconds by column, and the columns that are read."""
+
+
+class UnsupportedContentError(UnsupportedTableError):
+    """Something in a sound file cannot be read; callers that know the file turn it into `UnsupportedFileError`.
+
+    Attributes:
+        column: The column of the file that holds it; None: the file as a whole.
+    """
+
+    def __init__(self, detail: str, column: str | None = None) -> None:
+        self.column = column
+        super().__init__(detail)
+
+
+class FormatReader(Protocol):
+    """An open file of any format.
+
+    Attributes:
+        schema: The columns of the file.
+        num_rows: Rows in the file.
+    """
+
+    schema: pa.Schema
+    num_rows: int
+
+    def batches(self, columns: Sequence[str], batch_size: int) -> Iterator[pa.RecordBatch]:
+        """All rows in stored order, of at least one column.
+
+        Raises:
+            ValueError: The file is damaged.
+            UnsupportedContentError: A column holds something that cannot be read.
+        """
+
+
+class FormatWriter(Protocol):
+    """One file that is being written.
+
+    Attributes:
+        schema: The types that it takes.
+    """
+
+    schema: pa.Schema
+
+    def write(self, data: pa.Table) -> None:
+        """Add rows, which have its schema and are in the normal form (`normal_table`)."""
+
+    def size(self) -> int:
+        """Bytes of the file so far, with an estimate of buffered rows."""
+
+    def close(self) -> None:
+        """Write the end of the file. The stream stays open."""
+
+
+class FileContext(Protocol):
+    """What the table knows about a file, for formats whose files do not say it."""
+
+    def stored_fields(self) -> Sequence[DataField]:
+        """The columns of the file, in stored order."""
+
+    @property
+    def local_zone(self) -> LocalZone | None:
+        """See `LocalZone`."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSettings:
+    """How a file is written.
+
+    Attributes:
+        compression: Name of the codec, in lower case.
+        zstd_level: Level of zstd.
+        page_index: Whether Parquet files have a page index.
+        orc_zone: The zone in whose local time ORC files hold TIMESTAMP WITH LOCAL TIME ZONE; None: as moments in UTC.
+    """
+
+    compression: str
+    zstd_level: int = 1
+    page_index: bool = True
+    orc_zone: TimeZone | None = None
+
+
+class Nanoseconds(Enum):
+    """Which columns of a file may be timestamps of nanoseconds (precision 7 to 9)."""
+
+    ANY = "any"
+    ALL_OR_NONE = "all timestamps of the file, or none"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A format of data files. Each is made once, in `registry`.
+
+    Attributes:
+        name: The name in `file.format`, which is also the suffix of its files.
+        reader: Opens a file: a binary one that can seek, and what the table knows about it.
+        writer: Starts a file, given a stream and the schema of all rows; None: read only. It raises StreamConfigError
+            for a codec, and UnsupportedTableError for a type, that the format lacks.
+        damage_words: Parts of messages that mark an `OSError` of Arrow as one of a damaged file, and not of the store.
+        pads_char: Whether files hold CHAR with blanks up to its length, which Java strips when it reads them.
+        nanoseconds: Where timestamps of nanoseconds can be written so that Java reads them.
+        own_types: Types that Java writes into this format and not into every other one.
+        extra: The extra of this package that installs the library; None: always installed.
+    """
+
+    name: str
+    reader: Callable[[Any, FileContext], FormatReader]
+    writer: Callable[[Any, pa.Schema, WriteSettings], FormatWriter] | None = None
+    damage_words: tuple[str, ...] = ()
+    pads_char: bool = False
+    nanoseconds: Nanoseconds = Nanoseconds.ANY
+    own_types: frozenset[str] = frozenset()
+    extra: str | None = None
+
+    def open(self, stream: Any, context: FileContext) -> FormatReader:
+        """Open a file.
+
+        Raises:
+            UnsupportedTableError: The library of the format is not installed.
+            ValueError: The file is damaged.
+        """
+        try:
+            return self.reader(stream, context)
+        except ImportError as error:
+            if self.extra is None:
+                raise
+            raise UnsupportedTableError(
+                f"Files of the format '{self.name}' need the extra '{self.extra}': "
+                f"pip install 'pypaimon-streaming[{self.extra}]' ({error})."
+            ) from error

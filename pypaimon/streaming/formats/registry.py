@@ -1,0 +1,141 @@
+"""The formats of data files, and what each of them can hold. All lists of formats are made from `FORMATS`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.formats.avro_reader import AvroFileReader
+from pypaimon.streaming.formats.avro_writer import AvroFileWriter
+from pypaimon.streaming.formats.external_formats import LanceFileReader, MosaicFileReader, VortexFileReader
+from pypaimon.streaming.formats.format import (
+    FileContext,
+    Format,
+    FormatReader,
+    FormatWriter,
+    Nanoseconds,
+    WriteSettings,
+)
+from pypaimon.streaming.formats.orc_reader import OrcFileReader
+from pypaimon.streaming.formats.orc_writer import OrcFileWriter
+from pypaimon.streaming.formats.parquet_reader import ParquetFileReader
+from pypaimon.streaming.formats.parquet_writer import ParquetFileWriter
+from pypaimon.streaming.formats.row_format import RowFileReader
+from pypaimon.streaming.model.arrow_types import arrow_type, leaf_types
+
+
+def _of_file(reader: Callable[[Any], FormatReader]) -> Callable[[Any, FileContext], FormatReader]:
+    """A reader of files that say all about themselves."""
+    return lambda stream, context: reader(stream)
+
+
+FORMATS = {
+    each.name: each
+    for each in (
+        Format(
+            "parquet",
+            _of_file(ParquetFileReader),
+            ParquetFileWriter,
+            damage_words=("Parquet", "thrift", "Unexpected end of stream"),
+            nanoseconds=Nanoseconds.ALL_OR_NONE,
+            own_types=frozenset({"VARIANT", "VECTOR"}),
+        ),
+        Format(
+            "orc",
+            lambda stream, context: OrcFileReader(stream, context.local_zone),
+            OrcFileWriter,
+            damage_words=("ORC",),
+            pads_char=True,
+        ),
+        Format(
+            "avro",
+            _of_file(AvroFileReader),
+            AvroFileWriter,
+            nanoseconds=Nanoseconds.NONE,
+            own_types=frozenset({"VECTOR"}),
+        ),
+        Format(
+            "row",
+            lambda stream, context: RowFileReader(stream, context.stored_fields()),
+            damage_words=("row file", "Row file"),
+        ),
+        Format("lance", _of_file(LanceFileReader), extra="lance"),
+        Format("vortex", _of_file(VortexFileReader), extra="vortex"),
+        Format("mosaic", _of_file(MosaicFileReader), extra="mosaic"),
+    )
+}
+"""By name."""
+
+WRITABLE = {name: each for name, each in FORMATS.items() if each.writer is not None}
+
+DAMAGE_WORDS = (
+    *("orrupt", "alformed", "decompress", "footer"),
+    *(word for each in FORMATS.values() for word in each.damage_words),
+)
+"""Parts of messages of errors that a damaged file causes, and not the store."""
+
+
+def new_file(name: str, stream: Any, schema: pa.Schema, settings: WriteSettings) -> FormatWriter:
+    """Start a file of a format.
+
+    Args:
+        name: One of `WRITABLE`.
+        stream: The binary stream to write to.
+        schema: Schema of all rows.
+        settings: How it is written.
+
+    Raises:
+        StreamConfigError: The format has no such codec.
+        UnsupportedTableError: The format has no such type.
+    """
+    writer = FORMATS[name].writer
+    assert writer is not None
+    return writer(stream, schema, settings)
+
+
+def check_format(name: str, fields: Sequence[Any]) -> None:
+    """Refuse a table whose columns a format cannot hold as Java needs them, before the first row.
+
+    Args:
+        name: One of `WRITABLE`.
+        fields: pypaimon's fields of the table.
+
+    Raises:
+        UnsupportedTableError: A column cannot be written; the message names it.
+    """
+    kinds = [
+        (field, kind) for field in fields for kind in leaf_types(arrow_type(field.type)) if pa.types.is_timestamp(kind)
+    ]
+    fine = [field for field, kind in kinds if kind.unit == "ns"]
+    coarse = [field for field, kind in kinds if kind.unit != "ns"]
+    # pyarrow writes all timestamps of a Parquet file in one way; Java has those of precision 7 to 9 as INT96.
+    if fine and coarse and FORMATS[name].nanoseconds is Nanoseconds.ALL_OR_NONE:
+        reason = (
+            f"next to a timestamp of another precision ('{coarse[0].name}'): pyarrow writes all timestamps of a file "
+            "as Java has those of precision 7 to 9, or none"
+        )
+        raise _refused(
+            fine[0], name, reason, [each for each in WRITABLE.values() if each.nanoseconds is Nanoseconds.ANY]
+        )
+    if fine and FORMATS[name].nanoseconds is Nanoseconds.NONE:
+        others = [each for each in WRITABLE.values() if each.nanoseconds is not Nanoseconds.NONE]
+        raise _refused(fine[0], name, f"and {name.capitalize()} holds no nanoseconds", others)
+    for kind in dict.fromkeys(kind for each in WRITABLE.values() for kind in sorted(each.own_types)):
+        homes = [each for each in WRITABLE.values() if kind in each.own_types]
+        for field in fields:
+            if kind in str(field.type).upper() and FORMATS[name] not in homes:
+                raise _refused(field, name, f"and Java has {kind} in {_names(homes)} files only", homes)
+
+
+def _refused(field: Any, name: str, reason: str, instead: Sequence[Format]) -> UnsupportedTableError:
+    return UnsupportedTableError(
+        f"Column '{field.name}' is {field.type}, {reason}; 'file.format' = '{name}' cannot hold it. "
+        f"Set it to {_names(instead)}."
+    )
+
+
+def _names(formats: Sequence[Format]) -> str:
+    return " or ".join(each.name for each in formats)

@@ -1,0 +1,147 @@
+"""The file indexes that a table's options ask for, and the ones of a new data file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from pypaimon.streaming.indexes.bitmap import BitmapIndexWriter
+from pypaimon.streaming.indexes.bloom_filter import BloomFilterWriter
+from pypaimon.streaming.indexes.column_index import BOOLEAN, BYTES, MOMENTS, NUMBERS, TEXTS, keys_of, kind_of
+from pypaimon.streaming.indexes.container import encode_container
+from pypaimon.streaming.logs import StreamLog
+from pypaimon.streaming.options.option_values import OptionValues
+
+_LOG = StreamLog(__name__)
+
+_PREFIX, _COLUMNS = "file-index.", ".columns"
+_EMBEDDED_BYTES = 500
+_WRITTEN = {
+    "bloom-filter": NUMBERS | MOMENTS | TEXTS | BYTES,
+    "bitmap": NUMBERS | MOMENTS | TEXTS | BOOLEAN,
+}
+"""Types of columns that Java indexes with each kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedColumn:
+    """One index of one column.
+
+    Attributes:
+        column: The column, or `map[key]` for the values of a key.
+        kind: The kind of the index, such as `bloom-filter`.
+        options: Options of the index, by the last part of their keys.
+    """
+
+    column: str
+    kind: str
+    options: Mapping[str, str]
+
+    def __str__(self) -> str:
+        return f"{self.kind} of {self.column}"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexOptions:
+    """The file indexes of a table (`file-index.<kind>.columns`).
+
+    Attributes:
+        written: Indexes that this library writes.
+        unwritten: The other indexes.
+        embedded_bytes: Up to this many bytes, indexes are in the manifest instead of a file of their own.
+    """
+
+    written: tuple[IndexedColumn, ...]
+    unwritten: tuple[IndexedColumn, ...]
+    embedded_bytes: int
+
+    @staticmethod
+    def of(table: Any) -> IndexOptions:
+        """Read the options of a table.
+
+        Raises:
+            StreamConfigError: An option is invalid.
+        """
+        raw = table.options.options.to_map()
+        kinds = {field.name: kind_of(field.type) for field in table.fields}
+        found = indexed_columns(raw)
+        written = tuple(each for each in found if kinds.get(each.column) in _WRITTEN.get(each.kind, ()))
+        embedded = OptionValues(raw).size_bytes("file-index.in-manifest-threshold", _EMBEDDED_BYTES)
+        return IndexOptions(written, tuple(each for each in found if each not in written), embedded)
+
+
+def warn_about_unwritten_indexes(table: Any, name: str) -> None:
+    """Log which indexes of a table are not written; to be called once for each writer.
+
+    Args:
+        table: pypaimon's table.
+        name: The name to log.
+    """
+    unwritten = IndexOptions.of(table).unwritten
+    if unwritten:
+        text = "some file indexes of %(table)s are not written (%(indexes)s): reads are correct, but skip fewer files"
+        _LOG.warning("indexes_not_written", text, table=name, indexes=", ".join(map(str, unwritten)))
+
+
+def indexed_columns(raw: Mapping[str, str]) -> list[IndexedColumn]:
+    """The indexes that options of a table name."""
+    found = []
+    for key, value in raw.items():
+        if key.startswith(_PREFIX) and key.endswith(_COLUMNS):
+            kind = key[len(_PREFIX) : -len(_COLUMNS)]
+            for column in filter(None, (each.strip() for each in str(value).split(","))):
+                own = f"{_PREFIX}{kind}.{column.partition('[')[0]}."
+                options = {name[len(own) :]: each for name, each in raw.items() if name.startswith(own)}
+                found.append(IndexedColumn(column, kind, options))
+    return found
+
+
+class _IndexWriter(Protocol):
+    def add(self, keys: pa.Array) -> None:
+        """Add the keys of more rows."""
+
+    def data(self) -> bytes:
+        """The bytes of the index."""
+
+
+class FileIndex:
+    """Makes the indexes of a new data file.
+
+    Args:
+        columns: The indexes to make.
+        schema: Schema of the rows.
+
+    Raises:
+        StreamConfigError: An option of an index is invalid.
+    """
+
+    def __init__(self, columns: Sequence[IndexedColumn], schema: pa.Schema) -> None:
+        self._indexes: list[tuple[IndexedColumn, _IndexWriter]] = [
+            (each, _made(each, schema.field(each.column).type)) for each in columns
+        ]
+
+    def add(self, data: pa.Table) -> None:
+        """Add rows."""
+        keys: dict[str, list[pa.Array]] = {}
+        for column, index in self._indexes:
+            if column.column not in keys:
+                keys[column.column] = [keys_of(chunk) for chunk in data[column.column].chunks]
+            for chunk in keys[column.column]:
+                index.add(chunk)
+
+    def data(self) -> bytes:
+        """The container of all indexes."""
+        found: dict[str, dict[str, bytes]] = {}
+        for column, index in self._indexes:
+            found.setdefault(column.column, {})[column.kind] = index.data()
+        return encode_container(found)
+
+
+def _made(column: IndexedColumn, kind: pa.DataType) -> _IndexWriter:
+    options = OptionValues(dict(column.options))
+    if column.kind == "bitmap":
+        return BitmapIndexWriter(options, bool(pa.types.is_floating(kind)))
+    return BloomFilterWriter(options)

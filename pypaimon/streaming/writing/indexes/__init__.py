@@ -1,1 +1,0 @@
-"""File indexes of new data files."""

@@ -1,0 +1,94 @@
+"""What a format cannot hold as Java needs it is refused by name, and nothing is left of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pypaimon.streaming import stream_write_builder
+from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.writing.record_writer import RecordWriter
+from support.tables.handles import create_table
+from support.tables.written_rows import rows_of
+
+VARIANT = pa.struct([pa.field("value", pa.binary(), False), pa.field("metadata", pa.binary(), False)])
+MICROS, NANOS = pa.timestamp("us"), pa.timestamp("ns")
+
+
+@pytest.mark.parametrize(
+    ("format_", "columns", "message"),
+    [
+        ("parquet", [("a", MICROS), ("b", NANOS)], r"'b' is TIMESTAMP\(9\), next to .* \('a'\).* Set it to orc"),
+        ("parquet", [("a", MICROS), ("b", pa.list_(NANOS))], "'b' is ARRAY"),
+        ("avro", [("b", NANOS)], "Avro holds no nanoseconds.* Set it to parquet or orc"),
+        ("orc", [("b", VARIANT)], r"'b' is VARIANT, and Java has VARIANT in parquet files only.* Set it to parquet"),
+        ("avro", [("b", VARIANT)], "in parquet files only"),
+        (
+            "orc",
+            [("b", pa.list_(pa.float32(), 3))],
+            r"'b' is VECTOR<FLOAT, 3>, and Java has VECTOR in parquet or avro files only",
+        ),
+    ],
+)
+def test_types_are_refused_before_the_first_row(
+    warehouse: Any, format_: str, columns: list[tuple[str, pa.DataType]], message: str
+) -> None:
+    table = create_table(warehouse, "t", pa.schema(columns), options={"file.format": format_})
+    with pytest.raises(UnsupportedTableError, match=message):
+        RecordWriter(table, "user", False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "message"),
+    [
+        (pa.float64(), float("nan"), "'v' holds NaN"),
+        (pa.list_(pa.float32()), [1.0, float("nan")], "'v' holds NaN"),
+        (MICROS, -1, "'v' holds a time before 1970"),
+        (pa.struct([("t", NANOS)]), {"t": -1_000_001}, "'v' holds a time before 1970"),
+    ],
+)
+def test_values_are_refused_that_orc_would_spoil(warehouse: Any, kind: pa.DataType, value: Any, message: str) -> None:
+    schema = pa.schema([("v", kind)])
+    table = create_table(warehouse, "t", schema, options={"file.format": "orc", "target-file-size": "1 b"})
+    writer = RecordWriter(table, "user", False)
+    writer.write(rows_of(schema, [(None,)]))
+    with pytest.raises(UnsupportedTableError, match=message):
+        writer.write(rows_of(schema, [(value,)]))
+    writer.abort()
+    assert not list(Path(str(table.table_path)).rglob("*.orc"))
+
+
+def test_milliseconds_before_1970_are_written(warehouse: Any) -> None:
+    schema = pa.schema([("v", MICROS)])
+    table = create_table(warehouse, "t", schema, options={"file.format": "orc"})
+    writer = RecordWriter(table, "user", False)
+    writer.write(rows_of(schema, [(-1_000,)]))
+    assert len(writer.prepare()) == 1
+
+
+@pytest.mark.parametrize("format_", ["parquet", "orc", "avro"])
+def test_a_codec_that_a_format_lacks_is_refused(warehouse: Any, format_: str) -> None:
+    schema = pa.schema([("v", pa.int32())])
+    table = create_table(warehouse, "t", schema, options={"file.format": format_, "file.compression": "lzo"})
+    writer = RecordWriter(table, "user", False)
+    writer.write(rows_of(schema, [(1,)]))
+    with pytest.raises(StreamConfigError, match=r"'file\.compression' = 'lzo'"):
+        writer.prepare()
+    writer.abort()
+    assert not [path for path in Path(str(table.table_path)).rglob("data-*") if path.is_file()]
+
+
+@pytest.mark.parametrize("format_", ["lance", "csv"])
+def test_another_format_is_refused(warehouse: Any, format_: str) -> None:
+    table = create_table(warehouse, "t", pa.schema([("v", pa.int32())]), options={"file.format": format_})
+    with pytest.raises(UnsupportedTableError, match=f"'file.format' = '{format_}' cannot be written"):
+        RecordWriter(table, "user", False)
+
+
+def test_manifests_of_another_format_are_refused_before_the_first_row(warehouse: Any) -> None:
+    table = create_table(warehouse, "t", pa.schema([("v", pa.int32())]), options={"manifest.format": "orc"})
+    with pytest.raises(UnsupportedTableError, match=r"'manifest\.format'"), stream_write_builder(table).open_sync():
+        pytest.fail("the writer opens")
