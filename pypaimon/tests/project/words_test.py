@@ -18,7 +18,7 @@ INSTEAD = {
     r"(?<!snapshots )\bbehind\b": "after",
     r"\b(lies?|lay|lying)\b(?! to)": "is, are",
     r"\b(go|goes|going|went|gone) on\b": "continues, resumes",
-    r"\b(tells?|told|telling)\b": "says, reports, returns, raises",
+    r"(?<!\.)(?<!def )\b(tells?|told|telling)\b": "says, reports, returns, raises",
     r"\b[Ss]o (many|much)\b(?! (as|that))": "this many, a number of",
     r"\b[Ii]n (the|its|their) midst\b": "in the middle, during",
     r"(?<!here )\b(is|are|was|were|of|but) none\b(?! of)": "does not exist, is invalid, is not one of",
