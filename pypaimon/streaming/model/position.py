@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import total_ordering
 from typing import Any
 
 from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.model.json_fields import JsonFields, canonical_json, fields_of, parse_fields
 
 FORMAT_VERSION = 2
 """The newest; a position is written in the oldest that can say it: 1, or 2 with a `base`."""
@@ -130,7 +131,11 @@ class Position:
         return other.order()
 
     def to_json(self) -> str:
-        """Canonical JSON: one key order, no spaces, so that equal positions are equal strings."""
+        """Canonical JSON: equal positions are equal strings."""
+        return canonical_json(self.to_value())
+
+    def to_value(self) -> dict[str, Any]:
+        """As `to_json`, as a value that can be part of other JSON."""
         version = 1 if self.base is None else FORMAT_VERSION
         value: dict[str, Any] = {"version": version, "table": self.table, "snapshot": self.snapshot}
         if self.fingerprint is not None:
@@ -149,58 +154,54 @@ class Position:
                 "file": self.unit.file_name,
                 "index": self.unit.index,
             }
-        return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+        return value
 
     @staticmethod
     def from_json(text: str) -> Position:
         """Read what `to_json` wrote.
 
         Raises:
-            StreamConfigError: The text is no position, or one of a newer format version.
+            StreamConfigError: The text is not a position, or a newer release wrote it.
         """
-        try:
-            value = json.loads(text)
-            version = value["version"]
-            if not isinstance(version, int) or version > FORMAT_VERSION:
-                raise StreamConfigError(
-                    f"position of format version {version!r}: this library reads up to {FORMAT_VERSION}; update it"
-                )
-            unit, base = value.get("unit"), value.get("base")
-            return Position(
-                table=_typed(value["table"], str),
-                snapshot=_typed(value["snapshot"], int),
-                fingerprint=None if value.get("fingerprint") is None else _typed(value["fingerprint"], str),
-                phase=Phase(value["phase"]),
-                since=None if value.get("since") is None else _typed(value["since"], int),
-                unit=None
-                if unit is None
-                else Unit(
-                    tuple(None if part is None else _typed(part, str) for part in unit["partition"]),
-                    _typed(unit["bucket"], int),
-                    _typed(unit["file"], str),
-                    _typed(unit["index"], int),
-                ),
-                base=None if base is None else _base(_typed(base, dict)),
-            )
-        except (KeyError, TypeError, ValueError, RecursionError) as error:
-            if isinstance(error, StreamConfigError):
-                raise
-            raise StreamConfigError(f"not a position: {text!r}. Give what Position.to_json() wrote.") from error
+        return _read(text, parse_fields)
+
+    @staticmethod
+    def from_value(value: object) -> Position:
+        """Read what `to_value` made; errors as `from_json`."""
+        return _read(value, fields_of)
+
+
+def _read(source: Any, read: Callable[[Any, str], JsonFields]) -> Position:
+    try:
+        fields = read(source, "position")
+        fields.check_version(FORMAT_VERSION)
+        unit, base = fields.optional("unit", dict), fields.optional("base", dict)
+        return Position(
+            table=fields.get("table", str),
+            snapshot=fields.get("snapshot", int),
+            fingerprint=fields.optional("fingerprint", str),
+            phase=Phase(fields.get("phase", str)),
+            since=fields.optional("since", int),
+            unit=None if unit is None else _unit(fields.object("unit")),
+            base=None if base is None else _base(fields.object("base")),
+        )
+    except (TypeError, ValueError, RecursionError) as error:
+        if isinstance(error, StreamConfigError):
+            raise
+        raise StreamConfigError(f"not a position: {source!r}. Give what Position.to_json() wrote.") from error
+
+
+def _unit(fields: JsonFields) -> Unit:
+    partition = fields.get("partition", list)
+    if not all(part is None or isinstance(part, str) for part in partition):
+        raise ValueError(f"partition: expected text and null, got {partition!r}")
+    return Unit(tuple(partition), fields.get("bucket", int), fields.get("file", str), fields.get("index", int))
+
+
+def _base(fields: JsonFields) -> ChainBase:
+    return ChainBase(fields.get("snapshot", int), fields.optional("fingerprint", str), fields.get("merged", bool))
 
 
 def of_table(position: Position, identity: str) -> Position:
     """A position, of this table where it does not know its own."""
     return replace(position, table=identity) if position.table == UNKNOWN_TABLE else position
-
-
-def _base(value: dict[str, Any]) -> ChainBase:
-    fingerprint, merged = value.get("fingerprint"), value["merged"]
-    if not isinstance(merged, bool):
-        raise TypeError(f"expected bool, got {merged!r}")
-    return ChainBase(_typed(value["snapshot"], int), None if fingerprint is None else _typed(fingerprint, str), merged)
-
-
-def _typed(value: Any, kind: type) -> Any:
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise TypeError(f"expected {kind.__name__}, got {value!r} ({type(value).__name__})")
-    return value
