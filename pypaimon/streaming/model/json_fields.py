@@ -38,7 +38,7 @@ class JsonFields:
     def get(self, key: str, kind: type[T]) -> T:
         """A required field. True and False do not count as int."""
         found = self._value.get(key)
-        if not isinstance(found, kind) or (isinstance(found, bool) and kind is not bool):
+        if not isinstance(found, kind) or (isinstance(found, bool) and kind is int):
             raise ValueError(f"{key}: expected {kind.__name__}, got {found!r}")
         return found
 

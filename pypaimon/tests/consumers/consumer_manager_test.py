@@ -217,11 +217,11 @@ def test_other_ids_are_fine(consumer_id: str) -> None:
     ("name", "text"),
     [
         (ConsumerName("etl"), "etl"),
-        (ConsumerName("etl", fence=True), "etl.first-plan"),
+        (ConsumerName("etl", is_pin=True), "etl.first-plan"),
         (ConsumerName("etl", shard=(1, 4)), "etl.shard-1-of-4"),
-        (ConsumerName("etl", shard=(1, 4), fence=True), "etl.shard-1-of-4.first-plan"),
+        (ConsumerName("etl", shard=(1, 4), is_pin=True), "etl.shard-1-of-4.first-plan"),
         (ConsumerName("etl", member="a.b"), "etl.member-a.b"),
-        (ConsumerName("etl", member="a", fence=True), "etl.member-a.first-plan"),
+        (ConsumerName("etl", member="a", is_pin=True), "etl.member-a.first-plan"),
     ],
 )
 def test_the_name_tells_the_reader(name: ConsumerName, text: str) -> None:
@@ -231,7 +231,7 @@ def test_the_name_tells_the_reader(name: ConsumerName, text: str) -> None:
 
 def test_the_longest_name_fits_with_its_fence() -> None:
     longest = "x" * (MAX_FILE_NAME_BYTES - len("consumer-.first-plan"))
-    assert len(reader_name(longest).fenced.file_name) == MAX_FILE_NAME_BYTES
+    assert len(reader_name(longest).pin.file_name) == MAX_FILE_NAME_BYTES
     with pytest.raises(StreamConfigError, match="too long"):
         reader_name(longest, shard=(0, 1))
 
@@ -298,7 +298,7 @@ def test_clear_matches_whole_ids(
 
 
 def test_clear_refuses_a_bad_pattern(manager: ConsumerManager) -> None:
-    with pytest.raises(StreamConfigError, match="no regular expression"):
+    with pytest.raises(StreamConfigError, match="invalid regular expression"):
         manager.clear_consumers("(")
 
 
@@ -343,7 +343,7 @@ def test_list_consumers_shows_every_file(manager: ConsumerManager, tmp_path: Pat
     assert manager.infos(latest_id=6) == [
         ConsumerInfo("ahead", ConsumerName("ahead"), 9, None, saved, None),
         ConsumerInfo("behind", ConsumerName("behind"), 3, None, saved, 4),
-        ConsumerInfo("behind", ConsumerName("behind", fence=True), 6, None, saved, 1),
+        ConsumerInfo("behind", ConsumerName("behind", is_pin=True), 6, None, saved, 1),
         ConsumerInfo("behind", ConsumerName("behind", shard=(0, 2)), 4, "me", saved, 3),
         ConsumerInfo("caught-up", ConsumerName("caught-up"), 7, None, saved, 0),
     ]

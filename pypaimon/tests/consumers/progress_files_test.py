@@ -11,9 +11,9 @@ import pytest
 
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
-from pypaimon.streaming.consumers.progress import Opened, Progress
+from pypaimon.streaming.consumers.progress import Progress, ResumePoint
 from pypaimon.streaming.consumers.shared_start import SharedStart
-from pypaimon.streaming.consumers.start_group import StartSettings
+from pypaimon.streaming.consumers.shared_start_coordinator import StartSettings
 from pypaimon.streaming.errors import ConsumerConflictError, CorruptTableError, StoreError
 from pypaimon.streaming.io.store import Store
 from support.crash.crashing_store import SCHEME, DyingStore
@@ -79,14 +79,14 @@ def test_after_a_crash_in_the_first_plan_the_start_is_the_same(group: Group) -> 
 
 def test_a_fence_that_says_nothing_of_its_start_is_replaced(group: Group) -> None:
     group.put(etl_first=5, s0of2_first=5)
-    assert group.reader().open(0) == group.reader(shard=(0, 2)).open(0) == Opened(None)
+    assert group.reader().open(0) == group.reader(shard=(0, 2)).open(0) == ResumePoint(None)
     group.started(full(8), found=True, shard=(0, 2))
     assert group.files() == {"etl.first-plan": 8, "etl.shard-0-of-2.first-plan": 8}
 
 
 def test_who_finds_a_start_at_the_same_time_begins_at_the_first_one(group: Group) -> None:
     first, second = (group.reader(shard=(index, 2)) for index in range(2))
-    assert first.open(0) == second.open(0) == Opened(None)
+    assert first.open(0) == second.open(0) == ResumePoint(None)
     assert first.begin(full(5), 0, found=True, end=9) is None
     other = second.begin(full(7), 0, found=True, end=11)
     assert other is not None and (other.position, other.end) == (full(5), 9)
@@ -109,14 +109,14 @@ def test_a_shard_whose_start_was_replaced_before_its_first_save_is_told(group: G
     second.begin(full(8), 0, found=True)
     first.on_plan(at(6))
     first.confirm(at(6))
-    with pytest.raises(ConsumerConflictError, match=r"started anew at the full state of snapshot 8.*begins there too"):
+    with pytest.raises(ConsumerConflictError, match=r"began again at the full state of snapshot 8.*begins there too"):
         first.flush(0)
     assert group.files() == {"etl.first-plan": 8, **{f"etl.shard-{i}-of-2.first-plan": s for i, s in ((0, 5), (1, 8))}}
 
 
 def test_a_start_that_was_deleted_before_the_first_save_is_told(group: Group) -> None:
     progress = group.started(full(5), found=True, shard=(0, 2), start=StartSettings(rows_move=True))
-    group.manager.delete(ConsumerName("etl", fence=True))
+    group.manager.delete(ConsumerName("etl", is_pin=True))
     progress.on_plan(at(6))
     progress.confirm(at(6))
     with pytest.raises(ConsumerConflictError, match="was deleted while"):
@@ -140,14 +140,14 @@ def test_a_crash_while_the_group_starts_anew_leaves_no_shard_of_the_former_start
     moving = StartSettings(rows_move=True)
     old = [group.started(at(5), found=True, shard=(index, 2), start=moving) for index in range(2)]
     start = SharedStart("anew", full(9), moving.configured)
-    group.manager.write(ConsumerName("etl", fence=True), Consumer(9, "a reader that died", start=start))
+    group.manager.write(ConsumerName("etl", is_pin=True), Consumer(9, "a reader that died", start=start))
     joined = group.reader(shard=(0, 2), start=moving)
-    assert joined.open(0) == Opened(None, start)
+    assert joined.open(0) == ResumePoint(None, start)
     joined.begin(full(9), 0)
     assert set(group.files()) == {"etl.first-plan", "etl.shard-0-of-2.first-plan"}
     old[1].on_plan(at(6))
     old[1].confirm(at(6))
-    with pytest.raises(ConsumerConflictError, match="started anew"):
+    with pytest.raises(ConsumerConflictError, match="began again"):
         old[1].flush(0)
 
 
@@ -469,5 +469,5 @@ def test_a_former_layout_that_did_not_begin_with_the_start_that_stands_does_not_
         group.started(at(5), found=not index, shard=(index, 2), start=moving)
     assert group.reader(shard=(0, 3), start=moving).open(0).next_snapshot == 5
     start = SharedStart("anew", full(9), moving.configured)
-    group.manager.write(ConsumerName("etl", fence=True), Consumer(9, "a reader that died", start=start))
-    assert group.reader(shard=(0, 3), start=moving).open(0) == Opened(None, start)
+    group.manager.write(ConsumerName("etl", is_pin=True), Consumer(9, "a reader that died", start=start))
+    assert group.reader(shard=(0, 3), start=moving).open(0) == ResumePoint(None, start)

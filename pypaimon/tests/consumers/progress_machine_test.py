@@ -19,8 +19,8 @@ from pypaimon.filesystem.local_file_io import LocalFileIO
 
 from pypaimon.streaming.consumers.consumer_manager import ConsumerManager
 from pypaimon.streaming.consumers.consumer_names import ConsumerName, reader_name
-from pypaimon.streaming.consumers.progress import Opened, Progress
-from pypaimon.streaming.consumers.start_group import StartSettings
+from pypaimon.streaming.consumers.progress import Progress, ResumePoint
+from pypaimon.streaming.consumers.shared_start_coordinator import StartSettings
 from pypaimon.streaming.errors import ConsumerConflictError
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.model.position import Phase, Position, Unit
@@ -158,7 +158,7 @@ class ProgressMachine(RuleBasedStateMachine):
             position = self.start_position(name, opened, by_position)
             if before.get(name.text, 0) > position.snapshot:
                 self.highest.pop(name.text, None)
-            found = not by_position and opened == Opened(None)
+            found = not by_position and opened == ResumePoint(None)
             assert progress.begin(position, self.now, found) is None
         except OSError:
             assert io.dead
@@ -167,21 +167,21 @@ class ProgressMachine(RuleBasedStateMachine):
         self.readers[slot] = Reader(io, progress, position)
         files = self.files()
         if position.phase is Phase.FULL:
-            assert files[name.fenced.text] == position.snapshot
+            assert files[name.pin.text] == position.snapshot
             # With a position of the caller's a reader is no news to the group.
             assert by_position or files["etl.first-plan"] == position.snapshot
             assert position.snapshot == (self.first_plan or position.snapshot)
             self.first_plan = position.snapshot
             return
         assert files[name.text] == position.snapshot
-        assert name.fenced.text not in files
-        if name.layout <= {ConsumerName.parse(text) for text in files}:
-            slowest = min(files[own.text] for own in name.layout)
+        assert name.pin.text not in files
+        if name.sharding <= {ConsumerName.parse(text) for text in files}:
+            slowest = min(files[own.text] for own in name.sharding)
             names = {ConsumerName.parse(text) for text in files} - {name.shared_start}
-            former = {each.text for each in names if each.progress not in name.layout}
+            former = {each.text for each in names if each.progress not in name.sharding}
             assert all(files[text] > slowest for text in former)
 
-    def start_position(self, name: ConsumerName, opened: Opened, by_position: bool) -> Position:
+    def start_position(self, name: ConsumerName, opened: ResumePoint, by_position: bool) -> Position:
         if by_position:
             return self.checkpoints[name.text]
         if opened.start is not None:
@@ -351,7 +351,7 @@ class ProgressMachine(RuleBasedStateMachine):
         files = self.files()
         if expected is not None:
             assert files[reader.progress.name.text] == expected
-            assert reader.progress.name.fenced.text not in files
+            assert reader.progress.name.pin.text not in files
         return True
 
     def expected_saved(self, reader: Reader) -> int | None:
@@ -373,7 +373,7 @@ class ProgressMachine(RuleBasedStateMachine):
         """Whatever file a reader starts from: all rows before it were confirmed."""
         for text, next_snapshot in self.files().items():
             name = ConsumerName.parse(text)
-            if not name.fence:
+            if not name.is_pin:
                 missing = self.rows_before(name, next_snapshot) - self.confirmed
                 assert not missing, (text, next_snapshot, missing)
 
@@ -381,7 +381,7 @@ class ProgressMachine(RuleBasedStateMachine):
     def no_file_moves_backward(self) -> None:
         files = self.files()
         for text, next_snapshot in files.items():
-            if not ConsumerName.parse(text).fence:
+            if not ConsumerName.parse(text).is_pin:
                 assert next_snapshot >= self.highest.get(text, 0), text
         self.highest = files
 

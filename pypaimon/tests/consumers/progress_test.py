@@ -168,9 +168,9 @@ def test_a_plan_that_was_not_handed_out_cannot_be_confirmed(group: Group) -> Non
 def test_plans_lie_one_after_the_other(group: Group) -> None:
     progress = group.started(at(3))
     for report in (progress.on_plan, progress.on_passed_over):
-        with pytest.raises(ValueError, match="does not lie after"):
+        with pytest.raises(ValueError, match="is not after"):
             report(at(2))
-    with pytest.raises(ValueError, match="does not lie after"):
+    with pytest.raises(ValueError, match="is not after"):
         progress.on_plan(at(3))
     with pytest.raises(ValueError, match="before begin"):
         group.reader().on_plan(at(3))
@@ -265,7 +265,7 @@ def test_plans_that_nobody_confirms_take_bounded_memory(group: Group) -> None:
 def test_plans_that_count_as_one_are_confirmed_with_the_last_of_them(
     group: Group, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unconfirmed, "MOST_UNCONFIRMED", most)
+    monkeypatch.setattr(unconfirmed, "MAX_UNCONFIRMED", most)
     progress = group.started(at(0))
     for snapshot in range(1, 9):
         progress.on_plan(at(snapshot))
@@ -283,7 +283,7 @@ def test_plans_that_count_as_one_are_confirmed_with_the_last_of_them(
 def test_a_seek_forgets_no_unconfirmed_plan_that_counts_as_one_with_later_ones(
     group: Group, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unconfirmed, "MOST_UNCONFIRMED", most)
+    monkeypatch.setattr(unconfirmed, "MAX_UNCONFIRMED", most)
     progress = group.started(at(0))
     for snapshot in range(1, 9):
         progress.on_plan(at(snapshot))
@@ -306,7 +306,7 @@ def test_of_many_unconfirmed_plans_none_is_confirmed_too_early_and_the_last_conf
 ) -> None:
     """Against the positions of all plans, one by one: what counts as confirmed lies at or before what is."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(unconfirmed, "MOST_UNCONFIRMED", most)
+        patch.setattr(unconfirmed, "MAX_UNCONFIRMED", most)
         progress = Group(tmp_path_factory.mktemp("group")).started(at(100))
         plans: list[tuple[int, int]] = []
         frontier = 100

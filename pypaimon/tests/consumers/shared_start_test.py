@@ -268,7 +268,7 @@ def test_an_expired_shard_starts_the_group_anew_and_says_so_to_the_others(site: 
     site.append()
     site.compact()
     assert shards[0].step() is not None
-    with pytest.raises(ConsumerConflictError, match=r"started anew at the full state of snapshot 4.*Start it again"):
+    with pytest.raises(ConsumerConflictError, match=r"began again at the full state of snapshot 4.*Start it again"):
         shards[0].commit()
     shards[2].die()
     site.append()
@@ -342,7 +342,7 @@ def test_a_shard_that_starts_while_the_group_starts_anew_goes_on_at_the_new_star
             break
         joined += outcome == ""
         # Or it found its position before the others began anew.
-        assert outcome == "" or "started anew" in outcome
+        assert outcome == "" or "began again" in outcome
     else:
         raise AssertionError("it has ever more requests")
     assert joined > 5 / STEP
@@ -403,7 +403,7 @@ def test_a_save_that_comes_back_after_the_group_started_anew_is_taken_away_again
     assert set(site.consumers()) == {"etl.first-plan", "etl.shard-1-of-2"}
     site.append()
     assert shards[0].step() is not None
-    with pytest.raises(ConsumerConflictError, match="started anew at the full state"):
+    with pytest.raises(ConsumerConflictError, match="began again at the full state"):
         shards[0].commit()
     shards[0].die()
     shards[0].catch_up()
@@ -500,7 +500,7 @@ def test_shards_that_ignore_their_progress_begin_at_a_new_start_together(site: S
     anew[0].catch_up()
     site.append()
     site.compact()
-    with pytest.raises(ConsumerConflictError, match="started anew"):
+    with pytest.raises(ConsumerConflictError, match="began again"):
         shards[1].step()
         shards[1].commit()
     assert [shard.catch_up().first_snapshot for shard in anew] == [4, 4]

@@ -31,7 +31,7 @@ def test_what_is_not_an_object_is_an_error(text: str | bytes) -> None:
 
 def test_a_newer_version_asks_for_a_newer_library() -> None:
     parse_fields('{"version":1}', "thing").check_version(1)
-    with pytest.raises(StreamConfigError, match="thing of format version 2: .* update it"):
+    with pytest.raises(StreamConfigError, match=r"thing of format version 2: .* update it"):
         parse_fields('{"version":2}', "thing").check_version(1)
 
 

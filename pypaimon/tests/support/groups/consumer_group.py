@@ -53,11 +53,11 @@ class Group:
         return {info.name.text: info.next_snapshot for info in self.manager.infos()}
 
     def put(self, **files: int) -> None:
-        """Files as Java writes them; `s0of2` stands for a shard, `_first` at the end for a fence."""
+        """Files as Java writes them; `s0of2` stands for a shard, `_first` at the end for a pin."""
         for text, next_snapshot in files.items():
-            base, fence, _ = text.partition("_first")
+            base, is_pin, _ = text.partition("_first")
             shard = None if base == "etl" else tuple(int(part) for part in base[1:].split("of"))
-            self.manager.write(ConsumerName("etl", shard, fence=bool(fence)), Consumer(next_snapshot))  # type: ignore[arg-type]
+            self.manager.write(ConsumerName("etl", shard, is_pin=bool(is_pin)), Consumer(next_snapshot))  # type: ignore[arg-type]
 
 
 class CountingFileIO(LocalFileIO):

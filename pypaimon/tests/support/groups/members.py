@@ -39,11 +39,11 @@ def waits_before(table: Table) -> set[int]:
     found = set()
     for path in (table.path / "consumer" / "group-etl" / "1").glob("member-*"):
         try:
-            register = json.loads(path.read_text())
+            record = json.loads(path.read_text())
         except FileNotFoundError:
             continue
-        if "barrier" in register:
-            found.add(register["barrier"])
+        if "barrier" in record:
+            found.add(record["barrier"])
     return found
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pypaimon.streaming.consumers.groups.group_info import GroupMemberInfo, group_info
+from pypaimon.streaming.groups.group_info import GroupMemberInfo, group_info
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.repository import program
 
@@ -145,10 +145,10 @@ class Readers:
     def check_order(self, slot_of: Callable[[int], int]) -> None:
         """Rows of a slot come in order, whatever became of the processes.
 
-        A tenure begins where the ones before it have confirmed, or before that where something was not; what was
+        A ownership begins where the ones before it have confirmed, or before that where something was not; what was
         confirmed and saved never comes again to a later one.
         """
-        tenures: dict[tuple[int, int], list[int]] = defaultdict(list)
+        ownerships: dict[tuple[int, int], list[int]] = defaultdict(list)
         saved: dict[tuple[int, int], int] = {}
         for reader in self.all:
             plan: list[int] = []
@@ -159,7 +159,7 @@ class Readers:
                     plan += line["keys"]
                     for slot, token in tokens.items():
                         own = [key for key in line["keys"] if slot_of(key) == int(slot)]
-                        tenures[int(slot), token] += own
+                        ownerships[int(slot), token] += own
                     strangers = [key for key in line["keys"] if str(slot_of(key)) not in tokens]
                     assert not strangers, (line, strangers)
                 elif line["done"]:
@@ -168,12 +168,12 @@ class Readers:
                         if own and int(slot) not in line.get("lost", ()):
                             saved[int(slot), token] = max(own)
                     plan = []
-        for slot in {slot for slot, _ in tenures}:
+        for slot in {slot for slot, _ in ownerships}:
             done = -1
-            for each, token in sorted(tenures):
-                if each != slot or not tenures[slot, token]:
+            for each, token in sorted(ownerships):
+                if each != slot or not ownerships[slot, token]:
                     continue
-                keys = tenures[slot, token]
+                keys = ownerships[slot, token]
                 assert min(keys) > done, f"slot {slot}: {keys} after {done} was saved"
                 done = max(done, saved.get((slot, token), -1))
 

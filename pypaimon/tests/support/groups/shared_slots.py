@@ -11,12 +11,12 @@ from pypaimon.streaming import StreamReadBuilder
 from pypaimon.streaming.batches.chunks import BatchChunk
 from pypaimon.streaming.builder.assembly import group_parts, of_slots
 from pypaimon.streaming.concurrency.clock import Clock
-from pypaimon.streaming.consumers.groups.group_state import GroupState, Tenure
-from pypaimon.streaming.consumers.groups.holdings import Holdings
-from pypaimon.streaming.group_streams.cursor import Cursor
-from pypaimon.streaming.group_streams.group_start import GroupStart
-from pypaimon.streaming.group_streams.handed_out_plans import HandedOutPlans
-from pypaimon.streaming.group_streams.reader import GroupReader
+from pypaimon.streaming.groups.assigned_slots import AssignedSlots
+from pypaimon.streaming.groups.group_bounds import GroupStart
+from pypaimon.streaming.groups.group_files import GroupState, SlotOwnership
+from pypaimon.streaming.groups.group_reader import GroupReader
+from pypaimon.streaming.groups.group_stream import DeliveredPlans
+from pypaimon.streaming.groups.slot_cursor import SlotCursor
 from pypaimon.streaming.model.plan import Plan
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.slot_rule import SlotRule, SlotSet
@@ -59,7 +59,7 @@ class Seat:
     Attributes:
         name: See above.
         seconds: Its clock.
-        holdings: What it has.
+        assigned: What it has.
     """
 
     has_ended = False
@@ -68,8 +68,8 @@ class Seat:
         self.name = name
         self.seconds = 0.0
         self._shared = shared
-        self.holdings = Holdings(self.now, _MAX_HOLD)
-        self._plans = HandedOutPlans()
+        self.assigned = AssignedSlots(self.now, _MAX_HOLD)
+        self._plans = DeliveredPlans()
         self._hand: BatchChunk | None = None
         self._unconfirmed: list[Taken] = []
         self.reader = GroupReader(lambda _: self, _READ_AHEAD_BYTES, Clock())  # type: ignore[arg-type,return-value]
@@ -81,8 +81,8 @@ class Seat:
     def check(self) -> None:
         """It is well."""
 
-    def has_news(self) -> bool:
-        return False
+    def pending_change(self) -> None:
+        """Nobody has callbacks."""
 
     def is_over(self) -> bool:
         return False
@@ -90,19 +90,19 @@ class Seat:
     def leave(self) -> None:
         """Others see to that."""
 
-    def open_cursor(self, slots: Mapping[int, int], position: Position) -> Cursor:
-        return self._shared.cursor(slots, position, self.holdings)
+    def open_cursor(self, slots: Mapping[int, int], position: Position) -> SlotCursor:
+        return self._shared.cursor(slots, position, self.assigned)
 
     def lease(self, is_on: bool) -> None:
         """Whether it may hand out anything."""
-        self.holdings.saved({}, float("inf") if is_on else float("-inf"))
+        self.assigned.saved({}, float("inf") if is_on else float("-inf"))
         self.reader.wake()
 
     # ---- as a stream does ----
 
     def take(self, seconds: float) -> bool:
         """Take a chunk if there is one within so many seconds; says whether there was."""
-        ready = self.reader.ready(lambda: False)
+        ready = self.reader.ready()
         waiting = self.reader.peek()
         end = time.monotonic() + seconds
         while waiting is None and (left := end - time.monotonic()) > 0:
@@ -111,10 +111,10 @@ class Seat:
             except TimeoutError:
                 return False
             waiting = self.reader.peek()
-            ready = self.reader.ready(lambda: False)
+            ready = self.reader.ready()
         if waiting is None:
             return False
-        chunk, slots = waiting.chunk, waiting.cursor.slots
+        chunk, slots = waiting.chunk, waiting.slots
         self.reader.drop(waiting)
         self._plans.add(chunk, slots)
         self._unconfirmed += self._shared.took(chunk, slots)
@@ -133,8 +133,8 @@ class Seat:
             self._confirm(self._hand)
 
     def _confirm(self, chunk: BatchChunk | None) -> None:
-        for slots, after in self._plans.confirmed(chunk):
-            self.holdings.confirm(slots, after)
+        for slots, after in self._plans.confirm(chunk):
+            self.assigned.confirm(slots, after)
         self.reader.wake()
 
 
@@ -159,18 +159,18 @@ class SharedSlots:
         self._start = GroupStart(parts, "etl").find()
         self._taken: list[list[Taken]] = [[] for _ in range(self.rule.count)]
         self._number = self._passed = 0
-        self._born = members
+        self._started = members
         self.seats = [Seat(f"m{index}", self) for index in range(members)]
         owners = [self.seats[slot % members].name for slot in range(self.rule.count)]
-        self._owned = [Tenure(owner, 1, self._start) for owner in owners]
+        self._owned = [SlotOwnership(owner, 1, self._start) for owner in owners]
         self._adopted()
 
-    def cursor(self, slots: Mapping[int, int], position: Position, holdings: Holdings | None = None) -> Cursor:
-        """A stream of some slots; without holdings overwrites are gone past."""
+    def cursor(self, slots: Mapping[int, int], position: Position, assigned: AssignedSlots | None = None) -> SlotCursor:
+        """A stream of some slots; without assigned overwrites are gone past."""
         chosen = SlotSet(self.rule, frozenset(slots))
-        if holdings is not None:
-            chosen = replace(chosen, may_pass=holdings.may_pass)
-        return Cursor(slots, position, of_slots(self._builder, chosen), BATCH_BYTES)
+        if assigned is not None:
+            chosen = replace(chosen, may_pass=assigned.may_pass)
+        return SlotCursor(slots, position, of_slots(self._builder, chosen), BATCH_BYTES)
 
     def took(self, chunk: BatchChunk, slots: Mapping[int, int]) -> list[Taken]:
         """A member has handed out a chunk: what of each slot begins with it."""
@@ -195,45 +195,45 @@ class SharedSlots:
 
     def move(self, slot: int, seat: Seat) -> None:
         """A slot is to go to another member, as soon as its owner gives it back."""
-        tenure = self._owned[slot]
-        self._owned[slot] = replace(tenure, to=None if tenure.owner == seat.name else seat.name)
+        ownership = self._owned[slot]
+        self._owned[slot] = replace(ownership, moves_to=None if ownership.owner == seat.name else seat.name)
         self._adopted()
 
     def save(self, seat: Seat, too_late: bool = False) -> None:
-        """A member writes its register, and the group acts on it.
+        """A member writes its record, and the group acts on it.
 
         Args:
             seat: The member.
             too_late: What it holds is held for too long by now.
         """
         seat.seconds += 2 * _MAX_HOLD * too_late
-        held, released, barrier = seat.holdings.compose()
+        held, released, barrier = seat.assigned.compose()
         for slot, entry in {**held, **released}.items():
-            tenure = self._owned[slot]
-            if tenure.owner == seat.name and tenure.since == entry.since and slot in released:
-                self._given(slot, tenure.to or seat.name, entry.position)
-        seat.holdings.saved(held, float("inf"))
+            ownership = self._owned[slot]
+            if ownership.owner == seat.name and ownership.since == entry.since and slot in released:
+                self._given(slot, ownership.moves_to or seat.name, entry.position)
+        seat.assigned.saved(held, float("inf"))
         if barrier is not None and all(self._reached(slot) >= barrier for slot in range(self.rule.count)):
             self._passed = max(self._passed, barrier)
         self._adopted()
 
     def crash(self, seat: Seat) -> None:
         """A member is gone, and others go on where it has saved; another one comes in its place."""
-        saved = {slot: each.saved for slot, each in seat.holdings.standing()[1].items()}
+        saved = {slot: each.saved for slot, each in seat.assigned.current()[1].items()}
         self.seats.remove(seat)
         seat.reader.close()
-        newer = Seat(f"m{self._born}", self)
-        self._born += 1
+        newer = Seat(f"m{self._started}", self)
+        self._started += 1
         self.seats.append(newer)
-        for slot, tenure in enumerate(self._owned):
-            if tenure.owner == seat.name:
-                self._given(slot, self.seats[slot % len(self.seats)].name, saved.get(slot, tenure.start))
-            elif tenure.to == seat.name:
-                self._owned[slot] = replace(tenure, to=newer.name)
+        for slot, ownership in enumerate(self._owned):
+            if ownership.owner == seat.name:
+                self._given(slot, self.seats[slot % len(self.seats)].name, saved.get(slot, ownership.start))
+            elif ownership.moves_to == seat.name:
+                self._owned[slot] = replace(ownership, moves_to=newer.name)
         self._adopted()
 
     def _given(self, slot: int, owner: str, start: Position) -> None:
-        self._owned[slot] = Tenure(owner, self._number + 1, start)
+        self._owned[slot] = SlotOwnership(owner, self._number + 1, start)
         # All that was not confirmed comes again.
         kept = [each for each in self._taken[slot] if each.plan.position <= start]
         lost = [each for each in kept if each.rows and not (each.is_whole and each.is_confirmed)]
@@ -246,13 +246,13 @@ class SharedSlots:
         owned = tuple(self._owned)
         state = GroupState(self._number, self._start.table, self._start, True, "", "", names, owned, self._passed)
         for seat in self.seats:
-            seat.holdings.adopt(state, seat.name)
+            seat.assigned.adopt(state, seat.name)
             seat.reader.wake()
 
     def _reached(self, slot: int) -> int:
         """The snapshot before which all of a slot is confirmed, and nothing of it is on its way."""
         for seat in self.seats:
-            each = seat.holdings.standing()[1].get(slot)
+            each = seat.assigned.current()[1].get(slot)
             if each is not None:
                 inside = each.confirmed.order() > Position(each.confirmed.table, each.confirmed.snapshot).order()
                 return each.confirmed.snapshot - inside
@@ -297,8 +297,8 @@ class SharedSlots:
         """
         found: list[list[Row]] = []
         for slot, taken in enumerate(self._taken):
-            strangers = [row for each in taken for row in each.rows if slot_of[row[0]] not in each.slots]
-            assert not strangers, (slot, strangers)
+            others = [row for each in taken for row in each.rows if slot_of[row[0]] not in each.slots]
+            assert not others, (slot, others)
             found.append([row for each in taken for row in each.rows if slot_of[row[0]] == slot])
         return found
 

@@ -9,26 +9,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pypaimon.streaming.consumers.groups.group_member import GroupMember
-from pypaimon.streaming.consumers.groups.group_requests import (
+from pypaimon.streaming.errors import ConsumerConflictError, StoreError
+from pypaimon.streaming.groups.assigned_slots import AssignedSlots
+from pypaimon.streaming.groups.group_files import GroupState, MemberRecord, SlotProgress
+from pypaimon.streaming.groups.group_requests import (
+    CheckStart,
     CreateFile,
     DeleteFiles,
-    Fence,
     FindStart,
     ListNames,
-    LookAtFence,
     Pause,
     ReadFiles,
+    ReadPin,
     ReportDeleted,
     Request,
-    Stands,
-    WriteFence,
+    RetentionPin,
+    WritePin,
 )
-from pypaimon.streaming.consumers.groups.group_state import GroupState
-from pypaimon.streaming.consumers.groups.group_times import GroupTimes
-from pypaimon.streaming.consumers.groups.holdings import Holdings
-from pypaimon.streaming.consumers.groups.register import Held, Register
-from pypaimon.streaming.errors import ConsumerConflictError, StoreError
+from pypaimon.streaming.groups.group_view import GroupTimes
+from pypaimon.streaming.groups.member import GroupMember
 from pypaimon.streaming.model.position import Position
 from support.groups.invariants import BrokenLawError, GroupLaws
 
@@ -88,7 +87,7 @@ class World:
         self.barriers = barriers
         self.laws = GroupLaws(weather.slots, barriers, one_reader=not weather.pauses)
         self.files: dict[str, tuple[bytes, float]] = {}
-        self.fence: Fence | None = None
+        self.pin: RetentionPin | None = None
         self.processes: list[Process] = []
         self._writes = 0
         self._begun = False
@@ -145,7 +144,7 @@ class World:
             return
         self.latest += self.rng.choice((0, 1, 1, 2))
         if self.rng.random() < 0.3:
-            kept = self.latest if self.fence is None else min(self.fence.floor, self.latest)
+            kept = self.latest if self.pin is None else min(self.pin.floor, self.latest)
             self.earliest = max(self.earliest, kept)
         self.at(self.now + self.rng.uniform(0.02, 0.2) * SESSION, self._grow)
 
@@ -179,7 +178,7 @@ class World:
     def _check_order(self, reached: int) -> None:
         states = [GroupState.from_json(data) for name, (data, _) in self.files.items() if name.startswith("state-")]
         living = [process.member.id for process in self.living()]
-        self.laws.settled(max(states, key=lambda state: state.number), [id for id in living if id], reached)
+        self.laws.settled(max(states, key=lambda state: state.generation), [id for id in living if id], reached)
 
     # ---- the store ----
 
@@ -199,13 +198,13 @@ class World:
             for name in request.names:
                 self.files.pop(name, None)
             return None
-        if isinstance(request, LookAtFence):
-            return self.fence
-        if isinstance(request, WriteFence):
-            return self._write_fence(request)
+        if isinstance(request, ReadPin):
+            return self.pin
+        if isinstance(request, WritePin):
+            return self._write_pin(request)
         if isinstance(request, FindStart):
             return Position(TABLE, self.rng.choice((self.earliest, self.latest + 1)))
-        if isinstance(request, Stands):
+        if isinstance(request, CheckStart):
             return self.earliest <= request.position.snapshot <= self.latest + 1
         if isinstance(request, ReportDeleted):
             raise AssertionError("nobody has deleted the group")
@@ -217,23 +216,23 @@ class World:
             return self.files[name][0] == data
         self.files[name] = data, self.now
         if name.startswith("member-"):
-            self.laws.register_made(Register.from_json(data))
+            self.laws.record_made(MemberRecord.from_json(data))
         elif not self._begun and (state := GroupState.from_json(data)).begun:
             self._begun = True
             self.laws.begins(state.start.snapshot)
         return True
 
-    def _write_fence(self, request: WriteFence) -> bool:
-        if self.fence != request.found:
+    def _write_pin(self, request: WritePin) -> bool:
+        if self.pin != request.found:
             return False
         self._writes += 1
-        self.fence = Fence(request.floor, "group:1", self._writes)
+        self.pin = RetentionPin(request.floor, "group:1", self._writes)
         if self._begun:
-            self.laws.fence_written(request.floor)
+            self.laws.pin_written(request.floor)
         return True
 
 
-class WatchedHoldings(Holdings):
+class WatchedSlots(AssignedSlots):
     """Tells the laws what a member believes to be saved."""
 
     def __init__(self, laws: GroupLaws) -> None:
@@ -267,11 +266,11 @@ class Process:
         self._pausing = False
         self._turn = 0
         self._plans: list[tuple[dict[int, int], int, int]] = []
-        self.holdings = WatchedHoldings(world.laws)
+        self.assigned = WatchedSlots(world.laws)
         session = SESSION * (world.rng.choice((1, LONG)) if world.weather.mixed else 1)
         times = GroupTimes(session, SESSION / 1.7)
         clock, draw = self.clock, world.draw
-        self.member = GroupMember(name, world.weather.slots, times, clock, draw, self.holdings)
+        self.member = GroupMember(name, world.weather.slots, times, clock, draw, self.assigned)
         self._steps = self.member.run()
 
     def start(self) -> None:
@@ -376,7 +375,7 @@ class Process:
 
     def _plan(self) -> None:
         """The next plan: of the slots that are last, up to where the next ones are."""
-        assigned = self.holdings.assigned()
+        assigned = self.assigned.readable()
         before = min((position.snapshot for _, position in assigned.values()), default=0)
         slots = {slot: since for slot, (since, position) in assigned.items() if position.snapshot == before}
         ends = [position.snapshot for _, position in assigned.values() if position.snapshot > before]
@@ -394,7 +393,7 @@ class Process:
     def _may_pass(self, before: int) -> bool:
         if before not in self.world.barriers:
             return True
-        passes = self.holdings.may_pass(before)
+        passes = self.assigned.may_pass(before)
         self.wake()
         return passes
 
@@ -402,14 +401,14 @@ class Process:
         """A plan that was made ahead is asked for."""
         life = self.member.id
         first, last = Position(TABLE, before), Position(TABLE, after)
-        if not self.holdings.hand_out(slots, first, last, self.clock()):
+        if not self.assigned.hand_out(slots, first, last, self.clock()):
             self.world.laws.seen["refused"] += 1
             self._plan()
             return
         self._plans.append((slots, before, after))
 
         assert life is not None
-        self.world.laws.may_hand_out(life, before, self.world.fence, self.world.earliest)
+        self.world.laws.may_hand_out(life, before, self.world.pin, self.world.earliest)
 
         def deliver() -> None:
             self.world.laws.handed_out(life, slots, before, after)
@@ -424,7 +423,7 @@ class Process:
 
     def _confirm(self, slots: dict[int, int], after: int) -> None:
         self.world.laws.confirms(slots, after)
-        self.holdings.confirm(slots, Position(TABLE, after))
+        self.assigned.confirm(slots, Position(TABLE, after))
         self.wake()
         self._plan()
 
@@ -459,4 +458,4 @@ def play(seed: int, weather: Weather | None = None) -> World:
     return world
 
 
-__all__ = ["BrokenLawError", "Held", "Weather", "World", "play", "weather_of"]
+__all__ = ["BrokenLawError", "SlotProgress", "Weather", "World", "play", "weather_of"]
