@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pypaimon.streaming.model.json_fields import fields_of
-from pypaimon.streaming.model.position import Phase, Position
+from pypaimon.streaming.model.position import Phase, Position, position_from_value, position_to_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class SharedStart:
 
     def to_value(self) -> dict[str, Any]:
         """The start as a value that can be part of JSON."""
-        value = {"token": self.token, "position": self.position.to_value(), "configured": self.configured}
+        value = {"token": self.token, "position": position_to_value(self.position), "configured": self.configured}
         return value if self.end is None else {**value, "end": self.end}
 
     @staticmethod
@@ -44,7 +44,7 @@ class SharedStart:
             ValueError: The value is not a start.
         """
         fields = fields_of(value, "start")
-        position = Position.from_value(fields.get("position", dict))
+        position = position_from_value(fields.get("position", dict))
         return SharedStart(
             fields.get("token", str), position, fields.get("configured", str), fields.optional("end", int)
         )

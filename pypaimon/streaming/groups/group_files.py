@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.model.json_fields import JsonFields, canonical_json, parse_fields
-from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.model.position import Position, position_from_value, position_to_value
 
 T = TypeVar("T")
 
@@ -83,7 +83,7 @@ class GroupState:
             "version": FORMAT_VERSION,
             "number": self.generation,
             "table": self.table,
-            "start": self.start.to_value(),
+            "start": position_to_value(self.start),
             "begun": self.begun,
             "settings": self.settings,
             "slots": len(self.owned),
@@ -126,7 +126,7 @@ def first_state(start: Position, slots: int, settings: str = "", rule: str = "")
 
 def _ownership_value(ownership: SlotOwnership, slots: list[int]) -> dict[str, Any]:
     value: dict[str, Any] = {"slots": slots_to_text(slots), "since": ownership.since}
-    value["from"] = ownership.start.to_value()
+    value["from"] = position_to_value(ownership.start)
     if ownership.owner is not None:
         value["owner"] = ownership.owner
     if ownership.moves_to is not None:
@@ -279,7 +279,7 @@ def _progress_value(entries: Mapping[int, SlotProgress]) -> list[dict[str, Any]]
     for slot in sorted(entries):
         runs.setdefault(entries[slot], []).append(slot)
     return [
-        {"slots": slots_to_text(slots), "since": progress.since, "position": progress.position.to_value()}
+        {"slots": slots_to_text(slots), "since": progress.since, "position": position_to_value(progress.position)}
         for progress, slots in runs.items()
     ]
 
@@ -295,7 +295,7 @@ def _read_progress(runs: list[JsonFields]) -> dict[int, SlotProgress]:
 
 
 def _position(fields: JsonFields, key: str) -> Position:
-    return Position.from_value(fields.get(key, dict))
+    return position_from_value(fields.get(key, dict))
 
 
 # ---- slots as text ----

@@ -132,29 +132,7 @@ class Position:
 
     def to_json(self) -> str:
         """Canonical JSON: equal positions are equal strings."""
-        return canonical_json(self.to_value())
-
-    def to_value(self) -> dict[str, Any]:
-        """As `to_json`, as a value that can be part of other JSON."""
-        version = 1 if self.base is None else FORMAT_VERSION
-        value: dict[str, Any] = {"version": version, "table": self.table, "snapshot": self.snapshot}
-        if self.fingerprint is not None:
-            value["fingerprint"] = self.fingerprint
-        value["phase"] = self.phase.value
-        if self.since is not None:
-            value["since"] = self.since
-        if self.base is not None:
-            value["base"] = {"snapshot": self.base.snapshot, "merged": self.base.merged}
-            if self.base.fingerprint is not None:
-                value["base"]["fingerprint"] = self.base.fingerprint
-        if self.unit is not None:
-            value["unit"] = {
-                "partition": list(self.unit.partition),
-                "bucket": self.unit.bucket,
-                "file": self.unit.file_name,
-                "index": self.unit.index,
-            }
-        return value
+        return canonical_json(position_to_value(self))
 
     @staticmethod
     def from_json(text: str) -> Position:
@@ -165,10 +143,33 @@ class Position:
         """
         return _read(text, parse_fields)
 
-    @staticmethod
-    def from_value(value: object) -> Position:
-        """Read what `to_value` made; errors as `from_json`."""
-        return _read(value, fields_of)
+
+def position_to_value(position: Position) -> dict[str, Any]:
+    """A position as a value that can be part of JSON: what `Position.to_json` writes, before it is text."""
+    version = 1 if position.base is None else FORMAT_VERSION
+    value: dict[str, Any] = {"version": version, "table": position.table, "snapshot": position.snapshot}
+    if position.fingerprint is not None:
+        value["fingerprint"] = position.fingerprint
+    value["phase"] = position.phase.value
+    if position.since is not None:
+        value["since"] = position.since
+    if position.base is not None:
+        value["base"] = {"snapshot": position.base.snapshot, "merged": position.base.merged}
+        if position.base.fingerprint is not None:
+            value["base"]["fingerprint"] = position.base.fingerprint
+    if position.unit is not None:
+        value["unit"] = {
+            "partition": list(position.unit.partition),
+            "bucket": position.unit.bucket,
+            "file": position.unit.file_name,
+            "index": position.unit.index,
+        }
+    return value
+
+
+def position_from_value(value: object) -> Position:
+    """Read what `position_to_value` made; errors as `Position.from_json`."""
+    return _read(value, fields_of)
 
 
 def _read(source: Any, read: Callable[[Any, str], JsonFields]) -> Position:

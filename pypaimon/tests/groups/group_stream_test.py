@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 from collections import Counter
@@ -24,6 +25,8 @@ from pypaimon.streaming import (
     list_consumers,
     stream_read_builder,
 )
+from pypaimon.streaming.groups.group_info import group_info
+from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.crash.interrupted_call import Interrupt
 from support.groups.members import BUCKETS, FOR_EVER, SESSION, Member, group, keys, until, write
 from support.samples import SOAK, how_to_repeat, is_drawn
@@ -49,6 +52,15 @@ def test_a_member_alone_reads_all_and_goes_on_where_it_has_confirmed(written: Ta
     with group(written).open_sync() as stream:
         again = next(stream)
         assert keys(again) == [50] and again.token > first.token
+
+
+def test_a_stream_that_is_dropped_without_being_closed_leaves_the_group(written: Table) -> None:
+    stream = group(written).open_sync()
+    next(stream)
+    del stream
+    gc.collect()
+    directory = TableDirectory.of(written.handle())
+    until(lambda: [each.status for each in group_info(directory, "etl") or ()] == ["left"])
 
 
 def test_members_share_and_who_leaves_hands_over_at_once(written: Table) -> None:
