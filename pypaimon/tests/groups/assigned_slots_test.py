@@ -1,4 +1,4 @@
-"""What a member has: what it may hand out of it, what is confirmed of that, and when it gives it back."""
+"""The slots of a member: what may be handed out of them, what is confirmed, and when they are released."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def assigned_slots(*owned: SlotOwnership, clock: Clock | None = None, max_hold: 
     return assigned
 
 
-def test_plans_are_handed_out_of_own_slots_from_where_they_stand_while_the_lease_lasts() -> None:
+def test_plans_of_own_slots_are_handed_out_in_order_while_the_lease_lasts() -> None:
     assigned = assigned_slots(own(), own(), SlotOwnership(OTHER, 3, at(5)))
     assert assigned.readable() == {0: (3, at(5)), 1: (3, at(5))}
     assert not assigned.hand_out({0: 3, 2: 3}, at(5), at(6), 101)
@@ -69,7 +69,7 @@ def test_what_is_confirmed_is_saved_and_no_more() -> None:
     assert assigned.compose()[0][0] == SlotProgress(3, at(9))
 
 
-def test_a_slot_that_is_to_move_is_given_back_when_all_of_it_is_confirmed() -> None:
+def test_a_revoked_slot_is_released_when_all_of_it_is_confirmed() -> None:
     assigned = assigned_slots(own(), own())
     assigned.hand_out({0: 3, 1: 3}, at(5), at(9), 101)
     assigned.adopt(state(own(to=OTHER), own()), OWN)
@@ -79,14 +79,14 @@ def test_a_slot_that_is_to_move_is_given_back_when_all_of_it_is_confirmed() -> N
     assert assigned.compose()[:2] == ({0: SlotProgress(3, at(8)), 1: SlotProgress(3, at(5))}, {})
     assigned.confirm({0: 3}, at(9))
     assert assigned.compose()[1] == {0: SlotProgress(3, at(9))}
-    # That the move is called off comes too late.
+    # It has been released: the state that takes the revocation back comes too late.
     assigned.adopt(state(own(), own()), OWN)
     assert list(assigned.readable()) == [1] and assigned.compose()[1] == {0: SlotProgress(3, at(9))}
     assigned.adopt(state(own(since=12, start=9), own()), OWN)
     assert assigned.readable()[0] == (12, at(9))
 
 
-def test_a_move_that_is_called_off_in_time_changes_nothing() -> None:
+def test_a_revocation_that_is_taken_back_in_time_changes_nothing() -> None:
     assigned = assigned_slots(own())
     assigned.hand_out({0: 3}, at(5), at(9), 101)
     assigned.adopt(state(own(to=OTHER)), OWN)
@@ -94,7 +94,7 @@ def test_a_move_that_is_called_off_in_time_changes_nothing() -> None:
     assert assigned.hand_out({0: 3}, at(9), at(10), 101)
 
 
-def test_who_holds_a_batch_for_too_long_loses_its_slot_and_is_told() -> None:
+def test_a_revoked_slot_is_released_after_max_hold_and_confirming_it_reports_the_loss() -> None:
     clock = Clock()
     assigned = assigned_slots(own(), own(), clock=clock, max_hold=4.0)
     assigned.hand_out({0: 3, 1: 3}, at(5), at(9), 101)
@@ -110,7 +110,7 @@ def test_who_holds_a_batch_for_too_long_loses_its_slot_and_is_told() -> None:
     assert held == {1: SlotProgress(3, at(9))} and released == {0: SlotProgress(3, at(5))}
 
 
-def test_a_barrier_is_told_once_and_passed_with_the_state_that_says_so() -> None:
+def test_a_barrier_is_saved_once_and_passed_with_the_state_that_says_so() -> None:
     assigned = assigned_slots(own())
     assert not assigned.may_pass(7) and assigned.wants_save
     assert assigned.compose()[2] == 7
@@ -119,7 +119,7 @@ def test_a_barrier_is_told_once_and_passed_with_the_state_that_says_so() -> None
     assert assigned.may_pass(7) and assigned.compose()[2] is None
 
 
-def test_who_has_lost_everything_confirms_nothing() -> None:
+def test_a_fenced_member_confirms_nothing() -> None:
     assigned = assigned_slots(own())
     assigned.hand_out({0: 3}, at(5), at(9), 101)
     assigned.lose_all()
@@ -128,7 +128,7 @@ def test_who_has_lost_everything_confirms_nothing() -> None:
     assert not assigned.hand_out({0: 3}, at(5), at(6), 101)
 
 
-def test_who_ends_hands_out_nothing_more_and_keeps_what_is_confirmed() -> None:
+def test_a_closed_member_hands_out_nothing_and_keeps_what_is_confirmed() -> None:
     assigned = assigned_slots(own())
     assigned.hand_out({0: 3}, at(5), at(9), 101)
     assigned.close()
@@ -151,7 +151,7 @@ def test_what_was_confirmed_is_saved_or_lost_in_the_end() -> None:
     assert assigned.saved_or_lost(slots, at(7)) == (set(), {0, 1, 2})
 
 
-def test_what_did_not_arrive_whole_is_taken_back_and_what_has_no_rows_is_passed_over() -> None:
+def test_incomplete_plans_are_taken_back_and_snapshots_without_rows_are_passed_over() -> None:
     assigned = assigned_slots(own(), own())
     assert assigned.pass_over({0: 3, 1: 3}, at(5), at(8))
     assert not assigned.pass_over({0: 3}, at(7), at(9))
@@ -164,7 +164,7 @@ def test_what_did_not_arrive_whole_is_taken_back_and_what_has_no_rows_is_passed_
     assert assigned.pass_over({0: 3, 1: 3}, at(8), at(9))
 
 
-def test_a_slot_that_moves_waits_until_the_reader_lets_it_go() -> None:
+def test_a_revoked_slot_waits_for_the_callback() -> None:
     assigned = AssignedSlots(Clock(), waits_for_reader=True)
     assigned.adopt(state(own(to=OTHER)), OWN)
     assert not assigned.wants_save

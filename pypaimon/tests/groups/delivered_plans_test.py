@@ -1,4 +1,4 @@
-"""What of the plans that a stream of a group has handed out a confirmation covers."""
+"""Which plans of a group stream a confirmation covers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def plans() -> DeliveredPlans:
     return DeliveredPlans()
 
 
-def test_a_confirmation_covers_all_plans_up_to_its_chunk_and_none_behind(plans: DeliveredPlans) -> None:
+def test_a_confirmation_covers_the_plans_up_to_its_chunk_and_no_later_one(plans: DeliveredPlans) -> None:
     chunks = [chunk(plan(1)), chunk(plan(1)), chunk(plan(2))]
     for each, slots in zip(chunks, (FIRST, SECOND, THIRD), strict=True):
         plans.add(each, slots)
@@ -53,7 +53,7 @@ def test_a_confirmation_covers_all_plans_up_to_its_chunk_and_none_behind(plans: 
     assert not plans.has_complete
 
 
-def test_a_plan_is_confirmed_with_its_last_chunk_alone(plans: DeliveredPlans) -> None:
+def test_a_plan_is_confirmed_only_with_its_last_chunk(plans: DeliveredPlans) -> None:
     one = plan(1)
     begins, ends = chunk(one, last=False), chunk(one, first=False)
     plans.add(begins, FIRST)
@@ -64,11 +64,11 @@ def test_a_plan_is_confirmed_with_its_last_chunk_alone(plans: DeliveredPlans) ->
     assert plans.confirm(ends) == [(FIRST, at(2))]
 
 
-def test_a_plan_that_did_not_come_whole_is_never_confirmed(plans: DeliveredPlans) -> None:
+def test_an_incomplete_plan_is_never_confirmed(plans: DeliveredPlans) -> None:
     plans.add(chunk(plan(1), last=False), FIRST)
-    behind = chunk(plan(2))
-    plans.add(behind, SECOND)
-    assert plans.confirm(behind) == [(SECOND, at(3))]
+    later = chunk(plan(2))
+    plans.add(later, SECOND)
+    assert plans.confirm(later) == [(SECOND, at(3))]
     assert not plans.has_complete
 
 
@@ -81,13 +81,13 @@ def test_plans_without_rows_are_confirmed_with_the_one_before_them(plans: Delive
     assert plans.confirm(before) == [(FIRST, at(2)), (FIRST, at(3))]
 
 
-def test_plans_without_rows_that_nothing_is_before_are_confirmed_at_once(plans: DeliveredPlans) -> None:
+def test_plans_without_rows_are_confirmed_at_once_if_no_plan_is_before_them(plans: DeliveredPlans) -> None:
     plans.add(chunk(plan(1), None), FIRST)
     plans.add(chunk(plan(2), None, last=False), FIRST)
     assert plans.confirm(None) == [(FIRST, at(2))]
 
 
-def test_the_end_of_a_plan_without_rows_is_the_end_of_one_that_has_some(plans: DeliveredPlans) -> None:
+def test_the_end_of_a_plan_may_have_no_rows(plans: DeliveredPlans) -> None:
     one = plan(1)
     plans.add(chunk(one, last=False), FIRST)
     plans.add(end := chunk(one, None, first=False), FIRST)
@@ -95,7 +95,7 @@ def test_the_end_of_a_plan_without_rows_is_the_end_of_one_that_has_some(plans: D
     assert plans.confirm(end) == [(FIRST, at(2))]
 
 
-def test_to_say_of_a_chunk_twice_that_it_was_handed_out_changes_nothing(plans: DeliveredPlans) -> None:
+def test_adding_a_chunk_twice_changes_nothing(plans: DeliveredPlans) -> None:
     one = chunk(plan(1))
     plans.add(one, FIRST)
     plans.add(one, SECOND)

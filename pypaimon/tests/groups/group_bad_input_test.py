@@ -1,4 +1,4 @@
-"""What is not meant to meet a group: other groups, readers and shards of its id, files that are damaged."""
+"""Groups that meet other groups, readers and shards of the same id, and damaged files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def bounded(table: Table, group_id: str = "etl") -> list[int]:
         return sorted(key for batch in stream for key in keys(batch))
 
 
-def test_two_groups_have_nothing_to_do_with_each_other(written: Table) -> None:
+def test_two_groups_do_not_affect_each_other(written: Table) -> None:
     with group(written).open_sync() as first:
         assert sorted(keys(next(first))) == list(range(40))
         assert bounded(written, "other") == list(range(40))
@@ -56,7 +56,7 @@ def test_a_reader_of_its_id_takes_over_and_the_living_group_ends(written: Table)
 
 
 def test_shards_become_a_group_and_shards_again(written: Table) -> None:
-    """A group begins where all shards have confirmed: what one of them had more comes again."""
+    """A group begins where all shards have confirmed. What one of them had confirmed in addition is read again."""
 
     def shard(index: int) -> list[int]:
         with alone(written).with_shard(index, 2).with_end(latest=True).open_sync() as stream:
@@ -93,8 +93,8 @@ def test_a_damaged_record_does_not_keep_a_group_from_being_deleted(
     assert program("consumers", "delete", written.name, "etl", "--yes", "--force").code == 0
 
 
-def test_what_a_store_stores_late_counts_no_more(server: S3Server, tmp_path: Path) -> None:
-    """Heartbeats of a member hang until another one has its slots: neither they nor what it confirms are stored."""
+def test_late_writes_of_a_fenced_member_do_not_count(server: S3Server, tmp_path: Path) -> None:
+    """The heartbeats of a member hang until another one has its slots: neither they nor its commits are stored."""
     table = key_value_table(tmp_path, "late", catalog=server.catalog("late"), bucket=str(BUCKETS))
     write(table, *range(40))
     slow, lost = copy(table), list[int]()

@@ -46,7 +46,7 @@ FOR_EVER = 120
 
 
 class Place:
-    """A table's directory in a store."""
+    """The directory of a table in a store."""
 
     def __init__(self, file_io: Any, path: str) -> None:
         self.store = Store(file_io)
@@ -94,7 +94,7 @@ class Runner:
 
 
 def until(condition: Any) -> None:
-    """Look again and again."""
+    """Poll until it is true."""
     end = time.monotonic() + FOR_EVER
     pause = threading.Event()
     while not condition():
@@ -229,7 +229,7 @@ def test_a_killed_member_is_replaced_and_no_number_is_missing(tmp_path: Path) ->
 
 
 def _check_order(lines: list[tuple[int, list[int]]], slots: int) -> None:
-    """Each ownership is one member's, without a gap, and begins no later than where the ones before it ended."""
+    """Each ownership has one member and no gap, and begins no later than where the ones before it ended."""
     for slot in range(slots):
         ownerships: dict[int, list[int]] = defaultdict(list)
         owners: dict[int, set[int]] = defaultdict(set)

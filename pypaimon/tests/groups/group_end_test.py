@@ -1,4 +1,4 @@
-"""Ends of the streams of a group: each member's loop ends once all is read and confirmed, whoever has done it."""
+"""Ends of group streams: the loop of each member ends once the members together have confirmed everything."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def all_keys(stream: Any) -> list[int]:
     return sorted(key for batch in stream for key in keys(batch))
 
 
-def test_a_member_alone_ends_at_the_latest_snapshot_and_the_next_one_goes_on_there(written: Table) -> None:
+def test_a_single_member_ends_at_the_latest_snapshot_and_the_next_one_continues_there(written: Table) -> None:
     with bounded(written, {"latest": True}).open_sync() as stream:
         assert all_keys(stream) == [*range(40), *range(100, 140)]
         assert stream.assignment is None
@@ -46,8 +46,8 @@ def test_a_member_alone_ends_at_the_latest_snapshot_and_the_next_one_goes_on_the
 
 
 @pytest.mark.parametrize("end", [{"snapshot_id": 1}, {"latest": True}])
-def test_what_comes_behind_the_end_is_not_read(written: Table, end: dict[str, Any]) -> None:
-    """A latest snapshot is that of the moment at which the member joins."""
+def test_snapshots_after_the_end_are_not_read(written: Table, end: dict[str, Any]) -> None:
+    """The latest snapshot is the one that is the latest when the member joins."""
     builder = stream_read_builder(written.handle()).with_poll_interval_ms(20).with_start(snapshot_id=1, full=True)
     shared = builder.with_end(**end).with_group("etl", session_timeout=SESSION)
     with shared.open_sync(read_ahead_bytes=0) as stream:
@@ -57,7 +57,7 @@ def test_what_comes_behind_the_end_is_not_read(written: Table, end: dict[str, An
     assert sorted(found) == [*range(40), *(range(100, 140) if "latest" in end else ())]
 
 
-def test_a_time_that_has_passed_is_an_end(written: Table) -> None:
+def test_a_time_in_the_past_is_an_end(written: Table) -> None:
     millis = written.handle().snapshot_manager().get_snapshot_by_id(1).time_millis
     builder = stream_read_builder(written.handle()).with_poll_interval_ms(20).with_start(snapshot_id=1, full=True)
     for wanted in (list(range(40)), []):
@@ -71,7 +71,7 @@ def test_a_table_without_snapshots_is_at_its_end(tmp_path: Path) -> None:
         assert all_keys(stream) == []
 
 
-def test_a_group_that_begins_behind_the_end_is_an_error(written: Table) -> None:
+def test_a_group_that_begins_after_the_end_is_an_error(written: Table) -> None:
     with bounded(written, {"snapshot_id": 1}).open_sync() as stream:
         for _ in range(2):
             with pytest.raises(StreamConfigError, match="beyond the end at snapshot 1"):
@@ -79,7 +79,7 @@ def test_a_group_that_begins_behind_the_end_is_an_error(written: Table) -> None:
 
 
 def test_no_member_ends_before_all_is_confirmed(written: Table) -> None:
-    """Also one that has nothing to read: of four slots each member has one, and the fifth member none."""
+    """Not even one that has nothing to read: each of four members has one slot, the fifth has none."""
     first = bounded(written, {"latest": True}, commit="manual").open_sync(batch_bytes=1)
     batch = next(first)
     others = [Member(lambda **calls: bounded(written, {"latest": True}, **calls)) for _ in range(4)]
@@ -142,10 +142,10 @@ def test_members_with_ends_and_without_share_a_table(written: Table) -> None:
     assert sorted(found + follows.keys) == wanted
 
 
-def test_what_a_killed_process_has_left_is_read_before_another_one_ends(
+def test_slots_of_a_killed_process_are_read_before_another_one_ends(
     written: Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The first one cannot come to its end: nobody takes more of what it prints than a pipe holds."""
+    """The first one cannot reach its end: its output is not read beyond what a pipe holds."""
     for commit in range(1, 6):
         write(written, *range(1000 * commit, 1000 * commit + 1000))
     program = Program(tmp_path, capsys)
@@ -155,7 +155,7 @@ def test_what_a_killed_process_has_left_is_read_before_another_one_ends(
     lines = [first.stdout.readline()]
     second = program.start(*arguments)
     first.kill()
-    # Not `communicate`, which passes over what `readline` has read ahead.
+    # Not `communicate`, which skips what `readline` has read ahead.
     lines += first.stdout.readlines()
     lines += second.communicate(timeout=FOR_EVER)[0].splitlines(keepends=True)
     first.communicate(timeout=FOR_EVER)

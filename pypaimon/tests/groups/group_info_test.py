@@ -1,4 +1,4 @@
-"""Who is in a group, and how far each is, as a command shows it."""
+"""The members of a group, and how far each has read, as the command shows it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_members_are_shown_with_their_slots_and_lag(
     assert [(each["kind"], each["next_snapshot"]) for each in listed if each["id"] == "etl"] == [("group", 2)]
 
 
-def test_who_joins_is_shown_and_what_nobody_has(table: Table) -> None:
+def test_joining_members_and_slots_without_owner_are_shown(table: Table) -> None:
     directory = TableDirectory.of(table.handle())
     assert group_info(directory, "etl") is None
     with group(table).open_sync() as first:
@@ -59,7 +59,7 @@ def test_who_joins_is_shown_and_what_nobody_has(table: Table) -> None:
             assert found[0].lag == 1 and found[0].next_snapshot == 1
 
 
-def test_an_id_that_is_no_group_has_no_members(table: Table) -> None:
+def test_an_unknown_group_has_no_members(table: Table) -> None:
     assert group_info(TableDirectory.of(table.handle()), "nobody") is None
 
 
@@ -75,12 +75,12 @@ def test_a_reset_of_a_group_with_living_members_is_refused_unless_it_is_forced(
         assert program("consumers", "reset", table.name, "etl", "--to", "1", "--yes", "--force").code == 0
         with pytest.raises(ConsumerConflictError):
             next(stream)
-    # Who has been ended, or has left, is not alive.
+    # A member that was ended or has left is not alive.
     assert program("consumers", "delete", table.name, "etl", "--yes").code == 0
 
 
 def test_a_member_whose_process_was_killed_is_not_alive(table: Table) -> None:
-    """Its record does not say that it has ended, and grows no more."""
+    """Its record does not say that it has ended, but gets no new version."""
     with group(table, member="a").open_sync() as stream:
         next(stream)
         home = table.path / "consumer" / "group-etl" / "1"
@@ -94,7 +94,7 @@ def test_a_member_whose_process_was_killed_is_not_alive(table: Table) -> None:
     assert living_member(directory, "etl", Clock()) is None
 
 
-def test_lag_is_that_of_the_slot_that_is_furthest_behind(table: Table) -> None:
+def test_lag_is_that_of_the_slowest_slot(table: Table) -> None:
     with group(table, commit="manual").open_sync() as stream:
         assert stream.lag() is None
         batch = next(stream)
@@ -108,7 +108,7 @@ def test_lag_is_that_of_the_slot_that_is_furthest_behind(table: Table) -> None:
     assert stream.lag() is None
 
 
-def test_lag_of_a_stream_of_asyncio(table: Table) -> None:
+def test_lag_of_an_asynchronous_stream(table: Table) -> None:
     async def measured() -> Lag | None:
         async with group(table).open() as stream:
             await stream.__anext__()

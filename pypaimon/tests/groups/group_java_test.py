@@ -1,4 +1,4 @@
-"""A group beside live Java: its expiry keeps what the group needs, and a reset by it ends the group."""
+"""A group and live Java on one table: Java's expiry keeps what the group needs, and Java's reset ends the group."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXPIRE = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1"}
 
 
 class Shared:
-    """A table of Java, in two buckets, that the group `etl` reads."""
+    """A table that Java made, with two buckets, which the group `etl` reads."""
 
     def __init__(self, java: LiveJava, warehouse: Path) -> None:
         self.java, self._warehouse = java, str(warehouse)
@@ -55,7 +55,7 @@ def test_expiry_keeps_what_the_group_has_not_confirmed(shared: Shared) -> None:
             shared.write(*range(100 * (number + 1), 100 * (number + 1) + 10))
         shared.java.call("expire", options=EXPIRE)
         first.commit()
-    # Between two members, too: the last one has left its place behind.
+    # Also while there is no member: the last one has moved the pin to its position.
     shared.write(*range(400, 410))
     shared.java.call("expire", options=EXPIRE)
     found: list[int] = []

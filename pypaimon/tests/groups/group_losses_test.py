@@ -1,4 +1,4 @@
-"""Members whose files, group or table go away while they live, and groups whose members have all gone."""
+"""Members whose record, group or table is deleted while they run, and groups without members."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def processes(tmp_path: Path) -> Readers:
 
 
 def given(reader: Reader) -> set[int]:
-    return {key for line in reader.told() for key in line.get("keys", ())}
+    return {key for line in reader.output() for key in line.get("keys", ())}
 
 
 def ended(reader: Reader) -> str:
-    """What a process that ends with an error says."""
+    """The error output of a process that fails."""
     reader.process.wait(60)
     return reader.lines.with_suffix(".err").read_text().splitlines()[-1]
 
@@ -88,7 +88,7 @@ def test_members_of_a_table_that_is_gone_make_no_directory(written: Table, fate:
     for member in members:
         member.wait(lambda member: len(member.slots) == 2)
     if fate == "dropped":
-        # A file that comes while it is dropped makes pypaimon fail; then it is dropped again.
+        # A file that is created meanwhile makes pypaimon's drop fail. Then it is dropped again.
         until(lambda: _is_dropped(written))
     else:
         written.catalog.rename_table("db.w", "db.other")
@@ -148,14 +148,14 @@ def test_a_first_plan_is_not_finished_with_another_start_by_creation_time(writte
     assert all_keys(bounded(written)) == []
 
 
-def test_a_healthy_member_is_not_ended_by_one_with_a_shorter_session(written: Table) -> None:
+def test_a_healthy_member_is_not_fenced_by_one_with_a_shorter_session(written: Table) -> None:
     lost: list[tuple[int, ...]] = []
     long = Member(lambda **calls: group(written, session_timeout=SESSION * 8, **{**calls, "on_lost": lost.append}))
     long.wait(lambda member: len(member.slots) == 4)
     short = Member(lambda **calls: group(written, **calls))
     short.wait(lambda member: len(member.slots) == 2)
     home = written.path / "consumer" / "group-etl" / "1"
-    # The short one writes two versions a session.
+    # The member with the short session writes two versions in each of its sessions.
     before = _versions(home)
     until(lambda: _versions(home) >= before + 4)
     assert lost == []

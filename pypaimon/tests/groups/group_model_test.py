@@ -16,11 +16,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.soak]
 HISTORIES = 2500 if SOAK else 150
 ROUNDS = 40 if SOAK else 1
 MOST_TRIES = 100
-"""Histories in which a mutant has to be found: fewer than a short round has."""
+"""Histories within which a mutant has to be found; fewer than a short round has."""
 
 
 @pytest.mark.parametrize("round", range(ROUNDS))
-def test_whatever_stores_and_members_suffer_the_laws_hold(round: int) -> None:
+def test_the_invariants_hold_in_any_weather(round: int) -> None:
     """A failure names its history: `play(number)` of `support.groups.world` replays it."""
     draws = seeded(f"groups {round}")
     seen: Counter[str] = Counter()
@@ -31,7 +31,7 @@ def test_whatever_stores_and_members_suffer_the_laws_hold(round: int) -> None:
 
 
 @pytest.mark.parametrize("mixed", [False, True], ids=["equal sessions", "longer and shorter sessions"])
-def test_in_good_weather_nobody_is_ended_and_nothing_is_refused_for_long(mixed: bool) -> None:
+def test_in_good_weather_no_member_is_fenced_and_nothing_is_refused_for_long(mixed: bool) -> None:
     calm = Weather(faults=0.0001, slow=0, disturbances=0, pauses=False, sessions=5, mixed=mixed)
     for seed in range(8 if mixed else 4):
         seen = play(seed, calm).laws.seen
@@ -39,13 +39,13 @@ def test_in_good_weather_nobody_is_ended_and_nothing_is_refused_for_long(mixed: 
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.what)
-def test_without_a_rule_a_law_is_broken(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_rule_is_needed(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant.patch(monkeypatch)
     assert any(_broken(seed, mutant.weather).startswith(mutant.laws) for seed in range(MOST_TRIES))
 
 
 def _broken(seed: int, weather: Weather) -> str:
-    """What is wrong in a history; empty: nothing."""
+    """The broken invariant of a history; empty if there is none."""
     try:
         play(seed, weather)
     except BrokenLawError as broken:

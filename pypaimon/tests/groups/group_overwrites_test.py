@@ -1,4 +1,4 @@
-"""Overwrites may bring rows to other slots: nobody in a group goes past one before all have come to it."""
+"""Overwrites may move rows to other slots: no member reads past one before all have reached it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def table(tmp_path: Path) -> Table:
 
 
 @pytest.mark.parametrize("ends", ["confirms", "leaves"])
-def test_nobody_goes_past_an_overwrite_before_all_have_come_to_it(table: Table, ends: str) -> None:
+def test_no_member_reads_past_an_overwrite_before_all_have_reached_it(table: Table, ends: str) -> None:
     write(table, *range(40))
     with group(table, commit="manual").open_sync() as slow:
         first = next(slow)
@@ -62,7 +62,7 @@ def test_nobody_goes_past_an_overwrite_before_all_have_come_to_it(table: Table, 
     quick.end()
 
 
-def test_who_joins_after_the_buckets_were_changed_has_the_slots_of_the_group(table: Table) -> None:
+def test_a_member_that_joins_after_the_buckets_were_changed_gets_slots_of_the_group(table: Table) -> None:
     write(table, *range(40))
     older = Member(lambda **calls: group(table, **calls))
     older.wait(lambda member: len(member.keys) == 40)
@@ -79,7 +79,7 @@ def test_who_joins_after_the_buckets_were_changed_has_the_slots_of_the_group(tab
     older.end()
 
 
-def test_a_reader_of_slots_of_files_waits_for_nobody(tmp_path: Path) -> None:
+def test_a_reader_of_slots_of_files_does_not_wait(tmp_path: Path) -> None:
     table = key_value_table(tmp_path, keyed=False)
     write(table, *range(10))
     builder: Any = stream_read_builder(table.handle()).with_poll_interval_ms(20).with_group("etl", commit="manual")
@@ -91,7 +91,7 @@ def test_a_reader_of_slots_of_files_waits_for_nobody(tmp_path: Path) -> None:
     assert not waits_before(table)
 
 
-def test_who_asks_for_more_without_committing_is_told_what_the_group_waits_for(
+def test_a_member_that_asks_for_more_without_committing_logs_what_the_group_waits_for(
     table: Table, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(table, *range(40))

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.server, pytest.mark.soak]
 STEPS = 500 if SOAK else 6
 MOST = 8 if SOAK else 3
 STORES = ("local", "objects")
-"""Each commit runs it on one of them."""
+"""Without the long form, the seed picks one of them."""
 COLUMNS = pa.schema([pa.field("k", pa.int64(), nullable=False)])
 BY_REMAINDER = {"bucket": str(SLOTS), "bucket-key": "k", "bucket-function.type": "mod", "write-only": "true"}
 KINDS: dict[str, tuple[list[str], dict[str, str]]] = {
@@ -33,7 +33,7 @@ KINDS: dict[str, tuple[list[str], dict[str, str]]] = {
 
 
 class Source:
-    """A table that is written and compacted while it is read; its buckets, if any, are the remainders of keys."""
+    """A table that is written and compacted while it is read. Its buckets, if it has any, are remainders of keys."""
 
     def __init__(self, catalog: dict[str, str], kind: str) -> None:
         self._catalog = CatalogFactory.create(catalog)
@@ -49,7 +49,7 @@ class Source:
         return self._catalog.get_table("db.t")
 
     def write(self, count: int) -> None:
-        """One commit of keys that were not there."""
+        """Commit new keys."""
         keys = range(len(self.keys), len(self.keys) + count)
         with stream_write_builder(self.table).open_sync() as writer:
             writer.write(pa.table({"k": list(keys)}, schema=COLUMNS))
@@ -84,26 +84,26 @@ def test_processes_come_and_go_and_no_row_is_lost(tmp_path: Path, store: str, re
 
 
 def live(readers: Readers, source: Source, draw: random.Random) -> None:
-    """Random things happen to them, until all are well."""
+    """Disturb them at random, then let all of them finish."""
     readers.start()
     for _ in range(STEPS):
         source.write(draw.randrange(1, 60))
         time.sleep(draw.random())
         running = readers.running
-        what = draw.choice(("start", "start", "kill", "pause", "go on", "end", "compact", "nothing"))
+        what = draw.choice(("start", "start", "kill", "pause", "resume", "end", "compact", "nothing"))
         if what == "start" and len(running) < MOST:
             readers.start()
         elif what == "kill" and running:
             readers.kill(draw.choice(running))
         elif what == "pause" and running:
             readers.pause(draw.choice(running))
-        elif what == "go on" and readers.paused:
-            readers.go_on(draw.choice(readers.paused))
+        elif what == "resume" and readers.paused:
+            readers.resume(draw.choice(readers.paused))
         elif what == "end" and len(running) > 1:
             readers.end(draw.choice(running))
         elif what == "compact":
             compact(source.table, full=True)
     for reader in readers.paused:
-        readers.go_on(reader)
+        readers.resume(reader)
     if not readers.running:
         readers.start()

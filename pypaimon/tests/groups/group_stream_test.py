@@ -1,4 +1,4 @@
-"""Streams of a group: who reads what, what goes to others, what is confirmed, and what is called."""
+"""Group streams: which member reads what, what moves to others, what is confirmed, and which callbacks run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.soak]
 ONE_IN = 1 if SOAK else 16
 
 
-def test_a_member_alone_reads_all_and_goes_on_where_it_has_confirmed(written: Table) -> None:
+def test_a_single_member_reads_everything_and_continues_where_it_has_confirmed(written: Table) -> None:
     with group(written, commit="manual").open_sync() as stream:
         first = next(stream)
         assert sorted(keys(first)) == list(range(40))
@@ -63,7 +63,7 @@ def test_a_stream_that_is_dropped_without_being_closed_leaves_the_group(written:
     until(lambda: [each.status for each in group_info(directory, "etl") or ()] == ["left"])
 
 
-def test_members_share_and_who_leaves_hands_over_at_once(written: Table) -> None:
+def test_members_share_and_one_that_leaves_hands_over_at_once(written: Table) -> None:
     first = Member(lambda **calls: group(written, **calls))
     first.wait(lambda member: len(member.keys) == 40)
     second = Member(lambda **calls: group(written, **calls))
@@ -81,7 +81,7 @@ def test_members_share_and_who_leaves_hands_over_at_once(written: Table) -> None
     assert sorted(first.keys + second.keys) == [*range(40), *range(100, 140), *range(200, 240)]
 
 
-def test_a_slot_goes_to_another_member_in_the_midst_of_a_first_plan(written: Table) -> None:
+def test_a_slot_moves_to_another_member_inside_a_first_plan(written: Table) -> None:
     def limited(**settings: Any) -> GroupStreamBuilder:
         builder = stream_read_builder(written.handle()).with_poll_interval_ms(20).with_limits(max_rows=1)
         return builder.with_group("etl", session_timeout=SESSION, **settings)
@@ -101,7 +101,7 @@ def test_a_slot_goes_to_another_member_in_the_midst_of_a_first_plan(written: Tab
     assert sorted(found + second.keys) == list(range(40))
 
 
-def test_what_on_revoked_raises_is_raised_and_the_slot_waits(written: Table) -> None:
+def test_an_error_of_on_revoked_is_raised_and_the_slot_waits(written: Table) -> None:
     revoked: list[tuple[int, ...]] = []
 
     def refuse(slots: tuple[int, ...]) -> None:
@@ -123,7 +123,7 @@ def test_what_on_revoked_raises_is_raised_and_the_slot_waits(written: Table) -> 
     assert sorted(own + second.keys) == list(range(100, 140))
 
 
-def test_what_is_held_for_too_long_is_lost_and_the_rest_is_confirmed(written: Table) -> None:
+def test_a_slot_that_is_held_for_too_long_is_lost_and_the_rest_is_confirmed(written: Table) -> None:
     lost: list[int] = []
     with group(written, commit="manual", max_hold=0.1, on_lost=lost.extend).open_sync() as first:
         batch = next(first)
@@ -154,7 +154,7 @@ def end_from_outside(table: Table) -> None:
             return
 
 
-def test_what_is_confirmed_by_a_member_that_was_ended_is_lost_and_comes_again(
+def test_commits_of_a_fenced_member_are_lost_and_their_rows_are_read_again(
     written: Table, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "pypaimon.streaming")
@@ -168,12 +168,12 @@ def test_what_is_confirmed_by_a_member_that_was_ended_is_lost_and_comes_again(
         assert sorted(keys(again)) == sorted(keys(batch)) and again.token > batch.token
         again.commit()
         batch.commit()
-    told = [vars(record)["paimon"] for record in caplog.records if hasattr(record, "paimon")]
-    of_group = [(each["event"], each["slots"]) for each in told if each.get("group") == "etl"]
+    logged = [vars(record)["paimon"] for record in caplog.records if hasattr(record, "paimon")]
+    of_group = [(each["event"], each["slots"]) for each in logged if each.get("group") == "etl"]
     assert of_group == [("group_assigned", "0-3"), ("group_lost", "0-3"), ("group_assigned", "0-3")]
 
 
-def test_a_newer_member_of_a_name_takes_over_and_the_older_one_is_told(written: Table) -> None:
+def test_a_newer_member_of_the_same_name_takes_over_and_the_older_one_fails(written: Table) -> None:
     with group(written, member="a").open_sync() as older:
         assert len(keys(next(older))) == 40
         with group(written, member="a").open_sync() as newer:
@@ -206,7 +206,7 @@ def test_cancelled_waits_lose_nothing(written: Table) -> None:
 
 
 def lines_of_a_call(written: Table) -> Iterator[tuple[str, int]]:
-    """Each line that asking for a batch comes to, with how often."""
+    """Each line that a request for a batch executes, and how often."""
     tracer = Interrupt()
     with group(written).open_sync() as stream:
         tracer.call(lambda: next(stream))
@@ -229,7 +229,7 @@ def test_ctrl_c_at_any_line_loses_and_repeats_nothing(tmp_path: Path) -> None:
         assert found == Counter(range(4)), (line, number, how_to_repeat())
 
 
-def test_a_group_goes_on_after_the_reader_of_its_id_and_the_other_way_round(written: Table) -> None:
+def test_a_group_continues_after_a_reader_of_its_id_and_the_other_way_round(written: Table) -> None:
     alone = stream_read_builder(written.handle()).with_consumer_id("etl").with_poll_interval_ms(20)
     with alone.open_sync() as stream:
         assert len(keys(next(stream))) == 40
@@ -270,7 +270,7 @@ def test_a_reset_ends_the_group_and_the_next_one_begins_there(written: Table) ->
         assert keys(next(stream)) == [50]
 
 
-def test_a_table_without_snapshots_is_waited_for(tmp_path: Path) -> None:
+def test_a_member_waits_for_the_first_snapshot(tmp_path: Path) -> None:
     table = key_value_table(tmp_path, bucket="2")
     member = Member(lambda **calls: group(table, **calls))
     write(table, 1, 2, 3)
@@ -286,7 +286,7 @@ def test_a_member_with_another_stream_is_refused(written: Table) -> None:
             next(refused)
 
 
-def test_a_former_reader_whose_snapshot_has_gone_is_told(written: Table) -> None:
+def test_saved_progress_whose_snapshot_has_expired_is_an_error(written: Table) -> None:
     from pypaimon.streaming import ConsumerManager
     from pypaimon.streaming.consumers.consumer_manager import Consumer
 
@@ -312,7 +312,7 @@ def test_a_former_reader_whose_snapshot_has_gone_is_told(written: Table) -> None
         (lambda builder: builder.with_on_overwrite("read"), "with_on_overwrite"),
     ],
 )
-def test_settings_that_a_group_has_not_are_refused(written: Table, change: Callable[[Any], Any], message: str) -> None:
+def test_settings_without_group_support_are_refused(written: Table, change: Callable[[Any], Any], message: str) -> None:
     refused = change(stream_read_builder(written.handle())).with_group("etl").open_sync()
     with pytest.raises(StreamConfigError, match=message), refused:
         next(refused)
@@ -342,6 +342,6 @@ def test_keys_that_move_between_partitions_are_refused(tmp_path: Path) -> None:
         ({"member": "a/b"}, "directory"),
     ],
 )
-def test_arguments_that_cannot_be_are_refused(written: Table, settings: dict[str, Any], message: str) -> None:
+def test_invalid_arguments_are_refused(written: Table, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(StreamConfigError, match=message):
         stream_read_builder(written.handle()).with_group("etl", **settings)

@@ -1,4 +1,4 @@
-"""One member, step by step: what it asks for, and what it makes of answers that are lost, late or damaged."""
+"""One member, step by step: its requests, and how it handles answers that are lost, late or damaged."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ TIMES = GroupTimes(session=8.0, poll=4.0)
 
 
 class Hand:
-    """A store and a clock, worked by hand.
+    """A store and a clock that a test controls.
 
     Attributes:
         now: Seconds.
@@ -187,7 +187,7 @@ def test_saves_that_wait_are_one_version_and_delay_the_heartbeat(hand: Hand) -> 
     assert hand.asked[CreateFile] == 1
 
 
-def test_a_version_whose_answer_is_lost_is_tried_as_it_is_and_its_lease_is_that_of_the_first_try(hand: Hand) -> None:
+def test_a_version_whose_answer_is_lost_is_sent_again_unchanged_with_the_lease_of_the_first_attempt(hand: Hand) -> None:
     member, assigned = hand.member()
     steps = member.run()
     hand.run(steps, 8)
@@ -207,13 +207,13 @@ def test_a_version_whose_answer_is_lost_is_tried_as_it_is_and_its_lease_is_that_
     first, acknowledged = tried[0][0], tried[4][0]
     assert acknowledged - first > 3
     sent_at = [time for time, _ in tried[4:]]
-    # The version that came back late is old already: the next one follows at once.
+    # That version is old by the time it is acknowledged, so the next one follows at once.
     assert sent_at[1] - sent_at[0] < TIMES.heartbeat
     hand.fault = lambda request: None
     assert assigned.hand_out(slots_of(assigned), at(5), at(6), hand.now)
 
 
-def test_the_lease_ends_three_quarters_of_a_session_after_the_first_try(hand: Hand) -> None:
+def test_the_lease_ends_three_quarters_of_a_session_after_the_first_attempt(hand: Hand) -> None:
     member, assigned = hand.member()
     steps = member.run()
     hand.run(steps, 8)
@@ -245,7 +245,7 @@ def test_a_fencing_version_that_the_member_has_passed_is_deleted(hand: Hand) -> 
     answer_all(hand, view.look())
 
     def passes(request: Request) -> None:
-        """It writes on, and deletes what nobody needs any more, while the fencing version is on its way."""
+        """The member writes more versions and deletes old ones while the fencing version is under way."""
         if isinstance(request, CreateFile):
             for number in (5, 6, 7, 8):
                 hand.files[record_file(id, number)] = MemberRecord(
@@ -333,7 +333,7 @@ def test_the_last_version_of_an_ended_member_stays_for_a_day(hand: Hand, age: fl
     assert parse_names(hand.files)[1].get(other, []) == left
 
 
-def test_former_states_go_once_no_member_acts_upon_them(hand: Hand) -> None:
+def test_old_states_are_deleted_once_no_member_acts_on_them(hand: Hand) -> None:
     member, assigned = hand.member()
     steps = member.run()
     hand.run(steps, 8)
@@ -345,7 +345,7 @@ def test_former_states_go_once_no_member_acts_upon_them(hand: Hand) -> None:
     assert set(slots_of(assigned)) == {0, 1, 2} and hand.last(member.id).generation == 29
 
 
-def test_of_two_members_of_one_name_the_newer_one_stays(hand: Hand) -> None:
+def test_of_two_members_with_one_name_the_newer_one_stays(hand: Hand) -> None:
     old, old_assigned = hand.member("n")
     steps = old.run()
     hand.run(steps, 8)
@@ -361,7 +361,7 @@ def test_of_two_members_of_one_name_the_newer_one_stays(hand: Hand) -> None:
 
 
 def test_the_slots_of_a_dead_member_whose_record_was_deleted_are_read_again(hand: Hand) -> None:
-    """What it has confirmed is not known any more, so that its slots begin where they began for it."""
+    """What it has confirmed is lost, so its slots begin again where it began."""
     dead = hand.member()[0]
     steps = dead.run()
     hand.run(steps, TIMES.session)
@@ -387,7 +387,7 @@ def test_when_the_pin_is_taken_away_the_group_ends_for_all(taken: RetentionPin |
         world.pin = taken
 
     world.at(21, take)
-    # A look at the pin, the state that says it, and a listing of each, which take their time.
+    # Reading the pin, writing the state, and a listing by each member.
     world.run_until(21 + TIMES.idle_listing + 4 * 0.64 + TIMES.idle_listing)
     assert world.laws.seen["conflicts"] == 3 and not world.living()
 
@@ -465,7 +465,7 @@ def test_of_two_members_with_different_settings_one_is_refused(hand: Hand) -> No
     assert len(hand.state().members) == 1
 
 
-def test_a_group_whose_directory_was_deleted_is_an_error_for_its_members_and_not_made_again(hand: Hand) -> None:
+def test_a_deleted_group_is_an_error_for_its_members_and_is_not_created_again(hand: Hand) -> None:
     members = [hand.member()[0] for _ in range(2)]
     running = [member.run() for member in members]
     for _ in range(8):
@@ -499,24 +499,24 @@ def test_a_member_leaves_at_once_and_another_has_its_slots() -> None:
     leaver, stays = world.processes
     leaver.member.leave()
     leaver.wake()
-    # Its last version, a listing, and what is asked for after that, each within two thirds of a second.
+    # Its last version, a listing and the requests after it, each within two thirds of a second.
     world.run_until(20 + TIMES.idle_listing + 7 * 0.64)
     assert leaver.is_over and set(slots_of(stays.assigned)) == {0, 1, 2, 3}
 
 
 @pytest.mark.parametrize("seconds", [0.55 * SESSION, 0.7 * SESSION, 3 * SESSION])
-def test_after_an_outage_of_the_store_nobody_is_ended(seconds: float) -> None:
+def test_no_member_is_fenced_after_an_outage_of_the_store(seconds: float) -> None:
     for seed in range(4):
         world = calm_world(seed, 3)
         world.run_until(6 * SESSION + seed)
         for index, process in enumerate(world.processes):
-            # Requests that hang are given up one after the other.
+            # Requests that hang time out one after the other.
             process.cut_until = world.now + seconds + index * TIMES.session / 8
         world.run_until(world.now + seconds + 3 * SESSION)
         assert len(world.living()) == 3 and not world.laws.seen["fencings"]
 
 
-def test_a_session_of_a_quiet_group_is_four_requests_of_each_member_and_one_for_all_of_them() -> None:
+def test_a_quiet_session_is_four_requests_of_each_member_and_one_for_all_of_them() -> None:
     world = calm_world(5, 8, slots=16)
     world.run_until(12 * SESSION)
     world.requests.clear()

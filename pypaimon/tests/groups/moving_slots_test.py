@@ -1,4 +1,4 @@
-"""Slots that move at any moment: the rows of each are those of a stream of that slot alone."""
+"""Slots that move at any moment: each has the same rows as a stream of that slot alone."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ KINDS: dict[str, tuple[list[str], list[str], dict[str, str]]] = {
 
 
 class History:
-    """A table that is written, and read by members, as the numbers say."""
+    """A table that is written and read by members, as drawn numbers decide."""
 
     def __init__(self, warehouse: Path, kind: str, numbers: random.Random) -> None:
         partitions, keys, options = KINDS[kind]
@@ -54,7 +54,7 @@ class History:
             self.write()
 
     def rows(self, *, kinded: bool) -> pa.Table:
-        # A row of a file that stands alone is told by its key, as files are in slots, not keys.
+        # Where slots contain files, not keys, each key is used once, so that it identifies the slot of its row.
         found = []
         for _ in range(self.numbers.randint(3, 12)):
             key = next(self._fresh) if self._by_file else self.numbers.randrange(16)
@@ -88,14 +88,14 @@ class History:
 
 
 def steps(history: History, shared: SharedSlots) -> Iterator[str]:
-    """One after the other, with what each was."""
+    """Do one step after the other, and note what each was."""
     numbers = history.numbers
     names = ["write", "overwrite", "compact", "take", "confirm", "move", "save", "too late", "crash", "lapse", "lease"]
     weights = [6, 1, 2, 20, 10, 8, 12, 8, 4, 1, 3]
     for name in numbers.choices(names, weights, k=STEPS):
         seat = numbers.choice(shared.seats)
         if name == "write":
-            # So many at once are caught up with.
+            # This many snapshots at once make the stream catch up.
             for _ in range(numbers.choice([1] * 9 + [9])):
                 history.write()
         elif name in ("overwrite", "compact"):
@@ -111,7 +111,7 @@ def steps(history: History, shared: SharedSlots) -> Iterator[str]:
         elif name == "save":
             shared.save(seat)
         elif name == "too late":
-            # Perhaps in the midst of a plan of others that stay.
+            # Perhaps inside a plan that other members keep reading.
             seat.take(0.02)
             if own := list(seat.assigned.readable()):
                 shared.move(numbers.choice(own), numbers.choice(shared.seats))
@@ -132,12 +132,12 @@ def slots_of(alone: list[list[Row]]) -> dict[Any, int]:
 
 
 def promised(rows: list[Row], kind: str) -> list[Row]:
-    """Rows of a slot in the order that is promised: that of a bucket of a partition; none of files without buckets."""
+    """Rows of a slot, sorted unless their order is guaranteed, as it is within a bucket."""
     return sorted(rows) if kind == "unaware" else sorted(rows, key=lambda row: row[-2])
 
 
 @pytest.mark.parametrize("kind", some("kinds of moving slots", sorted(KINDS), 2))
-def test_whatever_moves_the_rows_of_a_slot_are_those_of_a_stream_of_it_alone(tmp_path: Path, kind: str) -> None:
+def test_moving_slots_do_not_change_the_rows_of_a_slot(tmp_path: Path, kind: str) -> None:
     for number in range(HISTORIES):
         numbers = seeded(f"moving slots {kind} {number}")
         history = History(tmp_path / str(number), kind, numbers)

@@ -1,4 +1,4 @@
-"""What follows from a group state and member records: who gets which slots, from where on, with how few moves."""
+"""The next state of a group: which member gets which slots, and from which position."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def owners_of(state: GroupState | None) -> str:
 # ---- states that follow ----
 
 
-def test_the_first_members_get_the_slots_in_turn_once_the_start_is_protected() -> None:
+def test_the_first_members_get_the_slots_in_turn_once_the_start_is_pinned() -> None:
     state = first_state(at(5), 5)
     joined = next_state(state, {id: record(id, MemberStatus.JOINING) for id in (B, A)})
     assert joined is not None and joined.members == (A, B) and joined.generation == 1
@@ -116,7 +116,7 @@ def test_a_release_of_an_earlier_ownership_counts_for_nothing() -> None:
     assert next_state(group([A, B]), {A: record(A, released={0: SlotProgress(2, at(50))})}) is None
 
 
-def test_a_move_is_taken_back_when_its_target_ends_and_goes_on_elsewhere() -> None:
+def test_a_revocation_whose_target_has_ended_is_taken_back_or_gets_another_target() -> None:
     moving = group([A] * 4, (A, B), owned=tuple(SlotOwnership(A, 3, at(10), to) for to in (None, B, None, B)))
     left = next_state(moving, {B: record(B, MemberStatus.LEFT)})
     assert left is not None and left.members == (A,) and {ownership.moves_to for ownership in left.owned} == {None}
@@ -124,7 +124,7 @@ def test_a_move_is_taken_back_when_its_target_ends_and_goes_on_elsewhere() -> No
     assert other is not None and [ownership.moves_to for ownership in other.owned] == [None, C, None, C]
 
 
-def test_a_named_member_that_comes_back_gets_the_same_slots() -> None:
+def test_a_named_member_gets_its_slots_back_after_a_restart() -> None:
     old, new = "n.11111111", "n.22222222"
     state = group([A, old, A, old, old], (A, old))
     # It is admitted only after its predecessor has ended.
@@ -156,7 +156,7 @@ def test_members_coordinate_in_the_order_of_their_admission_except_for_those_tha
     assert coordinator_order(state, {B}, {C, A}) == [B]
 
 
-def test_the_pin_is_at_the_slot_that_is_furthest_behind() -> None:
+def test_the_lowest_position_is_that_of_the_slowest_slot() -> None:
     state = group(
         [A, B, None], owned=(SlotOwnership(A, 3, at(10)), SlotOwnership(B, 4, at(12)), SlotOwnership(None, 4, at(15)))
     )
@@ -218,10 +218,10 @@ def moves(holders: Sequence[str | None], wanted: Sequence[str | None]) -> int:
     return sum(holder not in (None, owner) for holder, owner in zip(holders, wanted, strict=True))
 
 
-# ---- their files ----
+# ---- files ----
 
 
-def test_files_come_back_as_they_were_written() -> None:
+def test_files_are_read_as_they_were_written() -> None:
     inside = Position("t", 4, "f", Phase.FULL, Unit(("p", None), 3, "file", 2))
     state = group([A, B, None, A, A], passed=4, conflict="it was deleted", start=inside)
     assert GroupState.from_json(state.to_json()) == state

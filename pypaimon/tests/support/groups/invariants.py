@@ -1,4 +1,4 @@
-"""What must be true of a group at every step, whatever its store and its members suffer."""
+"""Invariants of a group, which hold at every step whatever its store and its members suffer."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pypaimon.streaming.groups.group_requests import RetentionPin
 
 
 class BrokenLawError(AssertionError):
-    """Something happened that must not. It begins with the name of the law."""
+    """An invariant was violated. The message begins with its name."""
 
 
 class GroupLaws:
-    """Hears of everything that happens. Snapshots stand for positions.
+    """Observes everything that happens. Snapshots stand for positions.
 
     Args:
-        slots: How many there are.
-        barriers: Snapshots that all slots have to reach before one goes on.
-        one_reader: Nobody is interrupted between the look whether a plan may be handed out, and handing it out.
+        slots: Number of slots.
+        barriers: Snapshots that all slots have to reach before any of them continues.
+        one_reader: No process is interrupted between the check whether a plan may be handed out and handing it out.
 
     Attributes:
         seen: How often something rare happened, by name.
@@ -52,11 +52,11 @@ class GroupLaws:
     # ---- what readers do ----
 
     def may_hand_out(self, life: str, before: int, pin: RetentionPin | None, earliest: int) -> None:
-        """A reader has found that it may hand out a plan. What it needs is kept, unless a newer life has its name."""
+        """A reader was allowed to hand out a plan. The pin keeps its snapshots, unless a newer member has its name."""
         if life in self._replaced:
             return
         if pin is None or pin.floor > before or before < earliest:
-            raise BrokenLawError(f"I5: {before} is handed out, kept are {pin} from {earliest} on")
+            raise BrokenLawError(f"I5: {before} is handed out, but kept are {pin} and snapshots from {earliest}")
 
     def handed_out(self, life: str, slots: Mapping[int, int], before: int, after: int) -> None:
         """Rows of slots reach the reader's caller."""
@@ -73,19 +73,19 @@ class GroupLaws:
             raise BrokenLawError(f"I8: slot {slot} has two ownerships of number {since}")
         newest = max(self._starts[slot], default=since)
         if since < newest and life in self._replaced:
-            # A newer life of its name does not wait for its lease; it ends with its next save.
+            # A newer member of its name does not wait for its lease. The older one ends with its next heartbeat.
             self.seen["replaced"] += 1
         elif since < newest:
             self.seen["zombies"] += 1
             self._late[life, slot, newest] += 1
             if self._one_reader:
-                raise BrokenLawError(f"I6: slot {slot} is handed out by {life}, who has lost it")
+                raise BrokenLawError(f"I6: slot {slot} is handed out by {life}, which has lost it")
             if sum(self._late[life, slot, each] for each in self._starts[slot]) > 1:
-                raise BrokenLawError(f"I7: {life} goes on with slot {slot}, which it has lost")
+                raise BrokenLawError(f"I7: {life} hands out slot {slot} again, which it has lost")
         if since not in self._starts[slot]:
             self._begins(slot, since, before)
         elif before != self._ends[slot, since]:
-            raise BrokenLawError(f"I1: slot {slot} goes on at {before} instead of {self._ends[slot, since]}")
+            raise BrokenLawError(f"I1: slot {slot} continues at {before} instead of {self._ends[slot, since]}")
         self._ends[slot, since] = after
 
     def _begins(self, slot: int, since: int, start: int) -> None:
@@ -97,20 +97,20 @@ class GroupLaws:
                 raise BrokenLawError(f"I2: slot {slot} begins at {start}, saved was {saved}")
 
     def _at_sink(self, slot: int, since: int, before: int, after: int) -> None:
-        """What arrives where smaller tokens are refused."""
+        """What a target gets that refuses smaller tokens."""
         token, end = self._sink[slot]
         if since >= token:
             if before > end:
-                raise BrokenLawError(f"I9: slot {slot} arrives from {before} on, behind {end}")
+                raise BrokenLawError(f"I9: slot {slot} arrives from {before}, the target ends at {end}")
             self._sink[slot] = since, after
 
     def confirms(self, slots: Mapping[int, int], after: int) -> None:
-        """Rows that were handed out have arrived for good."""
+        """Rows that were handed out are processed."""
         for slot in slots:
             self.confirmed[slot] = max(self.confirmed[slot], after)
 
     def saves(self, entries: Mapping[int, SlotProgress]) -> None:
-        """A member is told that this is saved."""
+        """A member learns that this is saved."""
         for slot, held in entries.items():
             saved, since = held.position.snapshot, held.since
             self._saved[slot][since] = max(saved, self._saved[slot].get(since, 0))
@@ -121,9 +121,9 @@ class GroupLaws:
     # ---- what is stored ----
 
     def record_made(self, record: MemberRecord) -> None:
-        """A version has come to exist."""
+        """A version was created."""
         if record.id in self._fenced and record.version > self._fenced[record.id]:
-            raise BrokenLawError(f"I4: {record.id} goes on after its fencing {self._fenced[record.id]}")
+            raise BrokenLawError(f"I4: {record.id} writes after its final version {self._fenced[record.id]}")
         if record.version <= self._last[record.id]:
             self.seen["versions made twice"] += 1
             return
@@ -159,10 +159,10 @@ class GroupLaws:
             if floor > needed:
                 raise BrokenLawError(f"I5: the pin goes to {floor}, slot {slot} needs {needed}")
 
-    # ---- in the end ----
+    # ---- at the end ----
 
     def settled(self, state: GroupState, living: list[str], reached: int) -> None:
-        """Nothing fails any more, and some time has passed."""
+        """Check the end of a history, some time after the last failure."""
         counts = Counter(ownership.owner for ownership in state.owned)
         if set(state.members) != set(living):
             raise BrokenLawError(f"I10: members are {state.members}, living {living}")

@@ -1,4 +1,4 @@
-"""The rules of groups switched off, one at a time: what a simulation is worth is how soon it finds that."""
+"""The rules of groups switched off, one at a time. A simulation is worth something if it finds that."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Mutant:
     """A rule that is switched off.
 
     Attributes:
-        what: What is done instead.
-        laws: Those that it breaks.
-        patch: Does it.
-        weather: In which it is found soonest.
+        what: What happens instead.
+        laws: Invariants that it violates.
+        patch: Switches the rule off.
+        weather: Weather in which it is found soonest.
     """
 
     what: str
@@ -91,7 +91,7 @@ _SAVE = GroupMember._send_heartbeat
 
 
 def _save_lost(self: GroupMember) -> Steps[None]:
-    """What the store did not answer counts as saved."""
+    """A heartbeat counts as saved before the store has answered."""
     record, sent = self._pending or (self._next_record(), self._clock())
     self._assigned.saved({**record.held, **record.released}, sent + self._times.lease)
     self._pending = record, sent
@@ -141,11 +141,11 @@ def _soon_silent(self: GroupView) -> set[str]:
 
 
 def _lose_nothing(self: AssignedSlots) -> None:
-    """What was lost is still held."""
+    """A fenced member keeps its slots."""
 
 
 def _dead_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor does anybody list before writing, which would notice it as a rule."""
+    """Members do not list before they write either: that would usually reveal it."""
     monkeypatch.setattr(Coordinator, "_old_versions", lambda coordinator, member, _: coordinator._view.versions[member])
     monkeypatch.setattr(GroupView, "is_stale", property(lambda view: False))
 

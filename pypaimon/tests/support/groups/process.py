@@ -1,8 +1,7 @@
-"""A process that is a member of a group: `group_process.py WAREHOUSE ID SLOTS LAST SESSION MEMBERS`.
+"""A process that is a member of a group: `process.py WAREHOUSE ID SLOTS LAST SESSION MEMBERS`.
 
-It counts in the place of reading, once the group has so many members: of each slot it hands out the numbers before
-`LAST`, a line of JSON each time, and confirms them. It ends when its slots are at the end and somebody says
-so by closing its input.
+Instead of reading, it counts once the group has `MEMBERS` members: of each slot it hands out the numbers before `LAST`,
+each as a line of JSON, and confirms them. It ends when its input is closed.
 """
 
 from __future__ import annotations

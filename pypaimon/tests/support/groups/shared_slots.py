@@ -1,4 +1,4 @@
-"""Members of a group whose slots move as a test says: what each has handed out, slot by slot."""
+"""Members of a group whose slots a test moves, and what each has handed out slot by slot."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.slot_rule import SlotRule, SlotSet
 
 Row = tuple[Any, ...]
-"""Its key `k`, then the other columns."""
+"""A row: its key `k`, then the other columns."""
 BATCH_BYTES = 1
-"""So that each record batch is a chunk, and plans are often cut."""
+"""So small that each record batch is a chunk, and plans are often cut."""
 _READ_AHEAD_BYTES = 400
 _FOR_EVER = 120.0
 _MAX_HOLD = 1.0
@@ -32,14 +32,14 @@ _MAX_HOLD = 1.0
 
 @dataclass
 class Taken:
-    """A plan, as far as it was handed out.
+    """The part of a plan that was handed out.
 
     Attributes:
-        plan: It.
-        slots: Whose rows it has.
-        rows: Those that were handed out, of all these slots.
-        is_whole: Whether that is all.
-        is_confirmed: The caller has confirmed it since.
+        plan: The plan.
+        slots: Slots that its rows belong to.
+        rows: Rows of all these slots that were handed out.
+        is_whole: Whether these are all rows of the plan.
+        is_confirmed: Whether the caller has confirmed it.
     """
 
     plan: Plan
@@ -50,16 +50,16 @@ class Taken:
 
 
 class Seat:
-    """What a reader asks of its membership, where a test decides which slots the member has.
+    """The membership of a reader, whose slots a test decides.
 
     Args:
-        name: Of the member.
-        shared: Whose member it is.
+        name: Name of the member.
+        shared: The table.
 
     Attributes:
         name: See above.
         seconds: Its clock.
-        assigned: What it has.
+        assigned: The slots of the member.
     """
 
     has_ended = False
@@ -79,29 +79,29 @@ class Seat:
         return self.seconds
 
     def check(self) -> None:
-        """It is well."""
+        """It has no error."""
 
     def pending_change(self) -> None:
-        """Nobody has callbacks."""
+        """There are no callbacks."""
 
     def is_over(self) -> bool:
         return False
 
     def leave(self) -> None:
-        """Others see to that."""
+        """The test does that."""
 
     def open_cursor(self, slots: Mapping[int, int], position: Position) -> SlotCursor:
         return self._shared.cursor(slots, position, self.assigned)
 
     def lease(self, is_on: bool) -> None:
-        """Whether it may hand out anything."""
+        """Allow or forbid to hand out plans."""
         self.assigned.saved({}, float("inf") if is_on else float("-inf"))
         self.reader.wake()
 
     # ---- as a stream does ----
 
     def take(self, seconds: float) -> bool:
-        """Take a chunk if there is one within so many seconds; says whether there was."""
+        """Take a chunk, if there is one within some seconds. Returns whether there was."""
         ready = self.reader.ready()
         waiting = self.reader.peek()
         end = time.monotonic() + seconds
@@ -125,7 +125,7 @@ class Seat:
         return True
 
     def confirm(self) -> None:
-        """All that was taken is confirmed."""
+        """Confirm everything that was taken."""
         for taken in self._unconfirmed:
             taken.is_confirmed = taken.is_whole
         self._unconfirmed = [taken for taken in self._unconfirmed if not taken.is_whole]
@@ -139,12 +139,12 @@ class Seat:
 
 
 class SharedSlots:
-    """A table that members share, and what came of each slot.
+    """A table that members share, and what was handed out of each slot.
 
     Args:
         builder: The stream that they share.
-        slots: How many there are, if files are divided by name or partition; else as many as buckets.
-        members: How many there are.
+        slots: Number of slots if files are divided by name or partition; otherwise there is one for each bucket.
+        members: Number of members.
 
     Attributes:
         rule: How the table is divided.
@@ -166,23 +166,23 @@ class SharedSlots:
         self._adopted()
 
     def cursor(self, slots: Mapping[int, int], position: Position, assigned: AssignedSlots | None = None) -> SlotCursor:
-        """A stream of some slots; without assigned overwrites are gone past."""
+        """A stream of some slots. Without `assigned` it does not wait at overwrites."""
         chosen = SlotSet(self.rule, frozenset(slots))
         if assigned is not None:
             chosen = replace(chosen, may_pass=assigned.may_pass)
         return SlotCursor(slots, position, of_slots(self._builder, chosen), BATCH_BYTES)
 
     def took(self, chunk: BatchChunk, slots: Mapping[int, int]) -> list[Taken]:
-        """A member has handed out a chunk: what of each slot begins with it."""
+        """A member has handed out a chunk. Returns the plans that begin with it."""
         rows = [] if chunk.data is None else _rows_of(chunk)
         begun = []
         for slot in slots:
             taken = self._taken[slot]
             if not chunk.first:
-                assert taken and taken[-1].plan is chunk.plan and not taken[-1].is_whole, "the midst of another plan"
+                assert taken and taken[-1].plan is chunk.plan and not taken[-1].is_whole, "the middle of another plan"
             else:
                 if taken and not taken[-1].is_whole:
-                    # It did not arrive whole, and comes again.
+                    # It was incomplete, and is read again.
                     taken.pop()
                 assert not taken or taken[-1].plan.position < chunk.plan.position, (slot, chunk.plan.position)
                 taken.append(Taken(chunk.plan, frozenset(slots)))
@@ -194,7 +194,7 @@ class SharedSlots:
     # ---- what moves ----
 
     def move(self, slot: int, seat: Seat) -> None:
-        """A slot is to go to another member, as soon as its owner gives it back."""
+        """Revoke a slot: another member gets it once its owner has released it."""
         ownership = self._owned[slot]
         self._owned[slot] = replace(ownership, moves_to=None if ownership.owner == seat.name else seat.name)
         self._adopted()
@@ -218,7 +218,7 @@ class SharedSlots:
         self._adopted()
 
     def crash(self, seat: Seat) -> None:
-        """A member is gone, and others go on where it has saved; another one comes in its place."""
+        """End a member: others continue where it has saved, and a new member takes its place."""
         saved = {slot: each.saved for slot, each in seat.assigned.current()[1].items()}
         self.seats.remove(seat)
         seat.reader.close()
@@ -234,10 +234,10 @@ class SharedSlots:
 
     def _given(self, slot: int, owner: str, start: Position) -> None:
         self._owned[slot] = SlotOwnership(owner, self._number + 1, start)
-        # All that was not confirmed comes again.
+        # Everything that was not confirmed is read again.
         kept = [each for each in self._taken[slot] if each.plan.position <= start]
         lost = [each for each in kept if each.rows and not (each.is_whole and each.is_confirmed)]
-        assert not lost, f"slot {slot} goes on at {start}, behind what was not confirmed: {lost}"
+        assert not lost, f"slot {slot} continues at {start}, after plans that were not confirmed: {lost}"
         self._taken[slot] = kept
 
     def _adopted(self) -> None:
@@ -250,7 +250,7 @@ class SharedSlots:
             seat.reader.wake()
 
     def _reached(self, slot: int) -> int:
-        """The snapshot before which all of a slot is confirmed, and nothing of it is on its way."""
+        """The snapshot before which all of a slot is confirmed."""
         for seat in self.seats:
             each = seat.assigned.current()[1].get(slot)
             if each is not None:
@@ -258,10 +258,10 @@ class SharedSlots:
                 return each.confirmed.snapshot - inside
         return 0
 
-    # ---- what came of it ----
+    # ---- results ----
 
     def finish(self, latest: int) -> None:
-        """Until all slots have come to the end of the table, whose last snapshot is this."""
+        """Read until all slots have reached the end of the table, whose last snapshot is this."""
         end = time.monotonic() + _FOR_EVER
         for seat in self.seats:
             seat.lease(True)
@@ -290,7 +290,7 @@ class SharedSlots:
         return found
 
     def shared(self, slot_of: Mapping[Any, int]) -> list[list[Row]]:
-        """The rows of each slot that the members have handed out, those that came again once.
+        """The rows of each slot that the members have handed out; rows that were read again count once.
 
         Args:
             slot_of: The slots of rows, by their keys.
