@@ -13,10 +13,6 @@ class PreviousShardings:
     """The shardings of a consumer id other than this reader's; a reader without shards counts as one of them.
 
     Members have none: each of them saves under a name of its own.
-
-    Args:
-        manager: Consumers of the table and branch.
-        name: Progress file of the reader.
     """
 
     def __init__(self, manager: ConsumerManager, name: ConsumerName) -> None:
@@ -39,7 +35,6 @@ class PreviousShardings:
         Of several complete shardings the one that is furthest counts, since it repeats least.
 
         Args:
-            names: Files that exist.
             counts: Whether a sharding counts whose files began with these starts.
         """
         positions = []
@@ -58,7 +53,6 @@ class PreviousShardings:
         this sharding are surely from earlier.
 
         Args:
-            names: Files that exist.
             created: Whether the reader created its own file.
         """
         if not self._name.sharding <= names:

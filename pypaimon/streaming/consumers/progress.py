@@ -53,13 +53,11 @@ class Progress:
     calls neither. At each poll: `flush` and `keep_alive`, which send no request if nothing is due.
 
     Args:
-        manager: Consumers of the table and branch.
         name: The progress file, see `reader_name`.
         owner: Token of this reader, unique among all readers ever.
         commit: Whether asking for the next plan confirms the one before.
         poll_interval: Seconds between two saves that only move over snapshots without a plan.
         expiration: Seconds of `consumer.expiration-time`; None if it is not set.
-        start: Where the reader starts.
     """
 
     def __init__(
@@ -182,8 +180,6 @@ class Progress:
         earlier are forgotten; those before it still have to be confirmed.
 
         Args:
-            position: Where to start.
-            now: Seconds.
             found: The start was found just now, and has to be shared with the other shards or members.
             end: The last snapshot, if the stream ends at the one that was the latest when the start was found.
             instead_of: Position after a plan that this start replaces: it cannot be read and will not be confirmed.
@@ -255,7 +251,6 @@ class Progress:
         Sends no request if nothing changed. A save is one GET and one PUT.
 
         Args:
-            now: Seconds.
             force: Save snapshots that were passed over even before the poll interval is over (at the end of a stream).
 
         Raises:

@@ -21,13 +21,9 @@ class ProgressFile:
     this one takes it back.
 
     Args:
-        manager: Consumers of the table and branch.
-        name: The file.
-        owner: Token of the reader.
         former: Tokens of the readers that this one has taken over from, for all its files.
 
     Attributes:
-        name: The file.
         content: What the reader last wrote; None before that, and after the file was deleted.
         written_at: When it last wrote, in seconds.
     """

@@ -48,12 +48,6 @@ class SharedStartCoordinator:
     deleted), all shards have to begin there. The progress files of the others are deleted, so that their next save is a
     conflict.
 
-    Args:
-        manager: Consumers of the table and branch.
-        name: Progress file of the reader.
-        owner: Token of the reader.
-        settings: Where it starts.
-
     Attributes:
         token: Token of the start that this reader began with, or will begin with; None without one.
         unsettled: The file of the start may exist, and may have to be deleted.
@@ -136,7 +130,6 @@ class SharedStartCoordinator:
         """This reader has found a start: make it the shared one, unless another reader was faster.
 
         Args:
-            position: The start.
             end: Where the stream ends, if that was found together with the start.
 
         Returns:

@@ -68,7 +68,6 @@ class UnconfirmedPlans:
         """Start at a position, or seek to it: later plans are forgotten, earlier ones still have to be confirmed.
 
         Args:
-            position: Where to start.
             instead_of: Position after a plan that this start replaces; that plan is forgotten too.
         """
         with self._lock:

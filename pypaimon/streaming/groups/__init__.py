@@ -13,10 +13,11 @@ The words
     *lifetime*: a group that was ended from outside begins again in a directory of its own.
 
 What the store has to do
-    Create a file only if its name is free (`If-None-Match: *`, `O_EXCL`), and list what was created before. Nothing
-    else: no rename, no lock, no clock that agrees with another one, no order between two requests. A request that timed
-    out may have been carried out, or may be carried out later. Every step is therefore safe to repeat and safe to
-    arrive late: a file of that name exists by then, or nobody looks at it any more.
+    Create a file only if its name is free (`If-None-Match: *`, `O_EXCL`), list what was created before, and, for the
+    pin alone, replace a file only if it has not changed. Nothing else: no rename, no lock, no clock that agrees with
+    another one, no order between two requests. A request that timed out may have been carried out, or may be carried
+    out later. Every step is therefore safe to repeat and safe to arrive late: by then a file of that name exists, or
+    no member looks at it any more.
 
 Heartbeats
     A member creates the next version of its record twice in a session (`member-<id>-<version>`, see `MemberRecord`). It
@@ -27,15 +28,17 @@ Heartbeats
 
 States of a member
     joining -> active -> left, or fenced at any time. A joining member has a record and waits for a state that lists it.
-    A member that leaves says so in its last version. A member that has sent no heartbeat for a session is fenced by
-    another one. When it notices, it joins again with a new id, unless a newer process with its name has fenced it.
+    A member that leaves says so in its last version. A member that has sent no heartbeat for a session (its own,
+    which its record contains) is fenced by another one. When it notices, it joins again with a new id, unless a newer
+    process with its name has fenced it.
 
 The coordinator
     Every member lists the group twice in a session, more often after a change, and knows the order of the members from
     the last state. The first one that is not silent coordinates: it fences silent members and creates the next state.
     If it leaves work undone, the next one does it after an eighth of a session, and so on. There is no election, and
     two coordinators do no harm: both compute the next state with the same pure function, only one of them can create
-    `state-<generation>`, and both adopt that one.
+    `state-<generation>`, and both adopt that one. A state or a fencing that is based on an old listing loses the same
+    race, and is then computed again.
 
 Assignment and revocation
     A state that gives a slot to another member only *revokes* it: the owner keeps it and finishes. It hands out nothing
@@ -54,7 +57,8 @@ The start and the pin
     The snapshots that the slots still need are kept by the *retention pin*, a consumer file in Java's format, so that
     expiry in Java respects it. Slots are assigned only after the pin was written and the start was found to exist after
     that. The coordinator moves the pin up to the slowest slot. If the pin is deleted or replaced (a reset, Java's
-    procedures, `consumer.expiration-time`), the group ends for all members, and the next ones begin where it says.
+    procedures, `consumer.expiration-time`), the group ends for all members. The next ones start a new lifetime at the
+    snapshot that the new pin names, or at their configured start.
 
 What a crash leaves
     Of a member: a record without new versions. The member is fenced after a session, and its slots continue at the

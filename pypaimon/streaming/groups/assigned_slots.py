@@ -81,7 +81,6 @@ class AssignedSlots:
     went away, and perhaps came back, changes nothing.
 
     Args:
-        clock: Clock of the member, in seconds.
         max_hold: Seconds for which a revoked slot waits until all that was handed out is confirmed. Later the slot is
             released without, and its next owner reads the rest again. None: it waits forever.
         waits_for_reader: Whether a revoked slot also waits until `on_revoked` was called.
@@ -117,14 +116,7 @@ class AssignedSlots:
             return {slot: (each.since, each.handed_out) for slot, each in self._slots.items() if self._is_open(each)}
 
     def hand_out(self, slots: Mapping[int, int], before: Position, after: Position, now: float) -> bool:
-        """Whether a plan may be handed out; if so, it counts as handed out.
-
-        Args:
-            slots: The slots that it covers, with their generations.
-            before: Where it begins, for each of them.
-            after: Where it ends.
-            now: Seconds.
-        """
+        """Whether a plan from `before` to `after` may be handed out of slots; if so, it counts as handed out."""
         with self._lock:
             # Without a recent heartbeat in the store, the others may have fenced this member already.
             if now > self._lease_until:
@@ -138,13 +130,7 @@ class AssignedSlots:
             return True
 
     def pass_over(self, slots: Mapping[int, int], before: Position, after: Position) -> bool:
-        """Move slots over snapshots without rows, unless something before is not confirmed. Returns whether it did.
-
-        Args:
-            slots: The slots, with their generations.
-            before: Where all of them are.
-            after: Where they are then.
-        """
+        """Move slots from `before` to `after`, with no rows in between. False if something before is unconfirmed."""
         with self._lock:
             found = [self._slots.get(slot) for slot in slots]
             for each, since in zip(found, slots.values(), strict=True):
@@ -160,12 +146,7 @@ class AssignedSlots:
             return True
 
     def take_back(self, slots: Mapping[int, int], before: Position) -> None:
-        """Undo `hand_out` of a plan that its caller did not get completely: it will be read again.
-
-        Args:
-            slots: The slots, with their generations.
-            before: Where the plan began.
-        """
+        """Undo `hand_out` of a plan that its caller did not get completely: it will be read again."""
         with self._lock:
             for slot, since in slots.items():
                 each = self._slots.get(slot)
@@ -199,10 +180,6 @@ class AssignedSlots:
 
         Asked after each step of the member, every slot ends up in one of the sets: a save is visible before the slot
         goes away.
-
-        Args:
-            slots: The slots, with their generations.
-            after: The position.
         """
         saved, lost = set(), set()
         with self._lock:
@@ -254,12 +231,7 @@ class AssignedSlots:
             return self._unsaved or any(self._may_release(each) for each in self._slots.values())
 
     def adopt(self, state: GroupState, own: str) -> None:
-        """Take over the assignment of a state: keep slots owned since the same generation, add new ones, drop others.
-
-        Args:
-            state: The last state.
-            own: Id of the member.
-        """
+        """Take over the assignment of a state. Slots that are owned since the same generation keep their progress."""
         with self._lock:
             self._state = state
             slots = {}

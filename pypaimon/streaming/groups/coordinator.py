@@ -38,11 +38,7 @@ class Coordinator:
     name exists, so one of two equal generations is written, and both coordinators act on that one from then on.
 
     Args:
-        view: What the member sees.
-        times: Timeouts of the member.
-        clock: Seconds.
         draw: Returns digits that no other call returns.
-        pin_owner: Owner of the retention pin.
     """
 
     def __init__(
@@ -60,9 +56,6 @@ class Coordinator:
 
     def act(self, own: str) -> Steps[bool]:
         """Coordinate, if it is this member's turn. Returns whether there may be a new state.
-
-        Args:
-            own: Id of the member.
 
         Raises:
             StoreError: The store failed. The next call, by whichever member, completes what was begun.
@@ -105,11 +98,7 @@ class Coordinator:
             yield from self.rebalance(state)
 
     def rebalance(self, state: GroupState) -> Steps[None]:
-        """Write the next state from what this member knows, without waiting for its turn to coordinate.
-
-        Args:
-            state: The last state, which has begun.
-        """
+        """Write the next state from what this member knows, without waiting for its turn to coordinate."""
         new = next_state(state, self._view.records, self._view.silent())
         if new is not None:
             yield from self._write_state(new)
@@ -124,10 +113,6 @@ class Coordinator:
         The version has to be the last one in a listing afterwards. The member may have written it and deleted it again,
         with all old versions, while this call was on its way; then the number could be created a second time, and would
         stop nobody.
-
-        Args:
-            member: Id of the member to fence.
-            by: Id of the member that fences it.
         """
         yield from self._view.read([member])
         record = self._view.known.get(member)
@@ -259,7 +244,6 @@ class Coordinator:
         when no request that was under way can still create a version.
 
         Args:
-            member: Id of the member.
             newest: When the newest file of the group was written, by the store's clock.
         """
         versions = self._view.versions[member]

@@ -31,7 +31,6 @@ class GroupStart:
 
     Args:
         parts: A scan with the settings of the group's streams.
-        group_id: Id of the group.
     """
 
     def __init__(self, parts: ScanParts, group_id: str) -> None:

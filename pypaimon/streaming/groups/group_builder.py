@@ -19,7 +19,6 @@ class GroupStreamBuilder:
 
     Args:
         builder: The stream: filter, start and limits, the same for all members.
-        settings: Settings of the member.
     """
 
     def __init__(self, builder: StreamAssembly, settings: GroupSettings) -> None:

@@ -41,9 +41,6 @@ class GroupDirectory:
     that Java's snapshot expiry respects it.
 
     Args:
-        manager: Consumers of the table and branch.
-        store: Store of the table.
-        consumer_id: Id of the group.
         find_start: Returns the position where a stream with the group's settings would begin now.
         start_at: Returns the position before a snapshot, for a group that was reset to one.
         can_start: Whether a stream can still begin at a position.
@@ -90,7 +87,6 @@ class GroupDirectory:
             CorruptTableError: Its last state is damaged.
             ConsumerConflictError: Its files were deleted.
             TableChangedError: The table was dropped or renamed.
-            StoreError: The store failed.
         """
         for _ in range(_MAX_LOOKS):
             last = max(lifetimes(self._store, self._home), default=0)

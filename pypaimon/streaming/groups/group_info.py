@@ -50,16 +50,8 @@ def group_info(directory: TableDirectory, group_id: str) -> list[GroupMemberInfo
 
     Costs two listings and a request for each member.
 
-    Args:
-        directory: The table.
-        group_id: Id of the group.
-
     Returns:
         The members; None if there is no such group, or if it has no state yet.
-
-    Raises:
-        CorruptTableError: A file of the group is damaged.
-        StoreError: The store failed.
     """
     home = _last_lifetime(directory, group_id)
     if home is None:
@@ -83,15 +75,6 @@ def living_member(directory: TableDirectory, group_id: str, clock: Clock) -> str
 
     If members have not ended, this waits for a heartbeat: for three quarters of a session, after which no member may
     hand out anything. A member whose process is suspended is not found. Blocks.
-
-    Args:
-        directory: The table.
-        group_id: Id of the group.
-        clock: Used for the pauses.
-
-    Raises:
-        CorruptTableError: A file of the group is damaged.
-        StoreError: The store failed.
     """
     home = _last_lifetime(directory, group_id)
     if home is None:

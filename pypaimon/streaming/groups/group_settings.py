@@ -29,7 +29,6 @@ class GroupSettings:
     """The settings of a member.
 
     Attributes:
-        group_id: Id of the group.
         member: Under this name the member gets its slots back after a restart; None if it has none.
         session_timeout: Seconds without a heartbeat after which the others take over; None: from the poll interval.
         commit: Whether asking for the next batch confirms the one before.

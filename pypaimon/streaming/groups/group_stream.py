@@ -106,9 +106,7 @@ class DeliveredPlans:
     def add(self, chunk: BatchChunk, slots: Mapping[int, int]) -> None:
         """The caller has a chunk. Repeating the call for the last chunk changes nothing.
 
-        Args:
-            chunk: The chunk. Without rows it is the end of a plan, or all of one.
-            slots: The slots that its rows belong to, with their generations.
+        A chunk without rows is the end of a plan, or all of one.
         """
         if chunk is self._last:
             return
@@ -121,13 +119,11 @@ class DeliveredPlans:
         self._last = chunk
 
     def confirm(self, chunk: BatchChunk | None) -> list[tuple[Mapping[int, int], Position]]:
-        """Everything up to a chunk is confirmed. Returns the plans that this confirms: their slots and positions.
+        """Confirm everything up to a chunk. Returns the plans that this confirms: their slots and positions.
 
-        A plan is confirmed with its last chunk, and plans without rows with the plan before them. A plan whose slots
-        went to another member halfway is not confirmed: that member reads it from its beginning.
-
-        Args:
-            chunk: The chunk; None to confirm only plans without rows, if no plan with rows is before them.
+        A plan is confirmed with its last chunk, and plans without rows with the plan before them; with None only those
+        at the front are. A plan whose slots went to another member halfway is never confirmed: that member reads it
+        from its beginning.
         """
         found: list[_DeliveredPlan] = []
         if chunk is not None and any(each.plan is chunk.plan for each in self._plans):

@@ -152,10 +152,6 @@ class HeartbeatMonitor:
 class GroupView:
     """What one member sees of its group. The state with the highest generation in a listing counts.
 
-    Args:
-        times: Timeouts of the member.
-        clock: Seconds.
-
     Attributes:
         state: The last state that was listed; None before the first listing and in a group without a state.
         is_last: Whether the last listing contained `state` and no newer one.

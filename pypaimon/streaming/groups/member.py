@@ -48,14 +48,10 @@ class GroupMember:
 
     Args:
         name: Under this name the member gets its slots back after a restart (Kafka's static membership); or empty.
-        slots: Number of slots of the table.
-        times: Timeouts of the member.
         clock: Seconds of a clock that neither goes back nor stops while the machine sleeps.
         draw: Returns eight hexadecimal digits that no other call returns.
-        assigned: The slots of the member.
         settings: Settings of the stream, as text; all members have the same.
         rule: How files are divided into slots, as text.
-        pin_owner: Owner of the group's retention pin.
         check_first_plan: Raises if this member cannot finish a first plan that was begun with other settings.
 
     Attributes:

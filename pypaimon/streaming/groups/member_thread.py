@@ -18,9 +18,7 @@ class MemberThread:
     """Runs the steps of one member. A caller that is slow with its rows keeps its slots, since heartbeats do not wait.
 
     Args:
-        member: The member.
         answer: Answers its requests, see `GroupDirectory.answer`.
-        clock: Clock of the member.
         on_end: Called by the thread when it ends, after an error too.
     """
 
@@ -69,11 +67,7 @@ class MemberThread:
             raise self._error
 
     def stop(self, seconds: float) -> bool:
-        """Leave the group. Returns whether it was left in time; otherwise the others find out after a session.
-
-        Args:
-            seconds: How long to wait.
-        """
+        """Leave the group. Returns whether it was left in time; otherwise the others find out after a session."""
         if self._origin.is_here:
             self._member.leave()
             self.wake()

@@ -49,7 +49,6 @@ class AssignmentChange:
     """A callback that is due.
 
     Attributes:
-        kind: Which one.
         slots: The slots, with the generations since which the member has or had them.
     """
 
@@ -63,7 +62,6 @@ class _PendingSave:
 
     Attributes:
         slots: Slots that are neither saved nor lost yet, with their generations.
-        after: The position.
         lost: Slots that were lost before they were saved.
         future: Done once `slots` is empty.
     """
@@ -83,21 +81,14 @@ class Membership:
     """This process as a member of a group, from the moment it wants to join until it has left. Thread-safe.
 
     Args:
-        builder: The stream that the members share.
-        settings: Settings of the member.
         batch_bytes: A plan with more bytes of rows comes in several chunks.
         clock: Clock for an end that is a time.
         on_change: Called by another thread when there may be something new.
-
-    Attributes:
-        assigned: The slots of the member.
-        now: Clock of the member.
 
     Raises:
         EndOfScan: The stream ends at the latest snapshot or at a time, and the table has no snapshot.
         StreamConfigError: The stream or the table does not allow a group.
         UnsupportedTableError: The table cannot be streamed.
-        StoreError: The store failed.
     """
 
     def __init__(
@@ -186,11 +177,7 @@ class Membership:
         )
 
     def lag(self) -> Lag | None:
-        """The lag of the slot that was handed out least; None if the member has no slots. Blocks.
-
-        Raises:
-            StoreError: The store failed.
-        """
+        """The lag of the slot that was handed out least; None if the member has no slots. Blocks."""
         _, slots = self.assigned.current()
         if not slots:
             return None
@@ -251,10 +238,6 @@ class Membership:
         """A future that is done once slots are saved up to a position, or the member has ended.
 
         Its result is the slots that were lost before.
-
-        Args:
-            slots: The slots, with their generations.
-            after: The position.
         """
         pending = _PendingSave(dict(slots), after)
         with self._lock:

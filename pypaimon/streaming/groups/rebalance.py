@@ -27,7 +27,6 @@ def next_state(state: GroupState, records: Records, unsure: Collection[str] = ()
     final, how far it was confirmed. A state alone never takes a slot away, since its owner may not have seen it yet.
 
     Args:
-        state: The last state.
         records: Records of its members and of those that want to join.
         unsure: Members that may be dead. They keep their slots, and get no others.
 
@@ -60,9 +59,6 @@ def resumed_state(state: GroupState, records: Records, settings: str, start: Pos
     """The next state if all members have ended and a new one has other settings.
 
     Args:
-        state: The last state.
-        records: Records of its members.
-        settings: Settings of the new member.
         start: Where the group begins if it has not begun yet.
     """
     owned = tuple(
@@ -104,7 +100,6 @@ def coordinator_order(state: GroupState, joining: Iterable[str], gone: Collectio
     """The members by their turn to coordinate: the first acts at once, each later one if those before it do not.
 
     Args:
-        state: The last state.
         joining: Members that want to join. They come last: they coordinate only if no member is left.
         gone: Members that have ended or may be dead.
     """
@@ -117,11 +112,6 @@ def members_to_fence(own: str, predecessors: Collection[str], records: Records) 
 
     These are the ones that were there before it. Of two that joined at the same time, so that neither names the other
     as a predecessor, the one with the greater id stays.
-
-    Args:
-        own: Id of the member.
-        predecessors: Ids with the same name that were there before it.
-        records: Records of the other members with the same name.
     """
     return [
         id

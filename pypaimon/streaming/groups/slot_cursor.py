@@ -37,13 +37,10 @@ class SlotCursor:
 
     Args:
         slots: The slots, with the generations since which the member has them. All are at `position`.
-        position: Where the stream begins.
         builder: Builder of a stream of these slots alone.
         batch_bytes: A plan with more bytes of rows comes in several chunks.
 
     Attributes:
-        slots: See above.
-        progress: What was handed out.
         read_to: Where the next look continues.
         due: Time before which no other look is needed.
         has_ended: It has reached the end of its stream.
