@@ -78,7 +78,7 @@ class AssignedSlots:
     """The slots of a member. The reader hands out and confirms, the member's steps adopt states and save. Thread-safe.
 
     Calls name slots together with the generation since which the member has them. So a late call about a slot that
-    went away, and perhaps came back, changes nothing.
+    the member has lost, and perhaps got again, changes nothing.
 
     Args:
         max_hold: Seconds for which a revoked slot waits until all that was handed out is confirmed. Later the slot is

@@ -110,9 +110,9 @@ class Coordinator:
         version itself and lives, or finds it taken and knows that it was fenced. In both cases only one of the two
         counts.
 
-        The version has to be the last one in a listing afterwards. The member may have written it and deleted it again,
-        with all old versions, while this call was on its way; then the number could be created a second time, and would
-        stop nobody.
+        The version has to be the last one in a listing afterwards. While this call was under way, the member may have
+        created the same version, later ones too, and deleted the old ones again. Then the version that is created here
+        fences nobody, and is deleted.
         """
         yield from self._view.read([member])
         record = self._view.known.get(member)

@@ -1,7 +1,7 @@
 """`GroupReader`: reads the slots of a member ahead, on a thread of its own, and hands them out chunk by chunk.
 
 To a stream it is a source: `ready` and `peek` for the next chunk, `drop` once the caller has it, `lag`, `close`. Unlike
-other sources it has no single position, since each slot has its own, and it can take back what nobody has dropped yet.
+other sources it has no single position, since each slot has its own, and a chunk can disappear until it is dropped.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class GroupReader:
 
     The slowest cursor reads next, one plan at a time, and two that have reached the same snapshot become one. So the
     rows of each slot come as a stream of that slot alone would return them. Before each plan is handed out the member's
-    slots are asked again: what was read ahead for slots that went away is thrown away.
+    slots are checked again: chunks of slots that moved to another member are thrown away.
 
     An error is raised by `peek`, after all chunks that were read before it; the next `peek` tries again. Thread-safe.
 
@@ -209,7 +209,7 @@ class GroupReader:
             # the slots are taken back to where the cursor is.
             cursor.progress = CursorProgress(chunk.plan.position, progress.position, chunk)
             return True
-        # The rest of a plan is handed out even if its slots were revoked: they are confirmed as a whole.
+        # The rest of a plan is handed out even if its slots were revoked, because plans are confirmed as a whole.
         if not (assigned.is_leased(now) and assigned.has(cursor.slots)):
             return False
         cursor.progress = CursorProgress(progress.position, progress.before, chunk)
@@ -270,7 +270,7 @@ class GroupReader:
     # ---- with the lock held ----
 
     def _update_cursors(self, member: Membership) -> None:
-        """Have one cursor for all slots at the same position, and none for slots that went away."""
+        """Have one cursor for all slots at the same position, and none for slots that the member has lost."""
         for cursor in self._cursors:
             self._pass_over(cursor, member)
         for cursor in list(self._cursors):

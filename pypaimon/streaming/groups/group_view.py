@@ -192,8 +192,8 @@ class GroupView:
     def records(self) -> dict[str, MemberRecord]:
         """The records that were read. A member whose record was missing for a session counts as fenced.
 
-        Members never delete the record of a member that a state lists. Somebody else did, so the member it belonged to
-        can save nothing any more, and what it had confirmed is lost.
+        Members never delete the record of a member that a state lists. Something else did, so that member can save
+        nothing any more, and what it had confirmed is lost.
         """
         members = () if self.state is None else self.state.members
         gone = self._monitor.silent_for(self._times.session).difference(self.versions).intersection(members)
@@ -254,7 +254,7 @@ class GroupView:
                 self._sessions[member] = record.session or self._times.session
 
     def _schedule(self) -> None:
-        """List often in the session after a state, a member or a late heartbeat has come or gone."""
+        """List often in the session after a change: a new state, other members, other late heartbeats."""
         seen = self.generations[-1:], self.versions.keys(), self._monitor.silent_for(self._times.overdue)
         if seen != self._seen:
             self._seen = seen
