@@ -19,8 +19,10 @@ from pypaimon.streaming.groups.group_files import (
     SlotOwnership,
     SlotProgress,
     first_state,
+    record_file,
     slots_from_text,
     slots_to_text,
+    state_file,
 )
 from pypaimon.streaming.groups.rebalance import (
     assign,
@@ -219,6 +221,37 @@ def moves(holders: Sequence[str | None], wanted: Sequence[str | None]) -> int:
 
 
 # ---- files ----
+
+
+INSIDE = (
+    b'{"version":1,"table":"t","snapshot":4,"fingerprint":"f","phase":"full",'
+    b'"unit":{"partition":["p",null],"bucket":3,"file":"file","index":2}}'
+)
+STATE = (
+    b'{"version":1,"number":7,"table":"t","start":%b,"begun":true,"settings":"s","slots":4,"rule":"r","passed":6,'
+    b'"members":["a.1","b.2"],"owned":['
+    b'{"slots":"0-1","since":3,"from":{"version":1,"table":"t","snapshot":10,"phase":"follow"},"owner":"a.1"},'
+    b'{"slots":"2","since":4,"from":{"version":1,"table":"t","snapshot":9,"phase":"follow"},"owner":"a.1","to":"b.2"},'
+    b'{"slots":"3","since":0,"from":%b}],"conflict":"why"}'
+) % (INSIDE, INSIDE)
+RECORD = (
+    b'{"version":1,"id":"a.1","number":5,"nonce":"n","by":"b.2","status":"sealed","seen":7,'
+    b'"held":[{"slots":"0-1","since":3,"position":{"version":1,"table":"t","snapshot":12,"phase":"follow"}}],'
+    b'"released":[{"slots":"2","since":4,"position":%b}],"barrier":8,"former":["a.0"],"session":2.5}'
+) % INSIDE
+
+
+def test_files_have_the_format_of_earlier_releases() -> None:
+    """Members of several releases share a group, so neither names nor fields may change."""
+    inside = Position("t", 4, "f", Phase.FULL, Unit(("p", None), 3, "file", 2))
+    first = SlotOwnership("a.1", 3, at(10))
+    owned = (first, first, SlotOwnership("a.1", 4, at(9), "b.2"), SlotOwnership(None, 0, inside))
+    state = GroupState(7, "t", inside, True, "s", "r", ("a.1", "b.2"), owned, 6, "why")
+    assert state.to_json() == STATE and GroupState.from_json(STATE) == state
+    held, released = {0: said(3, 12), 1: said(3, 12)}, {2: SlotProgress(4, inside)}
+    record = MemberRecord("a.1", 5, "n", "b.2", MemberStatus.FENCED, 7, held, released, 8, ("a.0",), 2.5)
+    assert record.to_json() == RECORD and MemberRecord.from_json(RECORD) == record
+    assert (state_file(7), record_file("a.1", 5)) == ("state-000000000007", "member-a.1-000000000005")
 
 
 def test_files_are_read_as_they_were_written() -> None:
