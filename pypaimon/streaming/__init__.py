@@ -96,12 +96,12 @@ if TYPE_CHECKING:
     from pypaimon.streaming.feeds.ray.ray_feed import RayFeed as RayFeed
     from pypaimon.streaming.feeds.ray.ray_feed import ray_dataset as ray_dataset
     from pypaimon.streaming.feeds.torch.torch_feed import TorchFeed as TorchFeed
-    from pypaimon.streaming.group_streams.assignment import Assignment as Assignment
-    from pypaimon.streaming.group_streams.batch import BlockingGroupBatch as BlockingGroupBatch
-    from pypaimon.streaming.group_streams.batch import GroupBatch as GroupBatch
-    from pypaimon.streaming.group_streams.builder import GroupStreamBuilder as GroupStreamBuilder
-    from pypaimon.streaming.group_streams.stream import BlockingGroupStream as BlockingGroupStream
-    from pypaimon.streaming.group_streams.stream import GroupStream as GroupStream
+    from pypaimon.streaming.groups.assigned_slots import Assignment as Assignment
+    from pypaimon.streaming.groups.group_builder import GroupStreamBuilder as GroupStreamBuilder
+    from pypaimon.streaming.groups.group_stream import BlockingGroupBatch as BlockingGroupBatch
+    from pypaimon.streaming.groups.group_stream import BlockingGroupStream as BlockingGroupStream
+    from pypaimon.streaming.groups.group_stream import GroupBatch as GroupBatch
+    from pypaimon.streaming.groups.group_stream import GroupStream as GroupStream
     from pypaimon.streaming.live_tables.live_table import BlockingLiveTable as BlockingLiveTable
     from pypaimon.streaming.live_tables.live_table import LiveTable as LiveTable
     from pypaimon.streaming.metadata.snapshots import Snapshot as Snapshot
@@ -212,10 +212,9 @@ _EXPORTS = {
     ),
     "feeds.ray.ray_feed": ("RayFeed", "ray_dataset"),
     "feeds.torch.torch_feed": ("TorchFeed",),
-    "group_streams.assignment": ("Assignment",),
-    "group_streams.batch": ("BlockingGroupBatch", "GroupBatch"),
-    "group_streams.builder": ("GroupStreamBuilder",),
-    "group_streams.stream": ("BlockingGroupStream", "GroupStream"),
+    "groups.assigned_slots": ("Assignment",),
+    "groups.group_builder": ("GroupStreamBuilder",),
+    "groups.group_stream": ("BlockingGroupBatch", "BlockingGroupStream", "GroupBatch", "GroupStream"),
     "live_tables.live_table": ("BlockingLiveTable", "LiveTable"),
     "metadata.snapshots": ("Snapshot", "SnapshotManager"),
     "model.plan": ("Plan", "PlanKind", "SplitMode", "StreamSplit"),

@@ -268,7 +268,7 @@ class StreamAssembly(BuilderSettings):
             return None
         from pypaimon.streaming.consumers.consumer_manager import consumers_of
         from pypaimon.streaming.consumers.progress import Progress
-        from pypaimon.streaming.consumers.start_group import StartSettings
+        from pypaimon.streaming.consumers.shared_start_coordinator import StartSettings
 
         name = reader_name(
             consumer.consumer_id,

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     import pypaimon.streaming.filter_internals as filter_internals
     from pypaimon.streaming.batches import batch_stream, stream_status
     from pypaimon.streaming.builder import read, scan
-    from pypaimon.streaming.group_streams import builder as group_builder
+    from pypaimon.streaming.groups import group_builder
     from pypaimon.streaming.live_tables import live_table
 else:
     filter_internals = LateModule("pypaimon.streaming.filter_internals")
     batch_stream = LateModule("pypaimon.streaming.batches.batch_stream")
     stream_status = LateModule("pypaimon.streaming.batches.stream_status")
     live_table = LateModule("pypaimon.streaming.live_tables.live_table")
-    group_builder = LateModule("pypaimon.streaming.group_streams.builder")
+    group_builder = LateModule("pypaimon.streaming.groups.group_builder")
     read, scan = LateModule("pypaimon.streaming.builder.read"), LateModule("pypaimon.streaming.builder.scan")
 
 
@@ -203,7 +203,8 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
         Raises:
             StreamConfigError: Invalid argument.
         """
-        from pypaimon.streaming.group_streams.builder import GroupStreamBuilder, group_settings
+        from pypaimon.streaming.groups.group_builder import GroupStreamBuilder
+        from pypaimon.streaming.groups.group_settings import group_settings
 
         calls = {"on_assigned": on_assigned, "on_revoked": on_revoked, "on_lost": on_lost}
         settings = group_settings(group_id, member, session_timeout, commit, max_hold, **calls)

@@ -14,9 +14,9 @@ from pypaimon.streaming.cli.tables import TableSource, on_table, retry_option
 from pypaimon.streaming.cli.tables_of_pattern import TablesOfPattern, pattern_options, tell_failures
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerInfo, consumers_of, is_rolled_back
-from pypaimon.streaming.consumers.groups.group_info import group_info, living_member
-from pypaimon.streaming.consumers.groups.slot_ranges import slots_to_text
 from pypaimon.streaming.errors import CorruptTableError
+from pypaimon.streaming.groups.group_files import slots_to_text
+from pypaimon.streaming.groups.group_info import group_info, living_member
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 _COLUMNS = ("consumer", "kind", "state", "next_snapshot", "lag", "last_save", "owner")
@@ -265,7 +265,7 @@ def _record(directory: TableDirectory, info: ConsumerInfo) -> Record:
     return {
         "consumer": info.name.progress.text,
         "id": info.consumer_id,
-        "kind": "group" if info.name.group else "first plan" if info.name.fence else "progress",
+        "kind": "group" if info.name.group else "first plan" if info.name.is_pin else "progress",
         "state": "rolled back" if is_lost else "ok",
         "shard": _shard(info.name.shard),
         "member": info.name.member,

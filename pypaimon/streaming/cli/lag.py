@@ -166,11 +166,11 @@ def _progress_files(table: Any, consumer_ids: Sequence[str]) -> list[ConsumerInf
     if missing:
         known = ", ".join(sorted({info.consumer_id for info in infos})) or "none"
         raise click.ClickException(f"there is no consumer {', '.join(sorted(missing))}; there is: {known}")
-    saved = {info.name for info in infos if not info.name.fence}
+    saved = {info.name for info in infos if not info.name.is_pin}
     return [
         info
         for info in infos
-        if not (info.name.fence and info.name.progress in saved)
+        if not (info.name.is_pin and info.name.progress in saved)
         and (not consumer_ids or info.consumer_id in consumer_ids)
     ]
 
@@ -201,7 +201,7 @@ def _state(table: Any, info: ConsumerInfo, lag: Lag) -> str:
         return "expired"
     if is_rolled_back(TableDirectory.of(table), info):
         return "rolled back"
-    if info.name.fence:
+    if info.name.is_pin:
         return "in its first plan"
     return "behind" if lag.snapshots else "caught up"
 

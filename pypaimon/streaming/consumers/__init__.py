@@ -1,1 +1,1 @@
-"""Saved progress: Java's consumer files, and what one reader may write into them, and when."""
+"""Saved progress in Java's consumer files: what one reader writes into them, and when."""

@@ -1,4 +1,4 @@
-"""Consumer files: Java's format and place, and everything that is done to a consumer id from outside a stream.
+"""`ConsumerManager`: consumer files in Java's format and place, and operations on consumer ids from outside a stream.
 
 Java's rules: docs/java-semantics.md#consumers.
 """
@@ -21,6 +21,7 @@ from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.history import is_same_history
 from pypaimon.streaming.metadata.snapshots import branch_directory
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.model.json_fields import parse_fields
 from pypaimon.streaming.model.position import UNKNOWN_TABLE, Position
 from pypaimon.streaming.model.time_zone import time_zone
 from pypaimon.streaming.options.arguments import a_table
@@ -35,12 +36,12 @@ class Consumer:
     """Content of a consumer file.
 
     Attributes:
-        next_snapshot: Id of the next snapshot to read; the table keeps it and all after it.
-        owner: Token of the reader that wrote the file; None if Java, pypaimon or a reset did. Java ignores it, and
-            what follows.
-        fingerprint: Of the snapshot before the next one, as in a position; None where it is not known.
-        began: Of progress: token of the start that its reader began with; None if that was none of its group.
-        start: Of a fence: the start that it protects.
+        next_snapshot: Id of the next snapshot to read; the table keeps it and all later ones.
+        owner: Token of the reader that wrote the file; None if Java, pypaimon or a reset did. Java ignores this field
+            and the following ones.
+        began: In a progress file: token of the shared start that its reader began with; None if it was not shared.
+        start: In a pin: the start that it protects.
+        fingerprint: Fingerprint of the snapshot before the next one, as in a position; None if it is not known.
     """
 
     next_snapshot: int
@@ -51,11 +52,11 @@ class Consumer:
 
     @property
     def position(self) -> Position:
-        """The position that it stands for, in whichever table is read."""
+        """The position before the next snapshot, in whichever table is read."""
         return Position(UNKNOWN_TABLE, self.next_snapshot, self.fingerprint)
 
     def to_json(self) -> str:
-        """The file's text, laid out as Java does."""
+        """The file's text, formatted as Java writes it."""
         value = {
             "nextSnapshot": self.next_snapshot,
             "fingerprint": self.fingerprint,
@@ -71,15 +72,15 @@ class Consumer:
         """Read what Java, pypaimon or `to_json` wrote; unknown fields are ignored.
 
         Raises:
-            ValueError: It is no consumer file.
+            ValueError: The text is not a consumer file.
         """
-        value = json.loads(text)
-        if not isinstance(value, dict):
-            raise ValueError("no JSON object")
-        next_snapshot = value.get("nextSnapshot")
-        if not isinstance(next_snapshot, int) or isinstance(next_snapshot, bool) or next_snapshot < 0:
+        fields = parse_fields(text, "consumer file")
+        next_snapshot = fields.get("nextSnapshot", int)
+        if next_snapshot < 0:
             raise ValueError(f"nextSnapshot: expected the id of a snapshot, got {next_snapshot!r}")
-        owner, began, start, fingerprint = (value.get(key) for key in ("owner", "began", "start", "fingerprint"))
+        start = fields.optional("start", dict)
+        # Java ignores these fields, so a value that is not text must not make the file unreadable here.
+        owner, began, fingerprint = (fields.optional(key, object) for key in ("owner", "began", "fingerprint"))
         return Consumer(
             next_snapshot,
             None if owner is None else str(owner),
@@ -91,17 +92,17 @@ class Consumer:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerInfo:
-    """One consumer file as `list_consumers` shows it.
+    """One consumer file as `list_consumers` returns it.
 
     Attributes:
         consumer_id: Consumer id.
-        name: What the file is for: shard, member, fence of a first full plan.
+        name: What the file is for: a shard, a member, the pin of a first full plan.
         next_snapshot: Id of the next snapshot to read.
         owner: Token of the reader that wrote it; None if Java, pypaimon or a reset did.
-        last_save: When the file was last written (aware, UTC); None if the store does not tell.
-        lag: Snapshots from the next one to the latest; None if that is not known,
-            or if the consumer is ahead of the table.
-        fingerprint: Of the snapshot before the next one, when that was read; None if it is not known.
+        last_save: When the file was last written (aware, UTC); None if the store has no modification times.
+        lag: Snapshots from the next one to the latest; None if that is not known, or if the consumer is ahead of the
+            table.
+        fingerprint: Fingerprint of the snapshot before the next one; None if it is not known.
     """
 
     consumer_id: str
@@ -116,14 +117,14 @@ class ConsumerInfo:
 class ConsumerManager:
     """The consumers of one table and branch (Java's `ConsumerManager`, with pypaimon's method names).
 
-    Files are `<table>[/branch/branch-<b>]/consumer/consumer-<id>`. What is done to an id is done to the files of its
-    shards and members and to their fences too. All calls block.
+    Files are `<table>[/branch/branch-<b>]/consumer/consumer-<id>`. Operations on an id include the files of its shards
+    and members, and their pins. All calls block.
 
     Args:
         file_io: The table's `FileIO`.
         table_path: Path of the table.
         branch: Branch name; None or blank means `main`.
-        store: Requests go through this one, if given.
+        store: Store of the table; None: a new one.
     """
 
     CONSUMER_PREFIX = CONSUMER_PREFIX
@@ -136,24 +137,24 @@ class ConsumerManager:
 
     @property
     def directory(self) -> str:
-        """Where the files are; need not exist."""
+        """The directory of the files. It need not exist."""
         return f"{branch_directory(self._table_path, self._branch)}/consumer"
 
     def with_branch(self, branch: str | None) -> ConsumerManager:
         """The consumers of another branch of the table."""
         return ConsumerManager(self._file_io, self._table_path, branch, store=self._store)
 
-    # One file at a time: what `Progress` is made of.
+    # ---- single files, as `Progress` uses them ----
 
     def path(self, name: ConsumerName) -> str:
         """Path of a file."""
         return f"{self.directory}/{name.file_name}"
 
     def read(self, name: ConsumerName) -> Consumer | None:
-        """Content of one file, None if it is missing. One GET.
+        """Content of one file; None if it is missing. One GET.
 
         Raises:
-            CorruptTableError: It still was no consumer file after it was read again a few times.
+            CorruptTableError: It is damaged, and still was after it was read again a few times.
             StoreError: The store failed.
         """
         try:
@@ -168,33 +169,33 @@ class ConsumerManager:
         self._log_written(name, consumer)
 
     def look(self, name: ConsumerName) -> tuple[Consumer, Seen] | None:
-        """As `read`, with what `replace` has to know. One GET."""
+        """As `read`, with what `replace` needs to know. One GET."""
         try:
             return self._store.look(self.path(name), Consumer.from_json)
         except FileNotFoundError:
             return None
 
     def replace(self, name: ConsumerName, consumer: Consumer, seen: Seen | None) -> None:
-        """Write one file, if it still is what `look` has found (None: there is none). One PUT, see `Store.replace`.
+        """Write one file if it has not changed since `look` (None: it was missing). One PUT, see `Store.replace`.
 
         Raises:
-            ChangedFileError: It is another one by now; nothing was written.
+            ChangedFileError: The file has changed; nothing was written.
         """
         self._store.replace(self.path(name), consumer.to_json().encode(), seen)
         self._log_written(name, consumer)
 
     def _log_written(self, name: ConsumerName, consumer: Consumer) -> None:
         fields: dict[str, Any] = {"consumer": name.text, "snapshot": consumer.next_snapshot, "path": self.path(name)}
-        if name.fence:
-            text = "%(path)s keeps snapshot %(snapshot)d and what follows until the first plan is confirmed"
+        if name.is_pin:
+            text = "%(path)s keeps snapshot %(snapshot)d and later ones until the first plan is confirmed"
             _LOG.info("consumer_fenced", text, **fields)
         else:
             _LOG.debug("consumer_saved", "%(path)s saved: the next snapshot is %(snapshot)d", **fields)
 
     def delete(self, name: ConsumerName) -> None:
-        """Delete one file; none is no error."""
+        """Delete one file, if it exists."""
         self._store.delete(self.path(name))
-        _LOG.info("consumer_deleted", "%(path)s is deleted", consumer=name.text, path=self.path(name))
+        _LOG.info("consumer_deleted", "%(path)s was deleted", consumer=name.text, path=self.path(name))
 
     def names(self, consumer_id: str | None = None) -> list[ConsumerName]:
         """Every file, or those of one id, ordered by name. One LIST."""
@@ -205,46 +206,46 @@ class ConsumerManager:
         )
         return [name for name in found if consumer_id is None or name.consumer_id == consumer_id]
 
-    # Whole consumer ids.
+    # ---- whole consumer ids ----
 
     def consumer(self, consumer_id: str) -> Consumer | None:
-        """Progress of an id: of its slowest shard or member; None if nothing was saved yet.
+        """The progress of an id, which is that of its slowest shard or member; None if nothing was saved yet.
 
         Raises:
-            StreamConfigError: The id is none.
+            StreamConfigError: The id is invalid.
             CorruptTableError: One of its files is damaged.
         """
         check_consumer_id(consumer_id)
-        saved = self._read_all(name for name in self.names(consumer_id) if not name.fence)
+        saved = self._read_all(name for name in self.names(consumer_id) if not name.is_pin)
         return min(saved.values(), key=lambda consumer: consumer.next_snapshot, default=None)
 
     def reset_consumer(self, consumer_id: str, consumer: Consumer) -> None:
         """Make every reader of the id start at `consumer.next_snapshot`.
 
-        All its shards and members get it, those too that were only fenced; the fences go. A reader that is running
-        finds its file changed and stops with `ConsumerConflictError`. The snapshot need not exist (Java's procedure
-        wants it to).
+        All its shards and members get it, even those that only have a pin, and the pins are deleted. A reader that is
+        running finds its file changed and ends with `ConsumerConflictError`. The snapshot need not exist, while Java's
+        procedure requires it.
 
         Raises:
-            StreamConfigError: The id is none, or the next snapshot is negative.
+            StreamConfigError: The id is invalid, or the next snapshot is negative.
         """
         check_consumer_id(consumer_id)
         if consumer.next_snapshot < 0:
             raise StreamConfigError(f"next snapshot {consumer.next_snapshot} cannot be negative.")
         existing = self.names(consumer_id)
-        # The fence of the id alone may be that of its shards' or members' common start.
+        # With shards or members, the pin of the plain id is the file of their shared start, not of a plain reader.
         shared = any(name.shard or name.member for name in existing)
-        own = [name for name in existing if not (shared and name == ConsumerName(consumer_id, fence=True))]
-        targets = {name for found in own for name in found.layout} or {ConsumerName(consumer_id)}
+        own = [name for name in existing if not (shared and name == ConsumerName(consumer_id, is_pin=True))]
+        targets = {name for found in own for name in found.sharding} or {ConsumerName(consumer_id)}
         for name in sorted(targets, key=lambda name: name.text):
             self.write(name, Consumer(consumer.next_snapshot))
-        self._delete_all(name for name in existing if name.fence)
+        self._delete_all(name for name in existing if name.is_pin)
 
     def delete_consumer(self, consumer_id: str) -> None:
-        """Delete an id; none is no error.
+        """Delete an id, if it exists.
 
         Raises:
-            StreamConfigError: The id is none.
+            StreamConfigError: The id is invalid.
         """
         check_consumer_id(consumer_id)
         self._delete_all(self.names(consumer_id))
@@ -253,7 +254,7 @@ class ConsumerManager:
         """Delete every id that `including_pattern` matches as a whole, unless `excluding_pattern` does too.
 
         Raises:
-            StreamConfigError: A pattern is no regular expression.
+            StreamConfigError: A pattern is not a regular expression.
         """
         including, excluding = _pattern(including_pattern), _pattern(excluding_pattern) if excluding_pattern else None
         self._delete_all(
@@ -263,7 +264,7 @@ class ConsumerManager:
         )
 
     def expire(self, expire_datetime: datetime) -> None:
-        """Delete every file that was last written before a time (naive: local), as Java's writers do. One LIST."""
+        """Delete all files that were last written before a time (naive: local time), as Java's writers do. One LIST."""
         limit = time_zone(None).moment(expire_datetime)
         self._delete_all(name for name, saved in self._last_saves().items() if saved is not None and saved < limit)
 
@@ -272,7 +273,7 @@ class ConsumerManager:
         return sorted({name.consumer_id for name in self.names()})
 
     def consumers(self) -> dict[str, int]:
-        """Every consumer id with the smallest next snapshot of its files, fences included: what it keeps."""
+        """For every consumer id the smallest next snapshot of its files, pins included: what it keeps from expiring."""
         smallest: dict[str, int] = {}
         for name, (consumer, _) in self._all().items():
             known = smallest.get(name.consumer_id, consumer.next_snapshot)
@@ -280,14 +281,14 @@ class ConsumerManager:
         return smallest
 
     def min_next_snapshot(self) -> int | None:
-        """The smallest next snapshot of all files, fences included: expiry ends before it. None without consumers."""
+        """The smallest next snapshot of all files, pins included. Expiry stops before it. None without consumers."""
         return min(self.consumers().values(), default=None)
 
     def infos(self, latest_id: int | None = None) -> list[ConsumerInfo]:
         """Every consumer file, ordered by name. One LIST and a GET each.
 
         Args:
-            latest_id: The table's latest snapshot, if known, for `lag`.
+            latest_id: The table's latest snapshot, for `lag`; None if it is not known.
         """
         return [
             ConsumerInfo(
@@ -305,8 +306,8 @@ class ConsumerManager:
     def _all(self) -> dict[ConsumerName, tuple[Consumer, datetime | None]]:
         """Every file, and when it was written, ordered by name.
 
-        They are listed again if one of them goes before it is read: a reader writes the file that takes the place of
-        its fence before it deletes that, so that one listing may hold neither.
+        Files are listed again if one of them was deleted before it was read: a reader writes its first progress file
+        before it deletes its pin, so a listing that takes its time may contain neither.
         """
         for _ in range(_LISTINGS):
             last_saves = self._last_saves()
@@ -332,18 +333,18 @@ class ConsumerManager:
 
 
 def consumers_of(directory: TableDirectory) -> ConsumerManager:
-    """The consumers of a table and branch; requests go through the store of the table."""
+    """The consumers of a table and branch, with the store of the table."""
     table = directory.table
     return ConsumerManager(table.file_io, table.table_path, directory.branch, store=directory.store)
 
 
 def list_consumers(table: Any) -> list[ConsumerInfo]:
-    """Every consumer file of the table's branch, ordered by name: shards, members and fences one by one.
+    """Every consumer file of the table's branch, ordered by name; shards, members and pins are listed one by one.
 
     Costs a listing, a request for each file, and those for the latest snapshot.
 
     Args:
-        table: A table of pypaimon.
+        table: A pypaimon table.
 
     Raises:
         CorruptTableError: A file is damaged.
@@ -353,9 +354,9 @@ def list_consumers(table: Any) -> list[ConsumerInfo]:
 
 
 def is_rolled_back(directory: TableDirectory, info: ConsumerInfo) -> bool:
-    """Whether the snapshot before a consumer's next one is not the one that it has read, which ends its readers.
+    """Whether the snapshot before a consumer's next one is another one than it has read, which is an error for readers.
 
-    False where that is not known. One request, if the file of the consumer holds a fingerprint.
+    False if that is not known. One request, if the consumer's file holds a fingerprint.
     """
     if info.fingerprint is None or info.next_snapshot < 2:
         return False
@@ -367,7 +368,7 @@ def is_rolled_back(directory: TableDirectory, info: ConsumerInfo) -> bool:
 
 
 def last_write(status: Any) -> datetime | None:
-    """When a file was written (aware, UTC), by the status of a listing; None if the store does not tell."""
+    """When a listed file was written (aware, UTC); None if the store has no modification times."""
     return _utc(status.mtime)
 
 
@@ -390,4 +391,4 @@ def _pattern(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except re.error as error:
-        raise StreamConfigError(f"{text!r} is no regular expression: {error}") from error
+        raise StreamConfigError(f"invalid regular expression {text!r}: {error}") from error

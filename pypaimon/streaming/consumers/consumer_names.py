@@ -1,4 +1,4 @@
-"""Names of consumer files: which reader of a consumer id saves where, and what a file name says about its reader."""
+"""`ConsumerName`: the names of consumer files, which say whose progress a file holds."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from pypaimon.streaming.errors import StreamConfigError
 
 CONSUMER_PREFIX = "consumer-"
-"""Prefix of every consumer file; Java takes each file with it for a consumer."""
+"""Prefix of every consumer file. To Java every file with this prefix is a consumer."""
 
 MAX_FILE_NAME_BYTES = 200
-"""Of a consumer file's name in UTF-8. File systems hold 255; the rest is for names of temporary files."""
+"""Limit for the name of a consumer file in UTF-8. File systems allow 255; temporary files need the rest."""
 
-_FENCE = ".first-plan"
+_PIN = ".first-plan"
 _GROUP = ".group"
 _NUMBER = r"(0|[1-9][0-9]{0,3})"
 _SHARD = re.compile(rf"(.+)\.shard-{_NUMBER}-of-{_NUMBER}", re.DOTALL)
@@ -29,27 +29,27 @@ class ConsumerName:
 
     Attributes:
         consumer_id: The id that the user chose.
-        shard: (i, n) of a reader of shard i of n, else None.
-        member: Name of a member, else None.
-        fence: Whether the file fences a first full plan; otherwise it holds progress.
-        group: Whether the file keeps what a group of readers needs, who keep their progress elsewhere.
+        shard: (i, n) for a reader of shard i of n, otherwise None.
+        member: Name of a member, otherwise None.
+        is_pin: Whether the file is the retention pin of a first full plan; otherwise it holds progress.
+        group: Whether the file is the retention pin of a group, which saves its progress elsewhere.
     """
 
     consumer_id: str
     shard: tuple[int, int] | None = None
     member: str | None = None
-    fence: bool = False
+    is_pin: bool = False
     group: bool = False
 
     @property
     def text(self) -> str:
-        """`<id>`, `<id>.shard-i-of-n`, `<id>.member-<name>` or `<id>.group`, with `.first-plan` behind for a fence."""
+        """`<id>`, `<id>.shard-i-of-n`, `<id>.member-<name>` or `<id>.group`, followed by `.first-plan` for a pin."""
         text = self.consumer_id + (_GROUP if self.group else "")
         if self.shard is not None:
             text += f".shard-{self.shard[0]}-of-{self.shard[1]}"
         if self.member is not None:
             text += f".member-{self.member}"
-        return text + _FENCE if self.fence else text
+        return text + _PIN if self.is_pin else text
 
     @property
     def file_name(self) -> str:
@@ -57,41 +57,41 @@ class ConsumerName:
         return CONSUMER_PREFIX + self.text
 
     @property
-    def fenced(self) -> ConsumerName:
-        """The fence that belongs to this progress file."""
-        return replace(self, fence=True)
+    def pin(self) -> ConsumerName:
+        """The pin that belongs to this progress file."""
+        return replace(self, is_pin=True)
 
     @property
     def shared_start(self) -> ConsumerName:
-        """The file of the start that all shards or members of the id share; of the plain id its fence."""
-        return ConsumerName(self.consumer_id, fence=True)
+        """The file of the start that all shards or members of the id share; for the plain id its pin."""
+        return ConsumerName(self.consumer_id, is_pin=True)
 
     @property
     def progress(self) -> ConsumerName:
-        """The progress file that belongs to this fence."""
-        return replace(self, fence=False)
+        """The progress file that belongs to this pin."""
+        return replace(self, is_pin=False)
 
     @property
-    def layout(self) -> frozenset[ConsumerName]:
-        """The progress files which together cover the table: all n shards, or the file alone."""
+    def sharding(self) -> frozenset[ConsumerName]:
+        """The progress files that together cover the table: those of all n shards, or this one alone."""
         if self.shard is None:
             return frozenset((self.progress,))
         count = self.shard[1]
-        return frozenset(replace(self, shard=(index, count), fence=False) for index in range(count))
+        return frozenset(replace(self, shard=(index, count), is_pin=False) for index in range(count))
 
     @staticmethod
     def parse(text: str) -> ConsumerName:
-        """Read `text`; whatever Java wrote is the name of some consumer, so this never fails."""
-        fence = text.endswith(_FENCE) and text != _FENCE
-        if fence:
-            text = text[: -len(_FENCE)]
+        """Read `text`. Java allows any text as a consumer id, so this never fails."""
+        is_pin = text.endswith(_PIN) and text != _PIN
+        if is_pin:
+            text = text[: -len(_PIN)]
         if match := _MEMBER.fullmatch(text):
-            return ConsumerName(match[1], member=match[2], fence=fence)
+            return ConsumerName(match[1], member=match[2], is_pin=is_pin)
         if (match := _SHARD.fullmatch(text)) and int(match[2]) < int(match[3]):
-            return ConsumerName(match[1], shard=(int(match[2]), int(match[3])), fence=fence)
-        if text.endswith(_GROUP) and text != _GROUP and not fence:
+            return ConsumerName(match[1], shard=(int(match[2]), int(match[3])), is_pin=is_pin)
+        if text.endswith(_GROUP) and text != _GROUP and not is_pin:
             return ConsumerName(text[: -len(_GROUP)], group=True)
-        return ConsumerName(text, fence=fence)
+        return ConsumerName(text, is_pin=is_pin)
 
 
 def reader_name(
@@ -102,11 +102,11 @@ def reader_name(
     Args:
         consumer_id: The id that the user chose.
         shard: (i, n) if the stream reads shard i of n.
-        member: Member name, if one was given.
-        some_buckets: Whether the stream reads buckets of the user's choice.
+        member: Name of the member, if one was given.
+        some_buckets: Whether the stream reads only some buckets.
 
     Raises:
-        StreamConfigError: A name that cannot be, or a combination in which readers would overwrite each other.
+        StreamConfigError: A name is invalid, or readers with these settings would overwrite each other's progress.
     """
     check_consumer_id(consumer_id)
     if shard is not None and not 0 <= shard[0] < shard[1] <= MAX_SHARDS:
@@ -115,7 +115,7 @@ def reader_name(
         _check("member name", member)
         if shard is not None:
             raise StreamConfigError(
-                f"consumer id {consumer_id!r}: a shard saves in a file of its own already; leave out member={member!r}."
+                f"consumer id {consumer_id!r}: a shard already has a file of its own; leave out member={member!r}."
             )
     elif some_buckets:
         raise StreamConfigError(
@@ -131,7 +131,7 @@ def check_consumer_id(consumer_id: str) -> None:
     """Refuse an id that cannot name a file of its own.
 
     Raises:
-        StreamConfigError: It is empty, too long, would leave the directory, or names a shard, member or fence.
+        StreamConfigError: It is empty, too long, would leave the directory, or names a shard, member or pin.
     """
     if consumer_id == "":
         raise StreamConfigError("consumer id cannot be empty string.")
@@ -140,11 +140,11 @@ def check_consumer_id(consumer_id: str) -> None:
 
 
 def _check_length(name: ConsumerName) -> None:
-    size = len(name.fenced.file_name.encode())
+    size = len(name.pin.file_name.encode())
     if size > MAX_FILE_NAME_BYTES:
         raise StreamConfigError(
-            f"consumer id {name.consumer_id!r} is too long: {name.fenced.file_name!r} has {size} bytes; "
-            f"a file name can have {MAX_FILE_NAME_BYTES}."
+            f"consumer id {name.consumer_id!r} is too long: {name.pin.file_name!r} has {size} bytes; "
+            f"the limit is {MAX_FILE_NAME_BYTES}."
         )
 
 
@@ -160,15 +160,11 @@ def _check(what: str, text: object) -> None:
     if any(character in _CUT_BY_PATHS or not character.isprintable() for character in text):
         raise StreamConfigError(
             f"{what} {text!r} cannot contain control characters or any of {' '.join(_CUT_BY_PATHS)}: "
-            "some stores cut a path there, so that two consumers would share one file."
+            "some stores cut a path there, and two consumers would share one file."
         )
     parsed = ConsumerName.parse(text)
-    if (
-        parsed != ConsumerName(text)
-        or _SHARD.fullmatch(text)
-        or text.startswith((_FENCE, ".member-", ".shard-", _GROUP))
-    ):
+    if parsed != ConsumerName(text) or _SHARD.fullmatch(text) or text.startswith((_PIN, ".member-", ".shard-", _GROUP)):
         raise StreamConfigError(
             f"{what} {text!r} is reserved: .first-plan, .shard-i-of-n, .member-<name> and .group at the end of a name "
-            "mark the files of fences, shards, members and groups. Use another name."
+            "mark the files of first plans, shards, members and groups. Use another name."
         )

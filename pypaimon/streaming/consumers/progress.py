@@ -1,4 +1,4 @@
-"""`Progress`: what one reader may save under its consumer id, and when."""
+"""`Progress`: what one reader saves under its consumer id, and when."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
-from pypaimon.streaming.consumers.former_layouts import FormerLayouts
-from pypaimon.streaming.consumers.own_file import OwnFile
+from pypaimon.streaming.consumers.previous_shardings import PreviousShardings
+from pypaimon.streaming.consumers.progress_file import ProgressFile
 from pypaimon.streaming.consumers.shared_start import SharedStart
-from pypaimon.streaming.consumers.start_group import StartGroup, StartSettings
+from pypaimon.streaming.consumers.shared_start_coordinator import SharedStartCoordinator, StartSettings
 from pypaimon.streaming.consumers.unconfirmed import UnconfirmedPlans
 from pypaimon.streaming.errors import ConsumerConflictError, StreamConfigError
 from pypaimon.streaming.model.position import Phase, Position
@@ -20,12 +20,13 @@ _REWRITES_PER_EXPIRATION = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    """Where a consumer stands.
+class ResumePoint:
+    """Where a consumer continues.
 
     Attributes:
-        saved: The file that says where the reader continues; None: nothing was saved.
-        start: A start of the reader's group, or its own from before a crash, to begin at instead; None: there is none.
+        saved: The file that says where the reader continues; None if nothing was saved.
+        start: The start at which the reader begins instead: one of the other shards or members, or its own from before
+            a crash. None if there is none.
     """
 
     saved: Consumer | None
@@ -33,32 +34,30 @@ class Opened:
 
     @property
     def next_snapshot(self) -> int | None:
-        """Id of the next snapshot to read, as it was saved; None: nothing was."""
+        """Id of the next snapshot to read, as it was saved; None if nothing was saved."""
         return None if self.saved is None else self.saved.next_snapshot
 
 
 class Progress:
     """Bookkeeping of one reader with a consumer id: what it handed out, what was confirmed, and the files that say so.
 
-    A file holds the greatest whole-snapshot position with no unconfirmed plan before it (at least once: a restart by
-    consumer repeats from the first snapshot that was not wholly confirmed). It moves backward only with `begin`.
-    There is no clock in here: `now` is seconds of any clock that does not go back. `open`, `begin`, `flush`,
-    `keep_alive` and `committed` block and ask the store; the others do not. All may be called from any thread.
-    A call that raised may be repeated.
+    The file holds the greatest position between snapshots with no unconfirmed plan before it. A restart by consumer
+    repeats from the first snapshot that was not confirmed as a whole (at least once). Only `begin` moves the file
+    backward. There is no clock in here: `now` is seconds of any clock that does not go back. `open`, `begin`, `flush`,
+    `keep_alive` and `committed` block and ask the store; the other methods do not. All may be called from any thread. A
+    call that raised may be repeated.
 
-    In this order: `open`, once before the first plan. `begin`, when the start is found, and again after each seek.
+    The order of calls: `open` once, before the first plan. `begin` when the start is found, and again after each seek.
     `on_plan` for each plan, in the same uncancellable moment in which the caller gets it, or `on_passed_over`. When the
-    next plan is asked for, and at a clean end, `confirm_handed_out` and `flush`; whoever leaves otherwise calls
-    neither. At each poll `flush` and `keep_alive`, which ask nothing if nothing is due.
+    next plan is asked for, and at a clean end: `confirm_handed_out` and `flush`; a stream that ends in any other way
+    calls neither. At each poll: `flush` and `keep_alive`, which send no request if nothing is due.
 
     Args:
-        manager: Consumers of the table and branch.
         name: The progress file, see `reader_name`.
-        owner: Token of this reader, unique among all that ever read.
-        commit: Who confirms.
+        owner: Token of this reader, unique among all readers ever.
+        commit: Whether asking for the next plan confirms the one before.
         poll_interval: Seconds between two saves that only move over snapshots without a plan.
-        expiration: Seconds of `consumer.expiration-time`, None if it is not set.
-        start: What the reader is told of its start.
+        expiration: Seconds of `consumer.expiration-time`; None if it is not set.
     """
 
     def __init__(
@@ -81,21 +80,21 @@ class Progress:
         self._ignores_progress = start.ignore_progress
         self._poll_interval = poll_interval
         self._keep_alive_after = None if expiration is None else expiration / _REWRITES_PER_EXPIRATION
-        # Held while the store is asked; who reports a plan, or confirms, never waits for it.
+        # Held while the store is asked. Reporting or confirming a plan never waits for it.
         self._io = threading.Lock()
         self._rewriting = threading.Lock()
         self._closed = False
         owners: set[str] = set()
-        self._file = OwnFile(manager, name, owner, owners)
-        self._fence = OwnFile(manager, name.fenced, owner, owners)
-        self._group = StartGroup(manager, name, owner, start)
-        self._may_have_fence = False
+        self._file = ProgressFile(manager, name, owner, owners)
+        self._pin = ProgressFile(manager, name.pin, owner, owners)
+        self._starts = SharedStartCoordinator(manager, name, owner, start)
+        self._may_have_pin = False
         self._created = False
-        self._former = FormerLayouts(manager, name)
-        self._has_former_layouts = False
+        self._previous = PreviousShardings(manager, name)
+        self._has_previous_shardings = False
         self._unconfirmed = UnconfirmedPlans()
         self._floor: int | None = None
-        self._fence_needed_until = 0
+        self._pinned_until = 0
 
     @property
     def name(self) -> ConsumerName:
@@ -104,8 +103,8 @@ class Progress:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the reader is no shard and no member of its consumer id."""
-        return self._group.is_plain
+        """Whether the reader is neither a shard nor a member of its consumer id."""
+        return self._starts.is_plain
 
     @property
     def saved(self) -> int | None:
@@ -119,51 +118,52 @@ class Progress:
 
     @property
     def keep_alive_after(self) -> float | None:
-        """Seconds after which `keep_alive` rewrites a file; call it at least this often. None: never."""
+        """Seconds after which `keep_alive` rewrites a file. Call it at least this often. None: never."""
         return self._keep_alive_after
 
     def stored(self) -> Consumer | None:
-        """The file as it is in the store; None if there is none. One GET."""
+        """The file in the store; None if it is missing. One GET."""
         return self._manager.read(self._name)
 
     def committed(self) -> int | None:
-        """Next snapshot in the file as it is in the store; None if there is none. One GET."""
+        """Next snapshot in the file in the store; None if it is missing. One GET."""
         found = self.stored()
         return None if found is None else found.next_snapshot
 
-    def open(self, now: float) -> Opened:
-        """Take over the file and find where the consumer stands, before the first plan.
+    def open(self, now: float) -> ResumePoint:
+        """Take over the file and find where the consumer continues, before the first plan.
 
-        Its own file counts; without one, the slowest file of a complete former layout (all n shards, or the plain id);
-        a member has none. Without any, a start that the group has begun at, see `StartGroup`. One GET, one LIST, one
-        PUT if the file exists, a GET for each fence that counts, and one per file of a former layout.
+        Its own file counts. Without one it is the slowest file of a previous sharding that is complete (all n shards,
+        or the plain id), except for members. Without any, it is the shared start, see `SharedStartCoordinator`. One
+        GET, one LIST, one PUT if the file exists, a GET for each pin that counts and for each file of a previous
+        sharding.
 
         Raises:
             ConsumerConflictError: Called again, and another reader has taken over since.
             CorruptTableError: A file that counts is damaged.
-            StreamConfigError: The group has begun at a start that was configured otherwise.
+            StreamConfigError: The other readers began at a start that was configured differently.
         """
         with self._io:
-            if self._unconfirmed.frontier is not None or self._file.mine:
+            if self._unconfirmed.frontier is not None or self._file.is_written:
                 self._check_owned()
                 own = self._file.content
             else:
                 own = self._file.take_over(now)
-                self._created = not self._file.mine
+                self._created = not self._file.is_written
             names = set(self._manager.names(self._name.consumer_id))
-            self._may_have_fence = self._name.fenced in names
-            self._has_former_layouts = bool(self._former.among(names))
-            self._group.open(names)
-            if own is not None and self._group.goes_on(own):
-                start = self._group.joined(own) if self._ignores_progress else None
+            self._may_have_pin = self._name.pin in names
+            self._has_previous_shardings = bool(self._previous.among(names))
+            self._starts.open(names)
+            if own is not None and self._starts.continues(own):
+                start = self._starts.join(own) if self._ignores_progress else None
                 if start is None:
-                    self._group.took_up(own.began)
-                return Opened(own, start)
-            former = self._former.position(names, self._group.follows) if own is None else None
-            if former is not None:
-                self._group.took_up()
-            start = self._group.joined(own) if former is None or self._ignores_progress else None
-            return Opened(former, start)
+                    self._starts.resume(own.began)
+                return ResumePoint(own, start)
+            previous = self._previous.position(names, self._starts.follows) if own is None else None
+            if previous is not None:
+                self._starts.resume()
+            start = self._starts.join(own) if previous is None or self._ignores_progress else None
+            return ResumePoint(previous, start)
 
     def begin(
         self,
@@ -173,69 +173,67 @@ class Progress:
         end: int | None = None,
         instead_of: Position | None = None,
     ) -> SharedStart | None:
-        """Start at a position, or seek to it; before any plan from there is handed out. Call it again if it raised.
+        """Start at a position, or seek to it, before any plan from there is handed out. Call it again if it raised.
 
-        A full plan (phase FULL) is fenced at its snapshot, and nothing is saved until all of it is confirmed. Any other
-        position is saved at once, be it backward, and a fence is deleted. Plans handed out earlier that lie behind the
-        position are forgotten; those before it stay to be confirmed.
+        A full plan (phase FULL) is pinned at its snapshot, and nothing is saved until all of it is confirmed. Any other
+        position is saved at once, even backward, and a pin is deleted. Plans after the position that were handed out
+        earlier are forgotten; those before it still have to be confirmed.
 
         Args:
-            position: Where to.
-            now: Seconds.
-            found: It is a start that was found, to be shared with the group.
-            end: The last snapshot, where the stream ends at the one that was the latest when the start was found.
-            instead_of: After the plan in whose place this comes: it cannot be read, and nobody will confirm it.
+            found: The start was found just now, and has to be shared with the other shards or members.
+            end: The last snapshot, if the stream ends at the one that was the latest when the start was found.
+            instead_of: Position after a plan that this start replaces: it cannot be read and will not be confirmed.
 
         Returns:
-            None; or the start of the group, which another reader was the first to find: nothing has begun, begin there.
+            None; or the start of another reader, which was faster: nothing has begun, begin there.
 
         Raises:
             ConsumerConflictError: Another reader has taken over; nothing was written.
-            StreamConfigError: The group has begun at a start that was configured otherwise.
+            StreamConfigError: The other readers began at a start that was configured differently.
         """
         with self._io:
             full = position.phase is Phase.FULL
-            self._leave_behind()
+            self._reset_others()
             if full and self._unconfirmed.frontier is not None:
                 self._check_owned()
-            if found and (other := self._group.share(position, end)) is not None:
+            if found and (other := self._starts.share(position, end)) is not None:
                 return other
-            self._leave_behind()
+            self._reset_others()
             if full:
-                self._may_have_fence = True
-                self._fence.claim(Consumer(position.snapshot, start=self._group.fence_start(position)), now)
+                self._may_have_pin = True
+                self._pin.claim(Consumer(position.snapshot, start=self._starts.pinned_start(position)), now)
             self._unconfirmed.begin(position, instead_of)
             self._floor = None
-            self._fence_needed_until = position.snapshot + 1 if full else 0
+            self._pinned_until = position.snapshot + 1 if full else 0
             self._flush(now, force=False)
             return None
 
     def has_saved(self) -> bool:
-        """Whether this reader, or another one of its layout, has saved progress. One LIST."""
-        return any(name in self._name.layout for name in self._manager.names(self._name.consumer_id))
+        """Whether this reader, or another one of its sharding, has saved progress. One LIST."""
+        return any(name in self._name.sharding for name in self._manager.names(self._name.consumer_id))
 
     def on_plan(self, position: Position, begins: Position | None = None) -> None:
-        """A plan is handed out. To say so of the last one again changes nothing.
+        """A plan is handed out. Repeating the call for the last plan changes nothing.
 
         Args:
-            position: The plan's `position`.
-            begins: Where it begins, where snapshots before it were passed over unreported.
+            position: Position of the plan, which is its end.
+            begins: Beginning of the plan, if snapshots before it were passed over without a report.
 
         Raises:
-            ValueError: The plan does not lie after the one before it.
+            ValueError: The plan is not after the one before it.
         """
         self._unconfirmed.add(position, begins)
 
     def on_passed_over(self, position: Position) -> None:
-        """Snapshots before `position` hold nothing for this reader. A full plan without rows is passed over too.
+        """The snapshots before `position` contain nothing for this reader. A full plan without rows is passed over too.
 
         Raises:
-            ValueError: The position lies before the one reached.
+            ValueError: The position is before the one that was reached.
         """
         self._unconfirmed.pass_over(position)
 
     def confirm(self, position: Position) -> None:
-        """Everything before `position` has arrived where it must; `flush` saves it.
+        """Everything before `position` is processed; `flush` saves that.
 
         Raises:
             StreamConfigError: The position is of another table, or was not reached since the last `begin`.
@@ -248,16 +246,15 @@ class Progress:
             self._unconfirmed.confirm_all()
 
     def flush(self, now: float, force: bool = False) -> None:
-        """Save what is confirmed, then drop files that are no longer needed: the fence, those of a former layout.
+        """Save what is confirmed, then delete files that are not needed any more: the pin, and previous shardings.
 
-        Nothing is asked if nothing changed. A save is one GET and one PUT.
+        Sends no request if nothing changed. A save is one GET and one PUT.
 
         Args:
-            now: Seconds.
-            force: Save passed-over snapshots too if the poll interval is not over yet (at the end of the stream).
+            force: Save snapshots that were passed over even before the poll interval is over (at the end of a stream).
 
         Raises:
-            ConsumerConflictError: Another reader has taken over, or the file is gone; nothing was written.
+            ConsumerConflictError: Another reader has taken over, or the file was deleted; nothing was written.
         """
         with self._io:
             self._flush(now, force)
@@ -266,78 +263,80 @@ class Progress:
         """Rewrite the files if a third of `consumer.expiration-time` has passed since they were written.
 
         Raises:
-            ConsumerConflictError: Another reader has taken over, or a file is gone; nothing was written to it.
+            ConsumerConflictError: Another reader has taken over, or a file was deleted; it was not written.
         """
         if self._keep_alive_after is None:
             return
         with self._rewriting, self._io:
-            for file in (self._file, self._fence):
+            for file in (self._file, self._pin):
                 if self._closed:
                     return
                 if file.content is not None and now - file.written_at >= self._keep_alive_after:
                     self._check(file)
                     file.write(file.content, now)
-                    self._group.keep_alive()
+                    self._starts.keep_alive()
 
     def close(self) -> None:
-        """The reader has ended: `keep_alive` does nothing more. Waits for nothing."""
+        """The reader has ended: `keep_alive` writes nothing more. Does not wait."""
         self._closed = True
 
     @property
     def is_rewriting(self) -> bool:
-        """Whether `keep_alive` is at work."""
+        """Whether `keep_alive` is running."""
         return self._rewriting.locked()
 
     def wait_for_keep_alive(self, seconds: float) -> None:
-        """Wait until no file is being rewritten by `keep_alive`, at most for so long."""
+        """Wait until `keep_alive` is not running, at most this long."""
         if self._rewriting.acquire(timeout=max(0.0, seconds)):
             self._rewriting.release()
 
     # ---- with `_io` held ----
 
-    def _leave_behind(self) -> None:
-        if self._file.began != self._group.token and self._group.leave_behind():
+    def _reset_others(self) -> None:
+        if self._file.began != self._starts.token and self._starts.reset_others():
             self._file.forget()
 
     def _check_owned(self) -> None:
-        if not self._file.mine and self._fence.mine:
-            self._check(self._fence)
+        # In the first plan the reader has a pin, and often no progress file yet.
+        if not self._file.is_written and self._pin.is_written:
+            self._check(self._pin)
         self._check(self._file)
 
-    def _check(self, file: OwnFile) -> None:
+    def _check(self, file: ProgressFile) -> None:
         try:
             file.check()
         except ConsumerConflictError as conflict:
-            raise self._group.conflict() or conflict from None
+            raise self._starts.conflict() or conflict from None
 
     def _flush(self, now: float, force: bool) -> None:
         target, wanted = self._unconfirmed.to_save()
         at_once = force or (wanted is not None and (self._floor is None or wanted > self._floor))
         if target is not None and (self._floor is None or target.snapshot > self._floor):
-            content = Consumer(target.snapshot, began=self._group.token, fingerprint=target.fingerprint)
+            content = Consumer(target.snapshot, began=self._starts.token, fingerprint=target.fingerprint)
             if self._file.says(content):
                 self._floor = target.snapshot
             elif at_once or now - self._file.written_at >= self._poll_interval:
                 self._check_owned()
-                self._group.check(self._file.began)
+                self._starts.check(self._file.began)
                 self._file.write(content, now)
                 self._floor = target.snapshot
-        if self._file.mine and self._floor is not None:
-            self._tidy_up()
+        if self._file.is_written and self._floor is not None:
+            self._delete_unneeded()
 
-    def _tidy_up(self) -> None:
+    def _delete_unneeded(self) -> None:
+        """Delete the pin and the other files that the save has replaced. Only after the save: one of them counts."""
         saved = self._file.next_snapshot
         assert saved is not None
-        in_first_plan = saved < self._fence_needed_until
-        if self._may_have_fence and not in_first_plan:
-            self._fence.delete()
-            self._may_have_fence = False
-        unsettled = self._group.unsettled and not in_first_plan
-        if not unsettled and not self._has_former_layouts:
+        in_first_plan = saved < self._pinned_until
+        if self._may_have_pin and not in_first_plan:
+            self._pin.delete()
+            self._may_have_pin = False
+        unsettled = self._starts.unsettled and not in_first_plan
+        if not unsettled and not self._has_previous_shardings:
             return
         names = set(self._manager.names(self._name.consumer_id))
         if unsettled:
-            self._group.settle(names)
-        if self._has_former_layouts:
-            self._former.drop(names, self._created)
-            self._has_former_layouts = False
+            self._starts.settle(names)
+        if self._has_previous_shardings:
+            self._previous.drop(names, self._created)
+            self._has_previous_shardings = False

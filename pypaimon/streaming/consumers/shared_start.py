@@ -1,23 +1,23 @@
-"""`SharedStart`: where a stream began, as a value that the fences of its first plan carry."""
+"""`SharedStart`: where a stream began, as a value that the pin of its first plan carries."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
-from pypaimon.streaming.model.position import Phase, Position
+from pypaimon.streaming.model.json_fields import fields_of
+from pypaimon.streaming.model.position import Phase, Position, position_from_value, position_to_value
 
 
 @dataclass(frozen=True, slots=True)
 class SharedStart:
-    """A start that was found, for all readers that are to begin at it, and for their restarts inside the first plan.
+    """A start that one reader found, for all readers that begin at it, and for their restarts inside the first plan.
 
     Attributes:
-        token: Tells it from every other start; the progress files of who began with it carry it.
-        position: Where it is: a full plan's snapshot, or the next snapshot.
-        configured: The start that it was found for, as text: `latest-full`, `from-snapshot 5`...
-        end: The last snapshot, where the stream ends at the one that was the latest; else None.
+        token: Distinguishes it from every other start. Progress files of readers that began with it carry the token.
+        position: The start: the snapshot of a full plan, or the next snapshot.
+        configured: The configured start that it was found for, as text: `latest-full`, `from-snapshot 5`...
+        end: The last snapshot, if the stream ends at the one that was the latest; otherwise None.
     """
 
     token: str
@@ -27,31 +27,24 @@ class SharedStart:
 
     @property
     def text(self) -> str:
-        """Where it is, in words."""
+        """The position in words."""
         what = "the full state of" if self.position.phase is Phase.FULL else "before"
         return f"{what} snapshot {self.position.snapshot}"
 
     def to_value(self) -> dict[str, Any]:
-        """It as values of JSON."""
-        value = {
-            "token": self.token,
-            "position": json.loads(self.position.to_json()),
-            "configured": self.configured,
-        }
+        """The start as a value that can be part of JSON."""
+        value = {"token": self.token, "position": position_to_value(self.position), "configured": self.configured}
         return value if self.end is None else {**value, "end": self.end}
 
     @staticmethod
-    def from_value(value: Any) -> SharedStart:
+    def from_value(value: object) -> SharedStart:
         """Read what `to_value` made.
 
         Raises:
-            ValueError: It is none.
+            ValueError: The value is not a start.
         """
-        try:
-            token, configured, end = value["token"], value["configured"], value.get("end")
-            position = Position.from_json(json.dumps(value["position"]))
-        except (LookupError, TypeError, AttributeError) as error:
-            raise ValueError(f"no start: {value!r}") from error
-        if not (isinstance(token, str) and isinstance(configured, str) and isinstance(end, (int, type(None)))):
-            raise ValueError(f"no start: {value!r}")
-        return SharedStart(token, position, configured, end)
+        fields = fields_of(value, "start")
+        position = position_from_value(fields.get("position", dict))
+        return SharedStart(
+            fields.get("token", str), position, fields.get("configured", str), fields.optional("end", int)
+        )

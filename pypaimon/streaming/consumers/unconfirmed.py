@@ -1,4 +1,4 @@
-"""`UnconfirmedPlans`: what one reader has handed out, and how far that is confirmed. Nothing is saved here."""
+"""`UnconfirmedPlans`: what one reader has handed out, and how far that is confirmed; without any IO."""
 
 from __future__ import annotations
 
@@ -10,35 +10,36 @@ from itertools import islice, zip_longest
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.model.position import Phase, Position
 
-MOST_UNCONFIRMED = 4096
-"""Unconfirmed plans that are told apart. Of more, neighbours count as one: confirmed when the later one is."""
+MAX_UNCONFIRMED = 4096
+"""Limit for unconfirmed plans, so that memory is bounded. Beyond it, two neighbours count as one plan."""
 
 
 @dataclass(frozen=True, slots=True)
-class _HandedOut:
-    """Plans that follow each other, as a rule one, and the positions around them.
+class _UnconfirmedPlan:
+    """A plan, or several consecutive ones that count as one.
 
     Attributes:
-        before: Where they begin.
-        after: Where they end.
-        whole: Where a reader that knows only whole snapshots must begin to get them; None: in the first full plan.
+        before: Where it begins.
+        after: Where it ends.
+        whole: The last position between two snapshots before it, which a consumer file can hold; None in the first
+            full plan.
     """
 
     before: Position
     after: Position
     whole: Position | None
 
-    def until(self, position: Position) -> _HandedOut:
-        """What of them lies before a position."""
+    def until(self, position: Position) -> _UnconfirmedPlan:
+        """The part of the plan before a position."""
         return self if self.after.order() <= position.order() else replace(self, after=position)
 
 
 class UnconfirmedPlans:
-    """Plans that were handed out and are not confirmed. Never waits; may be called from any thread."""
+    """Plans that were handed out and are not confirmed. Never waits. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._plans: deque[_HandedOut] = deque()
+        self._plans: deque[_UnconfirmedPlan] = deque()
         self._frontier: Position | None = None
         self._whole: Position | None = None
         self._wanted: int | None = None
@@ -55,20 +56,19 @@ class UnconfirmedPlans:
             return self._confirmed()
 
     def to_save(self) -> tuple[Position | None, int | None]:
-        """The whole snapshots that are confirmed, and the one that `begin` or the last confirmation came to.
+        """The position between snapshots that is confirmed, and the snapshot that the last confirmation reached.
 
-        Those between the two were passed over since: to save them is not urgent. Each is None where nothing can be
-        saved: before `begin`, and inside a first full plan.
+        Snapshots between the two were passed over since, without a plan; saving them is not urgent. Each is None if
+        nothing can be saved: before `begin`, and inside a first full plan.
         """
         with self._lock:
             return self._confirmed_whole(), self._wanted
 
     def begin(self, position: Position, instead_of: Position | None = None) -> None:
-        """Start at a position, or seek to it: plans behind it are forgotten, those before it stay to be confirmed.
+        """Start at a position, or seek to it: later plans are forgotten, earlier ones still have to be confirmed.
 
         Args:
-            position: Where to.
-            instead_of: After the plan in whose place this comes, which is forgotten too.
+            instead_of: Position after a plan that this start replaces; that plan is forgotten too.
         """
         with self._lock:
             order = position.order()
@@ -81,7 +81,7 @@ class UnconfirmedPlans:
         """A plan is handed out; see `Progress.on_plan`.
 
         Raises:
-            ValueError: The plan does not lie after the one before it.
+            ValueError: The plan is not after the one before it.
         """
         with self._lock:
             last = self._plans[-1].after if self._plans else None
@@ -90,17 +90,17 @@ class UnconfirmedPlans:
                 if begins is not None and before.phase is Phase.FOLLOW and begins.snapshot > before.snapshot:
                     before = begins
                     self._reach(begins)
-                self._plans.append(_HandedOut(before, position, self._whole))
-                if len(self._plans) > MOST_UNCONFIRMED:
+                self._plans.append(_UnconfirmedPlan(before, position, self._whole))
+                if len(self._plans) > MAX_UNCONFIRMED:
                     self._plans = _in_pairs(self._plans)
             if self._frontier is None or self._frontier < position:
                 self._reach(position)
 
     def pass_over(self, position: Position) -> None:
-        """Snapshots before the position hold nothing for the reader.
+        """Snapshots before the position contain nothing for the reader.
 
         Raises:
-            ValueError: The position lies before the one reached.
+            ValueError: The position is before the one that was reached.
         """
         with self._lock:
             self._checked(position, strictly=False)
@@ -116,7 +116,7 @@ class UnconfirmedPlans:
             self._confirm(position)
 
     def confirm_all(self) -> None:
-        """All that was handed out is confirmed."""
+        """Everything that was handed out is confirmed."""
         with self._lock:
             if self._frontier is not None:
                 self._confirm(self._frontier)
@@ -136,30 +136,30 @@ class UnconfirmedPlans:
         elif position.unit is None:
             self._whole = position
         elif self._whole is None or self._whole.snapshot != position.snapshot:
-            # It knows the snapshot that it is in, not the one before.
+            # Its fingerprint is that of the snapshot it is inside of, not of the one before: it is left out here.
             self._whole = Position(position.table, position.snapshot)
 
     def _checked(self, position: Position, strictly: bool) -> Position:
-        """The frontier, which this position lies after."""
+        """The frontier, after checking that this position is after it."""
         before = self._frontier
         if before is None:
             raise ValueError(f"{position} before begin()")
         if position < before or (strictly and position.order() == before.order()):
-            raise ValueError(f"{position} does not lie after {before}")
+            raise ValueError(f"{position} is not after {before}")
         return before
 
     def _confirm(self, position: Position) -> None:
         frontier = self._frontier
         if frontier is not None and frontier.table != position.table:
             raise StreamConfigError(
-                f"Position of another table: this stream reads {frontier.table!r}, not {position.table!r}."
+                f"the position belongs to table {position.table!r}, but this stream reads {frontier.table!r}."
             )
         order = position.order()
         if frontier is None or order > frontier.order():
             reached = "has not started" if frontier is None else f"has only reached snapshot {frontier.snapshot}"
             raise StreamConfigError(
                 f"Snapshot {position.snapshot} cannot be confirmed: the stream {reached} since its start or the last "
-                "seek. Confirm what this stream has handed out."
+                "seek. Confirm positions that this stream has handed out."
             )
         while self._plans and self._plans[0].after.order() <= order:
             self._plans.popleft()
@@ -167,7 +167,7 @@ class UnconfirmedPlans:
             self._wanted = whole.snapshot if self._wanted is None else max(whole.snapshot, self._wanted)
 
 
-def _in_pairs(plans: deque[_HandedOut]) -> deque[_HandedOut]:
-    """Half as many: each two neighbours as one. What they hold is confirmed later, never earlier."""
+def _in_pairs(plans: deque[_UnconfirmedPlan]) -> deque[_UnconfirmedPlan]:
+    """Each two neighbours as one plan, which is confirmed when the later one is: later, never earlier."""
     both = zip_longest(islice(plans, 0, None, 2), islice(plans, 1, None, 2))
     return deque(first if second is None else replace(first, after=second.after) for first, second in both)

@@ -238,7 +238,7 @@ def _saved(seen: Examination) -> ConsumerInfo | None:
     consumer = seen.stream and seen.stream.consumer
     if not consumer or consumer.ignore_progress:
         return None
-    saved = [info for info in seen.consumers if info.consumer_id == consumer.consumer_id and not info.name.fence]
+    saved = [info for info in seen.consumers if info.consumer_id == consumer.consumer_id and not info.name.is_pin]
     return min(saved, key=lambda info: info.next_snapshot, default=None)
 
 

@@ -106,7 +106,7 @@ def _threatened(seen: Examination, info: ConsumerInfo, facts: dict[str, object])
 def _progress(seen: Examination, info: ConsumerInfo, facts: dict[str, object]) -> Finding:
     """A consumer that can go on: how far it is."""
     behind = seen.latest_id + 1 - max(info.next_snapshot, seen.first_id)
-    if info.name.fence:
+    if info.name.is_pin:
         text = f"{_title(info)} is in its first plan, and keeps snapshot {info.next_snapshot}."
         level = Level.OK
     elif not behind:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import total_ordering
 from typing import Any
 
 from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.model.json_fields import JsonFields, canonical_json, fields_of, parse_fields
 
 FORMAT_VERSION = 2
 """The newest; a position is written in the oldest that can say it: 1, or 2 with a `base`."""
@@ -130,77 +131,78 @@ class Position:
         return other.order()
 
     def to_json(self) -> str:
-        """Canonical JSON: one key order, no spaces, so that equal positions are equal strings."""
-        version = 1 if self.base is None else FORMAT_VERSION
-        value: dict[str, Any] = {"version": version, "table": self.table, "snapshot": self.snapshot}
-        if self.fingerprint is not None:
-            value["fingerprint"] = self.fingerprint
-        value["phase"] = self.phase.value
-        if self.since is not None:
-            value["since"] = self.since
-        if self.base is not None:
-            value["base"] = {"snapshot": self.base.snapshot, "merged": self.base.merged}
-            if self.base.fingerprint is not None:
-                value["base"]["fingerprint"] = self.base.fingerprint
-        if self.unit is not None:
-            value["unit"] = {
-                "partition": list(self.unit.partition),
-                "bucket": self.unit.bucket,
-                "file": self.unit.file_name,
-                "index": self.unit.index,
-            }
-        return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+        """Canonical JSON: equal positions are equal strings."""
+        return canonical_json(position_to_value(self))
 
     @staticmethod
     def from_json(text: str) -> Position:
         """Read what `to_json` wrote.
 
         Raises:
-            StreamConfigError: The text is no position, or one of a newer format version.
+            StreamConfigError: The text is not a position, or a newer release wrote it.
         """
-        try:
-            value = json.loads(text)
-            version = value["version"]
-            if not isinstance(version, int) or version > FORMAT_VERSION:
-                raise StreamConfigError(
-                    f"position of format version {version!r}: this library reads up to {FORMAT_VERSION}; update it"
-                )
-            unit, base = value.get("unit"), value.get("base")
-            return Position(
-                table=_typed(value["table"], str),
-                snapshot=_typed(value["snapshot"], int),
-                fingerprint=None if value.get("fingerprint") is None else _typed(value["fingerprint"], str),
-                phase=Phase(value["phase"]),
-                since=None if value.get("since") is None else _typed(value["since"], int),
-                unit=None
-                if unit is None
-                else Unit(
-                    tuple(None if part is None else _typed(part, str) for part in unit["partition"]),
-                    _typed(unit["bucket"], int),
-                    _typed(unit["file"], str),
-                    _typed(unit["index"], int),
-                ),
-                base=None if base is None else _base(_typed(base, dict)),
-            )
-        except (KeyError, TypeError, ValueError, RecursionError) as error:
-            if isinstance(error, StreamConfigError):
-                raise
-            raise StreamConfigError(f"not a position: {text!r}. Give what Position.to_json() wrote.") from error
+        return _read(text, parse_fields)
+
+
+def position_to_value(position: Position) -> dict[str, Any]:
+    """A position as a value that can be part of JSON: what `Position.to_json` writes, before it is text."""
+    version = 1 if position.base is None else FORMAT_VERSION
+    value: dict[str, Any] = {"version": version, "table": position.table, "snapshot": position.snapshot}
+    if position.fingerprint is not None:
+        value["fingerprint"] = position.fingerprint
+    value["phase"] = position.phase.value
+    if position.since is not None:
+        value["since"] = position.since
+    if position.base is not None:
+        value["base"] = {"snapshot": position.base.snapshot, "merged": position.base.merged}
+        if position.base.fingerprint is not None:
+            value["base"]["fingerprint"] = position.base.fingerprint
+    if position.unit is not None:
+        value["unit"] = {
+            "partition": list(position.unit.partition),
+            "bucket": position.unit.bucket,
+            "file": position.unit.file_name,
+            "index": position.unit.index,
+        }
+    return value
+
+
+def position_from_value(value: object) -> Position:
+    """Read what `position_to_value` made; errors as `Position.from_json`."""
+    return _read(value, fields_of)
+
+
+def _read(source: Any, read: Callable[[Any, str], JsonFields]) -> Position:
+    try:
+        fields = read(source, "position")
+        fields.check_version(FORMAT_VERSION)
+        unit, base = fields.optional("unit", dict), fields.optional("base", dict)
+        return Position(
+            table=fields.get("table", str),
+            snapshot=fields.get("snapshot", int),
+            fingerprint=fields.optional("fingerprint", str),
+            phase=Phase(fields.get("phase", str)),
+            since=fields.optional("since", int),
+            unit=None if unit is None else _unit(fields.object("unit")),
+            base=None if base is None else _base(fields.object("base")),
+        )
+    except (TypeError, ValueError, RecursionError) as error:
+        if isinstance(error, StreamConfigError):
+            raise
+        raise StreamConfigError(f"not a position: {source!r}. Give what Position.to_json() wrote.") from error
+
+
+def _unit(fields: JsonFields) -> Unit:
+    partition = fields.get("partition", list)
+    if not all(part is None or isinstance(part, str) for part in partition):
+        raise ValueError(f"partition: expected text and null, got {partition!r}")
+    return Unit(tuple(partition), fields.get("bucket", int), fields.get("file", str), fields.get("index", int))
+
+
+def _base(fields: JsonFields) -> ChainBase:
+    return ChainBase(fields.get("snapshot", int), fields.optional("fingerprint", str), fields.get("merged", bool))
 
 
 def of_table(position: Position, identity: str) -> Position:
     """A position, of this table where it does not know its own."""
     return replace(position, table=identity) if position.table == UNKNOWN_TABLE else position
-
-
-def _base(value: dict[str, Any]) -> ChainBase:
-    fingerprint, merged = value.get("fingerprint"), value["merged"]
-    if not isinstance(merged, bool):
-        raise TypeError(f"expected bool, got {merged!r}")
-    return ChainBase(_typed(value["snapshot"], int), None if fingerprint is None else _typed(fingerprint, str), merged)
-
-
-def _typed(value: Any, kind: type) -> Any:
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise TypeError(f"expected {kind.__name__}, got {value!r} ({type(value).__name__})")
-    return value

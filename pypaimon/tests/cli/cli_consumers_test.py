@@ -112,7 +112,7 @@ def test_what_was_done_comes_as_json_too(manager: ConsumerManager, program: Prog
 def test_a_pattern_that_is_none_is_refused(manager: ConsumerManager, program: Program) -> None:
     found = program("consumers", "clear", "db.orders", "(", "--yes")
     assert found.code == 2
-    assert "no regular expression" in found.err
+    assert "invalid regular expression" in found.err
 
 
 @pytest.mark.parametrize("command", [("reset", "etl", "--to", "3"), ("delete", "etl"), ("clear", ".*")])

@@ -1,4 +1,4 @@
-"""A reader that was closed writes nothing any more: it neither claims its file late nor ends who took over."""
+"""A closed reader writes nothing: it neither claims its file late nor ends the reader that took over."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PATIENCE = 60
 
 
 class Held(FaultFileIO):
-    """The next request of a kind for the consumer file waits."""
+    """Hold the next request of a kind for the consumer file."""
 
     def __init__(self, kind: str) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ def by_batches(builder: StreamReadBuilder) -> Reader:
 
 
 def by_tasks(builder: StreamReadBuilder) -> Reader:
-    """A task that is cancelled in the midst of its wait."""
+    """A task that is cancelled while it waits."""
     asked = threading.Event()
 
     async def read(ended: threading.Event, closed: threading.Event) -> None:
@@ -104,9 +104,7 @@ READERS = [by_scan, by_plans, by_batches, by_tasks]
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_what_it_asked_for_before_leads_to_no_write(
-    table: Table, reader: Callable[[StreamReadBuilder], Reader]
-) -> None:
+def test_requests_from_before_lead_to_no_write(table: Table, reader: Callable[[StreamReadBuilder], Reader]) -> None:
     held = Held("read")
     ask, close = reader(builder(table, held))
     with ThreadPoolExecutor(1) as old:

@@ -1,4 +1,4 @@
-"""A table that was rolled back under what readers have saved: an error before a row, whoever goes on there."""
+"""A table that was rolled back before what readers have saved: any reader fails before it reads a row."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ FOLLOWERS = {
 
 
 @pytest.mark.parametrize(("first", "then"), FOLLOWERS.values(), ids=FOLLOWERS)
-def test_new_commits_after_a_rollback_are_an_error_and_no_gap(
+def test_new_commits_after_a_rollback_are_an_error_not_a_gap(
     table: Table, first: Callable[[StreamReadBuilder], list[int]], then: Callable[[StreamReadBuilder], list[int]]
 ) -> None:
     assert first(bounded(table)) == [*range(6)]
@@ -141,9 +141,7 @@ def test_an_end_of_a_history_that_was_rolled_back_is_not_reached(
 
 
 @pytest.mark.parametrize("follow", [plain, group])
-def test_an_end_that_lies_before_what_was_read_is_reached(
-    table: Table, follow: Callable[[StreamReadBuilder], list[int]]
-) -> None:
+def test_an_end_before_what_was_read_is_reached(table: Table, follow: Callable[[StreamReadBuilder], list[int]]) -> None:
     follow(bounded(table))
     assert follow(bounded(table, snapshot_id=3)) == []
     table.commit([6])

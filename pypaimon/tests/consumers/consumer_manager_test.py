@@ -1,4 +1,4 @@
-"""Consumer files: Java's format and place, names, and what is done to a consumer id from outside."""
+"""Consumer files: Java's format and place, names, and operations on consumer ids."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def manager(tmp_path: Path) -> ConsumerManager:
 
 
 def patient(file_io: Any, path: Path) -> ConsumerManager:
-    """Consumers of a table, asked for again without pauses."""
+    """Consumers of a table, read again without pauses."""
     return ConsumerManager(file_io, str(path), store=Store(file_io, sleep=lambda _: None))
 
 
@@ -59,16 +59,16 @@ FULL_HOUSE = {
 }
 
 
-# The file.
+# ---- the file ----
 
 
-def test_the_file_is_laid_out_as_java_does_it(manager: ConsumerManager, tmp_path: Path) -> None:
+def test_the_file_is_formatted_as_java_writes_it(manager: ConsumerManager, tmp_path: Path) -> None:
     manager.reset_consumer("etl", Consumer(9))
     java = unpack("java-2.1") / "consumers/wh/d.db/t/consumer/consumer-future"
     assert (tmp_path / "consumer/consumer-etl").read_text() == java.read_text()
 
 
-def test_the_owner_is_a_field_that_others_ignore(manager: ConsumerManager, tmp_path: Path) -> None:
+def test_the_owner_is_a_field_that_java_ignores(manager: ConsumerManager, tmp_path: Path) -> None:
     manager.write(ConsumerName("etl"), Consumer(7, "me"))
     assert json.loads((tmp_path / "consumer/consumer-etl").read_text()) == {"nextSnapshot": 7, "owner": "me"}
     assert PaimonConsumerManager(LocalFileIO(), str(tmp_path)).consumers() == {"etl": 7}
@@ -166,7 +166,7 @@ def test_readers_of_a_file_see_the_old_or_the_new_one(manager: ConsumerManager) 
     writer.join()
 
 
-# Names.
+# ---- names ----
 
 
 @pytest.mark.parametrize(
@@ -217,21 +217,21 @@ def test_other_ids_are_fine(consumer_id: str) -> None:
     ("name", "text"),
     [
         (ConsumerName("etl"), "etl"),
-        (ConsumerName("etl", fence=True), "etl.first-plan"),
+        (ConsumerName("etl", is_pin=True), "etl.first-plan"),
         (ConsumerName("etl", shard=(1, 4)), "etl.shard-1-of-4"),
-        (ConsumerName("etl", shard=(1, 4), fence=True), "etl.shard-1-of-4.first-plan"),
+        (ConsumerName("etl", shard=(1, 4), is_pin=True), "etl.shard-1-of-4.first-plan"),
         (ConsumerName("etl", member="a.b"), "etl.member-a.b"),
-        (ConsumerName("etl", member="a", fence=True), "etl.member-a.first-plan"),
+        (ConsumerName("etl", member="a", is_pin=True), "etl.member-a.first-plan"),
     ],
 )
-def test_the_name_tells_the_reader(name: ConsumerName, text: str) -> None:
+def test_the_name_identifies_the_reader(name: ConsumerName, text: str) -> None:
     assert name.text == text
     assert ConsumerName.parse(text) == name
 
 
-def test_the_longest_name_fits_with_its_fence() -> None:
+def test_the_longest_name_fits_with_its_pin() -> None:
     longest = "x" * (MAX_FILE_NAME_BYTES - len("consumer-.first-plan"))
-    assert len(reader_name(longest).fenced.file_name) == MAX_FILE_NAME_BYTES
+    assert len(reader_name(longest).pin.file_name) == MAX_FILE_NAME_BYTES
     with pytest.raises(StreamConfigError, match="too long"):
         reader_name(longest, shard=(0, 1))
 
@@ -250,10 +250,10 @@ def test_readers_of_one_id_that_would_overwrite_each_other_are_refused() -> None
             reader_name("etl", shard=shard)
 
 
-# What is done to an id.
+# ---- operations on an id ----
 
 
-def test_what_is_done_to_an_id_is_done_to_all_its_files(manager: ConsumerManager) -> None:
+def test_operations_on_an_id_include_all_its_files(manager: ConsumerManager) -> None:
     put(manager, **FULL_HOUSE, etl2=1)
     assert manager.list_all_ids() == ["etl", "etl2"]
     assert manager.consumers() == {"etl": 3, "etl2": 1}
@@ -298,7 +298,7 @@ def test_clear_matches_whole_ids(
 
 
 def test_clear_refuses_a_bad_pattern(manager: ConsumerManager) -> None:
-    with pytest.raises(StreamConfigError, match="no regular expression"):
+    with pytest.raises(StreamConfigError, match="invalid regular expression"):
         manager.clear_consumers("(")
 
 
@@ -322,7 +322,7 @@ def test_a_table_without_consumers(manager: ConsumerManager) -> None:
     manager.delete_consumer("etl")
 
 
-def test_what_is_no_consumer_file_is_left_alone(manager: ConsumerManager, tmp_path: Path) -> None:
+def test_other_files_are_left_alone(manager: ConsumerManager, tmp_path: Path) -> None:
     put(manager, etl=1)
     for name in (".consumer-etl.tmp", "_consumer-etl", "consumer-"):
         (tmp_path / "consumer" / name).write_text("")
@@ -331,20 +331,20 @@ def test_what_is_no_consumer_file_is_left_alone(manager: ConsumerManager, tmp_pa
     assert len(list((tmp_path / "consumer").iterdir())) == 3
 
 
-# The list.
+# ---- the list ----
 
 
 def test_list_consumers_shows_every_file(manager: ConsumerManager, tmp_path: Path) -> None:
-    put(manager, ahead=9, behind=3, behind__first_plan=6, caught_up=7)
-    manager.write(ConsumerName("behind", shard=(0, 2)), Consumer(4, "me"))
+    put(manager, ahead=9, belated=3, belated__first_plan=6, caught_up=7)
+    manager.write(ConsumerName("belated", shard=(0, 2)), Consumer(4, "me"))
     for path in (tmp_path / "consumer").iterdir():
         os.utime(path, (1_000_000, 1_000_000))
     saved = datetime.fromtimestamp(1_000_000, tz=timezone.utc)
     assert manager.infos(latest_id=6) == [
         ConsumerInfo("ahead", ConsumerName("ahead"), 9, None, saved, None),
-        ConsumerInfo("behind", ConsumerName("behind"), 3, None, saved, 4),
-        ConsumerInfo("behind", ConsumerName("behind", fence=True), 6, None, saved, 1),
-        ConsumerInfo("behind", ConsumerName("behind", shard=(0, 2)), 4, "me", saved, 3),
+        ConsumerInfo("belated", ConsumerName("belated"), 3, None, saved, 4),
+        ConsumerInfo("belated", ConsumerName("belated", is_pin=True), 6, None, saved, 1),
+        ConsumerInfo("belated", ConsumerName("belated", shard=(0, 2)), 4, "me", saved, 3),
         ConsumerInfo("caught-up", ConsumerName("caught-up"), 7, None, saved, 0),
     ]
     assert {info.lag for info in manager.infos()} == {None}
@@ -365,8 +365,8 @@ def test_list_consumers_knows_how_far_behind_they_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_a_consumer_whose_fence_goes_while_files_are_read_is_found_all_the_same(tmp_path: Path, whole: bool) -> None:
-    """What it keeps from expiry is never taken for nothing."""
+def test_a_consumer_whose_pin_is_deleted_while_files_are_read_is_found(tmp_path: Path, whole: bool) -> None:
+    """Otherwise expiry would delete what it needs."""
     other = patient(LocalFileIO(), tmp_path)
     put(other, etl__first_plan=3, slow=7)
     file_io = FaultFileIO()

@@ -24,7 +24,7 @@ PATIENCE = 300
 
 
 class PassingClock(Clock):
-    """Moves only by `passes`, which ends the waits that are over then."""
+    """A clock that moves only by `passes`, which ends the waits that are over then."""
 
     def __init__(self) -> None:
         self._now = 0.0
@@ -42,7 +42,7 @@ class PassingClock(Clock):
         woken.get(timeout=PATIENCE)
 
     def passes(self, seconds: float, ends: bool = False) -> None:
-        """Let time go by; returns once they who waited for it wait again, or (ends) will not any more."""
+        """Let time pass. Returns once the waiting threads wait again, or (ends) have ended."""
         with self._lock:
             self._now += seconds
             over = [woken for due, woken in self._waits if due <= self._now]
@@ -53,7 +53,7 @@ class PassingClock(Clock):
             self.is_waited_on()
 
     def is_waited_on(self) -> None:
-        """Block until somebody waits."""
+        """Block until a thread waits."""
         assert self._begun.acquire(timeout=PATIENCE)
 
 
@@ -154,7 +154,7 @@ def test_a_store_that_fails_is_asked_again_before_the_file_expires(table: Table,
     scan.close()
 
 
-def test_a_conflict_is_left_to_the_call_that_comes_next(table: Table, clock: PassingClock) -> None:
+def test_a_conflict_is_raised_by_the_next_call(table: Table, clock: PassingClock) -> None:
     builder = table.builder(clock=clock).with_start("earliest").with_catch_up("replay").with_consumer_id("c")
     scan, other = builder.new_streaming_scan(), table.builder().with_consumer_id("c").new_streaming_scan()
     assert scan.plan() is not None

@@ -1,4 +1,4 @@
-"""The files of one reader: fences, shards, members, owners."""
+"""The files of one reader: pins, shards, members, owners."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
-from pypaimon.streaming.consumers.progress import Opened, Progress
+from pypaimon.streaming.consumers.progress import Progress, ResumePoint
 from pypaimon.streaming.consumers.shared_start import SharedStart
-from pypaimon.streaming.consumers.start_group import StartSettings
+from pypaimon.streaming.consumers.shared_start_coordinator import StartSettings
 from pypaimon.streaming.errors import ConsumerConflictError, CorruptTableError, StoreError
 from pypaimon.streaming.io.store import Store
 from support.crash.crashing_store import SCHEME, DyingStore
@@ -25,10 +25,10 @@ def group(tmp_path: Path) -> Group:
     return Group(tmp_path)
 
 
-# The fence of the first full plan.
+# ---- the pin of the first full plan ----
 
 
-def test_the_first_full_plan_is_fenced_until_the_first_save(group: Group) -> None:
+def test_the_first_full_plan_is_pinned_until_the_first_save(group: Group) -> None:
     progress = group.started(full(5))
     assert group.files() == {"etl.first-plan": 5}
     assert progress.saved is None
@@ -57,7 +57,7 @@ def test_a_full_plan_without_rows_is_passed_over(group: Group) -> None:
         ({"member": "a"}, "etl.member-a.first-plan"),
     ],
 )
-def test_the_fence_bears_the_name_of_its_progress_file(group: Group, settings: dict[str, Any], fence: str) -> None:
+def test_the_pin_has_the_name_of_its_progress_file(group: Group, settings: dict[str, Any], fence: str) -> None:
     progress = group.started(full(5), **settings)
     assert group.files() == {fence: 5}
     progress.on_plan(at(6))
@@ -77,16 +77,16 @@ def test_after_a_crash_in_the_first_plan_the_start_is_the_same(group: Group) -> 
         assert group.files() == {"etl.first-plan": 5}
 
 
-def test_a_fence_that_says_nothing_of_its_start_is_replaced(group: Group) -> None:
+def test_a_pin_without_a_start_is_replaced(group: Group) -> None:
     group.put(etl_first=5, s0of2_first=5)
-    assert group.reader().open(0) == group.reader(shard=(0, 2)).open(0) == Opened(None)
+    assert group.reader().open(0) == group.reader(shard=(0, 2)).open(0) == ResumePoint(None)
     group.started(full(8), found=True, shard=(0, 2))
     assert group.files() == {"etl.first-plan": 8, "etl.shard-0-of-2.first-plan": 8}
 
 
-def test_who_finds_a_start_at_the_same_time_begins_at_the_first_one(group: Group) -> None:
+def test_readers_that_find_starts_at_the_same_time_begin_at_the_first_one(group: Group) -> None:
     first, second = (group.reader(shard=(index, 2)) for index in range(2))
-    assert first.open(0) == second.open(0) == Opened(None)
+    assert first.open(0) == second.open(0) == ResumePoint(None)
     assert first.begin(full(5), 0, found=True, end=9) is None
     other = second.begin(full(7), 0, found=True, end=11)
     assert other is not None and (other.position, other.end) == (full(5), 9)
@@ -99,24 +99,24 @@ def test_who_finds_a_start_at_the_same_time_begins_at_the_first_one(group: Group
     assert group.files() == {"etl.shard-0-of-2": 6, "etl.shard-1-of-2": 6}
 
 
-def test_a_shard_whose_start_was_replaced_before_its_first_save_is_told(group: Group) -> None:
+def test_a_shard_whose_start_was_replaced_before_its_first_save_fails(group: Group) -> None:
     moving = StartSettings(rows_move=True)
     first = group.started(full(5), found=True, shard=(0, 2), start=moving)
-    anew = StartSettings(rows_move=True, ignore_progress=True)
-    group.started(full(5), shard=(1, 2), start=anew)
-    second = group.reader(shard=(1, 2), start=anew)
+    again = StartSettings(rows_move=True, ignore_progress=True)
+    group.started(full(5), shard=(1, 2), start=again)
+    second = group.reader(shard=(1, 2), start=again)
     second.open(0)
     second.begin(full(8), 0, found=True)
     first.on_plan(at(6))
     first.confirm(at(6))
-    with pytest.raises(ConsumerConflictError, match=r"started anew at the full state of snapshot 8.*begins there too"):
+    with pytest.raises(ConsumerConflictError, match=r"began again at the full state of snapshot 8.*begins there too"):
         first.flush(0)
     assert group.files() == {"etl.first-plan": 8, **{f"etl.shard-{i}-of-2.first-plan": s for i, s in ((0, 5), (1, 8))}}
 
 
-def test_a_start_that_was_deleted_before_the_first_save_is_told(group: Group) -> None:
+def test_a_start_that_was_deleted_before_the_first_save_is_an_error(group: Group) -> None:
     progress = group.started(full(5), found=True, shard=(0, 2), start=StartSettings(rows_move=True))
-    group.manager.delete(ConsumerName("etl", fence=True))
+    group.manager.delete(ConsumerName("etl", is_pin=True))
     progress.on_plan(at(6))
     progress.confirm(at(6))
     with pytest.raises(ConsumerConflictError, match="was deleted while"):
@@ -124,7 +124,7 @@ def test_a_start_that_was_deleted_before_the_first_save_is_told(group: Group) ->
     assert group.files() == {"etl.shard-0-of-2.first-plan": 5}
 
 
-def test_a_start_that_stands_is_kept_alive_by_who_has_begun_with_it(group: Group, tmp_path: Path) -> None:
+def test_a_shared_start_is_kept_alive_by_readers_that_began_with_it(group: Group, tmp_path: Path) -> None:
     progress = group.started(full(7), found=True, shard=(0, 2), expiration=EXPIRATION)
     progress.on_plan(at(8))
     progress.confirm(at(8))
@@ -135,23 +135,23 @@ def test_a_start_that_stands_is_kept_alive_by_who_has_begun_with_it(group: Group
     assert path.stat().st_mtime > 0
 
 
-def test_a_crash_while_the_group_starts_anew_leaves_no_shard_of_the_former_start(group: Group) -> None:
-    """The new start stands, and the progress of the former one was not deleted yet."""
+def test_a_crash_while_the_shards_begin_again_leaves_no_shard_of_the_former_start(group: Group) -> None:
+    """The new start exists, and the progress of the former one was not deleted yet."""
     moving = StartSettings(rows_move=True)
     old = [group.started(at(5), found=True, shard=(index, 2), start=moving) for index in range(2)]
-    start = SharedStart("anew", full(9), moving.configured)
-    group.manager.write(ConsumerName("etl", fence=True), Consumer(9, "a reader that died", start=start))
+    start = SharedStart("again", full(9), moving.configured)
+    group.manager.write(ConsumerName("etl", is_pin=True), Consumer(9, "a reader that died", start=start))
     joined = group.reader(shard=(0, 2), start=moving)
-    assert joined.open(0) == Opened(None, start)
+    assert joined.open(0) == ResumePoint(None, start)
     joined.begin(full(9), 0)
     assert set(group.files()) == {"etl.first-plan", "etl.shard-0-of-2.first-plan"}
     old[1].on_plan(at(6))
     old[1].confirm(at(6))
-    with pytest.raises(ConsumerConflictError, match="started anew"):
+    with pytest.raises(ConsumerConflictError, match="began again"):
         old[1].flush(0)
 
 
-def test_a_resumed_first_plan_keeps_its_fence(group: Group) -> None:
+def test_a_resumed_first_plan_keeps_its_pin(group: Group) -> None:
     group.started(full(5)).on_plan(full(5, unit=1))
     resumed = group.started(full(5, unit=1))
     assert group.files() == {"etl.first-plan": 5}
@@ -161,7 +161,7 @@ def test_a_resumed_first_plan_keeps_its_fence(group: Group) -> None:
     assert group.files() == {"etl": 6}
 
 
-def test_any_other_start_deletes_a_stale_fence(group: Group) -> None:
+def test_any_other_start_deletes_a_stale_pin(group: Group) -> None:
     group.put(etl_first=5)
     group.started(at(9))
     assert group.files() == {"etl": 9}
@@ -170,7 +170,7 @@ def test_any_other_start_deletes_a_stale_fence(group: Group) -> None:
     assert group.files() == {"etl": 9}
 
 
-def test_a_fence_left_by_a_crash_after_the_first_save_is_deleted(group: Group) -> None:
+def test_a_pin_left_by_a_crash_after_the_first_save_is_deleted(group: Group) -> None:
     group.put(etl=6, etl_first=5)
     progress = group.reader()
     assert progress.open(0).next_snapshot == 6
@@ -178,7 +178,7 @@ def test_a_fence_left_by_a_crash_after_the_first_save_is_deleted(group: Group) -
     assert group.files() == {"etl": 6}
 
 
-def test_a_seek_away_from_the_first_plan_keeps_the_fence_while_it_is_unconfirmed(group: Group) -> None:
+def test_a_seek_away_from_the_first_plan_keeps_the_pin_while_it_is_unconfirmed(group: Group) -> None:
     progress = group.started(full(5))
     progress.on_plan(at(6))
     progress.begin(at(9), 0)
@@ -188,7 +188,7 @@ def test_a_seek_away_from_the_first_plan_keeps_the_fence_while_it_is_unconfirmed
     assert group.files() == {"etl": 9}
 
 
-def test_a_seek_to_a_full_plan_keeps_its_fence_while_older_plans_are_confirmed(group: Group) -> None:
+def test_a_seek_to_a_full_plan_keeps_its_pin_while_older_plans_are_confirmed(group: Group) -> None:
     progress = group.started(at(3))
     progress.on_plan(at(4))
     progress.on_plan(at(5))
@@ -202,7 +202,7 @@ def test_a_seek_to_a_full_plan_keeps_its_fence_while_older_plans_are_confirmed(g
     assert group.files() == {"etl": 10}
 
 
-def test_a_fence_whose_write_seemed_to_fail_is_deleted_by_another_start(group: Group, tmp_path: Path) -> None:
+def test_a_pin_whose_write_seemed_to_fail_is_deleted_by_another_start(group: Group, tmp_path: Path) -> None:
     dying = DyingStore()
     store = Store(dying, sleep=lambda _: None)
     progress = Progress(ConsumerManager(dying, f"{SCHEME}{tmp_path}", store=store), ConsumerName("etl"), owner="me")
@@ -247,7 +247,7 @@ def test_an_idle_stream_keeps_its_files_alive(group: Group, tmp_path: Path) -> N
     assert group.started(at(7)).keep_alive_after is None
 
 
-def test_the_fence_is_kept_alive_too(group: Group, tmp_path: Path) -> None:
+def test_the_pin_is_kept_alive_too(group: Group, tmp_path: Path) -> None:
     progress = group.started(full(7), expiration=EXPIRATION)
     path = tmp_path / "consumer" / "consumer-etl.first-plan"
     os.utime(path, (0, 0))
@@ -255,7 +255,7 @@ def test_the_fence_is_kept_alive_too(group: Group, tmp_path: Path) -> None:
     assert path.stat().st_mtime > 0
 
 
-# Shards, members, owners.
+# ---- shards, members, owners ----
 
 
 def test_a_start_takes_its_own_file(group: Group) -> None:
@@ -264,24 +264,24 @@ def test_a_start_takes_its_own_file(group: Group) -> None:
     assert group.reader().open(0).next_snapshot == 3
 
 
-def test_a_start_takes_the_smallest_of_a_complete_former_layout(group: Group) -> None:
+def test_a_start_takes_the_smallest_of_a_complete_previous_sharding(group: Group) -> None:
     group.put(s0of2=7, s1of2=5)
     assert group.reader().open(0).next_snapshot == 5
     assert group.reader(shard=(2, 4)).open(0).next_snapshot == 5
 
 
-def test_the_plain_id_is_a_complete_former_layout(group: Group) -> None:
+def test_the_plain_id_is_a_complete_previous_sharding(group: Group) -> None:
     group.put(etl=5)
     assert group.reader(shard=(2, 4)).open(0).next_snapshot == 5
 
 
-def test_an_incomplete_layout_does_not_count_and_neither_do_fences(group: Group) -> None:
+def test_an_incomplete_sharding_does_not_count_and_neither_do_pins(group: Group) -> None:
     group.put(s0of2=7, s1of2_first=5, etl_first=3)
     assert group.reader().open(0).next_snapshot is None
     assert group.reader(shard=(2, 4)).open(0).next_snapshot is None
 
 
-def test_of_several_complete_layouts_the_furthest_counts(group: Group) -> None:
+def test_of_several_complete_shardings_the_furthest_counts(group: Group) -> None:
     group.put(etl=4, s0of2=9, s1of2=7)
     assert group.reader(shard=(0, 3)).open(0).next_snapshot == 7
 
@@ -295,7 +295,7 @@ def test_a_member_starts_as_configured(group: Group) -> None:
     assert group.reader(shard=(0, 2)).open(0).next_snapshot == 9
 
 
-def test_the_slowest_shard_fences(group: Group) -> None:
+def test_the_slowest_shard_keeps_snapshots(group: Group) -> None:
     slow, fast = (group.started(at(3), shard=(index, 2)) for index in range(2))
     for snapshot in range(4, 9):
         fast.on_plan(at(snapshot))
@@ -306,7 +306,7 @@ def test_the_slowest_shard_fences(group: Group) -> None:
     assert group.manager.min_next_snapshot() == 3
 
 
-def test_the_former_layout_goes_once_the_new_one_is_complete(group: Group) -> None:
+def test_the_previous_sharding_is_deleted_once_the_new_one_is_complete(group: Group) -> None:
     group.put(s0of2=7, s1of2=5, s0of2_first=1)
     for index in range(3):
         assert {"etl.shard-0-of-2", "etl.shard-1-of-2"} < group.files().keys()
@@ -317,7 +317,7 @@ def test_the_former_layout_goes_once_the_new_one_is_complete(group: Group) -> No
     assert group.files() == {f"etl.shard-{index}-of-3": 5 for index in range(3)}
 
 
-def test_a_former_layout_that_survived_a_crash_goes_at_the_next_start(group: Group) -> None:
+def test_a_previous_sharding_that_survived_a_crash_is_deleted_at_the_next_start(group: Group) -> None:
     group.put(etl=5, s0of2=5, s1of2=6)
     progress = group.reader(shard=(1, 2))
     assert progress.open(0).next_snapshot == 6
@@ -325,7 +325,7 @@ def test_a_former_layout_that_survived_a_crash_goes_at_the_next_start(group: Gro
     assert group.files() == {"etl.shard-0-of-2": 5, "etl.shard-1-of-2": 6}
 
 
-def test_a_layout_that_is_being_built_survives_a_restart_of_the_former_one(group: Group) -> None:
+def test_a_sharding_that_is_just_starting_survives_a_restart_of_the_previous_one(group: Group) -> None:
     group.put(etl=5, s0of2=7)
     progress = group.reader()
     assert progress.open(0).next_snapshot == 5
@@ -368,7 +368,7 @@ def test_the_newest_reader_takes_over_in_the_first_plan(group: Group) -> None:
     assert group.files() == {"etl": 5}
 
 
-def test_a_file_that_is_gone_is_a_conflict(group: Group) -> None:
+def test_a_deleted_file_is_a_conflict(group: Group) -> None:
     progress = group.started(at(3))
     group.manager.delete_consumer("etl")
     progress.on_plan(at(4))
@@ -429,7 +429,7 @@ def test_commits_from_many_threads(group: Group) -> None:
     assert group.files() == {"etl": last}
 
 
-def test_a_seek_to_behind_a_plan_leaves_it_to_be_confirmed(group: Group) -> None:
+def test_a_plan_before_the_target_of_a_seek_still_has_to_be_confirmed(group: Group) -> None:
     progress = group.started(at(3))
     progress.on_plan(at(4))
     progress.on_plan(at(5))
@@ -447,8 +447,8 @@ def test_a_reset_reaches_the_shards_that_have_no_file_yet(group: Group) -> None:
     assert group.files() == {f"etl.shard-{index}-of-3": 2 for index in range(3)}
 
 
-def test_a_start_found_anew_stands_while_a_shard_by_bucket_is_in_its_first_plan(group: Group) -> None:
-    """Its own file of before stands too, for it may go on there."""
+def test_a_new_start_is_kept_while_a_shard_by_bucket_is_in_its_first_plan(group: Group) -> None:
+    """Its own old file is kept too, because it may continue there."""
     group.put(s0of2=5, s1of2=5)
     first, second = (group.started(at(5), shard=(index, 2)) for index in range(2))
     assert first.begin(full(9), 0, found=True) is None
@@ -463,11 +463,11 @@ def test_a_start_found_anew_stands_while_a_shard_by_bucket_is_in_its_first_plan(
     assert group.files() == {"etl.shard-0-of-2": 10, "etl.shard-1-of-2": 10}
 
 
-def test_a_former_layout_that_did_not_begin_with_the_start_that_stands_does_not_count(group: Group) -> None:
+def test_a_previous_sharding_that_did_not_begin_with_the_shared_start_does_not_count(group: Group) -> None:
     moving = StartSettings(rows_move=True)
     for index in range(2):
         group.started(at(5), found=not index, shard=(index, 2), start=moving)
     assert group.reader(shard=(0, 3), start=moving).open(0).next_snapshot == 5
-    start = SharedStart("anew", full(9), moving.configured)
-    group.manager.write(ConsumerName("etl", fence=True), Consumer(9, "a reader that died", start=start))
-    assert group.reader(shard=(0, 3), start=moving).open(0) == Opened(None, start)
+    start = SharedStart("again", full(9), moving.configured)
+    group.manager.write(ConsumerName("etl", is_pin=True), Consumer(9, "a reader that died", start=start))
+    assert group.reader(shard=(0, 3), start=moving).open(0) == ResumePoint(None, start)

@@ -19,8 +19,8 @@ from pypaimon.filesystem.local_file_io import LocalFileIO
 
 from pypaimon.streaming.consumers.consumer_manager import ConsumerManager
 from pypaimon.streaming.consumers.consumer_names import ConsumerName, reader_name
-from pypaimon.streaming.consumers.progress import Opened, Progress
-from pypaimon.streaming.consumers.start_group import StartSettings
+from pypaimon.streaming.consumers.progress import Progress, ResumePoint
+from pypaimon.streaming.consumers.shared_start_coordinator import StartSettings
 from pypaimon.streaming.errors import ConsumerConflictError
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.model.position import Phase, Position, Unit
@@ -40,10 +40,10 @@ Row = tuple[int, int]
 
 @dataclass
 class Reader:
-    """A running reader of one slot, as its scan would drive it.
+    """A running reader of one slot, driven as its scan would.
 
     Attributes:
-        open_plans: What was handed out and not confirmed: position after the plan, and its rows.
+        open_plans: Plans that are not confirmed: the position after each, and its rows.
     """
 
     io: DyingStore
@@ -53,7 +53,7 @@ class Reader:
 
 
 class ProgressMachine(RuleBasedStateMachine):
-    """Readers of one consumer id on a table that grows; every third snapshot holds nothing for a stream."""
+    """Readers of one consumer id on a table that grows; every third snapshot contains nothing for a stream."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class ProgressMachine(RuleBasedStateMachine):
     def configure(self, starts_full: bool, auto: bool, shards: int, rows_move: bool) -> None:
         self.starts_full, self.auto, self.shards, self.rows_move = starts_full, auto, shards, rows_move
 
-    # The table and its rows.
+    # ---- the table and its rows ----
 
     def name(self, slot: int) -> ConsumerName:
         return reader_name("etl", shard=(slot, self.shards) if self.shards else None)
@@ -96,7 +96,7 @@ class ProgressMachine(RuleBasedStateMachine):
         return {(number, unit) for number in range(1, snapshot + 1) if number % 3 for unit in units}
 
     def rows_before(self, name: ConsumerName, next_snapshot: int) -> set[Row]:
-        """All that a reader has to have confirmed before it goes on at a snapshot."""
+        """Everything that a reader must have confirmed before it continues at a snapshot."""
         if self.first_plan is None:
             return self.rows(name, 1, next_snapshot - 1)
         return self.full_rows(name, self.first_plan) | self.rows(name, self.first_plan + 1, next_snapshot - 1)
@@ -111,7 +111,7 @@ class ProgressMachine(RuleBasedStateMachine):
 
     @rule()
     def compact(self) -> None:
-        """A snapshot that holds nothing for a stream, or what every third one lacks: rows lie elsewhere since."""
+        """A compaction: from now on, rows of a full state belong to other shards."""
         self.commit_snapshots(1)
         self.compactions[-1] += 1
 
@@ -119,11 +119,11 @@ class ProgressMachine(RuleBasedStateMachine):
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
 
-    # Starts.
+    # ---- starts ----
 
     @rule(data=st.data(), dies_after=st.none() | st.integers(0, 12), by_position=st.booleans())
     def start(self, data: st.DataObject, dies_after: int | None, by_position: bool) -> None:
-        """Start a reader where there is none, or a newer one that takes over."""
+        """Start a reader, or a newer one that takes over."""
         self.start_slot(data.draw(st.sampled_from(self.slots())), dies_after, by_position)
 
     @rule()
@@ -158,7 +158,7 @@ class ProgressMachine(RuleBasedStateMachine):
             position = self.start_position(name, opened, by_position)
             if before.get(name.text, 0) > position.snapshot:
                 self.highest.pop(name.text, None)
-            found = not by_position and opened == Opened(None)
+            found = not by_position and opened == ResumePoint(None)
             assert progress.begin(position, self.now, found) is None
         except OSError:
             assert io.dead
@@ -167,21 +167,21 @@ class ProgressMachine(RuleBasedStateMachine):
         self.readers[slot] = Reader(io, progress, position)
         files = self.files()
         if position.phase is Phase.FULL:
-            assert files[name.fenced.text] == position.snapshot
-            # With a position of the caller's a reader is no news to the group.
+            assert files[name.pin.text] == position.snapshot
+            # A reader with a position of its caller does not share its start.
             assert by_position or files["etl.first-plan"] == position.snapshot
             assert position.snapshot == (self.first_plan or position.snapshot)
             self.first_plan = position.snapshot
             return
         assert files[name.text] == position.snapshot
-        assert name.fenced.text not in files
-        if name.layout <= {ConsumerName.parse(text) for text in files}:
-            slowest = min(files[own.text] for own in name.layout)
+        assert name.pin.text not in files
+        if name.sharding <= {ConsumerName.parse(text) for text in files}:
+            slowest = min(files[own.text] for own in name.sharding)
             names = {ConsumerName.parse(text) for text in files} - {name.shared_start}
-            former = {each.text for each in names if each.progress not in name.layout}
+            former = {each.text for each in names if each.progress not in name.sharding}
             assert all(files[text] > slowest for text in former)
 
-    def start_position(self, name: ConsumerName, opened: Opened, by_position: bool) -> Position:
+    def start_position(self, name: ConsumerName, opened: ResumePoint, by_position: bool) -> Position:
         if by_position:
             return self.checkpoints[name.text]
         if opened.start is not None:
@@ -201,13 +201,13 @@ class ProgressMachine(RuleBasedStateMachine):
 
     @rule(shards=st.integers(0, 3))
     def reshard(self, shards: int) -> None:
-        """All readers stop where they are, others start later."""
+        """All readers stop; others start later with another number of shards."""
         for slot in list(self.readers):
             self.crash(slot)
         self.zombies.clear()
         self.shards = shards
 
-    # Work.
+    # ---- work ----
 
     @precondition(lambda self: self.readers)
     @rule(data=st.data(), cut=st.booleans(), report_passed_over=st.booleans())
@@ -280,7 +280,7 @@ class ProgressMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.readers)
     @rule(data=st.data())
     def store_fails_for_a_while(self, data: st.DataObject) -> None:
-        """The store is down; the reader goes on with what it has, and saves it later."""
+        """The store is down. The reader continues, and saves later."""
         reader = self.readers[data.draw(st.sampled_from(sorted(self.readers)))]
         reader.io.dies_after(data.draw(st.integers(0, 6)))
         try:
@@ -303,7 +303,7 @@ class ProgressMachine(RuleBasedStateMachine):
             return
         target = Position("t", data.draw(st.integers(1, reader.position.snapshot)))
         if any(self.is_full(rows) for _, rows in reader.open_plans):
-            # Who leaves an unconfirmed full plan by a seek does without the rows that only it would have given.
+            # A seek out of an unconfirmed full plan gives up the rows that only this plan would have delivered.
             self.confirmed |= self.rows_before(reader.progress.name, target.snapshot)
         self.highest.pop(reader.progress.name.text, None)
         reader.progress.begin(target, self.now)
@@ -314,7 +314,7 @@ class ProgressMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.zombies)
     @rule(data=st.data())
     def an_old_reader_goes_on(self, data: st.DataObject) -> None:
-        """It may confirm what it read, but saves nothing once a newer one has taken over."""
+        """It may confirm, but saves nothing once a newer reader has taken over."""
         slot, zombie = data.draw(st.sampled_from(self.zombies))
         newer = self.readers.get(slot)
         if zombie.position.phase is Phase.FOLLOW:
@@ -351,7 +351,7 @@ class ProgressMachine(RuleBasedStateMachine):
         files = self.files()
         if expected is not None:
             assert files[reader.progress.name.text] == expected
-            assert reader.progress.name.fenced.text not in files
+            assert reader.progress.name.pin.text not in files
         return True
 
     def expected_saved(self, reader: Reader) -> int | None:
@@ -363,17 +363,17 @@ class ProgressMachine(RuleBasedStateMachine):
     def is_full(self, rows: set[Row]) -> bool:
         return len({snapshot for snapshot, _ in rows}) > 1
 
-    # What must always hold.
+    # ---- what must always hold ----
 
     def files(self) -> dict[str, int]:
         return {info.name.text: info.next_snapshot for info in self.outside.infos()}
 
     @invariant()
     def nothing_is_lost(self) -> None:
-        """Whatever file a reader starts from: all rows before it were confirmed."""
+        """For every file that a reader may start from, all rows before it were confirmed."""
         for text, next_snapshot in self.files().items():
             name = ConsumerName.parse(text)
-            if not name.fence:
+            if not name.is_pin:
                 missing = self.rows_before(name, next_snapshot) - self.confirmed
                 assert not missing, (text, next_snapshot, missing)
 
@@ -381,7 +381,7 @@ class ProgressMachine(RuleBasedStateMachine):
     def no_file_moves_backward(self) -> None:
         files = self.files()
         for text, next_snapshot in files.items():
-            if not ConsumerName.parse(text).fence:
+            if not ConsumerName.parse(text).is_pin:
                 assert next_snapshot >= self.highest.get(text, 0), text
         self.highest = files
 

@@ -1,4 +1,4 @@
-"""What is saved under a consumer id: confirmed, then saved."""
+"""Positions are confirmed first, and then saved under a consumer id."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def group(tmp_path: Path) -> Group:
     return Group(tmp_path)
 
 
-# Confirmed, then saved.
+# ---- confirmed, then saved ----
 
 
 def test_nothing_is_saved_before_it_is_confirmed(group: Group) -> None:
@@ -110,8 +110,8 @@ def test_snapshots_passed_over_on_the_way_to_a_plan_count(group: Group) -> None:
     assert group.files() == {"etl": 10}
 
 
-def test_the_snapshot_before_is_known_wherever_a_reader_is_left(group: Group) -> None:
-    """In the midst of a snapshot, and after snapshots that hold nothing for it."""
+def test_the_snapshot_before_is_known_wherever_a_reader_stops(group: Group) -> None:
+    """Inside a snapshot, and after snapshots that contain nothing for it."""
 
     def known(snapshot: int) -> Position:
         return Position("t", snapshot, fingerprint=f"of {snapshot - 1}")
@@ -158,19 +158,19 @@ def test_a_plan_that_was_not_handed_out_cannot_be_confirmed(group: Group) -> Non
     progress.on_plan(at(4))
     with pytest.raises(StreamConfigError, match=r"Snapshot 5 cannot be confirmed: .* reached snapshot 4"):
         progress.confirm(at(5))
-    with pytest.raises(StreamConfigError, match="another table"):
+    with pytest.raises(StreamConfigError, match="belongs to table 'u'"):
         progress.confirm(Position("u", 4))
     with pytest.raises(StreamConfigError, match="has not started"):
         group.reader().confirm(at(1))
     assert progress.confirmed == at(3)
 
 
-def test_plans_lie_one_after_the_other(group: Group) -> None:
+def test_plans_have_to_be_in_order(group: Group) -> None:
     progress = group.started(at(3))
     for report in (progress.on_plan, progress.on_passed_over):
-        with pytest.raises(ValueError, match="does not lie after"):
+        with pytest.raises(ValueError, match="is not after"):
             report(at(2))
-    with pytest.raises(ValueError, match="does not lie after"):
+    with pytest.raises(ValueError, match="is not after"):
         progress.on_plan(at(3))
     with pytest.raises(ValueError, match="before begin"):
         group.reader().on_plan(at(3))
@@ -196,7 +196,7 @@ def test_a_restart_by_position_repeats_nothing_that_was_confirmed(group: Group) 
     assert group.files() == {"etl": 4}
 
 
-def test_a_seek_may_go_backward_and_forgets_what_lies_behind_it(group: Group) -> None:
+def test_a_seek_may_go_backward_and_forgets_later_plans(group: Group) -> None:
     progress = group.started(at(3))
     for snapshot in (4, 5, 6):
         progress.on_plan(at(snapshot))
@@ -224,7 +224,7 @@ def test_a_seek_forward_confirms_nothing(group: Group) -> None:
     assert group.files() == {"etl": 9}
 
 
-def test_nothing_is_asked_while_nothing_changes(group: Group) -> None:
+def test_no_request_is_sent_while_nothing_changes(group: Group) -> None:
     progress = group.started(at(3))
     group.io.asked.clear()
     for second in range(100):
@@ -243,10 +243,10 @@ def test_a_save_is_one_get_and_one_put(group: Group) -> None:
     assert group.io.asked == {"GET": 1, "PUT": 1}
 
 
-# Callers who confirm late, or never.
+# ---- callers that confirm late, or never ----
 
 
-def test_plans_that_nobody_confirms_take_bounded_memory(group: Group) -> None:
+def test_unconfirmed_plans_take_bounded_memory(group: Group) -> None:
     progress = group.started(at(0))
     sizes = []
     tracemalloc.start()
@@ -265,7 +265,7 @@ def test_plans_that_nobody_confirms_take_bounded_memory(group: Group) -> None:
 def test_plans_that_count_as_one_are_confirmed_with_the_last_of_them(
     group: Group, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unconfirmed, "MOST_UNCONFIRMED", most)
+    monkeypatch.setattr(unconfirmed, "MAX_UNCONFIRMED", most)
     progress = group.started(at(0))
     for snapshot in range(1, 9):
         progress.on_plan(at(snapshot))
@@ -283,7 +283,7 @@ def test_plans_that_count_as_one_are_confirmed_with_the_last_of_them(
 def test_a_seek_forgets_no_unconfirmed_plan_that_counts_as_one_with_later_ones(
     group: Group, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unconfirmed, "MOST_UNCONFIRMED", most)
+    monkeypatch.setattr(unconfirmed, "MAX_UNCONFIRMED", most)
     progress = group.started(at(0))
     for snapshot in range(1, 9):
         progress.on_plan(at(snapshot))
@@ -304,9 +304,9 @@ def test_a_seek_forgets_no_unconfirmed_plan_that_counts_as_one_with_later_ones(
 def test_of_many_unconfirmed_plans_none_is_confirmed_too_early_and_the_last_confirms_all(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]], most: int
 ) -> None:
-    """Against the positions of all plans, one by one: what counts as confirmed lies at or before what is."""
+    """Compared with the positions of all plans: the confirmed position is never after the right one."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(unconfirmed, "MOST_UNCONFIRMED", most)
+        patch.setattr(unconfirmed, "MAX_UNCONFIRMED", most)
         progress = Group(tmp_path_factory.mktemp("group")).started(at(100))
         plans: list[tuple[int, int]] = []
         frontier = 100

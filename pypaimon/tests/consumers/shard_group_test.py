@@ -1,4 +1,4 @@
-"""Random lives of the shards of one table without buckets: together they read every row once, from one start."""
+"""Shards of one table without buckets under random events: together they read every row once, from one start."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CHANGES = st.lists(st.sampled_from(["append", "append", "compact", "compact", "e
 class ShardGroup(RuleBasedStateMachine):
     """Two or three shards start, read, save, die and start again; files are compacted, snapshots expire meanwhile.
 
-    Snapshots expire by force too. Under the policy `full` one shard then begins anew, and with it all of them; under
+    Snapshots expire by force too. Under the policy `full` one shard then begins again, and with it all of them; under
     `earliest` and `latest` it gives up rows of its own, and the others none.
     """
 
@@ -53,13 +53,13 @@ class ShardGroup(RuleBasedStateMachine):
 
     @rule(changes=CHANGES)
     def change(self, changes: list[str]) -> None:
-        """Commits, compactions, expiry that leaves what consumers still need."""
+        """Commit, compact, or expire what no consumer needs."""
         for change in changes:
             getattr(self.site, change)()
 
     @rule()
     def expire_by_force(self) -> None:
-        """Nothing is left but the latest snapshot, if the shards may begin anew."""
+        """Expire all snapshots but the latest, if the shards may begin again."""
         if self.in_full:
             self.site.expire(by_force=True)
 
@@ -75,7 +75,7 @@ class ShardGroup(RuleBasedStateMachine):
             if saves:
                 shard.commit()
         except (ConsumerConflictError, EndOfScan, PositionExpiredError):
-            # Also inside a plan that was cut and whose snapshot is gone.
+            # Also inside a plan that was cut and whose snapshot has expired.
             shard.die()
 
     @rule(number=st.integers(0, 2))
@@ -91,7 +91,7 @@ class ShardGroup(RuleBasedStateMachine):
     def teardown(self) -> None:
         """At the end every shard reads all that is left, and all of them have read each row once."""
         try:
-            # A start that was found anew ends the readers before it: each is started again until all have begun there.
+            # A new start ends the readers of the old one. Each is started again until all have begun there.
             for shard in [*self.shards * 2] if hasattr(self, "shards") else []:
                 shard.die()
                 shard.catch_up(self.policy)

@@ -1,4 +1,4 @@
-"""Readers of one consumer id begin at one start, whatever is compacted or expires between them."""
+"""Readers of one consumer id begin at one start, even if files are compacted or expire between them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def everything(site: ShardedTable, since: int = 0) -> dict[int, int]:
     return {key: 1 for key, snapshot in site.written.items() if snapshot >= since}
 
 
-# One start for all, whenever each comes.
+# ---- one start for all, whenever each reader starts ----
 
 
 @pytest.mark.parametrize("start", STARTS)
@@ -77,13 +77,13 @@ def test_shards_begin_at_one_snapshot_though_files_are_compacted_between_their_s
     site.append()
     for shard in shards:
         shard.catch_up()
-    # The ones that saw the table grow before the others came.
+    # These saw the table grow before the others started.
     first = {"latest": 3, "snapshot": 2, "timestamp": 2}.get(start, 0)
     assert read_by(shards) == everything(site, first)
     assert set(site.consumers()) == {f"etl.shard-{index}-of-3" for index in range(3)}
 
 
-def test_a_shard_that_dies_in_its_first_plan_goes_on_at_the_same_snapshot(site: ShardedTable) -> None:
+def test_a_shard_that_dies_in_its_first_plan_continues_at_the_same_snapshot(site: ShardedTable) -> None:
     shards = group(site, 2)
     shards[0].catch_up()
     shards[1].open().step()
@@ -108,7 +108,7 @@ def test_all_shards_die_in_their_first_plans(site: ShardedTable) -> None:
     assert read_by(shards) == everything(site)
 
 
-def test_a_plain_reader_goes_on_inside_its_first_plan(site: ShardedTable) -> None:
+def test_a_plain_reader_continues_inside_its_first_plan(site: ShardedTable) -> None:
     reader = ShardReader(site, configure=lambda builder: builder.with_limits(max_splits=5))
     reader.open().step()
     reader.die()
@@ -188,10 +188,10 @@ def test_members_share_their_start_while_one_is_in_its_first_plan(tmp_path: Path
     assert member("d").plan().snapshot_id == 2
 
 
-# A start that is found anew.
+# ---- a start that is found again ----
 
 
-def test_a_start_that_is_gone_is_found_anew_while_nothing_was_saved(site: ShardedTable) -> None:
+def test_an_expired_start_is_found_again_while_nothing_was_saved(site: ShardedTable) -> None:
     shards = group(site, 2)
     shards[0].open().step()
     shards[0].die()
@@ -206,7 +206,7 @@ def test_a_start_that_is_gone_is_found_anew_while_nothing_was_saved(site: Sharde
     assert read_by(shards) == everything(site)
 
 
-def test_a_start_that_is_gone_is_an_error_once_a_shard_has_saved(site: ShardedTable) -> None:
+def test_an_expired_start_is_an_error_once_a_shard_has_saved(site: ShardedTable) -> None:
     shards = group(site, 2)
     shards[0].catch_up()
     site.append()
@@ -216,7 +216,7 @@ def test_a_start_that_is_gone_is_an_error_once_a_shard_has_saved(site: ShardedTa
         shards[1].open().step()
 
 
-def test_the_start_of_a_table_that_was_rolled_back_is_found_anew(tmp_path: Path) -> None:
+def test_the_start_of_a_table_that_was_rolled_back_is_found_again(tmp_path: Path) -> None:
     table = Table(tmp_path / "w")
     table.commit([1])
     table.commit([2])
@@ -235,7 +235,7 @@ def test_the_start_of_a_table_that_was_rolled_back_is_found_anew(tmp_path: Path)
         _etl(table, shard=(1, 2)).plan()
 
 
-def test_the_start_of_a_table_that_was_made_anew_is_found_anew(tmp_path: Path) -> None:
+def test_the_start_of_a_recreated_table_is_found_again(tmp_path: Path) -> None:
     table = Table(tmp_path / "w")
     table.commit([1])
     assert _etl(table).plan() is not None
@@ -255,7 +255,7 @@ def _etl(table: Table, shard: tuple[int, int] | None = None, **consumer: Any) ->
     return (builder.with_shard(*shard) if shard else builder).new_streaming_scan()
 
 
-def test_an_expired_shard_starts_the_group_anew_and_says_so_to_the_others(site: ShardedTable) -> None:
+def test_all_shards_begin_again_after_one_has_expired_and_the_others_fail(site: ShardedTable) -> None:
     shards = group(site, 3, configure=lambda builder: builder.with_on_expired("full"))
     for shard in shards:
         shard.catch_up()
@@ -268,7 +268,7 @@ def test_an_expired_shard_starts_the_group_anew_and_says_so_to_the_others(site: 
     site.append()
     site.compact()
     assert shards[0].step() is not None
-    with pytest.raises(ConsumerConflictError, match=r"started anew at the full state of snapshot 4.*Start it again"):
+    with pytest.raises(ConsumerConflictError, match=r"began again at the full state of snapshot 4.*Start it again"):
         shards[0].commit()
     shards[2].die()
     site.append()
@@ -282,7 +282,7 @@ def test_an_expired_shard_starts_the_group_anew_and_says_so_to_the_others(site: 
 
 @pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize("policy", ["earliest", "latest"])
-def test_an_expired_shard_that_goes_on_with_changes_gives_up_its_own_rows_only(
+def test_an_expired_shard_that_continues_with_changes_gives_up_only_its_own_rows(
     site: ShardedTable, policy: str, restarts: bool
 ) -> None:
     shards = group(site, 3, configure=lambda builder: builder.with_on_expired(policy))
@@ -309,8 +309,8 @@ def test_an_expired_shard_that_goes_on_with_changes_gives_up_its_own_rows_only(
     assert set(site.consumers()) == {f"etl.shard-{index}-of-3" for index in range(3)}
 
 
-def test_a_shard_that_comes_after_one_that_has_expired_begins_at_the_start_of_the_group(tmp_path: Path) -> None:
-    """By buckets too: the first shard has saved, expired and goes on; the start still is that of the second one."""
+def test_a_shard_that_starts_after_another_has_expired_begins_at_the_shared_start(tmp_path: Path) -> None:
+    """By buckets too: the first shard has saved, expired and continued; the start is still that of the second one."""
     table = Table(tmp_path / "w", bucket="2", bucket_key="k")
     table.commit(range(8))
 
@@ -333,7 +333,7 @@ def test_a_shard_that_comes_after_one_that_has_expired_begins_at_the_start_of_th
     assert [plan.snapshot_id for plan in iter(second.plan, None)] == [2, 3, 4]
 
 
-def test_a_shard_that_starts_while_the_group_starts_anew_goes_on_at_the_new_start(tmp_path: Path) -> None:
+def test_a_shard_that_starts_while_the_others_begin_again_begins_at_the_new_start(tmp_path: Path) -> None:
     """Between any two of its requests: it may have taken over its own file just before that was deleted."""
     joined = 0
     for step in range(1 + sample_seed() % STEP, 60 + STEP, STEP):
@@ -341,15 +341,15 @@ def test_a_shard_that_starts_while_the_group_starts_anew_goes_on_at_the_new_star
         if outcome is None:
             break
         joined += outcome == ""
-        # Or it found its position before the others began anew.
-        assert outcome == "" or "started anew" in outcome
+        # Or it found its position before the others began again.
+        assert outcome == "" or "began again" in outcome
     else:
         raise AssertionError("it has ever more requests")
     assert joined > 5 / STEP
 
 
 def _starts_meanwhile(site: ShardedTable, step: int) -> str | None:
-    """One of two expired shards starts the group anew before that request of the other's start.
+    """One of two expired shards finds a new start before that request of the other one.
 
     Returns:
         The conflict that the other one met, or ""; None: it has fewer requests.
@@ -385,8 +385,8 @@ def _starts_meanwhile(site: ShardedTable, step: int) -> str | None:
     return ""
 
 
-def test_a_save_that_comes_back_after_the_group_started_anew_is_taken_away_again(site: ShardedTable) -> None:
-    """As where a store does not compare: the save of a running shard had begun before its file was deleted."""
+def test_a_late_save_of_the_former_start_is_deleted_again(site: ShardedTable) -> None:
+    """On a store without conditional writes: the save of a running shard began before its file was deleted."""
     shards = group(site, 2, configure=lambda builder: builder.with_on_expired("full"))
     for shard in shards:
         shard.catch_up()
@@ -403,7 +403,7 @@ def test_a_save_that_comes_back_after_the_group_started_anew_is_taken_away_again
     assert set(site.consumers()) == {"etl.first-plan", "etl.shard-1-of-2"}
     site.append()
     assert shards[0].step() is not None
-    with pytest.raises(ConsumerConflictError, match="started anew at the full state"):
+    with pytest.raises(ConsumerConflictError, match="began again at the full state"):
         shards[0].commit()
     shards[0].die()
     shards[0].catch_up()
@@ -412,7 +412,7 @@ def test_a_save_that_comes_back_after_the_group_started_anew_is_taken_away_again
     assert set(site.consumers()) == {"etl.shard-0-of-2", "etl.shard-1-of-2"}
 
 
-def test_an_expired_shard_that_dies_in_its_new_first_plan_goes_on_there(site: ShardedTable) -> None:
+def test_an_expired_shard_that_dies_in_its_new_first_plan_continues_there(site: ShardedTable) -> None:
     shards = group(site, 2, configure=lambda builder: builder.with_on_expired("full"))
     for shard in shards:
         shard.catch_up()
@@ -429,7 +429,7 @@ def test_an_expired_shard_that_dies_in_its_new_first_plan_goes_on_there(site: Sh
     assert read_by(shards) == everything(site)
 
 
-def test_an_expired_plain_reader_that_dies_in_its_new_first_plan_goes_on_there(site: ShardedTable) -> None:
+def test_an_expired_plain_reader_that_dies_in_its_new_first_plan_continues_there(site: ShardedTable) -> None:
     reader = ShardReader(site, configure=lambda builder: builder.with_on_expired("full"))
     reader.catch_up()
     site.append()
@@ -443,7 +443,7 @@ def test_an_expired_plain_reader_that_dies_in_its_new_first_plan_goes_on_there(s
     assert reader.keys == everything(site)
 
 
-def test_the_shards_by_bucket_that_have_not_expired_go_on(tmp_path: Path) -> None:
+def test_shards_by_bucket_that_have_not_expired_continue(tmp_path: Path) -> None:
     table = Table(tmp_path / "w", bucket="2", bucket_key="k")
     table.commit(range(8))
 
@@ -474,7 +474,7 @@ def test_the_shards_by_bucket_that_have_not_expired_go_on(tmp_path: Path) -> Non
     assert saved == {"etl.shard-0-of-2": 4, "etl.shard-1-of-2": 5}
 
 
-def test_a_shard_whose_progress_is_gone_starts_the_group_anew(site: ShardedTable) -> None:
+def test_all_shards_begin_again_after_the_progress_of_one_was_deleted(site: ShardedTable) -> None:
     shards = group(site, 2)
     for shard in shards:
         shard.catch_up()
@@ -496,16 +496,16 @@ def test_shards_that_ignore_their_progress_begin_at_a_new_start_together(site: S
         shard.catch_up()
     site.append()
     site.compact()
-    anew = group(site, 2, ignore_progress=True)
-    anew[0].catch_up()
+    again = group(site, 2, ignore_progress=True)
+    again[0].catch_up()
     site.append()
     site.compact()
-    with pytest.raises(ConsumerConflictError, match="started anew"):
+    with pytest.raises(ConsumerConflictError, match="began again"):
         shards[1].step()
         shards[1].commit()
-    assert [shard.catch_up().first_snapshot for shard in anew] == [4, 4]
-    assert read_by(anew) == everything(site)
-    # Whoever ignores its progress again begins at another one.
+    assert [shard.catch_up().first_snapshot for shard in again] == [4, 4]
+    assert read_by(again) == everything(site)
+    # A shard that ignores its progress again begins at another start.
     site.append()
     again = group(site, 2, ignore_progress=True)
     again[1].catch_up()
@@ -523,7 +523,7 @@ def test_a_plain_reader_that_ignores_its_progress_begins_as_configured(site: Sha
         site.append()
 
 
-# Other starts, other numbers of shards.
+# ---- other starts, other numbers of shards ----
 
 
 def test_shards_with_different_starts_are_refused(site: ShardedTable) -> None:
@@ -544,7 +544,7 @@ def test_a_plain_reader_with_another_start_begins_there(site: ShardedTable) -> N
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 2), (1, 2), (2, 1)])
-def test_a_former_layout_that_died_in_its_first_plans_begins_at_the_same_start(
+def test_a_previous_sharding_that_died_in_its_first_plans_begins_at_the_same_start(
     site: ShardedTable, before: int, after: int
 ) -> None:
     def readers(count: int) -> list[ShardReader]:
@@ -570,7 +570,7 @@ def test_a_former_layout_that_died_in_its_first_plans_begins_at_the_same_start(
     assert {name for name in site.consumers() if name.endswith("first-plan")} == set()
 
 
-def test_a_complete_former_layout_goes_on_at_its_smallest_position(site: ShardedTable) -> None:
+def test_a_complete_previous_sharding_continues_at_its_smallest_position(site: ShardedTable) -> None:
     old = group(site, 2)
     old[0].catch_up()
     site.append()
@@ -586,7 +586,7 @@ def test_a_complete_former_layout_goes_on_at_its_smallest_position(site: Sharded
     assert set(site.consumers()) == {f"etl.shard-{index}-of-3" for index in range(3)}
 
 
-def test_a_restart_by_position_belongs_to_the_group(site: ShardedTable) -> None:
+def test_a_restart_by_position_belongs_to_the_shared_start(site: ShardedTable) -> None:
     shards = group(site, 2, configure=lambda builder: builder.with_limits(max_splits=1))
     shards[0].catch_up()
     plan = shards[1].open().step()
@@ -637,7 +637,7 @@ def test_a_consumer_at_0_waits_for_the_first_commit(tmp_path: Path) -> None:
     assert reader.catch_up().keys == everything(site)
 
 
-# Without a consumer id.
+# ---- without a consumer id ----
 
 Call = Callable[[StreamReadBuilder], Any]
 MOVING: dict[str, Call] = {
@@ -698,6 +698,6 @@ def test_a_fixed_start_that_has_expired_is_an_error(site: ShardedTable, start: d
     site.expire(by_force=True)
     with pytest.raises(PositionExpiredError):
         site.builder(start).with_shard(0, 2).new_streaming_scan().plan()
-    # Another reader's start is raised to the earliest, as Java's.
+    # For other readers the start is raised to the earliest snapshot, as in Java.
     plan = site.builder(start).new_streaming_scan().plan()
     assert plan is not None and plan.snapshot_id == 4

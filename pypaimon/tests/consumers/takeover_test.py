@@ -1,4 +1,4 @@
-"""Saves compare before they set: a late save of a reader that was left neither takes its file back nor ends another."""
+"""Conditional saves: a late save of an abandoned reader neither takes its file back nor ends another reader."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ ETL = ConsumerName("etl")
 
 
 class HeldFileIO(LocalFileIO):
-    """Local files; the next write of a consumer file waits, once it is told to.
+    """Local files, where a test can hold the next write of a consumer file.
 
     Attributes:
-        hold: The next one waits.
-        hanging: Set once it does.
-        go_on: Ends that.
+        hold: Whether to hold the next write.
+        hanging: Set once it waits.
+        go_on: Set to release it.
     """
 
     def __init__(self) -> None:
@@ -165,7 +165,7 @@ def test_a_claim_of_a_killed_program_that_lands_late_does_not_end_its_successor(
 
 @pytest.mark.parametrize("start", ["earliest", "latest-full"])
 def test_a_late_save_does_not_end_the_reader_that_took_over(place: Place, start: str) -> None:
-    """`earliest`: the file is there already; `latest-full`: it is the first save, behind the first plan."""
+    """`earliest`: the file exists already; `latest-full`: it is the first save, after the first plan."""
     for key in range(3):
         place.commit(key)
     old = place.first(start)
@@ -207,7 +207,7 @@ def test_another_reader_than_the_former_one_still_ends_it(place: Place) -> None:
     scans[2].commit(scans[2].plan())
 
 
-# Files.
+# ---- files ----
 
 
 @pytest.fixture(params=["local", "hadoop", "fast", "file_io"])
@@ -249,7 +249,7 @@ def test_a_file_that_was_seen_is_replaced(files: tuple[Store, str]) -> None:
 
 def test_a_file_that_is_another_one_is_left_as_it_is(files: tuple[Store, str], request: pytest.FixtureRequest) -> None:
     if "file_io" in request.node.name:
-        # Such a store does not compare: what happens there is told of readers above.
+        # Such a store has no conditional writes. The tests above say what happens to readers there.
         store, directory = files
         store.replace(f"{directory}/a", b"1", None)
         return
@@ -321,11 +321,11 @@ def test_a_store_that_refuses_conditions_is_written_by_the_file_io(
     assert [record.paimon["event"] for record in caplog.records if hasattr(record, "paimon")] == ["store_unconditional"]  # type: ignore[attr-defined]
 
 
-# HDFS and viewfs.
+# ---- HDFS and viewfs ----
 
 
 def test_a_save_on_hadoop_is_seen_as_a_whole(tmp_path: Path) -> None:
-    """A write there is seen while it is under way."""
+    """There a file is visible while it is written."""
     io = HadoopFileIO()
     manager = ConsumerManager(io, f"{HADOOP}{tmp_path}")
     manager.write(ETL, Consumer(5))
@@ -343,10 +343,10 @@ def test_a_save_on_hadoop_is_seen_as_a_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize("goes_on", [True, False])
 @pytest.mark.parametrize("conditional", [True, False])
 @pytest.mark.parametrize("listed", [True, False])
-def test_who_dies_while_saving_on_hadoop_leaves_the_old_or_the_new_file(
+def test_a_reader_that_dies_while_saving_on_hadoop_leaves_the_old_or_the_new_file(
     tmp_path: Path, conditional: bool, goes_on: bool, listed: bool
 ) -> None:
-    """Also where the file is looked for by listing the consumers, as expiry does."""
+    """Also for expiry, which lists the consumers to find the file."""
     found = set()
     for steps in range(30):
         io = HadoopFileIO()
@@ -373,7 +373,7 @@ def test_who_dies_while_saving_on_hadoop_leaves_the_old_or_the_new_file(
         assert left is not None
         found.add(left[0].next_snapshot)
         assert not dead or left[0].next_snapshot in (5, 6)
-        # Another reader goes on from there; and nothing comes back once it is deleted.
+        # Another reader continues from there, and the file stays deleted once it is deleted.
         if goes_on:
             after.replace(ETL, Consumer(9), left[1])
             assert after.consumers() == {"etl": 9}

@@ -25,7 +25,7 @@ from pypaimon.streaming.cli.app import program
 from pypaimon.streaming.compaction.compaction_options import CompactionOptions
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager
 from pypaimon.streaming.consumers.consumer_names import MAX_SHARDS, reader_name
-from pypaimon.streaming.group_streams.group_settings import GroupSettings, checked
+from pypaimon.streaming.groups.group_settings import GroupSettings, times_and_rule
 from pypaimon.streaming.indexes.bitmap import BitmapIndexWriter
 from pypaimon.streaming.indexes.bloom_filter import BloomFilterWriter
 from pypaimon.streaming.live_tables.disk_place import memory_bound
@@ -98,7 +98,7 @@ def live(builder: Any, snapshot: int) -> None:
 def expiring(table: Table, seconds: float) -> None:
     handle = table.handle(**{"consumer.expiration-time": f"{round(seconds * 1000)} ms"})
     parts, _ = group_parts(stream_read_builder(handle))
-    checked(parts, handle.table_schema, GroupSettings("g", session_timeout=1.0))
+    times_and_rule(parts, handle.table_schema, GroupSettings("g", session_timeout=1.0))
 
 
 def commit(table: Table, identifier: int) -> None:

@@ -1,4 +1,4 @@
-"""A consumer directory, readers of one consumer id on it, and positions in short."""
+"""A consumer directory, readers of one consumer id, and short ways to write positions."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ EXPIRATION = 3600.0
 
 
 def at(snapshot: int, unit: int | None = None) -> Position:
-    """Among the changes: before a snapshot, or inside it after a unit."""
+    """A position in the changes: before a snapshot, or inside it after a unit."""
     return Position("t", snapshot, unit=None if unit is None else Unit((), 0, f"file-{unit}", unit))
 
 
 def full(snapshot: int, unit: int | None = None) -> Position:
-    """In the first full plan of a snapshot."""
+    """A position in the first full plan of a snapshot."""
     return Position("t", snapshot, phase=Phase.FULL, unit=at(snapshot, unit).unit)
 
 
@@ -43,7 +43,7 @@ class Group:
         return Progress(self.manager, name, owner=next(self._owners), **settings)
 
     def started(self, position: Position, found: bool = False, **settings: Any) -> Progress:
-        """One that begins at a position; `found`: as at a start that it found itself."""
+        """A reader that begins at a position; `found`: a start that it found itself."""
         progress = self.reader(**settings)
         progress.open(0)
         assert progress.begin(position, 0, found) is None
@@ -53,15 +53,15 @@ class Group:
         return {info.name.text: info.next_snapshot for info in self.manager.infos()}
 
     def put(self, **files: int) -> None:
-        """Files as Java writes them; `s0of2` stands for a shard, `_first` at the end for a fence."""
+        """Files as Java writes them; `s0of2` stands for a shard, `_first` at the end for a pin."""
         for text, next_snapshot in files.items():
-            base, fence, _ = text.partition("_first")
+            base, is_pin, _ = text.partition("_first")
             shard = None if base == "etl" else tuple(int(part) for part in base[1:].split("of"))
-            self.manager.write(ConsumerName("etl", shard, fence=bool(fence)), Consumer(next_snapshot))  # type: ignore[arg-type]
+            self.manager.write(ConsumerName("etl", shard, is_pin=bool(is_pin)), Consumer(next_snapshot))  # type: ignore[arg-type]
 
 
 class CountingFileIO(LocalFileIO):
-    """A local store that counts what is asked of it."""
+    """A local store that counts its requests."""
 
     def __init__(self) -> None:
         super().__init__()

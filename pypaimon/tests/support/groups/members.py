@@ -24,7 +24,7 @@ def write(table: Table, *keys: int) -> None:
 
 
 def group(table: Table, **settings: Any) -> GroupStreamBuilder:
-    """The group `etl`, which asks often."""
+    """The group `etl`, with a short poll interval."""
     builder = stream_read_builder(table.handle()).with_poll_interval_ms(20)
     return builder.with_group("etl", **{"session_timeout": SESSION, **settings})
 
@@ -35,20 +35,20 @@ def keys(batch: Any) -> list[int]:
 
 
 def waits_before(table: Table) -> set[int]:
-    """Snapshots that members say they wait before."""
+    """The barriers in the records of all members."""
     found = set()
     for path in (table.path / "consumer" / "group-etl" / "1").glob("member-*"):
         try:
-            register = json.loads(path.read_text())
+            record = json.loads(path.read_text())
         except FileNotFoundError:
             continue
-        if "barrier" in register:
-            found.add(register["barrier"])
+        if "barrier" in record:
+            found.add(record["barrier"])
     return found
 
 
 class Member:
-    """One that reads in a thread of its own, and says what became of it."""
+    """A member that reads in a thread of its own."""
 
     def __init__(self, builder: Callable[..., GroupStreamBuilder]) -> None:
         self.keys: list[int] = []
@@ -81,29 +81,29 @@ class Member:
                 self.error = error
 
     def wait(self, condition: Callable[[Member], bool]) -> None:
-        """Until this is so."""
+        """Wait until this is true."""
         with self._changed:
             assert self._changed.wait_for(lambda: condition(self), FOR_EVER)
 
     def end(self) -> None:
-        """As a service that is told to."""
+        """End gracefully."""
         self.stream.stop()
         self.join()
 
     @property
     def has_ended(self) -> bool:
-        """Whether its loop has."""
+        """Whether its loop has ended."""
         return not self._thread.is_alive()
 
     def join(self) -> None:
-        """Until its loop has ended."""
+        """Wait until its loop has ended."""
         self._thread.join(FOR_EVER)
         assert not self._thread.is_alive()
         assert self.error is None, self.error
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Look again and again."""
+    """Poll until it is true."""
     end, pause = time.monotonic() + FOR_EVER, threading.Event()
     while not condition():
         assert time.monotonic() < end

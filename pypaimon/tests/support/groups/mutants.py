@@ -1,4 +1,4 @@
-"""The rules of groups switched off, one at a time: what a simulation is worth is how soon it finds that."""
+"""The rules of groups switched off, one at a time. A simulation is worth something if it finds that."""
 
 from __future__ import annotations
 
@@ -8,16 +8,14 @@ from typing import Any
 
 import pytest
 
-from pypaimon.streaming.consumers.groups import group_decisions, group_duty
-from pypaimon.streaming.consumers.groups.group_decisions import begun_state, durable
-from pypaimon.streaming.consumers.groups.group_duty import GroupDuty
-from pypaimon.streaming.consumers.groups.group_member import FencedError, GroupMember
-from pypaimon.streaming.consumers.groups.group_requests import Steps
-from pypaimon.streaming.consumers.groups.group_state import GroupState, Tenure
-from pypaimon.streaming.consumers.groups.group_times import GroupTimes
-from pypaimon.streaming.consumers.groups.group_view import GroupView
-from pypaimon.streaming.consumers.groups.holdings import Holding, Holdings
-from pypaimon.streaming.consumers.groups.register import Held, Register, Status
+from pypaimon.streaming.groups import coordinator, rebalance
+from pypaimon.streaming.groups.assigned_slots import AssignedSlots, SlotState
+from pypaimon.streaming.groups.coordinator import Coordinator
+from pypaimon.streaming.groups.group_files import GroupState, MemberRecord, MemberStatus, SlotOwnership, SlotProgress
+from pypaimon.streaming.groups.group_requests import Steps
+from pypaimon.streaming.groups.group_view import GroupTimes, GroupView
+from pypaimon.streaming.groups.member import FencedError, GroupMember
+from pypaimon.streaming.groups.rebalance import begun_state, durable_position
 from pypaimon.streaming.model.position import Position
 from support.groups.world import Weather
 
@@ -29,10 +27,10 @@ class Mutant:
     """A rule that is switched off.
 
     Attributes:
-        what: What is done instead.
-        laws: Those that it breaks.
-        patch: Does it.
-        weather: In which it is found soonest.
+        what: What happens instead.
+        laws: Invariants that it violates.
+        patch: Switches the rule off.
+        weather: Weather in which it is found soonest.
     """
 
     what: str
@@ -48,34 +46,34 @@ def _set(owner: Any, name: str, value: Any) -> Patch:
     return lambda monkeypatch: monkeypatch.setattr(owner, name, value)
 
 
-def _no_seal(self: GroupDuty, member: str, by: str) -> Steps[None]:
+def _no_fencing(self: Coordinator, member: str, by: str) -> Steps[None]:
     yield from self._view.read([member])
-    register = self._view.known.get(member)
-    if register is not None and not register.is_final:
-        self._view.known[member] = replace(register, number=register.number + 1, status=Status.SEALED)
+    record = self._view.known.get(member)
+    if record is not None and not record.is_final:
+        self._view.known[member] = replace(record, version=record.version + 1, status=MemberStatus.FENCED)
 
 
-def _empty_seal(self: GroupDuty, member: str, by: str) -> Steps[None]:
+def _empty_fencing(self: Coordinator, member: str, by: str) -> Steps[None]:
     yield from self._view.read([member])
-    register = self._view.known.get(member)
-    if register is not None and not register.is_final:
-        self._view.known[member] = replace(register, held={}, released={})
-        yield from _SEAL(self, member, by)
+    record = self._view.known.get(member)
+    if record is not None and not record.is_final:
+        self._view.known[member] = replace(record, held={}, released={})
+        yield from _FENCE(self, member, by)
 
 
-_SEAL = GroupDuty.seal
+_FENCE = Coordinator.fence
 
 
-def _begin_and_protect(self: GroupDuty, state: GroupState) -> Steps[bool]:
-    if group_decisions.next_state(state, self._view.known, self._view.silent()) or state.members:
-        yield from self._create(begun_state(state, self._view.known, self._view.silent()))
-        yield from self._protect(state)
+def _begin_and_protect(self: Coordinator, state: GroupState) -> Steps[bool]:
+    if rebalance.next_state(state, self._view.known, self._view.silent()) or state.members:
+        yield from self._write_state(begun_state(state, self._view.known, self._view.silent()))
+        yield from self._pin_start(state)
     return True
 
 
-def _begin_unseen(self: GroupDuty, state: GroupState) -> Steps[bool]:
-    if (yield from self._protect(state)):
-        yield from self._create(begun_state(state, self._view.known, self._view.silent()))
+def _begin_unseen(self: Coordinator, state: GroupState) -> Steps[bool]:
+    if (yield from self._pin_start(state)):
+        yield from self._write_state(begun_state(state, self._view.known, self._view.silent()))
     return True
 
 
@@ -83,72 +81,72 @@ def _save_believed(self: GroupMember) -> Steps[None]:
     try:
         yield from _SAVE(self)
     except FencedError:
-        register, sent = self._pending or (self._compose(), 0.0)
+        record, sent = self._pending or (self._next_record(), 0.0)
         self._pending = None
-        self._number = register.number
-        self._holdings.saved({**register.held, **register.released}, sent + self._times.lease)
+        self._version = record.version
+        self._assigned.saved({**record.held, **record.released}, sent + self._times.lease)
 
 
-_SAVE = GroupMember._save
+_SAVE = GroupMember._send_heartbeat
 
 
 def _save_lost(self: GroupMember) -> Steps[None]:
-    """What the store did not answer counts as saved."""
-    register, sent = self._pending or (self._compose(), self._clock())
-    self._holdings.saved({**register.held, **register.released}, sent + self._times.lease)
-    self._pending = register, sent
+    """A heartbeat counts as saved before the store has answered."""
+    record, sent = self._pending or (self._next_record(), self._clock())
+    self._assigned.saved({**record.held, **record.released}, sent + self._times.lease)
+    self._pending = record, sent
     yield from _SAVE(self)
 
 
-def _saved_for_ever(self: Holdings, entries: Mapping[int, Held], lease_until: float) -> None:
+def _saved_for_ever(self: AssignedSlots, entries: Mapping[int, SlotProgress], lease_until: float) -> None:
     _SAVED(self, entries, float("inf"))
 
 
-_SAVED = Holdings.saved
+_SAVED = AssignedSlots.saved
 
 
-def _former_start(slot: int, tenure: Tenure, registers: object) -> Position:
-    return tenure.start
+def _former_start(slot: int, ownership: SlotOwnership, records: object) -> Position:
+    return ownership.start
 
 
-def _fits_all(self: Holdings, each: Holding, before: Position) -> bool:
+def _fits_all(self: AssignedSlots, each: SlotState, before: Position) -> bool:
     return self._is_open(each)
 
 
-def _early(self: Holdings, each: Holding) -> bool:
-    return each.moving_since is not None and not each.released
+def _early(self: AssignedSlots, each: SlotState) -> bool:
+    return each.revoked_since is not None and not each.released
 
 
-def _ahead(self: Holdings, each: Holding) -> bool:
+def _ahead(self: AssignedSlots, each: SlotState) -> bool:
     """What was handed out counts as confirmed."""
-    each.confirmed = each.handed
-    return each.moving_since is not None and not each.released
+    each.confirmed = each.handed_out
+    return each.revoked_since is not None and not each.released
 
 
-def _compose_ahead(self: Holdings) -> Any:
+def _compose_ahead(self: AssignedSlots) -> Any:
     for each in self._slots.values():
-        each.confirmed = each.handed
+        each.confirmed = each.handed_out
     return _COMPOSE(self)
 
 
-_COMPOSE = Holdings.compose
+_COMPOSE = AssignedSlots.compose
 
 
-def _fastest(state: GroupState, known: Mapping[str, Register]) -> Position:
-    return max(durable(slot, tenure, known) for slot, tenure in enumerate(state.owned))
+def _fastest(state: GroupState, known: Mapping[str, MemberRecord]) -> Position:
+    return max(durable_position(slot, ownership, known) for slot, ownership in enumerate(state.owned))
 
 
 def _soon_silent(self: GroupView) -> set[str]:
-    return self._silence.longer_than(self._times.session / 4) - self.final
+    return self._monitor.silent_for(self._times.session / 4) - self.final
 
 
-def _lose_nothing(self: Holdings) -> None:
-    """What was lost is still held."""
+def _lose_nothing(self: AssignedSlots) -> None:
+    """A fenced member keeps its slots."""
 
 
 def _dead_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor does anybody list before writing, which would notice it as a rule."""
-    monkeypatch.setattr(GroupDuty, "_former_versions", lambda duty, member, _: duty._view.versions[member])
+    """Members do not list before they write either: that would usually reveal it."""
+    monkeypatch.setattr(Coordinator, "_old_versions", lambda coordinator, member, _: coordinator._view.versions[member])
     monkeypatch.setattr(GroupView, "is_stale", property(lambda view: False))
 
 
@@ -157,33 +155,52 @@ FROZEN = Weather(slots=3, disturbances=1.5, faults=0.05, sessions=10, kinds=("jo
 LIVELY = Weather(slots=4, disturbances=1.5, faults=0.05, pauses=False, sessions=8, kinds=("join", "leave", "kill"))
 
 MUTANTS = (
-    Mutant("who is silent is gone without a seal", ("I2", "I6", "I7"), _set(GroupDuty, "seal", _no_seal), FROZEN),
-    Mutant("a seal says nothing of what was confirmed", ("I2",), _set(GroupDuty, "seal", _empty_seal), FROZEN),
-    Mutant("registers of the dead are deleted at once", ("I2",), _dead_go, FROZEN),
-    Mutant("slots are released before they are confirmed", ("I2",), _set(Holdings, "_may_release", _early), LIVELY),
-    Mutant("a slot is released as if it were confirmed", ("I1", "I3"), _set(Holdings, "_may_release", _ahead), LIVELY),
-    Mutant("what is handed out counts as confirmed", ("I3",), _set(Holdings, "compose", _compose_ahead), LIVELY),
-    Mutant("slots go on after their release", ("I2", "I6"), _set(Holdings, "_is_open", lambda *_: True), LIVELY),
-    Mutant("the lease is not looked at", ("I6",), _set(Holdings, "saved", _saved_for_ever), CUT),
+    Mutant(
+        "silent members are removed, not fenced",
+        ("I2", "I6", "I7"),
+        _set(Coordinator, "fence", _no_fencing),
+        FROZEN,
+    ),
+    Mutant("a fenced record forgets what was confirmed", ("I2",), _set(Coordinator, "fence", _empty_fencing), FROZEN),
+    Mutant("records of ended members are deleted at once", ("I2",), _dead_go, FROZEN),
+    Mutant(
+        "slots are released before they are confirmed", ("I2",), _set(AssignedSlots, "_may_release", _early), LIVELY
+    ),
+    Mutant(
+        "a slot is released as if it were confirmed", ("I1", "I3"), _set(AssignedSlots, "_may_release", _ahead), LIVELY
+    ),
+    Mutant("what is handed out counts as confirmed", ("I3",), _set(AssignedSlots, "compose", _compose_ahead), LIVELY),
+    Mutant("slots are read after release", ("I2", "I6"), _set(AssignedSlots, "_is_open", lambda *_: True), LIVELY),
+    Mutant("the lease is ignored", ("I6",), _set(AssignedSlots, "saved", _saved_for_ever), CUT),
     Mutant(
         "the lease outlasts the session", ("I6",), _set(GroupTimes, "lease", property(lambda t: 2 * t.session)), CUT
     ),
-    Mutant("who is silent for a beat is gone", ("I6", "I10"), _set(GroupView, "silent", _soon_silent), CUT),
+    Mutant("one missed heartbeat is enough", ("I6", "I10"), _set(GroupView, "silent", _soon_silent), CUT),
     Mutant(
-        "each is missed after the watcher's session",
+        "members are missed after the watcher's session",
         ("I6",),
         _set(GroupView, "_pace", lambda *_: 1.0),
         replace(CUT, mixed=True),
     ),
-    Mutant("who was ended goes on", ("I2", "I6", "I7"), _set(Holdings, "lose", _lose_nothing), CUT),
+    Mutant("a fenced member continues", ("I2", "I6", "I7"), _set(AssignedSlots, "lose_all", _lose_nothing), CUT),
     Mutant(
-        "a version of others is taken for an own one", ("I2", "I4"), _set(GroupMember, "_save", _save_believed), CUT
+        "other members' versions are taken for own ones",
+        ("I2", "I4"),
+        _set(GroupMember, "_send_heartbeat", _save_believed),
+        CUT,
     ),
-    Mutant("a save counts before it is there", ("I2",), _set(GroupMember, "_save", _save_lost), FROZEN),
-    Mutant("plans of another position are handed out", ("I1",), _set(Holdings, "_fits", _fits_all), LIVELY),
-    Mutant("tenures begin where the former ones did", ("I2",), _set(group_decisions, "durable", _former_start), LIVELY),
-    Mutant("slots are given away before the fence stands", ("I5",), _set(GroupDuty, "_begin", _begin_and_protect)),
-    Mutant("nobody looks whether the start stands", ("I5",), _set(GroupDuty, "_begin", _begin_unseen)),
-    Mutant("the fence goes with the fastest slot", ("I5",), _set(group_duty, "floor_of", _fastest)),
-    Mutant("barriers are passed", ("I12",), _set(Holdings, "may_pass", lambda *_: True), replace(LIVELY, barriers=10)),
+    Mutant("a save counts before it is there", ("I2",), _set(GroupMember, "_send_heartbeat", _save_lost), FROZEN),
+    Mutant("plans of another position are handed out", ("I1",), _set(AssignedSlots, "_fits", _fits_all), LIVELY),
+    Mutant(
+        "new owners begin where the last ones did",
+        ("I2",),
+        _set(rebalance, "durable_position", _former_start),
+        LIVELY,
+    ),
+    Mutant("slots are assigned before the start is pinned", ("I5",), _set(Coordinator, "_begin", _begin_and_protect)),
+    Mutant("the start is not checked after it was pinned", ("I5",), _set(Coordinator, "_begin", _begin_unseen)),
+    Mutant("the pin moves with the fastest slot", ("I5",), _set(coordinator, "lowest_position", _fastest)),
+    Mutant(
+        "barriers are passed", ("I12",), _set(AssignedSlots, "may_pass", lambda *_: True), replace(LIVELY, barriers=10)
+    ),
 )

@@ -1,8 +1,7 @@
-"""A process that is a member of a group: `group_process.py WAREHOUSE ID SLOTS LAST SESSION MEMBERS`.
+"""A process that is a member of a group: `process.py WAREHOUSE ID SLOTS LAST SESSION MEMBERS`.
 
-It counts in the place of reading, once the group has so many members: of each slot it hands out the numbers before
-`LAST`, a line of JSON each time, and confirms them. It ends when its slots are at the end and somebody says
-so by closing its input.
+Instead of reading, it counts once the group has `MEMBERS` members: of each slot it hands out the numbers before `LAST`,
+each as a line of JSON, and confirms them. It ends when its input is closed.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from pypaimon.filesystem.local_file_io import LocalFileIO
 
 from pypaimon.streaming.concurrency.lasting_clock import LastingClock
 from pypaimon.streaming.consumers.consumer_manager import ConsumerManager
-from pypaimon.streaming.consumers.groups.group_directory import GroupDirectory
-from pypaimon.streaming.consumers.groups.group_member import GroupMember
-from pypaimon.streaming.consumers.groups.group_times import GroupTimes
-from pypaimon.streaming.consumers.groups.holdings import Holdings
-from pypaimon.streaming.consumers.groups.member_thread import MemberThread
+from pypaimon.streaming.groups.assigned_slots import AssignedSlots
+from pypaimon.streaming.groups.group_directory import GroupDirectory
+from pypaimon.streaming.groups.group_view import GroupTimes
+from pypaimon.streaming.groups.member import GroupMember
+from pypaimon.streaming.groups.member_thread import MemberThread
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.model.position import Position
 
@@ -30,27 +29,27 @@ at = partial(Position, "t")
 
 def main(warehouse: str, consumer_id: str, slots: int, last: int, session: float, members: int) -> None:
     """Be a member."""
-    store, clock, holdings = Store(LocalFileIO()), LastingClock(), Holdings()
+    store, clock, assigned = Store(LocalFileIO()), LastingClock(), AssignedSlots()
     manager = ConsumerManager(LocalFileIO(), warehouse, store=store)
     directory = GroupDirectory(manager, store, consumer_id, lambda: at(1), at, lambda position: True)
     directory.open()
     times = GroupTimes(session, session / 1.7)
     draw = partial(secrets.token_hex, 4)
-    member = GroupMember("", slots, times, clock, draw, holdings, fence_owner=directory.owner)
+    member = GroupMember("", slots, times, clock, draw, assigned, pin_owner=directory.owner)
     thread = MemberThread(member, directory.answer, clock)
     thread.start()
     begun = False
     while not select.select([sys.stdin], [], [], 0.02)[0]:
         thread.check()
-        state, _ = holdings.standing()
+        state, _ = assigned.current()
         begun = begun or (state is not None and len(state.members) == members)
         if not begun:
             continue
-        for slot, (since, position) in holdings.assigned().items():
+        for slot, (since, position) in assigned.readable().items():
             number = position.snapshot
-            if number < last and holdings.hand_out({slot: since}, position, at(number + 1), clock()):
+            if number < last and assigned.hand_out({slot: since}, position, at(number + 1), clock()):
                 print(json.dumps([slot, since, number]), flush=True)
-                holdings.confirm({slot: since}, at(number + 1))
+                assigned.confirm({slot: since}, at(number + 1))
         thread.wake()
     print(json.dumps(thread.stop(60)), flush=True)
 

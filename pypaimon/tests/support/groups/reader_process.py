@@ -1,4 +1,4 @@
-"""A process that reads a table as a member of a group: `group_reader_process.py SETTINGS`, a JSON object.
+"""A process that reads a table as a member of a group: `reader_process.py SETTINGS`, a JSON object.
 
 Each batch is a line of JSON, written before it is confirmed, and another line says what became of that. It ends when
 its input is closed.
@@ -24,16 +24,16 @@ def main(settings: dict[str, Any]) -> None:
     with group.open_sync() as stream:
         threading.Thread(target=lambda: (sys.stdin.read(), stream.stop()), daemon=True).start()
         for batch in stream:
-            tell(tokens=batch.tokens, keys=batch.rows["k"].to_pylist(), whole=batch.is_last)
+            report(tokens=batch.tokens, keys=batch.rows["k"].to_pylist(), whole=batch.is_last)
             try:
                 batch.commit()
-                tell(done=batch.is_last)
+                report(done=batch.is_last)
             except AssignmentLostError as error:
-                tell(done=batch.is_last, lost=error.slots)
+                report(done=batch.is_last, lost=error.slots)
 
 
-def tell(**line: Any) -> None:
-    """A line for who reads along."""
+def report(**line: Any) -> None:
+    """Print a line for the test."""
     if "tokens" in line:
         line["tokens"] = dict(line["tokens"])
     print(json.dumps(line), flush=True)

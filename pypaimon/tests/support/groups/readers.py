@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pypaimon.streaming.consumers.groups.group_info import GroupMemberInfo, group_info
+from pypaimon.streaming.groups.group_info import GroupMemberInfo, group_info
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.repository import program
 
@@ -26,9 +26,9 @@ class Reader:
     """One process.
 
     Attributes:
-        process: It.
-        lines: Where its lines are.
-        is_paused: It was stopped, and goes on some time.
+        process: The process.
+        lines: File of its output.
+        is_paused: Whether it is suspended.
     """
 
     process: subprocess.Popen[bytes]
@@ -37,11 +37,11 @@ class Reader:
 
     @property
     def is_running(self) -> bool:
-        """Whether it lives."""
+        """Whether the process runs."""
         return self.process.poll() is None
 
-    def told(self) -> list[dict[str, Any]]:
-        """What it has said so far; a line that it was killed in is none."""
+    def output(self) -> list[dict[str, Any]]:
+        """The lines that it has printed. A line during which it was killed is left out."""
         return [json.loads(line) for line in self.lines.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
 
@@ -50,8 +50,8 @@ class Readers:
     """The members of a group.
 
     Args:
-        home: Where their lines are kept.
-        settings: Of each, see `group_reader_process`.
+        home: Directory of their output.
+        settings: Settings of each process, see `reader_process`.
     """
 
     home: Path
@@ -60,16 +60,16 @@ class Readers:
 
     @property
     def running(self) -> list[Reader]:
-        """Those that live and are not paused."""
+        """Processes that run and are not suspended."""
         return [reader for reader in self.all if reader.is_running and not reader.is_paused]
 
     @property
     def paused(self) -> list[Reader]:
-        """Those that are."""
+        """Processes that are suspended."""
         return [reader for reader in self.all if reader.is_running and reader.is_paused]
 
     def start(self, member: str | None = None) -> Reader:
-        """Another one."""
+        """Start another process."""
         lines = self.home / f"reader-{len(self.all)}.jsonl"
         command = program("support.groups.reader_process", json.dumps({**self.settings, "member": member}))
         with lines.open("wb") as output, lines.with_suffix(".err").open("wb") as errors:
@@ -78,28 +78,28 @@ class Readers:
         return reader
 
     def kill(self, reader: Reader) -> None:
-        """It ends in whatever it does."""
+        """Kill it."""
         reader.process.kill()
         reader.process.wait()
 
     def pause(self, reader: Reader) -> None:
-        """It stands still until `go_on`."""
+        """Suspend it until `resume`."""
         reader.process.send_signal(signal.SIGSTOP)
         reader.is_paused = True
 
-    def go_on(self, reader: Reader) -> None:
-        """It goes on, and knows nothing of the time that has passed."""
+    def resume(self, reader: Reader) -> None:
+        """Resume it; it does not know how long it was suspended."""
         reader.process.send_signal(signal.SIGCONT)
         reader.is_paused = False
 
     def end(self, reader: Reader) -> None:
-        """It ends as a service does that is told to."""
+        """Have it end gracefully."""
         assert reader.process.stdin is not None
         reader.process.stdin.close()
         assert reader.process.wait(_FOR_EVER) == 0, reader.lines.with_suffix(".err").read_text()
 
     def wait(self, table: Any) -> None:
-        """Until the group has confirmed all that is in the table."""
+        """Wait until the group has confirmed the whole table."""
         end = time.monotonic() + _FOR_EVER
         while not _is_caught_up(group_info(TableDirectory.of(table), "etl")):
             assert time.monotonic() < end, self.errors()
@@ -117,7 +117,7 @@ class Readers:
                     reader.process.stdin.close()
 
     def errors(self) -> list[str]:
-        """What those have said that have ended with an error."""
+        """The errors of processes that failed."""
         ended = (reader for reader in self.all if reader.process.poll() not in (None, 0, -signal.SIGKILL))
         return [reader.lines.with_suffix(".err").read_text() for reader in ended]
 
@@ -130,11 +130,11 @@ class Readers:
         unknown: set[int] = set()
         for reader in self.all:
             plan: list[int] = []
-            for line in reader.told():
+            for line in reader.output():
                 if "keys" in line:
                     plan += line["keys"]
                 elif line["done"]:
-                    # Of slots that were lost it comes again, of the others not.
+                    # Rows of lost slots are read again, rows of the others are not.
                     confirmed.update(() if "lost" in line else plan)
                     unknown |= set(plan if "lost" in line else ())
                     plan = []
@@ -145,35 +145,35 @@ class Readers:
     def check_order(self, slot_of: Callable[[int], int]) -> None:
         """Rows of a slot come in order, whatever became of the processes.
 
-        A tenure begins where the ones before it have confirmed, or before that where something was not; what was
+        A ownership begins where the ones before it have confirmed, or before that where something was not; what was
         confirmed and saved never comes again to a later one.
         """
-        tenures: dict[tuple[int, int], list[int]] = defaultdict(list)
+        ownerships: dict[tuple[int, int], list[int]] = defaultdict(list)
         saved: dict[tuple[int, int], int] = {}
         for reader in self.all:
             plan: list[int] = []
             tokens: dict[str, int] = {}
-            for line in reader.told():
+            for line in reader.output():
                 if "keys" in line:
                     tokens = line["tokens"]
                     plan += line["keys"]
                     for slot, token in tokens.items():
                         own = [key for key in line["keys"] if slot_of(key) == int(slot)]
-                        tenures[int(slot), token] += own
-                    strangers = [key for key in line["keys"] if str(slot_of(key)) not in tokens]
-                    assert not strangers, (line, strangers)
+                        ownerships[int(slot), token] += own
+                    wrong = [key for key in line["keys"] if str(slot_of(key)) not in tokens]
+                    assert not wrong, (line, wrong)
                 elif line["done"]:
                     for slot, token in tokens.items():
                         own = [key for key in plan if slot_of(key) == int(slot)]
                         if own and int(slot) not in line.get("lost", ()):
                             saved[int(slot), token] = max(own)
                     plan = []
-        for slot in {slot for slot, _ in tenures}:
+        for slot in {slot for slot, _ in ownerships}:
             done = -1
-            for each, token in sorted(tenures):
-                if each != slot or not tenures[slot, token]:
+            for each, token in sorted(ownerships):
+                if each != slot or not ownerships[slot, token]:
                     continue
-                keys = tenures[slot, token]
+                keys = ownerships[slot, token]
                 assert min(keys) > done, f"slot {slot}: {keys} after {done} was saved"
                 done = max(done, saved.get((slot, token), -1))
 

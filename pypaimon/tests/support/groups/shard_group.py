@@ -80,7 +80,7 @@ class ShardedTable:
 
 
 class ShardReader:
-    """One reader of the consumer id `etl` in all its lives. What its saved progress covers, it has read for good.
+    """One reader of the consumer id `etl` with all its restarts. What its saved progress covers, it has read for good.
 
     Args:
         site: The table.
@@ -108,7 +108,7 @@ class ShardReader:
         self.given_up = 0
 
     def open(self) -> ShardReader:
-        """Begin, or come again after the process has died."""
+        """Start, or restart after the process has died."""
         builder = self._site.builder(self._start)
         if self._shard is not None:
             builder.with_shard(*self._shard)
@@ -121,7 +121,7 @@ class ShardReader:
         return self
 
     def step(self) -> Plan | None:
-        """One plan, not yet confirmed. With a full plan all begins anew."""
+        """One plan, not yet confirmed. A full plan replaces everything read before."""
         plan: Plan | None = self.scan.plan()
         if plan is not None:
             before = self.plans[-1][0] if self.plans else None
@@ -131,7 +131,7 @@ class ShardReader:
         return plan
 
     def expects_a_gap(self, policy: str) -> None:
-        """Before a step under `with_on_expired`: an expired position gives up what lies before the new one."""
+        """Call it before a step under `with_on_expired`: an expired position gives up the rows before the new one."""
         position = self.scan.checkpoint()
         at = self.scan.committed() if position is None else position.snapshot
         at = self._site.consumers().get("etl.first-plan") if at is None else at
@@ -151,9 +151,9 @@ class ShardReader:
         self.scan = None
 
     def catch_up(self, policy: str | None = None, lives: int = 8) -> ShardReader:
-        """Read and confirm all that is there; after a conflict it is started again, as the error says.
+        """Read and confirm everything; after a conflict the reader is started again, as the error says.
 
-        So it is where files expired by force in the midst of a plan. An error that comes in each life is raised.
+        So it is where files expired by force inside a plan. An error that comes after each restart is raised.
         """
         if self.scan is None:
             self.open()
@@ -188,7 +188,7 @@ class ShardReader:
 
 
 def _whole(plan: Plan) -> float:
-    """The next snapshot that has to be saved, that the plan is not handed out again."""
+    """The next snapshot that must be saved so that the plan is not handed out again."""
     if plan.position.phase is Phase.FULL:
         return float("inf")
     return plan.position.snapshot + (plan.position.unit is not None)

@@ -1,4 +1,4 @@
-"""Members of a group whose slots move as a test says: what each has handed out, slot by slot."""
+"""Members of a group whose slots a test moves, and what each has handed out slot by slot."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from pypaimon.streaming import StreamReadBuilder
 from pypaimon.streaming.batches.chunks import BatchChunk
 from pypaimon.streaming.builder.assembly import group_parts, of_slots
 from pypaimon.streaming.concurrency.clock import Clock
-from pypaimon.streaming.consumers.groups.group_state import GroupState, Tenure
-from pypaimon.streaming.consumers.groups.holdings import Holdings
-from pypaimon.streaming.group_streams.cursor import Cursor
-from pypaimon.streaming.group_streams.group_start import GroupStart
-from pypaimon.streaming.group_streams.handed_out_plans import HandedOutPlans
-from pypaimon.streaming.group_streams.reader import GroupReader
+from pypaimon.streaming.groups.assigned_slots import AssignedSlots
+from pypaimon.streaming.groups.group_bounds import GroupStart
+from pypaimon.streaming.groups.group_files import GroupState, SlotOwnership
+from pypaimon.streaming.groups.group_reader import GroupReader
+from pypaimon.streaming.groups.group_stream import DeliveredPlans
+from pypaimon.streaming.groups.slot_cursor import SlotCursor
 from pypaimon.streaming.model.plan import Plan
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.slot_rule import SlotRule, SlotSet
 
 Row = tuple[Any, ...]
-"""Its key `k`, then the other columns."""
+"""A row: its key `k`, then the other columns."""
 BATCH_BYTES = 1
-"""So that each record batch is a chunk, and plans are often cut."""
+"""So small that each record batch is a chunk, and plans are often cut."""
 _READ_AHEAD_BYTES = 400
 _FOR_EVER = 120.0
 _MAX_HOLD = 1.0
@@ -32,14 +32,14 @@ _MAX_HOLD = 1.0
 
 @dataclass
 class Taken:
-    """A plan, as far as it was handed out.
+    """The part of a plan that was handed out.
 
     Attributes:
-        plan: It.
-        slots: Whose rows it has.
-        rows: Those that were handed out, of all these slots.
-        is_whole: Whether that is all.
-        is_confirmed: The caller has confirmed it since.
+        plan: The plan.
+        slots: Slots that its rows belong to.
+        rows: Rows of all these slots that were handed out.
+        is_whole: Whether these are all rows of the plan.
+        is_confirmed: Whether the caller has confirmed it.
     """
 
     plan: Plan
@@ -50,16 +50,16 @@ class Taken:
 
 
 class Seat:
-    """What a reader asks of its membership, where a test decides which slots the member has.
+    """The membership of a reader, whose slots a test decides.
 
     Args:
-        name: Of the member.
-        shared: Whose member it is.
+        name: Name of the member.
+        shared: The table.
 
     Attributes:
         name: See above.
         seconds: Its clock.
-        holdings: What it has.
+        assigned: The slots of the member.
     """
 
     has_ended = False
@@ -68,8 +68,8 @@ class Seat:
         self.name = name
         self.seconds = 0.0
         self._shared = shared
-        self.holdings = Holdings(self.now, _MAX_HOLD)
-        self._plans = HandedOutPlans()
+        self.assigned = AssignedSlots(self.now, _MAX_HOLD)
+        self._plans = DeliveredPlans()
         self._hand: BatchChunk | None = None
         self._unconfirmed: list[Taken] = []
         self.reader = GroupReader(lambda _: self, _READ_AHEAD_BYTES, Clock())  # type: ignore[arg-type,return-value]
@@ -79,30 +79,30 @@ class Seat:
         return self.seconds
 
     def check(self) -> None:
-        """It is well."""
+        """It has no error."""
 
-    def has_news(self) -> bool:
-        return False
+    def pending_change(self) -> None:
+        """There are no callbacks."""
 
     def is_over(self) -> bool:
         return False
 
     def leave(self) -> None:
-        """Others see to that."""
+        """The test does that."""
 
-    def open_cursor(self, slots: Mapping[int, int], position: Position) -> Cursor:
-        return self._shared.cursor(slots, position, self.holdings)
+    def open_cursor(self, slots: Mapping[int, int], position: Position) -> SlotCursor:
+        return self._shared.cursor(slots, position, self.assigned)
 
     def lease(self, is_on: bool) -> None:
-        """Whether it may hand out anything."""
-        self.holdings.saved({}, float("inf") if is_on else float("-inf"))
+        """Allow or forbid to hand out plans."""
+        self.assigned.saved({}, float("inf") if is_on else float("-inf"))
         self.reader.wake()
 
     # ---- as a stream does ----
 
     def take(self, seconds: float) -> bool:
-        """Take a chunk if there is one within so many seconds; says whether there was."""
-        ready = self.reader.ready(lambda: False)
+        """Take a chunk, if there is one within some seconds. Returns whether there was."""
+        ready = self.reader.ready()
         waiting = self.reader.peek()
         end = time.monotonic() + seconds
         while waiting is None and (left := end - time.monotonic()) > 0:
@@ -111,10 +111,10 @@ class Seat:
             except TimeoutError:
                 return False
             waiting = self.reader.peek()
-            ready = self.reader.ready(lambda: False)
+            ready = self.reader.ready()
         if waiting is None:
             return False
-        chunk, slots = waiting.chunk, waiting.cursor.slots
+        chunk, slots = waiting.chunk, waiting.slots
         self.reader.drop(waiting)
         self._plans.add(chunk, slots)
         self._unconfirmed += self._shared.took(chunk, slots)
@@ -125,7 +125,7 @@ class Seat:
         return True
 
     def confirm(self) -> None:
-        """All that was taken is confirmed."""
+        """Confirm everything that was taken."""
         for taken in self._unconfirmed:
             taken.is_confirmed = taken.is_whole
         self._unconfirmed = [taken for taken in self._unconfirmed if not taken.is_whole]
@@ -133,18 +133,18 @@ class Seat:
             self._confirm(self._hand)
 
     def _confirm(self, chunk: BatchChunk | None) -> None:
-        for slots, after in self._plans.confirmed(chunk):
-            self.holdings.confirm(slots, after)
+        for slots, after in self._plans.confirm(chunk):
+            self.assigned.confirm(slots, after)
         self.reader.wake()
 
 
 class SharedSlots:
-    """A table that members share, and what came of each slot.
+    """A table that members share, and what was handed out of each slot.
 
     Args:
         builder: The stream that they share.
-        slots: How many there are, if files are divided by name or partition; else as many as buckets.
-        members: How many there are.
+        slots: Number of slots if files are divided by name or partition; otherwise there is one for each bucket.
+        members: Number of members.
 
     Attributes:
         rule: How the table is divided.
@@ -159,30 +159,30 @@ class SharedSlots:
         self._start = GroupStart(parts, "etl").find()
         self._taken: list[list[Taken]] = [[] for _ in range(self.rule.count)]
         self._number = self._passed = 0
-        self._born = members
+        self._started = members
         self.seats = [Seat(f"m{index}", self) for index in range(members)]
         owners = [self.seats[slot % members].name for slot in range(self.rule.count)]
-        self._owned = [Tenure(owner, 1, self._start) for owner in owners]
+        self._owned = [SlotOwnership(owner, 1, self._start) for owner in owners]
         self._adopted()
 
-    def cursor(self, slots: Mapping[int, int], position: Position, holdings: Holdings | None = None) -> Cursor:
-        """A stream of some slots; without holdings overwrites are gone past."""
+    def cursor(self, slots: Mapping[int, int], position: Position, assigned: AssignedSlots | None = None) -> SlotCursor:
+        """A stream of some slots. Without `assigned` it does not wait at overwrites."""
         chosen = SlotSet(self.rule, frozenset(slots))
-        if holdings is not None:
-            chosen = replace(chosen, may_pass=holdings.may_pass)
-        return Cursor(slots, position, of_slots(self._builder, chosen), BATCH_BYTES)
+        if assigned is not None:
+            chosen = replace(chosen, may_pass=assigned.may_pass)
+        return SlotCursor(slots, position, of_slots(self._builder, chosen), BATCH_BYTES)
 
     def took(self, chunk: BatchChunk, slots: Mapping[int, int]) -> list[Taken]:
-        """A member has handed out a chunk: what of each slot begins with it."""
+        """A member has handed out a chunk. Returns the plans that begin with it."""
         rows = [] if chunk.data is None else _rows_of(chunk)
         begun = []
         for slot in slots:
             taken = self._taken[slot]
             if not chunk.first:
-                assert taken and taken[-1].plan is chunk.plan and not taken[-1].is_whole, "the midst of another plan"
+                assert taken and taken[-1].plan is chunk.plan and not taken[-1].is_whole, "the middle of another plan"
             else:
                 if taken and not taken[-1].is_whole:
-                    # It did not arrive whole, and comes again.
+                    # It was incomplete, and is read again.
                     taken.pop()
                 assert not taken or taken[-1].plan.position < chunk.plan.position, (slot, chunk.plan.position)
                 taken.append(Taken(chunk.plan, frozenset(slots)))
@@ -194,50 +194,50 @@ class SharedSlots:
     # ---- what moves ----
 
     def move(self, slot: int, seat: Seat) -> None:
-        """A slot is to go to another member, as soon as its owner gives it back."""
-        tenure = self._owned[slot]
-        self._owned[slot] = replace(tenure, to=None if tenure.owner == seat.name else seat.name)
+        """Revoke a slot: another member gets it once its owner has released it."""
+        ownership = self._owned[slot]
+        self._owned[slot] = replace(ownership, moves_to=None if ownership.owner == seat.name else seat.name)
         self._adopted()
 
     def save(self, seat: Seat, too_late: bool = False) -> None:
-        """A member writes its register, and the group acts on it.
+        """A member writes its record, and the group acts on it.
 
         Args:
             seat: The member.
             too_late: What it holds is held for too long by now.
         """
         seat.seconds += 2 * _MAX_HOLD * too_late
-        held, released, barrier = seat.holdings.compose()
+        held, released, barrier = seat.assigned.compose()
         for slot, entry in {**held, **released}.items():
-            tenure = self._owned[slot]
-            if tenure.owner == seat.name and tenure.since == entry.since and slot in released:
-                self._given(slot, tenure.to or seat.name, entry.position)
-        seat.holdings.saved(held, float("inf"))
+            ownership = self._owned[slot]
+            if ownership.owner == seat.name and ownership.since == entry.since and slot in released:
+                self._given(slot, ownership.moves_to or seat.name, entry.position)
+        seat.assigned.saved(held, float("inf"))
         if barrier is not None and all(self._reached(slot) >= barrier for slot in range(self.rule.count)):
             self._passed = max(self._passed, barrier)
         self._adopted()
 
     def crash(self, seat: Seat) -> None:
-        """A member is gone, and others go on where it has saved; another one comes in its place."""
-        saved = {slot: each.saved for slot, each in seat.holdings.standing()[1].items()}
+        """End a member: others continue where it has saved, and a new member takes its place."""
+        saved = {slot: each.saved for slot, each in seat.assigned.current()[1].items()}
         self.seats.remove(seat)
         seat.reader.close()
-        newer = Seat(f"m{self._born}", self)
-        self._born += 1
+        newer = Seat(f"m{self._started}", self)
+        self._started += 1
         self.seats.append(newer)
-        for slot, tenure in enumerate(self._owned):
-            if tenure.owner == seat.name:
-                self._given(slot, self.seats[slot % len(self.seats)].name, saved.get(slot, tenure.start))
-            elif tenure.to == seat.name:
-                self._owned[slot] = replace(tenure, to=newer.name)
+        for slot, ownership in enumerate(self._owned):
+            if ownership.owner == seat.name:
+                self._given(slot, self.seats[slot % len(self.seats)].name, saved.get(slot, ownership.start))
+            elif ownership.moves_to == seat.name:
+                self._owned[slot] = replace(ownership, moves_to=newer.name)
         self._adopted()
 
     def _given(self, slot: int, owner: str, start: Position) -> None:
-        self._owned[slot] = Tenure(owner, self._number + 1, start)
-        # All that was not confirmed comes again.
+        self._owned[slot] = SlotOwnership(owner, self._number + 1, start)
+        # Everything that was not confirmed is read again.
         kept = [each for each in self._taken[slot] if each.plan.position <= start]
         lost = [each for each in kept if each.rows and not (each.is_whole and each.is_confirmed)]
-        assert not lost, f"slot {slot} goes on at {start}, behind what was not confirmed: {lost}"
+        assert not lost, f"slot {slot} continues at {start}, after plans that were not confirmed: {lost}"
         self._taken[slot] = kept
 
     def _adopted(self) -> None:
@@ -246,22 +246,22 @@ class SharedSlots:
         owned = tuple(self._owned)
         state = GroupState(self._number, self._start.table, self._start, True, "", "", names, owned, self._passed)
         for seat in self.seats:
-            seat.holdings.adopt(state, seat.name)
+            seat.assigned.adopt(state, seat.name)
             seat.reader.wake()
 
     def _reached(self, slot: int) -> int:
-        """The snapshot before which all of a slot is confirmed, and nothing of it is on its way."""
+        """The snapshot before which all of a slot is confirmed."""
         for seat in self.seats:
-            each = seat.holdings.standing()[1].get(slot)
+            each = seat.assigned.current()[1].get(slot)
             if each is not None:
                 inside = each.confirmed.order() > Position(each.confirmed.table, each.confirmed.snapshot).order()
                 return each.confirmed.snapshot - inside
         return 0
 
-    # ---- what came of it ----
+    # ---- results ----
 
     def finish(self, latest: int) -> None:
-        """Until all slots have come to the end of the table, whose last snapshot is this."""
+        """Read until all slots have reached the end of the table, whose last snapshot is this."""
         end = time.monotonic() + _FOR_EVER
         for seat in self.seats:
             seat.lease(True)
@@ -290,15 +290,15 @@ class SharedSlots:
         return found
 
     def shared(self, slot_of: Mapping[Any, int]) -> list[list[Row]]:
-        """The rows of each slot that the members have handed out, those that came again once.
+        """The rows of each slot that the members have handed out; rows that were read again count once.
 
         Args:
             slot_of: The slots of rows, by their keys.
         """
         found: list[list[Row]] = []
         for slot, taken in enumerate(self._taken):
-            strangers = [row for each in taken for row in each.rows if slot_of[row[0]] not in each.slots]
-            assert not strangers, (slot, strangers)
+            others = [row for each in taken for row in each.rows if slot_of[row[0]] not in each.slots]
+            assert not others, (slot, others)
             found.append([row for each in taken for row in each.rows if slot_of[row[0]] == slot])
         return found
 

@@ -1,4 +1,4 @@
-"""A group of the real members in a world where time, the store and the scheduler are as bad as a seed makes them."""
+"""A group of real members in a simulated world, where a seed decides how bad time, store and scheduler are."""
 
 from __future__ import annotations
 
@@ -9,51 +9,50 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pypaimon.streaming.consumers.groups.group_member import GroupMember
-from pypaimon.streaming.consumers.groups.group_requests import (
+from pypaimon.streaming.errors import ConsumerConflictError, StoreError
+from pypaimon.streaming.groups.assigned_slots import AssignedSlots
+from pypaimon.streaming.groups.group_files import GroupState, MemberRecord, SlotProgress
+from pypaimon.streaming.groups.group_requests import (
+    CheckStart,
     CreateFile,
     DeleteFiles,
-    Fence,
     FindStart,
     ListNames,
-    LookAtFence,
     Pause,
     ReadFiles,
+    ReadPin,
     ReportDeleted,
     Request,
-    Stands,
-    WriteFence,
+    RetentionPin,
+    WritePin,
 )
-from pypaimon.streaming.consumers.groups.group_state import GroupState
-from pypaimon.streaming.consumers.groups.group_times import GroupTimes
-from pypaimon.streaming.consumers.groups.holdings import Holdings
-from pypaimon.streaming.consumers.groups.register import Held, Register
-from pypaimon.streaming.errors import ConsumerConflictError, StoreError
+from pypaimon.streaming.groups.group_view import GroupTimes
+from pypaimon.streaming.groups.member import GroupMember
 from pypaimon.streaming.model.position import Position
 from support.groups.invariants import BrokenLawError, GroupLaws
 
 TABLE = "t"
 SESSION = 8.0
-"""Seconds of the sessions; everything else is in proportion to it."""
+"""Seconds of a session. Everything else is proportional to it."""
 LONG = 4
-"""Of a long session, how many times as long it is."""
+"""How many times as long a long session is."""
 
 
 @dataclass(frozen=True)
 class Weather:
-    """How bad it is.
+    """How bad the world is.
 
     Attributes:
-        slots: How many there are.
-        faults: Of requests, the part that fails or whose answers are lost.
-        slow: Of requests, the part that takes up to a session.
+        slots: Number of slots.
+        faults: Share of requests that fail or whose answers are lost.
+        slow: Share of requests that take up to a session.
         pauses: Processes are interrupted between any two of their instructions.
-        disturbances: Kills, joins, ends, pauses of whole processes, cuts from the store: how many per session.
-        named: Members have names, under which they come back.
-        barriers: Every so many snapshots all slots have to wait for each other; 0: never.
-        sessions: How long it lasts.
+        disturbances: Kills, joins, ends, pauses of processes and outages of their store, per session.
+        named: Members have names, under which they are started again.
+        barriers: Snapshots between two barriers; 0: there are none.
+        sessions: Length of the history.
         mixed: Some members have a session that is four times as long.
-        kinds: Of disturbances.
+        kinds: Kinds of disturbances.
     """
 
     slots: int = 4
@@ -72,9 +71,9 @@ class World:
     """Virtual time, a store in memory, a table that grows, and processes.
 
     Attributes:
-        laws: What is held against all that happens.
+        laws: Invariants that are checked.
         now: Seconds.
-        requests: How many files were asked for, by kind of request.
+        requests: Number of files that were asked for, by kind of request.
     """
 
     def __init__(self, seed: int, weather: Weather) -> None:
@@ -88,7 +87,7 @@ class World:
         self.barriers = barriers
         self.laws = GroupLaws(weather.slots, barriers, one_reader=not weather.pauses)
         self.files: dict[str, tuple[bytes, float]] = {}
-        self.fence: Fence | None = None
+        self.pin: RetentionPin | None = None
         self.processes: list[Process] = []
         self._writes = 0
         self._begun = False
@@ -96,17 +95,17 @@ class World:
         self._count = 0
 
     def at(self, time: float, event: Callable[[], None]) -> None:
-        """Have something happen."""
+        """Schedule an event."""
         self._count += 1
         heapq.heappush(self._events, (time, self._count, event))
 
     def draw(self) -> str:
-        """Text that nobody else draws."""
+        """Text that no other call returns."""
         self._count += 1
         return f"{self._count:08x}"
 
     def run(self) -> None:
-        """One history: bad weather, then calm, at whose end the group has to be in order."""
+        """One history: bad weather, then calm, after which the group has to be in order."""
         for index in range(self.rng.randint(1, 3)):
             self.at(self.rng.random() * SESSION / 2, lambda index=index: self.join(str(index)))  # type: ignore[misc]
         storm = SESSION * self.weather.sessions
@@ -115,7 +114,7 @@ class World:
         self.at(0, self._grow)
         self.run_until(storm)
         self._calm_down()
-        # Whoever was silent has to be missed, by members whose clocks go slower; then slots move one after the other.
+        # Silent members have to be missed by members whose clocks are slower. Then slots move one after the other.
         self.run_until(storm + SESSION * 9 * (LONG if self.weather.mixed else 1))
         for _ in range(30):
             if min(self.laws.confirmed) >= self.latest:
@@ -140,12 +139,12 @@ class World:
         self.now = end
 
     def _grow(self) -> None:
-        """Snapshots come, and those that nothing keeps go."""
+        """Add snapshots, and expire those that the pin does not keep."""
         if self.is_calm:
             return
         self.latest += self.rng.choice((0, 1, 1, 2))
         if self.rng.random() < 0.3:
-            kept = self.latest if self.fence is None else min(self.fence.floor, self.latest)
+            kept = self.latest if self.pin is None else min(self.pin.floor, self.latest)
             self.earliest = max(self.earliest, kept)
         self.at(self.now + self.rng.uniform(0.02, 0.2) * SESSION, self._grow)
 
@@ -179,18 +178,18 @@ class World:
     def _check_order(self, reached: int) -> None:
         states = [GroupState.from_json(data) for name, (data, _) in self.files.items() if name.startswith("state-")]
         living = [process.member.id for process in self.living()]
-        self.laws.settled(max(states, key=lambda state: state.number), [id for id in living if id], reached)
+        self.laws.settled(max(states, key=lambda state: state.generation), [id for id in living if id], reached)
 
     # ---- the store ----
 
     def latency(self) -> float:
-        """Seconds of one way."""
+        """Seconds of one way to the store."""
         if not self.is_calm and self.rng.random() < self.weather.slow:
             return self.rng.random() * SESSION
         return self.rng.uniform(0.002, 0.04) * SESSION
 
     def apply(self, request: Request) -> Any:
-        """What the store makes of a request; a listing begins with it."""
+        """Carry out a request. A listing begins here and ends with its answer."""
         if isinstance(request, CreateFile):
             return self._create(request.name, request.data)
         if isinstance(request, ReadFiles):
@@ -199,13 +198,13 @@ class World:
             for name in request.names:
                 self.files.pop(name, None)
             return None
-        if isinstance(request, LookAtFence):
-            return self.fence
-        if isinstance(request, WriteFence):
-            return self._write_fence(request)
+        if isinstance(request, ReadPin):
+            return self.pin
+        if isinstance(request, WritePin):
+            return self._write_pin(request)
         if isinstance(request, FindStart):
             return Position(TABLE, self.rng.choice((self.earliest, self.latest + 1)))
-        if isinstance(request, Stands):
+        if isinstance(request, CheckStart):
             return self.earliest <= request.position.snapshot <= self.latest + 1
         if isinstance(request, ReportDeleted):
             raise AssertionError("nobody has deleted the group")
@@ -217,24 +216,24 @@ class World:
             return self.files[name][0] == data
         self.files[name] = data, self.now
         if name.startswith("member-"):
-            self.laws.register_made(Register.from_json(data))
+            self.laws.record_made(MemberRecord.from_json(data))
         elif not self._begun and (state := GroupState.from_json(data)).begun:
             self._begun = True
             self.laws.begins(state.start.snapshot)
         return True
 
-    def _write_fence(self, request: WriteFence) -> bool:
-        if self.fence != request.found:
+    def _write_pin(self, request: WritePin) -> bool:
+        if self.pin != request.found:
             return False
         self._writes += 1
-        self.fence = Fence(request.floor, "group:1", self._writes)
+        self.pin = RetentionPin(request.floor, "group:1", self._writes)
         if self._begun:
-            self.laws.fence_written(request.floor)
+            self.laws.pin_written(request.floor)
         return True
 
 
-class WatchedHoldings(Holdings):
-    """Tells the laws what a member believes to be saved."""
+class WatchedSlots(AssignedSlots):
+    """Reports to the invariants what a member believes to be saved."""
 
     def __init__(self, laws: GroupLaws) -> None:
         super().__init__()
@@ -249,10 +248,10 @@ class Process:
     """A process: the steps of its member, and a reader with a caller.
 
     Attributes:
-        key: Under which it was started.
+        key: Name with which it was started.
         is_over: It was killed, or has ended.
-        frozen_until: Until then it does nothing.
-        cut_until: Until then it reaches no store.
+        frozen_until: It is suspended until then.
+        cut_until: It cannot reach the store until then.
     """
 
     def __init__(self, world: World, name: str, index: int, key: str) -> None:
@@ -267,11 +266,11 @@ class Process:
         self._pausing = False
         self._turn = 0
         self._plans: list[tuple[dict[int, int], int, int]] = []
-        self.holdings = WatchedHoldings(world.laws)
+        self.assigned = WatchedSlots(world.laws)
         session = SESSION * (world.rng.choice((1, LONG)) if world.weather.mixed else 1)
         times = GroupTimes(session, SESSION / 1.7)
         clock, draw = self.clock, world.draw
-        self.member = GroupMember(name, world.weather.slots, times, clock, draw, self.holdings)
+        self.member = GroupMember(name, world.weather.slots, times, clock, draw, self.assigned)
         self._steps = self.member.run()
 
     def start(self) -> None:
@@ -284,7 +283,7 @@ class Process:
         return self._offset + self.world.now * self._rate
 
     def at(self, time: float, event: Callable[[], None]) -> None:
-        """Have something happen in it, unless it is over; once it is not frozen."""
+        """Schedule an event in it. If it is suspended then, the event waits; if it is over, the event is dropped."""
 
         def happen() -> None:
             if self.is_over:
@@ -304,10 +303,10 @@ class Process:
             self._pausing = False
             self._turn += 1
             turn = self._turn
-            self.at(self.world.now, lambda: self._go_on(turn, None))
+            self.at(self.world.now, lambda: self._resume_turn(turn, None))
 
     def resume(self, advance: Callable[[], Request]) -> None:
-        """Let the member go on until it asks for something."""
+        """Run the member until its next request."""
         try:
             request = advance()
         except StopIteration:
@@ -320,7 +319,7 @@ class Process:
         self._turn += 1
         self._ask(request, self._turn)
 
-    def _go_on(self, turn: int, answer: Any) -> None:
+    def _resume_turn(self, turn: int, answer: Any) -> None:
         if turn == self._turn:
             self.resume(lambda: self._steps.send(answer))
 
@@ -333,7 +332,7 @@ class Process:
         if isinstance(request, Pause):
             self._pausing = True
             delay = max(0.0, (request.until - self.clock()) / self._rate)
-            self.at(world.now + delay, lambda: self._go_on(turn, None))
+            self.at(world.now + delay, lambda: self._resume_turn(turn, None))
             return
         self._pausing = False
         world.requests[type(request)] += len(request.names) if isinstance(request, ReadFiles) else 1
@@ -358,12 +357,12 @@ class Process:
     def _arrive(self, request: Request, turn: int, answers: float) -> None:
         answer = self.world.apply(request)
         if isinstance(request, ListNames):
-            self.at(answers, lambda: self._go_on(turn, self._listed(answer)))
+            self.at(answers, lambda: self._resume_turn(turn, self._listed(answer)))
         else:
-            self.at(answers, lambda: self._go_on(turn, answer))
+            self.at(answers, lambda: self._resume_turn(turn, answer))
 
     def _listed(self, began: dict[str, tuple[bytes, float]]) -> dict[str, float]:
-        """A listing takes its time: what comes or goes meanwhile is in it or not."""
+        """A listing takes time: files that are created or deleted meanwhile may be in it or not."""
         ended = self.world.files
         both = began.keys() & ended.keys()
         some = [name for name in sorted(began.keys() ^ ended.keys()) if self.world.rng.random() < 0.5]
@@ -375,15 +374,15 @@ class Process:
         self.at(self.world.now + self.world.rng.random() * most * SESSION, event)
 
     def _plan(self) -> None:
-        """The next plan: of the slots that are last, up to where the next ones are."""
-        assigned = self.holdings.assigned()
+        """Make the next plan: of the slowest slots, up to the position of the next ones."""
+        assigned = self.assigned.readable()
         before = min((position.snapshot for _, position in assigned.values()), default=0)
         slots = {slot: since for slot, (since, position) in assigned.items() if position.snapshot == before}
         ends = [position.snapshot for _, position in assigned.values() if position.snapshot > before]
         ends += [barrier for barrier in self.world.barriers if barrier > before]
         after = min([*ends, before + self.world.rng.randint(1, 9), self.world.latest + 1])
         if self._plans and self.world.rng.random() < 0.05:
-            # One that was made ahead, before something else came of it.
+            # A plan that was made before the last ones were handed out.
             former = self._plans[-1]
             self._later(0.1, lambda: self._hand_out(*former))
         elif not slots or after <= before or not self._may_pass(before):
@@ -394,22 +393,22 @@ class Process:
     def _may_pass(self, before: int) -> bool:
         if before not in self.world.barriers:
             return True
-        passes = self.holdings.may_pass(before)
+        passes = self.assigned.may_pass(before)
         self.wake()
         return passes
 
     def _hand_out(self, slots: dict[int, int], before: int, after: int) -> None:
-        """A plan that was made ahead is asked for."""
+        """The caller asks for a plan that was made ahead."""
         life = self.member.id
         first, last = Position(TABLE, before), Position(TABLE, after)
-        if not self.holdings.hand_out(slots, first, last, self.clock()):
+        if not self.assigned.hand_out(slots, first, last, self.clock()):
             self.world.laws.seen["refused"] += 1
             self._plan()
             return
         self._plans.append((slots, before, after))
 
         assert life is not None
-        self.world.laws.may_hand_out(life, before, self.world.fence, self.world.earliest)
+        self.world.laws.may_hand_out(life, before, self.world.pin, self.world.earliest)
 
         def deliver() -> None:
             self.world.laws.handed_out(life, slots, before, after)
@@ -424,7 +423,7 @@ class Process:
 
     def _confirm(self, slots: dict[int, int], after: int) -> None:
         self.world.laws.confirms(slots, after)
-        self.holdings.confirm(slots, Position(TABLE, after))
+        self.assigned.confirm(slots, Position(TABLE, after))
         self.wake()
         self._plan()
 
@@ -449,7 +448,7 @@ def play(seed: int, weather: Weather | None = None) -> World:
     """One history.
 
     Raises:
-        BrokenLawError: Something happened in it that must not.
+        BrokenLawError: An invariant was violated.
     """
     world = World(seed, weather or weather_of(seed))
     try:
@@ -459,4 +458,4 @@ def play(seed: int, weather: Weather | None = None) -> World:
     return world
 
 
-__all__ = ["BrokenLawError", "Held", "Weather", "World", "play", "weather_of"]
+__all__ = ["BrokenLawError", "SlotProgress", "Weather", "World", "play", "weather_of"]

@@ -1,0 +1,164 @@
+"""`GroupStart` and `GroupEnd`: where a group begins, and where the stream of one member ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pypaimon.streaming.concurrency.clock import Clock
+from pypaimon.streaming.consumers.consumer_manager import Consumer, consumers_of
+from pypaimon.streaming.consumers.consumer_names import ConsumerName
+from pypaimon.streaming.consumers.previous_shardings import PreviousShardings
+from pypaimon.streaming.errors import (
+    EndOfScan,
+    PositionExpiredError,
+    StoreError,
+    StreamConfigError,
+    TableChangedError,
+)
+from pypaimon.streaming.groups.group_files import GroupState
+from pypaimon.streaming.model.position import UNKNOWN_TABLE, Phase, Position, of_table
+from pypaimon.streaming.options.end import End
+from pypaimon.streaming.planning.planner_state import PlannerState
+from pypaimon.streaming.scanning.parts import ScanParts
+
+
+class NoSnapshotYetError(StoreError):
+    """The table has no snapshot where a stream could begin. A StoreError, so that the member tries again."""
+
+
+class GroupStart:
+    """Where a group begins: after what an earlier reader of its id has confirmed, or where its settings say.
+
+    Args:
+        parts: A scan with the settings of the group's streams.
+    """
+
+    def __init__(self, parts: ScanParts, group_id: str) -> None:
+        self._planner = parts.planner
+        self._manager = consumers_of(parts.directory)
+        self._identity = parts.directory.identity
+        self._tag = parts.options.start.tag
+        self._group_id = group_id
+
+    def find(self) -> Position:
+        """The position where a stream would begin now.
+
+        Raises:
+            NoSnapshotYetError: The table is empty.
+            TableChangedError: The table was rolled back since an earlier reader of the id has saved its progress.
+        """
+        previous = self._previous_progress()
+        if previous is not None and previous.next_snapshot:
+            return self._checked(previous.position)
+        position = self._planner.position(self._planner.begun(self._planner.initial()))
+        if position is None:
+            raise NoSnapshotYetError("the table has no snapshot yet")
+        return position
+
+    def before_snapshot(self, snapshot_id: int) -> Position:
+        """The position before a snapshot, or before the first one.
+
+        Raises:
+            PositionExpiredError: The snapshot has expired.
+            PositionBeyondLatestError: The table ends before it.
+        """
+        return self._checked(Position(UNKNOWN_TABLE, max(snapshot_id, 1)))
+
+    def check_table(self) -> None:
+        """Raise TableChangedError if the table does not exist any more."""
+        self._planner.checks.check_identity()
+
+    def check_history(self, state: GroupState) -> None:
+        """Check that the table still has the history that the group has read, for members that get no slots too.
+
+        Raises:
+            TableChangedError: The table was rolled back, or dropped and recreated.
+            PositionBeyondLatestError: The table ends earlier.
+        """
+        starts = [ownership.start for ownership in state.owned if ownership.start.phase is Phase.FOLLOW]
+        if state.begun and starts:
+            last = max(starts)
+            self._planner.position_resolver.resumed(PlannerState(None), last)
+            self._planner.checks.check_reached(last.snapshot)
+
+    def can_start(self, position: Position) -> bool:
+        """Whether a stream can still begin at a position."""
+        try:
+            full = self._planner.position_resolver.resumed(PlannerState(None), position).full
+            if full is None:
+                self._planner.checks.check_missing(position.snapshot)
+        except (PositionExpiredError, TableChangedError):
+            return False
+        return full is None or self._tag is not None or self._planner.checks.stands(full)
+
+    def _checked(self, saved: Position) -> Position:
+        position = of_table(saved, self._identity)
+        self._planner.position_resolver.resumed(PlannerState(None), position)
+        self._planner.checks.check_missing(position.snapshot)
+        return position
+
+    def _previous_progress(self) -> Consumer | None:
+        """What a reader, or all shards, of the same id have confirmed without a group; None if there were none."""
+        names = set(self._manager.names(self._group_id))
+        return PreviousShardings(self._manager, ConsumerName(self._group_id, group=True)).position(
+            names, lambda _: True
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupEnd:
+    """Where the stream of one member ends: once all slots of the group have reached the end of a snapshot.
+
+    Each member has its own. Others of the group may end elsewhere, or never.
+
+    Attributes:
+        last: Id of that snapshot; 0 if all are later.
+        is_given: The end was given as a snapshot id. Then a group that begins with a later state is an error; for any
+            other end that state is read.
+    """
+
+    last: int
+    is_given: bool
+
+    @staticmethod
+    def of(parts: ScanParts, clock: Clock) -> GroupEnd | None:
+        """The end of a member's stream; None if it has none. Reads snapshots.
+
+        Raises:
+            EndOfScan: The table has no snapshot, so the stream has ended.
+            StreamConfigError: The end is a time in the future.
+        """
+        end = parts.options.end
+        if end is None:
+            return None
+        if end.snapshot_id is not None:
+            return GroupEnd(end.snapshot_id, is_given=True)
+        return GroupEnd(_last_snapshot(end, parts, clock), is_given=False)
+
+    def of_cursor(self, start: Position) -> int:
+        """The last snapshot that the slots of a group which began at a position are read to."""
+        return self.last if self.is_given else self._last(start)
+
+    def position_after(self, start: Position) -> Position:
+        """Where all slots of a group that began at a position are once this end is reached."""
+        return Position(start.table, self._last(start) + 1)
+
+    def _last(self, start: Position) -> int:
+        # As for a single stream: another snapshot may have become the latest since the end was found.
+        return max(self.last, start.snapshot) if start.phase is Phase.FULL else self.last
+
+
+def _last_snapshot(end: End, parts: ScanParts, clock: Clock) -> int:
+    snapshots = parts.directory.snapshots
+    if end.millis is not None and end.millis >= clock.time_millis():
+        raise StreamConfigError(
+            "with_group: the end is a time in the future, and no member knows when the last commit before it has "
+            "arrived. Use a time in the past, latest=True, or a snapshot_id."
+        )
+    latest = snapshots.latest_id()
+    if latest is None:
+        raise EndOfScan("the table has no snapshot")
+    if end.millis is None:
+        return latest
+    found = snapshots.earlier_than_time_millis(end.millis + 1, parts.planner.traits.decoupled_changelog)
+    return 0 if found is None else found.id

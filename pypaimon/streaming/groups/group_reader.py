@@ -1,0 +1,381 @@
+"""`GroupReader`: reads the slots of a member ahead, on a thread of its own, and hands them out chunk by chunk.
+
+To a stream it is a source: `ready` and `peek` for the next chunk, `drop` once the caller has it, `lag`, `close`. Unlike
+other sources it has no single position, since each slot has its own, and a chunk can disappear until it is dropped.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from pypaimon.streaming.batches.chunks import BatchChunk
+from pypaimon.streaming.concurrency.clock import Clock
+from pypaimon.streaming.concurrency.forking import Origin
+from pypaimon.streaming.errors import EndOfScan
+from pypaimon.streaming.groups.membership import Membership
+from pypaimon.streaming.groups.slot_cursor import CursorProgress, SlotCursor
+from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.scanning.lag import Lag
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SlotChunk:
+    """A chunk, and the slots that its rows belong to, with the generations since which the member has them."""
+
+    chunk: BatchChunk
+    slots: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _QueuedChunk:
+    """A chunk that was read ahead; `read_bytes` counts the bytes of rows that were read up to its end."""
+
+    cursor: SlotCursor
+    item: SlotChunk
+    read_bytes: int
+
+
+class UnconfirmedEnd(EndOfScan):
+    """The member has nothing more to hand out, but its caller has not confirmed everything."""
+
+
+class GroupReader:
+    """Reads the slots of a member with cursors: one for all slots that are at the same position.
+
+    The slowest cursor reads next, one plan at a time, and two that have reached the same snapshot become one. So the
+    rows of each slot come as a stream of that slot alone would return them. Before each plan is handed out the member's
+    slots are checked again: chunks of slots that moved to another member are thrown away.
+
+    An error is raised by `peek`, after all chunks that were read before it; the next `peek` tries again. Thread-safe.
+
+    Args:
+        join: Joins the group. Its argument is to be called when something changes.
+        max_bytes: Reading pauses while this many bytes of rows wait; one chunk is always read.
+        clock: Clock for the pauses between two looks.
+
+    Attributes:
+        has_unconfirmed: Whether the caller has to confirm something. If so, the end does not wait for the other
+            members, because they may wait for that. Called by any thread.
+    """
+
+    def __init__(self, join: Callable[[Callable[[], None]], Membership], max_bytes: int, clock: Clock) -> None:
+        self._join = join
+        self._max_bytes = max_bytes
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._membership: Membership | None = None
+        self._cursors: list[SlotCursor] = []
+        self._reading: SlotCursor | None = None
+        self._queue: deque[_QueuedChunk] = deque()
+        self._read_bytes = self._taken_bytes = 0
+        self._error: BaseException | None = None
+        self._is_running = False
+        self._closed = False
+        self._ready: Future[None] | None = None
+        self._origin = Origin()
+        self.has_unconfirmed: Callable[[], bool] = lambda: False
+
+    @property
+    def membership(self) -> Membership | None:
+        """The membership; None before the group was joined."""
+        return self._membership
+
+    # ---- for the stream ----
+
+    def ready(self) -> Future[None]:
+        """A future that is done as soon as there may be something: a chunk, a callback, the end, an error."""
+        with self._lock:
+            if self._ready is None:
+                self._ready = Future()
+            ready = self._ready
+            if self._has_answer():
+                self._set_ready()
+            elif not self._is_running:
+                self._is_running = True
+                threading.Thread(target=self._run, name="paimon-group-read", daemon=True).start()
+            return ready
+
+    def wake(self) -> None:
+        """Something has changed: have both sides look again. From any thread."""
+        with self._lock:
+            self._set_ready()
+            self._changed.notify_all()
+
+    def peek(self) -> SlotChunk | None:
+        """The next chunk, which counts as handed out and stays here until `drop`; None if there is none yet.
+
+        Raises:
+            UnconfirmedEnd: Nothing more comes; the end does not wait for the other members.
+            EndOfScan: The stream is closed, or the group has reached its end.
+            PaimonStreamError: Reading failed, or the member has ended.
+        """
+        with self._lock:
+            if self._closed:
+                raise EndOfScan("the stream is closed")
+            if (member := self._membership) is not None:
+                member.check()
+                while self._queue and not self._may_be_handed_out(self._queue[0], member):
+                    if not member.assigned.is_leased(member.now()):
+                        # The next heartbeat may renew the lease; or the member was fenced, and all of this goes.
+                        break
+                    self._discard(self._queue[0].cursor, member)
+                    self._changed.notify_all()
+                else:
+                    if self._queue:
+                        return self._queue[0].item
+            error, self._error = self._error, None
+            if error is not None:
+                self._changed.notify_all()
+                raise error
+            if (end := self._end()) is not None:
+                raise end
+            return None
+
+    def drop(self, item: SlotChunk) -> None:
+        """The caller has a chunk. Idempotent."""
+        with self._lock:
+            if self._queue and self._queue[0].item is item:
+                self._taken_bytes = self._queue.popleft().read_bytes
+                self._changed.notify_all()
+
+    def lag(self) -> Lag | None:
+        """See `Membership.lag`; None before the group was joined, too. Blocks."""
+        member = self._membership
+        return None if member is None else member.lag()
+
+    def close(self) -> None:
+        """End at once; what was read ahead is thrown away. Idempotent; does nothing in a forked process."""
+        if not self._origin.is_here:
+            return
+        with self._lock:
+            self._closed = True
+            self._queue.clear()
+            cursors, self._cursors = self._cursors, []
+            self.wake()
+        for cursor in cursors:
+            cursor.close()
+
+    def leave(self) -> None:
+        """Leave the group, after `close`. Blocks for a session at most. Idempotent."""
+        if self._origin.is_here and (member := self._membership) is not None:
+            member.leave()
+
+    def _has_answer(self) -> bool:
+        if self._closed or self._error is not None:
+            return True
+        member = self._membership
+        if member is None:
+            return False
+        if member.has_ended or member.pending_change() is not None:
+            return True
+        if self._queue and member.assigned.is_leased(member.now()):
+            return True
+        return self._end() is not None
+
+    def _end(self) -> EndOfScan | None:
+        """The end, if the stream has one and has reached it."""
+        member = self._membership
+        if member is None or self._queue or not all(cursor.has_ended for cursor in self._cursors):
+            return None
+        covered = {slot: since for cursor in self._cursors for slot, since in cursor.slots.items()}
+        if any(covered.get(slot) != since for slot, (since, _) in member.assigned.readable().items()):
+            return None
+        if covered and self.has_unconfirmed():
+            return UnconfirmedEnd("the stream has reached its end")
+        return EndOfScan("the stream has reached its end") if member.is_over() else None
+
+    def _set_ready(self) -> None:
+        if self._ready is not None and self._has_answer():
+            ready, self._ready = self._ready, None
+            ready.set_result(None)
+
+    def _may_be_handed_out(self, queued: _QueuedChunk, member: Membership) -> bool:
+        """Whether a chunk may be handed out; if so, it counts as handed out. Repeating the call changes nothing."""
+        cursor, chunk = queued.cursor, queued.item.chunk
+        progress = cursor.progress
+        if progress.chunk is chunk:
+            return True
+        assigned, now = member.assigned, member.now()
+        if chunk.first:
+            if not assigned.hand_out(cursor.slots, progress.position, chunk.plan.position, now):
+                return False
+            # A signal handler may raise before this line. Then `_fits` finds that the cursor and its slots differ, and
+            # the slots are taken back to where the cursor is.
+            cursor.progress = CursorProgress(chunk.plan.position, progress.position, chunk)
+            return True
+        # The rest of a plan is handed out even if its slots were revoked, because plans are confirmed as a whole.
+        if not (assigned.is_leased(now) and assigned.has(cursor.slots)):
+            return False
+        cursor.progress = CursorProgress(progress.position, progress.before, chunk)
+        return True
+
+    # ---- the thread ----
+
+    def _run(self) -> None:
+        while (cursor := self._next()) is not None:
+            self._look(cursor)
+
+    def _next(self) -> SlotCursor | None:
+        """Wait for a cursor that has to read; None if the stream is closed, or the group could not be joined."""
+        try:
+            member = self._membership or self._join(self.wake)
+            with self._lock:
+                self._membership = member
+                while not self._closed:
+                    self._update_cursors(member)
+                    self._set_ready()
+                    cursor = self._chosen()
+                    if cursor is not None:
+                        return cursor
+                    self._changed.wait(self._pause())
+            member.leave()
+        except BaseException as error:  # noqa: BLE001 (`peek` raises it)
+            with self._lock:
+                self._error = error
+                self._is_running = False
+                self._set_ready()
+        return None
+
+    def _look(self, cursor: SlotCursor) -> None:
+        error = None
+        chunk = None
+        try:
+            chunk = cursor.look()
+        except BaseException as raised:  # noqa: BLE001 (`peek` raises it)
+            error = raised
+        if chunk is None:
+            cursor.rest()
+            if self._membership is not None and self.has_unconfirmed():
+                self._membership.warn_of_barrier()
+        with self._lock:
+            if self._closed or cursor not in self._cursors:
+                return
+            if chunk is None:
+                cursor.due = self._clock.monotonic() + cursor.poll_seconds
+                if error is None:
+                    return
+                self._error = error
+            else:
+                self._reading = None if chunk.last else cursor
+                self._read_bytes += 0 if chunk.data is None else chunk.data.nbytes
+                self._queue.append(_QueuedChunk(cursor, SlotChunk(chunk, cursor.slots), self._read_bytes))
+            self._set_ready()
+
+    # ---- with the lock held ----
+
+    def _update_cursors(self, member: Membership) -> None:
+        """Have one cursor for all slots at the same position, and none for slots that the member has lost."""
+        for cursor in self._cursors:
+            self._pass_over(cursor, member)
+        for cursor in list(self._cursors):
+            if not self._fits(cursor, member):
+                self._discard(cursor, member)
+        covered = {slot for cursor in self._cursors for slot in cursor.slots}
+        loose: dict[Any, tuple[Position, dict[int, int]]] = {}
+        for slot, (since, position) in member.assigned.readable().items():
+            if slot not in covered:
+                loose.setdefault(_place(position), (position, {}))[1][slot] = since
+        for position, slots in self._merged(loose).values():
+            self._cursors.append(member.open_cursor(slots, position))
+
+    def _merged(
+        self, loose: Mapping[Any, tuple[Position, dict[int, int]]]
+    ) -> dict[Any, tuple[Position, dict[int, int]]]:
+        """The cursors to open: for slots without one, and instead of those that have reached the same snapshot."""
+        wanted = {place: (position, dict(slots)) for place, (position, slots) in loose.items()}
+        waiting: dict[Any, list[SlotCursor]] = {}
+        for cursor in self._cursors:
+            if cursor.is_between_snapshots and not self._has_read_ahead(cursor):
+                waiting.setdefault(_place(cursor.progress.position), []).append(cursor)
+        for place, cursors in waiting.items():
+            if len(cursors) + (place in loose) < 2:
+                continue
+            _, slots = wanted.setdefault(place, (cursors[0].progress.position, {}))
+            for cursor in cursors:
+                slots.update(cursor.slots)
+                self._remove(cursor)
+        return wanted
+
+    def _has_read_ahead(self, cursor: SlotCursor) -> bool:
+        return cursor is self._reading or any(each.cursor is cursor for each in self._queue)
+
+    def _pass_over(self, cursor: SlotCursor, member: Membership) -> None:
+        """Move slots over what the cursor has read without finding rows, unless something before is not confirmed."""
+        progress = cursor.progress
+        if progress.is_in_plan or self._has_read_ahead(cursor):
+            return
+        if cursor.read_to.order() == progress.position.order():
+            return
+        if member.assigned.pass_over(cursor.slots, progress.position, cursor.read_to):
+            cursor.progress = CursorProgress(cursor.read_to, cursor.read_to)
+
+    def _fits(self, cursor: SlotCursor, member: Membership) -> bool:
+        """Whether the member still has a cursor's slots, and they are where the cursor is."""
+        if cursor.progress.is_in_plan:
+            # The rest of a plan is handed out even if its slots were revoked.
+            return member.assigned.has(cursor.slots)
+        readable = member.assigned.readable()
+        at = cursor.progress.position.order()
+        found = (readable.get(slot) for slot in cursor.slots)
+        pairs = zip(found, cursor.slots.values(), strict=True)
+        return all(each is not None and each[0] == since and each[1].order() == at for each, since in pairs)
+
+    def _discard(self, cursor: SlotCursor, member: Membership) -> None:
+        """Throw away what a cursor has read. A plan of which the caller has only a part will be read again."""
+        progress = cursor.progress
+        member.assigned.take_back(cursor.slots, progress.before if progress.is_in_plan else progress.position)
+        self._remove(cursor)
+
+    def _remove(self, cursor: SlotCursor) -> None:
+        self._cursors = [each for each in self._cursors if each is not cursor]
+        self._queue = deque(each for each in self._queue if each.cursor is not cursor)
+        if self._reading is cursor:
+            self._reading = None
+        cursor.close()
+
+    def _chosen(self) -> SlotCursor | None:
+        """The cursor that reads next; None if all of them have to wait."""
+        if self._error is not None or not self._has_room():
+            return None
+        if self._reading is not None:
+            return self._reading
+        now = self._clock.monotonic()
+        waits = self._about_to_merge()
+        due = [each for each in self._cursors if not each.has_ended and each.due <= now and each not in waits]
+        return min(due, key=lambda cursor: cursor.read_to.order(), default=None)
+
+    def _about_to_merge(self) -> list[SlotCursor]:
+        """Cursors that become one as soon as the caller has taken what was read ahead."""
+        places: dict[Any, list[SlotCursor]] = {}
+        for cursor in self._cursors:
+            if cursor.read_to.unit is None:
+                places.setdefault(_place(cursor.read_to), []).append(cursor)
+        return [
+            cursor
+            for cursors in places.values()
+            if len(cursors) > 1 and any(self._has_read_ahead(each) for each in cursors)
+            for cursor in cursors
+        ]
+
+    def _has_room(self) -> bool:
+        return not self._queue or self._read_bytes - self._taken_bytes < self._max_bytes
+
+    def _pause(self) -> float | None:
+        """Seconds until a cursor is due; None if only a change helps."""
+        if self._error is not None or not self._has_room():
+            return None
+        waits = self._about_to_merge()
+        coming = (each.due for each in self._cursors if not each.has_ended and each not in waits)
+        due = min(coming, default=None)
+        return None if due is None else max(0.0, due - self._clock.monotonic())
+
+
+def _place(position: Position) -> Any:
+    """Equal for positions from which one cursor can read."""
+    return position.order(), position.phase, position.since, position.base

@@ -1,0 +1,171 @@
+"""`GroupSettings`: the arguments of `with_group`, and the checks whether a stream and its table can be a group's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pypaimon.streaming.consumers.consumer_names import check_consumer_id
+from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.groups.group_view import GroupTimes
+from pypaimon.streaming.internals import TableSchema
+from pypaimon.streaming.options.arguments import choice, finite_seconds
+from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options.slot_rule import SlotRule
+from pypaimon.streaming.options.start import StartMode
+from pypaimon.streaming.options.stream_options import CommitMode, OnExpired, StreamOptions
+from pypaimon.streaming.scanning.parts import ScanParts
+
+OnSlots = Callable[[tuple[int, ...]], object]
+_MIN_SESSION, _POLLS_PER_SESSION = 5.0, 1.7
+_SESSIONS_PER_EXPIRATION = 4
+_CHOOSES_FILES = StartMode.FROM_CREATION_TIMESTAMP.value
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """The settings of a member.
+
+    Attributes:
+        member: Under this name the member gets its slots back after a restart; None if it has none.
+        session_timeout: Seconds without a heartbeat after which the others take over; None: from the poll interval.
+        commit: Whether asking for the next batch confirms the one before.
+        max_hold: Seconds for which a revoked slot waits for the reader; None: it waits forever.
+        on_assigned: Called with slots that the member got.
+        on_revoked: Called with slots that the member has to give back.
+        on_lost: Called with slots that other members have taken.
+    """
+
+    group_id: str
+    member: str | None = None
+    session_timeout: float | None = None
+    commit: CommitMode = CommitMode.AUTO
+    max_hold: float | None = None
+    on_assigned: OnSlots | None = None
+    on_revoked: OnSlots | None = None
+    on_lost: OnSlots | None = None
+
+    @property
+    def has_callbacks(self) -> bool:
+        """Whether at least one callback was given."""
+        return not (self.on_assigned is self.on_revoked is self.on_lost is None)
+
+
+def group_settings(
+    group_id: str,
+    member: str | None,
+    session_timeout: float | None,
+    commit: str,
+    max_hold: float | None,
+    **callbacks: Any,
+) -> GroupSettings:
+    """The arguments of `StreamReadBuilder.with_group`, checked.
+
+    Raises:
+        StreamConfigError: An argument is invalid.
+    """
+    check_consumer_id(group_id)
+    if member is not None:
+        check_consumer_id(member)
+    for name, value in (("session_timeout", session_timeout), ("max_hold", max_hold)):
+        if value is not None:
+            finite_seconds(f"with_group: {name}", value, above_zero=True)
+    for name, call in callbacks.items():
+        if call is not None and not callable(call):
+            raise StreamConfigError(f"with_group: {name}: expected a function, got {call!r}")
+    mode = choice(CommitMode, "with_group: commit", commit)
+    return GroupSettings(group_id, member, session_timeout, mode, max_hold, **callbacks)
+
+
+def times_and_rule(parts: ScanParts, schema: TableSchema, settings: GroupSettings) -> tuple[GroupTimes, SlotRule]:
+    """The timeouts of the group and the rule of its slots, if the stream and the table allow a group.
+
+    Raises:
+        StreamConfigError: The stream has a setting that does not work with a group.
+        UnsupportedTableError: The table cannot be divided.
+    """
+    options, traits = parts.options, parts.planner.traits
+    _check_options(options)
+    if traits.primary_key and not set(schema.partition_keys) <= set(schema.primary_keys):
+        raise UnsupportedTableError(
+            "with_group: the primary key does not contain the partition columns. A key can move to another partition, "
+            "and its rows to another member. Read the table with with_consumer_id(...)."
+        )
+    if traits.primary_key and options.read_overwrite:
+        raise StreamConfigError(
+            "with_group: a group does not read overwrites of a table with primary keys, because the rows before and "
+            "after may go to different members. Leave with_on_overwrite('read') out."
+        )
+    poll = options.poll_interval_ms / 1000
+    session = settings.session_timeout or max(_POLLS_PER_SESSION * poll, _MIN_SESSION)
+    millis = OptionValues(schema.options).duration_millis("consumer.expiration-time")
+    expiration = None if millis is None else millis / 1000
+    if expiration is not None and expiration < _SESSIONS_PER_EXPIRATION * session:
+        raise StreamConfigError(
+            f"with_group: consumer.expiration-time is {expiration:g} s, and a session {session:g} s: what the group "
+            f"needs may expire before its members notice that one is gone. Set the option to "
+            f"{_SESSIONS_PER_EXPIRATION} sessions or more, or pass a shorter session_timeout."
+        )
+    return GroupTimes(session, poll, None if expiration is None else expiration / 3), SlotRule.of(traits, schema)
+
+
+def settings_text(options: StreamOptions) -> str:
+    """The settings that decide which rows come, as text: equal for streams that read the same."""
+    return json.dumps(
+        {
+            "start": options.start.text,
+            "filter": None if options.predicate is None else _predicate_value(options.predicate),
+            "unmatched": options.unmatched.value,
+            "raw": options.raw,
+            "read_overwrite": options.read_overwrite,
+        },
+        separators=(",", ":"),
+    )
+
+
+def check_first_plan(settings: str, own: StreamOptions) -> None:
+    """Refuse to finish a first plan if another start has chosen its files.
+
+    Args:
+        settings: Settings of the members that have begun it, from `settings_text`.
+        own: Options of the member that would finish it.
+
+    Raises:
+        StreamConfigError: The starts differ, and one of them is a creation time of files.
+    """
+    start = json.loads(settings)["start"]
+    if start != own.start.text and any(each.startswith(_CHOOSES_FILES) for each in (start, own.start.text)):
+        raise StreamConfigError(
+            f"the group is in its first plan, whose files were chosen by the start {start!r}; this reader has "
+            f"{own.start.text!r}. Give it the same start, or start another group."
+        )
+
+
+def _check_options(options: StreamOptions) -> None:
+    for given, what in (
+        (options.consumer is not None, "with_consumer_id or the option consumer-id: the group saves progress"),
+        (options.shard is not None, "with_shard: the group divides the table"),
+        (options.bucket_filter is not None, "chosen buckets: the group divides the table"),
+        (options.between is not None, "a range: use with_start(...) and with_end(...) instead"),
+        (options.end_watermark is not None, "an end by watermark (with_end or scan.bounded.watermark)"),
+        (options.chain is not None, "a chain table: its first plan is made of two branches"),
+        (options.follow_up_scanner is not None, "with_follow_up_scanner: the members may have different ones"),
+        (options.on_expired is not OnExpired.FAIL, "with_on_expired: one member would start again, the others not"),
+        (
+            options.start.mode is StartMode.FROM_FILE_CREATION_TIME,
+            "a start from a time at which files were created",
+        ),
+    ):
+        if given:
+            raise StreamConfigError(f"with_group cannot be combined with {what}. Leave it out.")
+
+
+def _predicate_value(predicate: Any) -> Any:
+    parts = getattr(predicate, "literals", None) or ()
+    return [
+        predicate.method,
+        predicate.field,
+        [_predicate_value(part) if hasattr(part, "method") else repr(part) for part in parts],
+    ]

@@ -1,0 +1,317 @@
+"""`Membership`: this process as a member of a group: what it may read, what it has confirmed, and what has changed."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from functools import partial
+
+from pypaimon.streaming.builder.assembly import StreamAssembly, group_parts, of_slots
+from pypaimon.streaming.concurrency.clock import Clock
+from pypaimon.streaming.concurrency.lasting_clock import LastingClock
+from pypaimon.streaming.consumers.consumer_manager import consumers_of
+from pypaimon.streaming.groups.assigned_slots import AssignedSlots, Assignment
+from pypaimon.streaming.groups.group_bounds import GroupEnd, GroupStart
+from pypaimon.streaming.groups.group_directory import GroupDirectory
+from pypaimon.streaming.groups.group_files import slots_to_text
+from pypaimon.streaming.groups.group_settings import (
+    GroupSettings,
+    check_first_plan,
+    settings_text,
+    times_and_rule,
+)
+from pypaimon.streaming.groups.member import GroupMember
+from pypaimon.streaming.groups.member_thread import MemberThread
+from pypaimon.streaming.groups.slot_cursor import SlotCursor
+from pypaimon.streaming.logs import StreamLog
+from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.options.slot_rule import SlotSet
+from pypaimon.streaming.scanning.lag import Lag
+
+
+class AssignmentChangeKind(Enum):
+    """What happened to slots; which callback is due."""
+
+    ASSIGNED = "assigned"
+    """The member has them now."""
+    REVOKED = "revoked"
+    """Another member gets them once `on_revoked` has returned."""
+    LOST = "lost"
+    """Another member may have them already."""
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentChange:
+    """A callback that is due.
+
+    Attributes:
+        slots: The slots, with the generations since which the member has or had them.
+    """
+
+    kind: AssignmentChangeKind
+    slots: Mapping[int, int]
+
+
+@dataclass(slots=True, eq=False)
+class _PendingSave:
+    """A commit that waits until its position is saved.
+
+    Attributes:
+        slots: Slots that are neither saved nor lost yet, with their generations.
+        lost: Slots that were lost before they were saved.
+        future: Done once `slots` is empty.
+    """
+
+    slots: dict[int, int]
+    after: Position
+    lost: set[int] = field(default_factory=set)
+    future: Future[tuple[int, ...]] = field(default_factory=Future)
+
+    def update(self, assigned: AssignedSlots) -> None:
+        saved, lost = assigned.saved_or_lost(self.slots, self.after)
+        self.lost |= lost
+        self.slots = {slot: since for slot, since in self.slots.items() if slot not in saved | lost}
+
+
+class Membership:
+    """This process as a member of a group, from the moment it wants to join until it has left. Thread-safe.
+
+    Args:
+        batch_bytes: A plan with more bytes of rows comes in several chunks.
+        clock: Clock for an end that is a time.
+        on_change: Called by another thread when there may be something new.
+
+    Raises:
+        EndOfScan: The stream ends at the latest snapshot or at a time, and the table has no snapshot.
+        StreamConfigError: The stream or the table does not allow a group.
+        UnsupportedTableError: The table cannot be streamed.
+    """
+
+    def __init__(
+        self,
+        builder: StreamAssembly,
+        settings: GroupSettings,
+        batch_bytes: int,
+        clock: Clock,
+        on_change: Callable[[], None],
+    ) -> None:
+        self._builder = builder
+        self._batch_bytes = batch_bytes
+        parts, schema = group_parts(builder)
+        times, self._rule = times_and_rule(parts, schema, settings)
+        # The member has a store of its own, with short timeouts: a request that hung for a session would end it.
+        own, _ = group_parts(builder.copy().with_io_timeout(max(times.session / 4, 1.0)))
+        start = GroupStart(own, settings.group_id)
+        self._end = GroupEnd.of(own, clock)
+        directory = GroupDirectory(
+            consumers_of(own.directory),
+            own.directory.store,
+            settings.group_id,
+            start.find,
+            start.before_snapshot,
+            start.can_start,
+            start.check_table,
+        )
+        state = directory.open()
+        if state is not None:
+            start.check_history(state)
+            # The table may have got other buckets since the group began. They are divided into the same slots.
+            self._rule = replace(self._rule, count=len(state.owned))
+        # Does not stop while the machine sleeps: a member that wakes up must know that its session is over.
+        self.now = LastingClock()
+        self._on_change = on_change
+        self._lock = threading.Lock()
+        self._pending_saves: list[_PendingSave] = []
+        self.assigned = AssignedSlots(
+            self.now, settings.max_hold, waits_for_reader=settings.has_callbacks, on_change=self._changed
+        )
+        self._member = GroupMember(
+            settings.member or "",
+            self._rule.count,
+            times,
+            self.now,
+            partial(secrets.token_hex, 4),
+            self.assigned,
+            settings=settings_text(parts.options),
+            rule=self._rule.text,
+            pin_owner=directory.owner,
+            check_first_plan=partial(check_first_plan, own=parts.options),
+        )
+        self._lag_meter = own.lag_meter
+        self._session = times.session
+        self._has_callbacks = settings.has_callbacks
+        self._reported: dict[int, int] = {}
+        self._barrier: int | None = None
+        self._warned: int | None = None
+        self._group_id = settings.group_id
+        self._log = StreamLog.of(__name__, own.directory.table)
+        self._logged: tuple[int, ...] = ()
+        self._leaves = False
+        self._thread = MemberThread(self._member, directory.answer, self.now, self._changed)
+        self._thread.start()
+
+    # ---- what it may read ----
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether an error has ended the member."""
+        return self._thread.has_failed
+
+    def check(self) -> None:
+        """Raise the error that has ended the member, see `MemberThread.check`."""
+        self._thread.check()
+
+    @property
+    def assignment(self) -> Assignment | None:
+        """The assignment of the member; None if it has no slots now."""
+        state, slots = self.assigned.current()
+        if state is None or not slots:
+            return None
+        token = max(each.since for each in slots.values())
+        return Assignment(
+            state.generation, tuple(sorted(slots)), len(state.owned), len(state.members), token, self._rule.of_bucket
+        )
+
+    def lag(self) -> Lag | None:
+        """The lag of the slot that was handed out least; None if the member has no slots. Blocks."""
+        _, slots = self.assigned.current()
+        if not slots:
+            return None
+        saved = min(each.saved.snapshot for each in slots.values())
+        return self._lag_meter.measure_at(min(each.handed_out for each in slots.values()), saved)
+
+    def open_cursor(self, slots: Mapping[int, int], position: Position) -> SlotCursor:
+        """A cursor of slots that are all at a position."""
+        state, _ = self.assigned.current()
+        last = None if self._end is None or state is None else self._end.of_cursor(state.start)
+        slot_set = SlotSet(self._rule, frozenset(slots), self._may_pass)
+        return SlotCursor(slots, position, of_slots(self._builder, slot_set, last), self._batch_bytes)
+
+    def is_over(self) -> bool:
+        """Whether the whole group is confirmed up to this member's end, whichever members have read it. No IO.
+
+        Called once the member has nothing more to hand out, and its reader nothing to confirm. The next heartbeat says
+        that it waits.
+        """
+        state, slots = self.assigned.current()
+        if self._end is None or state is None or not state.begun or self._member.id not in state.members:
+            return False
+        end = self._end.position_after(state.start)
+        if any(each.confirmed < end for each in slots.values()):
+            return False
+        has_all = len(slots) == len(state.owned) and all(each.saved >= end for each in slots.values())
+        return has_all or self._may_pass(end.snapshot)
+
+    def _may_pass(self, snapshot_id: int) -> bool:
+        """Whether all slots have reached a snapshot. If not, a heartbeat says that this member waits for the others."""
+        passed = self.assigned.may_pass(snapshot_id)
+        self._barrier = None if passed else snapshot_id
+        if not passed:
+            self._thread.wake()
+        return passed
+
+    def warn_of_barrier(self) -> None:
+        """If the group waits before an overwrite for what this member's reader has not confirmed, log that once."""
+        barrier = self._barrier
+        if barrier is None or barrier == self._warned:
+            return
+        self._warned = barrier
+        text = (
+            "group %(group)s waits before the overwrite in snapshot %(snapshot)d until all members have committed "
+            "everything before it. This member was asked for its next batch, and has not committed the last ones"
+        )
+        self._log.warning("group_waits_for_commit", text, group=self._group_id, snapshot=barrier)
+
+    # ---- what is confirmed ----
+
+    def confirm(self, slots: Mapping[int, int], after: Position) -> tuple[int, ...]:
+        """Everything handed out of slots before a position is confirmed. Returns the slots that were lost meanwhile."""
+        lost = self.assigned.confirm(slots, after)
+        self._thread.wake()
+        return tuple(sorted(lost))
+
+    def saved(self, slots: Mapping[int, int], after: Position) -> Future[tuple[int, ...]]:
+        """A future that is done once slots are saved up to a position, or the member has ended.
+
+        Its result is the slots that were lost before.
+        """
+        pending = _PendingSave(dict(slots), after)
+        with self._lock:
+            self._pending_saves.append(pending)
+        self._complete_saves()
+        return pending.future
+
+    def _changed(self) -> None:
+        self._complete_saves()
+        self._log_slots()
+        self._on_change()
+
+    def _complete_saves(self) -> None:
+        with self._lock:
+            for each in self._pending_saves:
+                each.update(self.assigned)
+            done = [each for each in self._pending_saves if not each.slots or self.has_ended]
+            self._pending_saves = [each for each in self._pending_saves if each not in done]
+        # Outside the lock: callbacks of a future may call this object.
+        for each in done:
+            each.future.set_result(tuple(sorted({*each.lost, *each.slots})))
+
+    def _log_slots(self) -> None:
+        """Log the assignment if it has changed. Called by the member's thread only."""
+        state, current = self.assigned.current()
+        slots = tuple(sorted(current))
+        if slots == self._logged or self._leaves:
+            return
+        former, self._logged = self._logged, slots
+        if state is None:
+            text = "group %(group)s: this member has lost slots %(slots)s: it was silent for too long, or was ended"
+            self._log.warning("group_lost", text, group=self._group_id, slots=slots_to_text(former))
+            return
+        text = "group %(group)s: this one of %(members)d members has %(slots)s of %(of)d slots"
+        listed, of, members = slots_to_text(slots) or "none", len(state.owned), len(state.members)
+        self._log.info("group_assigned", text, group=self._group_id, slots=listed, of=of, members=members)
+
+    # ---- what has changed ----
+
+    def pending_change(self) -> AssignmentChange | None:
+        """The next callback that is due; None if there is none. Lost and revoked slots come before new ones."""
+        if not self._has_callbacks:
+            return None
+        _, slots = self.assigned.current()
+        lost, revoked = {}, {}
+        for slot, since in self._reported.items():
+            each = slots.get(slot)
+            if each is None or each.since != since:
+                lost[slot] = since
+            elif each.revoked_since is not None:
+                revoked[slot] = since
+        for kind, found in ((AssignmentChangeKind.LOST, lost), (AssignmentChangeKind.REVOKED, revoked)):
+            if found:
+                return AssignmentChange(kind, found)
+        new = {
+            slot: each.since
+            for slot, each in slots.items()
+            if slot not in self._reported and each.revoked_since is None
+        }
+        return AssignmentChange(AssignmentChangeKind.ASSIGNED, new) if new else None
+
+    def change_handled(self, change: AssignmentChange) -> None:
+        """The callback of a change has returned."""
+        if change.kind is AssignmentChangeKind.ASSIGNED:
+            self._reported = {**self._reported, **change.slots}
+            return
+        self._reported = {slot: since for slot, since in self._reported.items() if slot not in change.slots}
+        if change.kind is AssignmentChangeKind.REVOKED:
+            self.assigned.handle_revoke(change.slots)
+            self._thread.wake()
+
+    # ---- ending ----
+
+    def leave(self) -> None:
+        """Leave the group. Blocks until the others know; if the store fails, they find out after a session."""
+        self._leaves = True
+        self._thread.stop(self._session)

@@ -1,0 +1,116 @@
+"""Groups that meet other groups, readers and shards of the same id, and damaged files."""
+
+from __future__ import annotations
+
+from copy import copy
+from pathlib import Path
+
+import pytest
+
+from pypaimon.streaming import (
+    AssignmentLostError,
+    ConsumerConflictError,
+    CorruptTableError,
+    StreamReadBuilder,
+    list_consumers,
+    stream_read_builder,
+)
+from support.docs.cli_runs import Program
+from support.groups.members import BUCKETS, SESSION, Member, group, keys, write
+from support.stores.s3_server import S3Server
+from support.tables.streamed_table import Table
+from support.tables.written_tables import key_value_table
+
+pytestmark = pytest.mark.server
+
+
+def alone(table: Table) -> StreamReadBuilder:
+    return stream_read_builder(table.handle()).with_consumer_id("etl").with_poll_interval_ms(20)
+
+
+def bounded(table: Table, group_id: str = "etl") -> list[int]:
+    builder = stream_read_builder(table.handle()).with_poll_interval_ms(20).with_end(latest=True)
+    with builder.with_group(group_id, session_timeout=SESSION).open_sync() as stream:
+        return sorted(key for batch in stream for key in keys(batch))
+
+
+def test_two_groups_do_not_affect_each_other(written: Table) -> None:
+    with group(written).open_sync() as first:
+        assert sorted(keys(next(first))) == list(range(40))
+        assert bounded(written, "other") == list(range(40))
+        write(written, 50)
+        assert keys(next(first)) == [50]
+    assert bounded(written, "other") == [50]
+
+
+def test_a_reader_of_its_id_takes_over_and_the_living_group_ends(written: Table) -> None:
+    with group(written).open_sync() as shared:
+        first = next(shared)
+        with alone(written).open_sync() as stream:
+            assert sorted(keys(next(stream))) == sorted(keys(first)) == list(range(40))
+            with pytest.raises(ConsumerConflictError, match="pin"):
+                next(shared)
+            write(written, 50)
+            assert keys(next(stream)) == [50]
+    assert [info.name.text for info in list_consumers(written.handle()) if info.consumer_id == "etl"] == ["etl"]
+
+
+def test_shards_become_a_group_and_shards_again(written: Table) -> None:
+    """A group begins where all shards have confirmed. What one of them had confirmed in addition is read again."""
+
+    def shard(index: int) -> list[int]:
+        with alone(written).with_shard(index, 2).with_end(latest=True).open_sync() as stream:
+            return [key for batch in stream for key in keys(batch)]
+
+    assert sorted(shard(0) + shard(1)) == list(range(40))
+    write(written, *range(50, 60))
+    assert 0 < len(shard(0)) < 10
+    assert bounded(written) == list(range(50, 60))
+    write(written, *range(60, 70))
+    assert sorted(shard(0) + shard(1)) == list(range(60, 70))
+
+
+@pytest.mark.parametrize("which", ["state", "member"])
+def test_a_damaged_file_is_named(written: Table, which: str) -> None:
+    with group(written).open_sync() as stream:
+        next(stream)
+    home = written.path / "consumer" / "group-etl" / "1"
+    path = max(home.glob(f"{which}-*"))
+    path.write_bytes(b"{")
+    with group(written).open_sync() as stream, pytest.raises(CorruptTableError, match=path.name):
+        next(stream)
+
+
+def test_a_damaged_record_does_not_keep_a_group_from_being_deleted(
+    written: Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with group(written).open_sync() as stream:
+        next(stream)
+    max((written.path / "consumer" / "group-etl" / "1").glob("member-*")).write_bytes(b"{")
+    program = Program(tmp_path, capsys)
+    refused = program("consumers", "delete", written.name, "etl", "--yes")
+    assert refused.code == 1 and "with --force that is not asked" in refused.err
+    assert program("consumers", "delete", written.name, "etl", "--yes", "--force").code == 0
+
+
+def test_late_writes_of_a_fenced_member_do_not_count(server: S3Server, tmp_path: Path) -> None:
+    """The heartbeats of a member hang until another one has its slots: neither they nor its commits are stored."""
+    table = key_value_table(tmp_path, "late", catalog=server.catalog("late"), bucket=str(BUCKETS))
+    write(table, *range(40))
+    slow, lost = copy(table), list[int]()
+    slow.catalog = server.catalog("late", **{"s3.access-key": "slow"})
+    with group(slow, commit="manual", on_lost=lost.extend).open_sync() as late:
+        batch = next(late)
+        assert sorted(keys(batch)) == list(range(40))
+        with server.failing("/member-", *["hang"] * 1000, method="PUT", key="slow"):
+            other = Member(lambda **calls: group(table, **calls))
+            other.wait(lambda member: len(member.keys) == 40)
+            assert server.hanging.is_set() and len(other.slots) == BUCKETS
+        with pytest.raises(AssignmentLostError):
+            batch.commit()
+        write(table, *range(50, 90))
+        own = keys(next(late))
+        other.wait(lambda member: len(member.keys) + len(own) == 80)
+        other.end()
+    assert sorted(lost) == list(range(BUCKETS))
+    assert sorted(own + other.keys) == [*range(40), *range(50, 90)]
