@@ -8,7 +8,7 @@ import shutil
 import tarfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +160,7 @@ def load(archive: str, name: str) -> Scenario:
     raw = json.loads((directory / "expect.json").read_text())
     schema, warehouse, options = raw["schema"], directory / "wh", raw["table_options"]
     fields = tuple((field["name"], field["type"]) for field in schema["fields"])
+    files_of = cache(partial(on_file, warehouse))
     return Scenario(
         archive=archive,
         name=name,
@@ -171,7 +172,7 @@ def load(archive: str, name: str) -> Scenario:
         primary_keys=tuple(schema["primary_keys"]),
         snapshots=tuple(raw["snapshots"]),
         reads={
-            read["name"]: _read(read, fields, on_file(warehouse, read.get("branch") or _followed_branch(options)))
+            read["name"]: _read(read, fields, files_of(read.get("branch") or _followed_branch(options)))
             for read in raw["reads"]
         },
     )
