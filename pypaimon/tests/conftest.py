@@ -23,6 +23,7 @@ from pypaimon import CatalogFactory
 from pypaimon.streaming import logs
 from support.repository import ROOT, TESTS
 from support.samples import SOAK, VARIABLE, how_to_repeat, sample_seed, seeded
+from support.tables import kept_commits
 
 # Local time zones differ between machines; values that depend on one are tested with an explicit one.
 os.environ["TZ"] = "UTC"
@@ -160,6 +161,12 @@ def _log_levels() -> Iterator[None]:
     yield
     for log, level in levels.items():
         log.setLevel(level)
+
+
+@pytest.fixture(autouse=True)
+def _commits_once(request: pytest.FixtureRequest) -> None:
+    """No two tables of a test hold the same snapshot."""
+    kept_commits.begin_test(anew=request.node.get_closest_marker("new_files") is not None)
 
 
 @pytest.fixture

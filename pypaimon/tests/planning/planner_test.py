@@ -171,6 +171,7 @@ class TestStart:
         assert (raised.value.wanted, raised.value.earliest) == (2, 4)
 
 
+@pytest.mark.new_files
 class TestFilesByCreationTime:
     """A start by file creation time chooses files for as long as the stream lives, however it goes on."""
 

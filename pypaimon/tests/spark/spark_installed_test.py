@@ -35,7 +35,7 @@ def site_packages(distributions: Path, tmp_path_factory: pytest.TempPathFactory)
     target = tmp_path_factory.mktemp("site-packages")
     _run(sys.executable, "-m", "pip", "install", "--no-deps", "--target", str(target), *distributions.glob("*.whl"))
     home = Path(str(pypaimon.__file__)).parent
-    ours = shutil.ignore_patterns("streaming", "spark", "__pycache__")
+    ours = shutil.ignore_patterns("streaming", "spark")
     shutil.copytree(home, target / "pypaimon", ignore=lambda at, names: ours(at, names) if at == str(home) else set(),
                     dirs_exist_ok=True)  # fmt: skip
     return target

@@ -1,4 +1,7 @@
-"""Queries killed in the middle of a batch, restarted after more commits: every row once."""
+"""A query killed in the middle of a later batch, restarted after more commits: every row once.
+
+The first batch is that of `spark_sink_kill_test.py`.
+"""
 
 from __future__ import annotations
 
@@ -49,24 +52,6 @@ def kill_in_batch(table: Table, directory: Path, batch: int, **more: str) -> Non
 def written(directory: Path) -> dict[int, list[Any]]:
     files = (directory / "output").glob("batch-*.json")
     return {int(file.stem.removeprefix("batch-")): json.loads(file.read_text()) for file in files}
-
-
-def test_batch_0_is_the_same_after_a_kill(spark: Any, tmp_path: Path) -> None:
-    limits = {"maxRowsPerTrigger": "20"}
-    table = Table(tmp_path / "warehouse")
-    for number in range(3):
-        table.commit(range(number * 10, number * 10 + 10))
-    kill_in_batch(table, tmp_path / "killed", 0, **limits)
-    assert written(tmp_path / "killed") == {}
-    for number in range(3, 6):
-        table.commit(range(number * 10, number * 10 + 10))
-    collected = Collected(tmp_path / "killed" / "checkpoint")
-    collected.run(frame(spark, table, **limits))
-    assert [row[0] for row in collected.sorted()] == list(range(60))
-    assert sorted(row[0] for row in collected.batches[0]) == list(range(20))
-    table.commit([60])
-    collected.run(frame(spark, table, **limits))
-    assert [row[0] for row in collected.sorted()] == list(range(61))
 
 
 @pytest.mark.nightly

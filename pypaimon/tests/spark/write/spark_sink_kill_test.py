@@ -1,22 +1,27 @@
-"""kill -9 of a whole Spark application at each point of a commit, for appends and upserts; then the rows are right.
+"""kill -9 of a whole Spark application; its queries go on in another one, and every row is there once.
 
-At one of the points for each; in the long form at each.
+Queries that append and upsert are at a point of a commit, at one for each, in the long form at each; one that reads is
+in its first batch.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pypaimon import CatalogFactory, Schema
+from pypaimon import Schema
 
 from support.samples import some
+from support.spark.queries import Collected, frame, options, run_to_its_end
 from support.spark.sink_application import POINTS, Application
+from support.tables.handles import catalog_with_database
+from support.tables.streamed_table import Table
 
 pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is installed")
 
@@ -28,29 +33,55 @@ COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.string())])
 BATCHES = 2
 
 
-def test_killed_at_each_point(tmp_path: Path) -> None:
-    catalog = CatalogFactory.create({"warehouse": str(tmp_path / "warehouse")})
-    catalog.create_database("db", True)
+@dataclass(frozen=True)
+class Killed:
+    """What an application has left that was killed with all its queries.
+
+    Attributes:
+        directory: Of all that it had.
+        catalog: Its tables.
+        queries: Those that write.
+        wanted: What their tables are to hold in the end, by kind.
+        read: The table that a query read which was in its first batch.
+    """
+
+    directory: Path
+    catalog: Any
+    queries: list[dict[str, Any]]
+    wanted: dict[str, list[Any]]
+    read: Table
+
+
+LIMITS = {"maxRowsPerTrigger": "20"}
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
+    """One application for all cases: to start one takes as long as all of them."""
+    directory = tmp_path_factory.mktemp("killed")
+    catalog = catalog_with_database(directory / "warehouse")
     appended = [[(batch * 10 + row, str(batch)) for row in range(3)] for batch in range(BATCHES)]
     changes = [
         [("+I", batch, "new"), ("+U", batch - 1, f"by {batch}"), ("-D", batch - 2, "")] for batch in range(BATCHES)
     ]
-    _files(tmp_path / "rows", [pa.table(list(zip(*rows, strict=True)), schema=COLUMNS) for rows in appended])
+    _files(directory / "rows", [pa.table(list(zip(*rows, strict=True)), schema=COLUMNS) for rows in appended])
     with_kind = pa.schema([("_row_kind", pa.string()), *COLUMNS])
-    _files(tmp_path / "changes", [pa.table(list(zip(*rows, strict=True)), schema=with_kind) for rows in changes])
+    _files(directory / "changes", [pa.table(list(zip(*rows, strict=True)), schema=with_kind) for rows in changes])
     schemas = {
         "append": Schema.from_pyarrow_schema(COLUMNS),
         "upsert": Schema.from_pyarrow_schema(COLUMNS, primary_keys=["id"], options={"bucket": "2"}),
     }
     for kind, point in CASES:
         catalog.create_table(f"db.{_table(kind, point)}", schemas[kind], False)
+    read = Table(directory / "read")
+    for number in range(3):
+        read.commit(range(number * 10, number * 10 + 10))
 
-    killed = _job(tmp_path, "killed", stop_at=1)
-    reached = [Path(killed["signals"], f"{name}-{point}") for name, (point, _) in killed["stops"].items()]
-    with Application(tmp_path, killed) as application:
+    job = _job(directory, read)
+    reached = [Path(job["signals"], f"{name}-{point}") for name, (point, _) in job["stops"].items()]
+    reached.append(Path(job["signals"], "read-batch"))
+    with Application(directory, job) as application:
         application.wait_for(lambda: all(path.exists() for path in reached))
-    with Application(tmp_path, _job(tmp_path, "restarted", stop_at=None)) as application:
-        application.finish()
 
     model: dict[int, str] = {}
     for kind, key, value in (change for rows in changes for change in rows):
@@ -59,38 +90,65 @@ def test_killed_at_each_point(tmp_path: Path) -> None:
         else:
             model[key] = value
     wanted = {"append": sorted(row for rows in appended for row in rows), "upsert": sorted(model.items())}
+    return Killed(directory, catalog, [query for query in job["queries"] if "table" in query], wanted, read)
+
+
+def test_killed_at_each_point(spark: Any, killed: Killed) -> None:
+    warehouse = str(killed.directory / "warehouse")
+    for query in killed.queries:
+        rows = spark.readStream.format(query["format"]).options(**query["source_options"]).schema(query["schema"])
+        writer = rows.load(query["source"]).writeStream.format("pypaimon").option("warehouse", warehouse)
+        writer = writer.option("table", query["table"]).option("checkpointLocation", query["checkpoint"])
+        run_to_its_end(writer.trigger(availableNow=True).start)
     for kind, point in CASES:
-        assert _rows(catalog, _table(kind, point)) == wanted[kind], (kind, point)
-    for path in (tmp_path / "warehouse" / "db.db").iterdir():
+        assert _rows(killed.catalog, _table(kind, point)) == killed.wanted[kind], (kind, point)
+    for path in (killed.directory / "warehouse" / "db.db").iterdir():
         _each_batch_once(path)
+
+
+def test_batch_0_is_the_same_after_a_kill(spark: Any, killed: Killed) -> None:
+    table = killed.read
+    for number in range(3, 6):
+        table.commit(range(number * 10, number * 10 + 10))
+    collected = Collected(killed.directory / "checkpoint-read")
+    collected.run(frame(spark, table, **LIMITS))
+    assert [row[0] for row in collected.sorted()] == list(range(60))
+    assert sorted(row[0] for row in collected.batches[0]) == list(range(20))
+    table.commit([60])
+    collected.run(frame(spark, table, **LIMITS))
+    assert [row[0] for row in collected.sorted()] == list(range(61))
 
 
 def _table(kind: str, point: str) -> str:
     return f"{kind}_{point.replace('-', '_')}"
 
 
-def _job(directory: Path, name: str, stop_at: int | None) -> dict[str, Any]:
-    """A query for each case."""
-    signals = directory / f"signals-{name}"
+def _job(directory: Path, read: Table) -> dict[str, Any]:
+    """A query for each case, each of which stops in its second batch, and one that reads a table."""
+    signals = directory / "signals"
     signals.mkdir()
     sources = {"append": ("rows", "id long, v string"), "upsert": ("changes", "_row_kind string, id long, v string")}
     queries = {_table(kind, point): (point, *sources[kind]) for kind, point in CASES}
+    reading = {"name": "read", "format": "pypaimon", "source_options": {**options(read), **LIMITS}}
     return {
-        "home": str(directory / name),
+        "home": str(directory / "session"),
         "warehouse": str(directory / "warehouse"),
         "signals": str(signals),
-        "stops": {} if stop_at is None else {table: [point, stop_at] for table, (point, _, _) in queries.items()},
+        "stops": {table: [point, 1] for table, (point, _, _) in queries.items()},
         "queries": [
-            {
-                "name": table,
-                "format": "parquet",
-                "source": str(directory / source),
-                "schema": schema,
-                "source_options": {"maxFilesPerTrigger": "1"},
-                "table": f"db.{table}",
-                "checkpoint": str(directory / f"checkpoint-{table}"),
-            }
-            for table, (_, source, schema) in queries.items()
+            {**reading, "checkpoint": str(directory / "checkpoint-read")},
+            *(
+                {
+                    "name": table,
+                    "format": "parquet",
+                    "source": str(directory / source),
+                    "schema": schema,
+                    "source_options": {"maxFilesPerTrigger": "1"},
+                    "table": f"db.{table}",
+                    "checkpoint": str(directory / f"checkpoint-{table}"),
+                }
+                for table, (_, source, schema) in queries.items()
+            ),
         ],
     }
 

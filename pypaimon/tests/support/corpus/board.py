@@ -14,6 +14,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from enum import Enum
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Any
 
 from support.corpus import deviations as corpus_deviations
@@ -196,7 +197,13 @@ def board(judgements: Iterable[Judgement]) -> Board:
 
 def load_board() -> Board:
     """The scoreboard that is on file."""
-    loaded: Board = json.loads(FILE.read_text()) if FILE.exists() else {}
+    return _parsed(FILE.read_text()) if FILE.exists() else {}
+
+
+@lru_cache(maxsize=1)
+def _parsed(text: str) -> Board:
+    # It is asked for with each of ten thousand reads.
+    loaded: Board = json.loads(text)
     return loaded
 
 

@@ -6,9 +6,9 @@ import json
 import re
 import shutil
 import tarfile
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial, partialmethod
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +160,7 @@ def load(archive: str, name: str) -> Scenario:
     raw = json.loads((directory / "expect.json").read_text())
     schema, warehouse, options = raw["schema"], directory / "wh", raw["table_options"]
     fields = tuple((field["name"], field["type"]) for field in schema["fields"])
+    files_of = cache(partial(on_file, warehouse))
     return Scenario(
         archive=archive,
         name=name,
@@ -171,7 +172,7 @@ def load(archive: str, name: str) -> Scenario:
         primary_keys=tuple(schema["primary_keys"]),
         snapshots=tuple(raw["snapshots"]),
         reads={
-            read["name"]: _read(read, fields, on_file(warehouse, read.get("branch") or _followed_branch(options)))
+            read["name"]: _read(read, fields, files_of(read.get("branch") or _followed_branch(options)))
             for read in raw["reads"]
         },
     )
@@ -207,15 +208,18 @@ def copy_warehouse(scenario: Scenario, directory: Path) -> Path:
     return Path(shutil.copytree(scenario.warehouse, directory / "wh"))
 
 
-def _where_blobs_are(to_file: Callable[[LocalFileIO, str], Path], file_io: LocalFileIO, path: str) -> Path:
+_to_file = LocalFileIO._to_file
+
+
+def _where_blobs_are(file_io: LocalFileIO, path: str) -> Path:
     """The unpacked file in the place of one that Java's descriptors name by the path that it had on Java's machine."""
-    found = to_file(file_io, path)
-    if not found.is_relative_to(WRITTEN_BELOW):
+    found = _to_file(file_io, path)
+    if WRITTEN_BELOW not in str(path) or not found.is_relative_to(WRITTEN_BELOW):
         return found
     return unpack(ARCHIVE_OF_BLOBS) / found.relative_to(WRITTEN_BELOW)
 
 
-LocalFileIO._to_file = partialmethod(partial(_where_blobs_are, LocalFileIO._to_file))
+LocalFileIO._to_file = _where_blobs_are
 
 
 def _read(raw: dict[str, Any], fields: Sequence[tuple[str, str]], files: OnFile = OnFile()) -> Read:

@@ -99,7 +99,12 @@ def _names(given: str | list[str]) -> tuple[str, ...]:
 
 def find(scenario: Scenario, read: Read) -> Deviation | None:
     """The entry that holds for a read; the first that fits."""
-    return next((entry for entry in all_deviations() if entry.fits(scenario, read)), None)
+    return next((entry for entry in _of_scenario(scenario.name) if entry.fits(scenario, read)), None)
+
+
+@cache
+def _of_scenario(name: str) -> tuple[Deviation, ...]:
+    return tuple(entry for entry in all_deviations() if any(fnmatchcase(name, each) for each in entry.scenario))
 
 
 def _map_plans(outcome: Outcome, change: Callable[[int, PlanRows], PlanRows]) -> Outcome:

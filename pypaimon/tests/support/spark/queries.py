@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,17 @@ def frame(spark: Any, table: Table, schema: str | None = None, **more: str) -> A
 def spelled(more: dict[str, str]) -> dict[str, str]:
     """Options whose names could not be keywords."""
     return {key.replace("__", ".").replace("_", "-"): value for key, value in more.items()}
+
+
+def run_to_its_end(start: Callable[[], Any]) -> None:
+    """Run a query; again, where Spark could not start a Python process in time."""
+    for attempt in range(ATTEMPTS):
+        try:
+            start().awaitTermination(900)
+            break
+        except StreamingQueryException as error:
+            if NO_WORKER not in str(error) or attempt == ATTEMPTS - 1:
+                raise
 
 
 class Collected:
@@ -65,12 +78,6 @@ class Collected:
     def run(self, stream: Any, **trigger: Any) -> Rows:
         """Run a query to its end; the rows of the batches that it ran."""
         known = set(self.batches)
-        for attempt in range(ATTEMPTS):
-            try:
-                self.start(stream, **trigger).awaitTermination(900)
-                break
-            except StreamingQueryException as error:
-                if NO_WORKER not in str(error) or attempt == ATTEMPTS - 1:
-                    raise
+        run_to_its_end(partial(self.start, stream, **trigger))
         assert not self.query.isActive
         return [row for batch in sorted(self.batches) if batch not in known for row in self.batches[batch]]

@@ -2,7 +2,7 @@
 
 The job is a JSON object in the environment: `warehouse`, `home`, `signals`, and `queries`: name, source, table,
 checkpoint, and `stop`: point and batch at which the query stands still, telling so by a file in `signals`. Without
-`stop` a query runs until all is read.
+`stop` a query runs until all is read. A query without a table stands still in its first batch, once that is read.
 """
 
 from __future__ import annotations
@@ -103,15 +103,17 @@ def start(spark: Any, job: dict[str, Any], query: dict[str, Any]) -> Any:
     if "schema" in query:
         reader = reader.schema(query["schema"])
     frame = reader.load(query["source"]) if "source" in query else reader.load()
-    return (
-        frame.writeStream.format("stopping")
-        .option("warehouse", job["warehouse"])
-        .option("table", query["table"])
-        .option("queryname", query["name"])
-        .option("checkpointLocation", query["checkpoint"])
-        .trigger(availableNow=True)
-        .start()
-    )
+    writer = frame.writeStream.option("checkpointLocation", query["checkpoint"]).trigger(availableNow=True)
+    if "table" not in query:
+
+        def hold(batch: Any, _: int) -> None:
+            batch.collect()
+            Path(job["signals"], f"{query['name']}-batch").touch()
+            threading.Event().wait()
+
+        return writer.foreachBatch(hold).start()
+    writer = writer.format("stopping").option("warehouse", job["warehouse"])
+    return writer.option("table", query["table"]).option("queryname", query["name"]).start()
 
 
 if __name__ == "__main__":

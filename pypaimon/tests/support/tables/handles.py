@@ -10,6 +10,7 @@ from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming import stream_write_builder
 from pypaimon.streaming.internals import DataFileMeta
+from support.tables.kept_commits import commit_once
 
 EVOLUTION = {"row-tracking.enabled": "true", "data-evolution.enabled": "true"}
 """Options of a table with row ids whose columns may be written by themselves."""
@@ -47,6 +48,10 @@ def option_names(options: dict[str, str]) -> dict[str, str]:
 
 def write_by_pypaimon(handle: Any, *files: pa.Table, overwrite: bool = False) -> None:
     """Make one commit with pypaimon's batch writer. Each argument is written to files of its own."""
+    commit_once(handle, files, overwrite, lambda: _commit(handle, files, overwrite))
+
+
+def _commit(handle: Any, files: Sequence[pa.Table], overwrite: bool) -> None:
     builder = handle.new_batch_write_builder()
     if overwrite:
         builder = builder.overwrite()
