@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Literal
 
-from pypaimon.streaming.errors import without_secrets
+from pypaimon.streaming.redaction import without_secrets
 
 FIELDS = "paimon"
 """The attribute of a log record that holds the fields: a dict of plain values, `event` among them."""

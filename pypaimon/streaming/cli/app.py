@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from pypaimon.streaming.cli.advice import text_of
 from pypaimon.streaming.cli.compact import compact
 from pypaimon.streaming.cli.consumers import consumers
 from pypaimon.streaming.cli.copy import copy
@@ -24,7 +25,6 @@ from pypaimon.streaming.cli.output import is_unicode
 from pypaimon.streaming.cli.secrets import ShownLines, shown
 from pypaimon.streaming.cli.snapshots import snapshots
 from pypaimon.streaming.cli.tail import tail
-from pypaimon.streaming.cli.words import in_the_words_of_the_program
 from pypaimon.streaming.cli.write import write
 from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError
 
@@ -140,7 +140,7 @@ def _complain(text: str) -> None:
 def _fail(error: Exception, code: int) -> int:
     if wants_stack(click.get_current_context()):
         raise error
-    text = in_the_words_of_the_program(" ".join(str(error).split())) or type(error).__name__
+    text = text_of(error)
     if not isinstance(error, PaimonStreamError):
         text = f"{type(error).__name__}: {text}"
     _complain(text)

@@ -14,11 +14,15 @@ from io import BufferedReader
 import pyarrow as pa
 import pyarrow.csv
 
-from pypaimon.streaming.cli.bad_input import BadInputError
+from pypaimon.streaming.errors import PaimonStreamError
 
 _BLOCK = 1 << 20
 _MOST_OF_A_ROW = 256 << 20
 _OTHER_DELIMITERS = (";", "\t", "|", ",")
+
+
+class BadInputError(PaimonStreamError, ValueError):
+    """The input of `write` cannot be read as its format, or does not fit the table."""
 
 
 def csv_batches(source: BufferedReader, delimiter: str, known: Collection[str]) -> Iterator[pa.RecordBatch]:

@@ -15,8 +15,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet
 
-from pypaimon.streaming.cli.bad_input import BadInputError
-from pypaimon.streaming.cli.csv_input import csv_batches
+from pypaimon.streaming.cli.csv_input import BadInputError, csv_batches
 from pypaimon.streaming.formats.row_pace import RowPace
 from pypaimon.streaming.writing.changes.records import Declared, UnreadableError, parsed
 from pypaimon.streaming.writing.changes.values import BadValueError, Reading, column_of
@@ -150,7 +149,8 @@ class _Typed:
                     else pa.array(values, pa.string())
                 )
             except BadValueError as error:
-                raise BadInputError(f"{what} {numbers[error.index]}, column {name!r}: {error}") from error
+                text = f"{what} {numbers[error.index]}, column {name!r}: {error}"
+                raise BadInputError(text, advice=error.advice, option=error.option) from error
             except (ValueError, TypeError) as error:
                 raise BadInputError(f"{what} {numbers[0]}, column {name!r}: {error}") from error
         return pa.table(arrays)

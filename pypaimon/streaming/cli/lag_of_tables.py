@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from pypaimon.streaming.cli.advice import text_of
 from pypaimon.streaming.cli.output import Record
 from pypaimon.streaming.cli.tables import TableSource
 from pypaimon.streaming.cli.tables_of_pattern import TablesOfPattern
@@ -38,7 +39,7 @@ class LagOfTables:
         found: list[Record] = []
         for name, answer in self._pattern.ask_each(self._measure).items():
             if isinstance(answer, Exception):
-                found.append(_unknown(name, "", FAILED) | {"error": " ".join(str(answer).split())})
+                found.append(_unknown(name, "", FAILED) | {"error": text_of(answer, of_tables=True)})
                 continue
             of_ids = [record for record in answer if not self._ids or record["id"] in self._ids]
             missing = set(self._ids) - {record["id"] for record in of_ids}

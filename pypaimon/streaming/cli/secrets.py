@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 import click
 
-from pypaimon.streaming.errors import HIDDEN, SECRET_KEY, without_secrets
+from pypaimon.streaming.redaction import HIDDEN, SECRET_KEY, without_secrets
 
 _LEAST_LENGTH = 8
 """Shorter values would hide words that are no secrets; in options and URIs they are hidden all the same."""

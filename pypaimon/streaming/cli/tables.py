@@ -16,6 +16,7 @@ from pypaimon.catalog.catalog_factory import CatalogFactory
 
 from pypaimon.streaming.batches.run_forever import Patience
 from pypaimon.streaming.builder.builder import StreamReadBuilder
+from pypaimon.streaming.cli.advice import text_of
 from pypaimon.streaming.cli.causes import naming_causes
 from pypaimon.streaming.cli.contact import reach, telling_what_hangs
 from pypaimon.streaming.cli.global_options import catalog_options, given, log_options
@@ -122,7 +123,7 @@ def patiently(call: Callable[[], T]) -> T:
         except PaimonStreamError as error:
             if not error.retriable:
                 raise
-            say(f"{error}; trying again after a pause")
+            say(f"{text_of(error)}; trying again after a pause")
         time.sleep(next(pauses))
 
 

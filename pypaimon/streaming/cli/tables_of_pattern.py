@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 
 import click
 
+from pypaimon.streaming.cli.advice import text_of
 from pypaimon.streaming.cli.causes import naming_causes
 from pypaimon.streaming.cli.contact import reach
 from pypaimon.streaming.cli.secrets import say
@@ -151,7 +152,7 @@ class TablesOfPattern:
 def tell_failures(failures: Mapping[str, Exception]) -> int:
     """Say of each table that could not be asked why, on stderr; the exit code for that, 0 without any."""
     for name, error in sorted(failures.items()):
-        say(f"{name}: {' '.join(str(error).split()) or type(error).__name__}")
+        say(f"{name}: {text_of(error, of_tables=True)}")
     if not failures:
         return 0
     passes = all(isinstance(error, PaimonStreamError) and error.retriable for error in failures.values())

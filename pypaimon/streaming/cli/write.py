@@ -16,7 +16,7 @@ from typing import Any, cast, get_args
 import click
 from rich.console import Console
 
-from pypaimon.streaming.cli.bad_input import BadInputError
+from pypaimon.streaming.cli.csv_input import BadInputError
 from pypaimon.streaming.cli.input_files import (
     FORMATS,
     Piece,
@@ -33,11 +33,11 @@ from pypaimon.streaming.cli.secrets import say
 from pypaimon.streaming.cli.tables import TableSource, on_table
 from pypaimon.streaming.concurrency.termination import on_sigterm
 from pypaimon.streaming.doctor.findings import count
+from pypaimon.streaming.errors import BadChangeError
 from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.writing.builder import stream_write_builder
 from pypaimon.streaming.writing.changes.change_reader import ChangeFormatName, TimeUnit, format_of, reading_of
 from pypaimon.streaming.writing.changes.new_columns import OnNewColumn
-from pypaimon.streaming.writing.changes.records import BadChangeError
 from pypaimon.streaming.writing.stream_writer import BlockingStreamWriter
 
 ROWS_DONE, INPUT = "paimon-stream.input-rows", "paimon-stream.input"
@@ -183,7 +183,8 @@ def write(
                 )
             except BadChangeError as error:
                 column = "" if error.column is None else f", column {error.column!r}"
-                raise BadInputError(f"line {piece.numbers[error.record - 1]}{column}: {error.detail}") from error
+                text = f"line {piece.numbers[error.record - 1]}{column}: {error.detail}"
+                raise BadInputError(text, advice=error.advice, option=error.option) from error
 
         with (
             load.telling_what_is_left(),

@@ -10,10 +10,16 @@ from pypaimon.streaming.databases.engine_state import NEW_LOOK, EngineState
 from pypaimon.streaming.databases.events import DatabaseEvent, TableAdded, TableRenamed, TableSkipped
 from pypaimon.streaming.databases.followed_table import FollowedTable
 from pypaimon.streaming.databases.jobs import LONGEST_PAUSE, Beginning, Opening, pause_before
-from pypaimon.streaming.databases.known_tables import MissingError
 from pypaimon.streaming.databases.position import TablePlace
-from pypaimon.streaming.databases.tables_of_database import NoDatabaseError, TablesOfDatabase
-from pypaimon.streaming.errors import PaimonStreamError, TableChangedError, UnsupportedTableError, what_fails
+from pypaimon.streaming.databases.tables_of_database import TablesOfDatabase
+from pypaimon.streaming.errors import (
+    NoDatabaseError,
+    PaimonStreamError,
+    TableChangedError,
+    TableMissingError,
+    UnsupportedTableError,
+    what_fails,
+)
 from pypaimon.streaming.logs import StreamLog
 
 _LOG = StreamLog(__name__)
@@ -77,7 +83,7 @@ class Discovering:
             self._state.fatal = known.lost
         known.lost = TableChangedError(
             f"The database '{self._tables.database}' was dropped.",
-            "Close this stream; open another one if the database comes back.",
+            advice="Close this stream; open another one if the database comes back.",
         )
 
     def open(self, opening: Opening) -> None:
@@ -197,7 +203,7 @@ class Discovering:
     def _go_on_with(self, table: FollowedTable) -> None:
         """With the lock held: it is the table that it was: it goes on, or what made it suspect stands."""
         suspicion, table.suspicion = table.suspicion, None
-        if isinstance(suspicion, MissingError):
+        if isinstance(suspicion, TableMissingError):
             self._state.see_to(table)
         elif suspicion is not None:
             self._state.park(table.name, suspicion, table)

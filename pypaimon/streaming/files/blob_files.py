@@ -188,8 +188,9 @@ class _Tail:
     def __init__(self, path: str, file: DataFileMeta) -> None:
         if not path.endswith(_SUFFIXES[0]):
             raise UnsupportedTableError(
-                f"{path}: blobs that are kept as frames of a video cannot be streamed. "
-                "Leave the column out with with_projection(...)."
+                f"{path}: blobs that are kept as frames of a video cannot be streamed.",
+                advice="Leave the column out with with_projection(...).",
+                option="with_projection",
             )
         self.path = path
         self.file = file

@@ -15,6 +15,7 @@ from pypaimon.streaming.errors import (
     CorruptTableError,
     PaimonStreamError,
     SchemaChangedError,
+    UnsupportedContentError,
     UnsupportedFileError,
     UnsupportedTableError,
 )
@@ -24,7 +25,6 @@ from pypaimon.streaming.files.schema_mapping import map_columns
 from pypaimon.streaming.files.stored_fields import stored_fields
 from pypaimon.streaming.formats.file_source import DAMAGE_WORDS, SCHEMALESS_SOURCES, SOURCES, FileSource
 from pypaimon.streaming.formats.orc_source import OrcSource
-from pypaimon.streaming.formats.unsupported_content import UnsupportedContentError
 from pypaimon.streaming.internals import DataField, DataFileMeta
 from pypaimon.streaming.io.conditional_writes import is_local
 from pypaimon.streaming.io.io_requests import one_request

@@ -79,8 +79,9 @@ class LocalZones:
         ahead = ", ".join(f"{(clock - moment) / 3600:+g}" for moment, clock in sorted(proofs))
         raise StreamConfigError(
             f"Column '{columns[0]}' of {self._path} holds times as clocks of another time zone showed them, hours "
-            f"ahead of UTC: {ahead}. The file does not name the zone, and these hours do not tell which it is. Name "
-            "that of the JVM that wrote it: with_time_zone(...), or the table option 'time-zone'."
+            f"ahead of UTC: {ahead}. The file does not name the zone, and these hours fit several zones or none.",
+            advice="Name the zone of the JVM that wrote it: with_time_zone(...), or the table option 'time-zone'.",
+            option="with_time_zone",
         )
 
     def _options(self) -> Mapping[str, Any]:

@@ -9,10 +9,9 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.errors import UnsupportedContentError, UnsupportedTableError
 from pypaimon.streaming.formats import avro_container, row_pace
 from pypaimon.streaming.formats.avro_blocks import framed
-from pypaimon.streaming.formats.unsupported_content import UnsupportedContentError
 
 _PRIMITIVES = {
     "null": pa.null(),

@@ -8,13 +8,12 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pypaimon.streaming.errors import PaimonStreamError
+from pypaimon.streaming.errors import PaimonStreamError, UnsupportedContentError
 from pypaimon.streaming.formats import row_pace
 from pypaimon.streaming.formats.dictionaries import expanded
 from pypaimon.streaming.formats.parquet_footer import as_stored, has_empty_page, without_unknown_types
 from pypaimon.streaming.formats.parquet_sizes import ParquetSizes
 from pypaimon.streaming.formats.row_pace import FIRST_ROWS, RowPace
-from pypaimon.streaming.formats.unsupported_content import UnsupportedContentError
 from pypaimon.streaming.io.remote_files import RemoteFile
 
 _FEW_ROWS = 65_536

@@ -64,7 +64,9 @@ def checked(parts: ScanParts, schema: TableSchema, settings: GroupSettings) -> t
     if traits.primary_key and not set(schema.partition_keys) <= set(schema.primary_keys):
         raise UnsupportedTableError(
             "with_group: the primary key is without the partition columns, so that a key moves from partition to "
-            "partition, and its rows from member to member. Read the table with with_consumer_id(...)."
+            "partition, and its rows from member to member.",
+            advice="Read the table with with_consumer_id(...).",
+            option="with_consumer_id",
         )
     if traits.primary_key and options.read_overwrite:
         raise StreamConfigError(

@@ -6,14 +6,10 @@ from pypaimon.streaming.consumers.consumer_manager import Consumer, consumers_of
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
 from pypaimon.streaming.consumers.former_layouts import FormerLayouts
 from pypaimon.streaming.consumers.groups.group_state import GroupState
-from pypaimon.streaming.errors import PositionExpiredError, StoreError, TableChangedError
+from pypaimon.streaming.errors import NothingThereError, PositionExpiredError, TableChangedError
 from pypaimon.streaming.model.position import UNKNOWN_TABLE, Phase, Position, of_table
 from pypaimon.streaming.planning.planner_state import PlannerState
 from pypaimon.streaming.scanning.parts import ScanParts
-
-
-class NothingThereError(StoreError):
-    """The table has no snapshot that a stream could begin at yet."""
 
 
 class GroupStart:

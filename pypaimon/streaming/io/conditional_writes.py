@@ -238,7 +238,7 @@ def make_home(path: str, most: int) -> None:
             directory.mkdir(exist_ok=True)
     except FileNotFoundError as error:
         text = f"The table was dropped or renamed: {error.filename} cannot be made, as the directory above it is gone."
-        raise TableChangedError(text, "Load the table again, by its name.") from error
+        raise TableChangedError(text, advice="Load the table again, by its name.") from error
 
 
 def left_beside(directory: str, names: Collection[str]) -> list[str]:

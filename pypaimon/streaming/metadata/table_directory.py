@@ -198,7 +198,7 @@ class TableDirectory:
         if found.table_path != table_path:
             raise TableChangedError(
                 f"The table was re-created, and lies in {found.table_path} now.",
-                "Load the table again and build a new stream with a start of its own.",
+                advice="Load the table again and build a new stream with a start of its own.",
             )
         return str(found.catalog_environment.uuid)
 

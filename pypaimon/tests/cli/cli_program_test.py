@@ -103,7 +103,7 @@ def test_views_are_named_as_in_paimon(tables: Any, program: Program) -> None:
     [
         (("tail", "db.nothing"), 1, "paimon-stream: table db.nothing does not exist; db has orders\n"),
         (("tail", "orders"), 2, "'orders' names no database"),
-        (("tail", "db.orders$snapshots"), 1, "name it behind the table: 'db.table$audit_log'"),
+        (("tail", "db.orders$snapshots"), 1, "add its name to the table's: 'db.table$audit_log'"),
         (("tail", "db.orders", "--filter", "nothing = 1"), 2, "nothing"),
         (("tail", "db.orders", "--columns", "id,nothing"), 2, "there is no column 'nothing'"),
         (("tail", "db.orders", "--table-option", "scan.mod=latest"), 2, "Did you mean 'scan.mode'?"),

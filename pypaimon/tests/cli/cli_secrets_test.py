@@ -17,8 +17,8 @@ from pypaimon.streaming.cli import _code_of
 from pypaimon.streaming.cli.contact import Endpoint
 from pypaimon.streaming.cli.output import cell, tell, to_json
 from pypaimon.streaming.cli.secrets import ShownLines, keep_secret, say, shown
-from pypaimon.streaming.errors import without_secrets
 from pypaimon.streaming.io.store import Store
+from pypaimon.streaming.redaction import without_secrets
 from support.docs.cli_runs import Program
 from support.stores.fault_file_io import UNAVAILABLE, FaultFileIO, failing
 from support.tables.streamed_table import Table

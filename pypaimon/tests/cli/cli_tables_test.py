@@ -75,7 +75,7 @@ def test_tail_says_which_tables_it_passes_over_and_which_it_could_not_read(
     assert found.code == 1
     assert {record["_table"] for record in found.records} == {"orders_us", "orders_old"}
     assert "orders_bad is passed over" in found.err
-    assert "1 tables were not read to their ends. orders_eu: " in found.err
+    assert "1 tables were not read to the end. orders_eu: " in found.err
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,7 @@ import sys
 import pytest
 
 from pypaimon.streaming.cli import csv_input
-from pypaimon.streaming.cli.bad_input import BadInputError
-from pypaimon.streaming.cli.csv_input import csv_batches
+from pypaimon.streaming.cli.csv_input import BadInputError, csv_batches
 from support.samples import sample_seed
 
 pytestmark = pytest.mark.slow

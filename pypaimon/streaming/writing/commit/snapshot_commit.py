@@ -21,14 +21,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from pypaimon.streaming.errors import OR_REPLACED, PaimonStreamError
+from pypaimon.streaming.errors import OR_REPLACED, BatchOrderError, KeyIndexConflictError, PaimonStreamError
 from pypaimon.streaming.metadata.file_paths import FilePaths
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.options.option_values import OptionValues
-from pypaimon.streaming.writing.commit.commit_ledger import BatchOrderError
 from pypaimon.streaming.writing.commit.commit_plan import Plan
-from pypaimon.streaming.writing.commit.conflicts import KeyIndexConflictError
 from pypaimon.streaming.writing.commit.file_changes import COMPACT
 from pypaimon.streaming.writing.commit.manifest_files import ManifestOptions
 from pypaimon.streaming.writing.commit.new_snapshot import CommitFacts

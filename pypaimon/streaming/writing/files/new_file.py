@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.concurrency.forking import ForkSafeLock
-from pypaimon.streaming.errors import PaimonStreamError, StoreError
+from pypaimon.streaming.errors import BadRowError, PaimonStreamError, StoreError
 from pypaimon.streaming.internals import DataFileMeta, GenericRow, Timestamp
 from pypaimon.streaming.io.new_object import NewObject
 from pypaimon.streaming.io.request_errors import translated
@@ -26,7 +26,6 @@ from pypaimon.streaming.writing.files.record_facts import RecordFacts
 from pypaimon.streaming.writing.files.statistics import FileStatistics
 from pypaimon.streaming.writing.indexes.file_index import FileIndex
 from pypaimon.streaming.writing.indexes.keys import kind_of
-from pypaimon.streaming.writing.row_layout import BadRowError
 
 _INDEX_FILE = ".index"
 _ARROW_DATA_ERRORS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, pa.ArrowCapacityError)
