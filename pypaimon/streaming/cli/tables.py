@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,7 +13,6 @@ import click
 import yaml
 from pypaimon.catalog.catalog_factory import CatalogFactory
 
-from pypaimon.streaming.batches.run_forever import Patience
 from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.cli.advice import text_of
 from pypaimon.streaming.cli.causes import naming_causes
@@ -22,6 +20,7 @@ from pypaimon.streaming.cli.contact import reach, telling_what_hangs
 from pypaimon.streaming.cli.global_options import catalog_options, given, log_options
 from pypaimon.streaming.cli.secrets import keep_secret, say
 from pypaimon.streaming.cli.table_options import refuse_unknown
+from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.metadata.unreadable_types import naming_unreadable_types
 from pypaimon.streaming.options.views import VIEWS, View
@@ -116,15 +115,15 @@ def retry_option(command: F) -> F:
 
 def patiently(call: Callable[[], T]) -> T:
     """The result of a call, which is made again, after pauses that grow, while what it raises may pass."""
-    pauses = Patience().pauses()
+    tries = Backoff().tries()
     while True:
+        next(tries)
         try:
             return call()
         except PaimonStreamError as error:
             if not error.retriable:
                 raise
             say(f"{text_of(error)}; trying again after a pause")
-        time.sleep(next(pauses))
 
 
 def _split_view(name: str) -> tuple[str, View | None]:

@@ -9,7 +9,7 @@ from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.databases.engine_state import NEW_LOOK, EngineState
 from pypaimon.streaming.databases.events import DatabaseEvent, TableAdded, TableRenamed, TableSkipped
 from pypaimon.streaming.databases.followed_table import FollowedTable
-from pypaimon.streaming.databases.jobs import LONGEST_PAUSE, Beginning, Opening, pause_before
+from pypaimon.streaming.databases.jobs import BACKOFF, Beginning, Opening
 from pypaimon.streaming.databases.position import TablePlace
 from pypaimon.streaming.databases.tables_of_database import TablesOfDatabase
 from pypaimon.streaming.errors import (
@@ -61,7 +61,7 @@ class Discovering:
 
     def _on_discovery_error(self, error: Exception) -> None:
         with self._state.lock:
-            pause = min(LONGEST_PAUSE, self._state.settings.discovery_seconds)
+            pause = min(BACKOFF.longest_pause, self._state.settings.discovery_seconds)
             passes = isinstance(error, PaimonStreamError) and error.retriable
             if isinstance(error, NoDatabaseError):
                 self._on_no_database(error)
@@ -98,7 +98,8 @@ class Discovering:
         except Exception as error:  # noqa: BLE001 - it stays with its table
             with self._state.lock:
                 if isinstance(error, PaimonStreamError) and error.retriable:
-                    self._state.soon(replace(opening, attempt=opening.attempt + 1), pause_before(opening.attempt))
+                    again = replace(opening, attempt=opening.attempt + 1)
+                    self._state.soon(again, BACKOFF.pause(again.attempt))
                 elif isinstance(error, TableChangedError):
                     self._on_gone(name)
                 else:
@@ -176,7 +177,9 @@ class Discovering:
         except Exception as error:  # noqa: BLE001 - it stays with its table
             with self._state.lock:
                 if isinstance(error, PaimonStreamError) and error.retriable:
-                    self._state.soon(replace(beginning, attempt=beginning.attempt + 1), pause_before(beginning.attempt))
+                    self._state.soon(
+                        replace(beginning, attempt=beginning.attempt + 1), BACKOFF.pause(beginning.attempt + 1)
+                    )
                 else:
                     self._state.known.opening.discard(name)
                     self._state.park(name, error, None)

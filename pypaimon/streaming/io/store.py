@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import random
 import time
 from collections import Counter
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
+from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.concurrency.errand import not_given_up
 from pypaimon.streaming.concurrency.forking import ForkSafeLock
 from pypaimon.streaming.errors import CorruptTableError, IOTimeoutError, StoreError
@@ -26,7 +28,6 @@ from pypaimon.streaming.io.io_requests import Hanging, one_request
 from pypaimon.streaming.io.new_object import NewObject
 from pypaimon.streaming.io.object_reads import ObjectReads
 from pypaimon.streaming.io.request_errors import place_of, translated
-from pypaimon.streaming.io.retry_policy import RetryPolicy
 from pypaimon.streaming.io.validated_cache import ValidatedCache
 from pypaimon.streaming.logs import StreamLog
 
@@ -52,6 +53,10 @@ def asked_ahead() -> Iterator[None]:
         _IS_AHEAD.reset(token)
 
 
+HUNG_ATTEMPTS = 2
+RETRY = Backoff(attempts=5, first_pause=0.1, longest_pause=5.0)
+"""How often requests are repeated, unless the caller chooses otherwise."""
+
 CONCURRENCY = 32
 """Requests in flight at the same time, where nothing else is said."""
 
@@ -60,7 +65,7 @@ CONCURRENCY = 32
 class _Common:
     """What the stores of all readers of a table handle have in common."""
 
-    retry: RetryPolicy
+    retry: Backoff
     sleep: Callable[[float], None]
     rng: random.Random
     cache: ValidatedCache = field(default_factory=ValidatedCache)
@@ -102,12 +107,14 @@ class Store:
         file_io: pypaimon's `FileIO` of the table, or anything with its methods.
         timeout: Seconds that one request may take.
         concurrency: Requests in flight at the same time.
-        retry: How often requests are repeated.
+        retry: How often requests are repeated; must limit the attempts.
+        hung_attempts: Requests in total that may hang until they time out.
         sleep: Called with seconds between attempts.
         rng: Source of jitter.
 
     Attributes:
         file_io: As it was given.
+        hung_attempts: As it was given.
         pool: The threads that requests run on.
         objects: Requests that may go past the FileIO, where that saves some, or where it cannot put them.
         ahead: What this reader has on its way before it is asked for.
@@ -118,12 +125,14 @@ class Store:
         file_io: Any,
         timeout: float = 60.0,
         concurrency: int = CONCURRENCY,
-        retry: RetryPolicy | None = None,
+        retry: Backoff = RETRY,
         sleep: Callable[[float], None] = time.sleep,
         rng: random.Random | None = None,
+        hung_attempts: int = HUNG_ATTEMPTS,
     ) -> None:
         self.file_io = file_io
-        self._common = _Common(retry or RetryPolicy(), sleep, rng or random.Random())
+        self.hung_attempts = hung_attempts
+        self._common = _Common(retry, sleep, rng or random.Random())
         self.pool = IOPool(concurrency, timeout, hanging=self._common.hanging)
         self.objects = ObjectReads(file_io, timeout)
         self.ahead = FetchAhead(timeout)
@@ -193,7 +202,7 @@ class Store:
         return self._parsed(path, read(), parser, read)
 
     def _parsed(self, path: str, seen: Seen, parser: Callable[[bytes], T], again: Callable[[], Seen]) -> tuple[T, Seen]:
-        for attempt in range(1, self._common.retry.attempts + 1):
+        for attempt in itertools.count(1):
             try:
                 return parser(seen.data), seen
             except (ValueError, RecursionError) as error:
@@ -393,7 +402,7 @@ class Store:
     ) -> list[T | FileNotFoundError]:
         """Ask again for those that failed."""
         hung_attempts = self._hung_attempts(paths)
-        for attempt in range(1, self._common.retry.attempts + 1):
+        for attempt in itertools.count(1):
             failed = [index for index, answer in enumerate(answers) if isinstance(answer, StoreError)]
             if not failed:
                 break
@@ -419,8 +428,7 @@ class Store:
         """How often these may be asked for while they hang."""
         had_one = self._hung_ahead.intersection(paths)
         self._hung_ahead.difference_update(had_one)
-        most = self._common.retry.hung_attempts
-        return 1 if _IS_AHEAD.get() else max(1, most - bool(had_one))
+        return 1 if _IS_AHEAD.get() else max(1, self.hung_attempts - bool(had_one))
 
     def _round(
         self, kind: str, paths: Sequence[str], request: Callable[[str], T]
@@ -453,7 +461,7 @@ class Store:
             return failure
 
     def _pause(self, attempt: int) -> None:
-        self._common.sleep(self._common.retry.delay(attempt, self._common.rng))
+        self._common.sleep(self._common.retry.pause(attempt, self._common.rng.random))
 
     def _count(self, kind: str, number: int = 1) -> None:
         with self._common.lock.held:

@@ -15,10 +15,10 @@ from typing import Any
 import click
 import pytest
 
-from pypaimon.streaming.batches.run_forever import Patience
 from pypaimon.streaming.cli import tables as cli_tables
 from pypaimon.streaming.cli.app import program as commands
 from pypaimon.streaming.cli.table_options import refuse_unknown
+from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.errors import ConsumerConflictError, IOTimeoutError, StoreError
 from support.docs.cli_runs import PROGRAM, Program
 from support.docs.doc_pages import DOCS
@@ -209,7 +209,7 @@ def test_the_demo_is_a_command(program: Program) -> None:
 def test_retry_does_all_of_it_again_while_what_fails_may_pass(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli_tables, "Patience", partial(Patience, first_pause=0.001))
+    monkeypatch.setattr(cli_tables, "Backoff", partial(Backoff, first_pause=0.001))
     failures: list[Exception] = [StoreError("throttled"), IOTimeoutError("hangs"), ConsumerConflictError("another")]
 
     @click.command()

@@ -21,9 +21,9 @@ from pypaimon.filesystem.local_file_io import LocalFileIO
 from pypaimon.filesystem.pyarrow_file_io import PyArrowFileIO
 
 from pypaimon.streaming import StreamConfigError, TableChangedError
+from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.errors import StoreError
 from pypaimon.streaming.io.object_reads import SWITCH
-from pypaimon.streaming.io.retry_policy import RetryPolicy
 from pypaimon.streaming.io.store import Store
 from support.stores.fault_file_io import SCHEME, FaultFileIO
 from support.stores.hadoop_file_io import HADOOP, HadoopFileIO
@@ -53,7 +53,7 @@ def untrusted() -> Iterator[None]:
 
 
 def patient(file_io: Any) -> Store:
-    return Store(file_io, retry=RetryPolicy(attempts=3), sleep=lambda _: None)
+    return Store(file_io, retry=Backoff(attempts=3), sleep=lambda _: None)
 
 
 def store_at(server: S3Server) -> Store:

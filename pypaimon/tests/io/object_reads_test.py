@@ -29,11 +29,11 @@ from pypaimon.filesystem.pyarrow_file_io import PyArrowFileIO
 from pypaimon.filesystem.resolving_file_io import ResolvingFileIO
 
 from pypaimon.streaming import CorruptTableError, IOTimeoutError, StoreError
+from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.io import object_client as clients
 from pypaimon.streaming.io.object_client import Bucket, ObjectClient
 from pypaimon.streaming.io.object_reads import SWITCH
 from pypaimon.streaming.io.remote_files import RemoteFile
-from pypaimon.streaming.io.retry_policy import RetryPolicy
 from pypaimon.streaming.io.store import Store
 from support.samples import examples
 from support.stores.pyarrow_exit import ends_with_s3_in_flight
@@ -70,7 +70,7 @@ def file_io_of(server: S3Server, kind: type[PyArrowFileIO] = PyArrowFileIO, **op
 
 
 def store_of(file_io: Any, timeout: float = 60.0) -> Store:
-    return Store(file_io, timeout, retry=RetryPolicy(attempts=3), sleep=lambda _: None)
+    return Store(file_io, timeout, retry=Backoff(attempts=3), sleep=lambda _: None)
 
 
 class Pair:

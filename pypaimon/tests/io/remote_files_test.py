@@ -16,12 +16,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pypaimon.streaming import CorruptTableError, IOTimeoutError, StoreError
+from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.files.data_files import read_file
 from pypaimon.streaming.formats.library_files import local_copy
 from pypaimon.streaming.io import fetch_ahead, remote_files
 from pypaimon.streaming.io.fetch_ahead import FetchLimits
 from pypaimon.streaming.io.remote_files import RemoteFile, open_remote, read_part
-from pypaimon.streaming.io.retry_policy import RetryPolicy
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.stores.counting_file_io import CountingFileIO
@@ -79,7 +79,7 @@ def remote() -> Iterator[RemoteStore]:
 
 
 def store_of(remote: RemoteStore) -> Store:
-    return Store(remote, retry=RetryPolicy(attempts=3), sleep=lambda _: None)
+    return Store(remote, retry=Backoff(attempts=3), sleep=lambda _: None)
 
 
 def numbers(count: int) -> pa.Table:
