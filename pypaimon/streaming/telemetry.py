@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pypaimon.streaming.batches.batch_stream import BatchStream, BlockingBatchStream
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.errors import PaimonStreamError
-from pypaimon.streaming.late_modules import LateModule
+from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.scanning.lag import Lag
 from pypaimon.streaming.scanning.scan import StreamScan
@@ -17,7 +17,7 @@ from pypaimon.streaming.scanning.scan import StreamScan
 if TYPE_CHECKING:
     from opentelemetry import metrics
 else:
-    metrics = LateModule("opentelemetry.metrics")
+    metrics = LazyModule("opentelemetry.metrics")
 
 Observed = StreamScan | BatchStream | BlockingBatchStream
 Values = Iterable[tuple[float, Mapping[str, str]]]

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pypaimon.spark.errors import ErrorContext, readable_errors
-from pypaimon.streaming.late_modules import LateModule
+from pypaimon.streaming.lazy_imports import LazyModule
 
 if TYPE_CHECKING:
     from pyspark import sql
 else:
-    sql = LateModule("pyspark.sql")
+    sql = LazyModule("pyspark.sql")
 
 _BUCKET = "__paimon_bucket"
 

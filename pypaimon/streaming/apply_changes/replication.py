@@ -8,7 +8,7 @@ from pypaimon.streaming.batches.run_forever import backoff_of
 from pypaimon.streaming.batches.stream_status import StreamStatus
 from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.concurrency.clock import Sleeper
-from pypaimon.streaming.concurrency.termination import on_sigterm
+from pypaimon.streaming.concurrency.signals import on_sigterm
 from pypaimon.streaming.errors import PaimonStreamError, what_fails
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.scanning.lag import Lag

@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from pypaimon.streaming.batches.batch import Batch, BlockingBatch
 from pypaimon.streaming.concurrency.backoff import Backoff
-from pypaimon.streaming.concurrency.termination import on_sigterm
+from pypaimon.streaming.concurrency.signals import on_sigterm
 from pypaimon.streaming.concurrency.waits import Wait, Waits, run, run_async
 from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError, what_fails
 from pypaimon.streaming.logs import StreamLog

@@ -19,12 +19,12 @@ _INTERRUPTED = 130
 def main() -> None:
     """The entry point of the program. Ctrl-C ends it at any moment without a stack."""
     try:
-        # While modules are imported, and once the program is done, nobody is there to handle an interrupt.
+        # Nothing handles an interrupt while modules are imported, and after the program is done.
         handles_interrupts = _end_on_interrupt()
         try:
             from pypaimon.streaming.cli.app import run
-            from pypaimon.streaming.cli.contact import is_given_up
-            from pypaimon.streaming.io.io_pool import calls_are_left
+            from pypaimon.streaming.cli.connectivity import is_given_up
+            from pypaimon.streaming.io.pool_registry import calls_are_left
         except ModuleNotFoundError as error:
             if error.name not in ("click", "rich", "yaml"):
                 raise
@@ -37,7 +37,7 @@ def main() -> None:
         _end_on_interrupt()
         sys.exit(_INTERRUPTED)
     if is_given_up() or calls_are_left():
-        # The end of the interpreter would wait for them.
+        # The exit of the interpreter would wait for them.
         if not is_given_up():
             atexit._run_exitfuncs()
         sys.stdout.flush()

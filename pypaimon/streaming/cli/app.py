@@ -11,11 +11,11 @@ from typing import Any
 
 import click
 
+from pypaimon.streaming import demo as live_demo
 from pypaimon.streaming.cli.advice import text_of
 from pypaimon.streaming.cli.compact import compact
 from pypaimon.streaming.cli.consumers import consumers
 from pypaimon.streaming.cli.copy import copy
-from pypaimon.streaming.cli.demo import demo
 from pypaimon.streaming.cli.doctor import doctor
 from pypaimon.streaming.cli.explain import explain
 from pypaimon.streaming.cli.files import files
@@ -93,6 +93,22 @@ def program() -> None:
     lines = logging.StreamHandler(sys.stderr)
     lines.setFormatter(ShownLines(f"{_PROGRAM}: %(message)s"))
     logging.basicConfig(handlers=[lines], level=logging.WARNING)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  paimon-stream demo
+  paimon-stream demo --seconds 10 --interval 0.1
+"""
+)
+@log_options
+@click.option("--seconds", type=click.FloatRange(0), default=60, show_default=True, help="How long to follow it.")
+@click.option("--interval", type=click.FloatRange(0.01), default=0.5, show_default=True, help="Seconds between writes.")
+@click.option("--plain", is_flag=True, help="No colours, also on a terminal.")
+def demo(seconds: float, interval: float, plain: bool) -> int:
+    """Write into a table in a temporary directory, and follow it on screen."""
+    return live_demo.run(seconds, interval, plain)
 
 
 for _command in (tail, lag, consumers, snapshots, explain, doctor, write, copy, compact, files, demo):

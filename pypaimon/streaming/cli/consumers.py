@@ -9,9 +9,10 @@ from typing import Any
 import click
 
 from pypaimon.streaming.cli.global_options import catalog_options, log_options
+from pypaimon.streaming.cli.option_groups import grouped
 from pypaimon.streaming.cli.output import Record, format_option, show, tell
 from pypaimon.streaming.cli.tables import TableSource, on_table, retry_option
-from pypaimon.streaming.cli.tables_of_pattern import TablesOfPattern, pattern_options, tell_failures
+from pypaimon.streaming.cli.tables_of_pattern import TableChoice, TablesOfPattern, say_failures
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerInfo, consumers_of, is_rolled_back
 from pypaimon.streaming.consumers.groups.group_info import group_info, living_member
@@ -49,10 +50,10 @@ Examples:
 """,
 )
 @on_table
-@pattern_options
+@grouped("choice", TableChoice)
 @format_option
 @retry_option
-def list_command(source: TableSource, include: str | None, exclude: str | None, form: str) -> int:
+def list_command(source: TableSource, choice: TableChoice, form: str) -> int:
     """List every consumer file of TABLE: shards, members and fences of first plans too.
 
     `state` is "rolled back" where the table was, below what the consumer has read: its readers end with an error until
@@ -60,7 +61,7 @@ def list_command(source: TableSource, include: str | None, exclude: str | None, 
 
     'db.orders_*' stands for the tables that it matches.
     """
-    pattern = TablesOfPattern.of(source, include, exclude)
+    pattern = TablesOfPattern.of(source, choice)
     if pattern is None:
         show(_Consumers(source).records(), _COLUMNS, form, f"{source.name} has no consumers")
         return 0
@@ -69,7 +70,7 @@ def list_command(source: TableSource, include: str | None, exclude: str | None, 
     for name, answer in found.items():
         records += [] if isinstance(answer, Exception) else [{"table": name, **record} for record in answer]
     show(records, ("table", *_COLUMNS), form, f"no table of {pattern.text} has consumers")
-    return tell_failures({name: answer for name, answer in found.items() if isinstance(answer, Exception)})
+    return say_failures({name: answer for name, answer in found.items() if isinstance(answer, Exception)})
 
 
 @consumers.command(

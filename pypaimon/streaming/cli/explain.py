@@ -12,9 +12,10 @@ from rich.console import Console
 
 from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.builder.chain_tables import followed_table
+from pypaimon.streaming.cli.option_groups import grouped
 from pypaimon.streaming.cli.output import Record, cell, console, format_option, table_of, to_json
-from pypaimon.streaming.cli.pruned import Pruned, pruned
-from pypaimon.streaming.cli.settings import configure, filter_of, stream_options
+from pypaimon.streaming.cli.pruning_report import Pruned, pruned
+from pypaimon.streaming.cli.settings import ReadSettings, configure, filter_of
 from pypaimon.streaming.cli.tables import TableSource, on_table, retry_option
 from pypaimon.streaming.consumers.consumer_manager import consumers_of
 from pypaimon.streaming.errors import EndOfScan, UnsupportedTableError
@@ -35,19 +36,16 @@ Examples:
 """
 )
 @on_table
-@stream_options
+@grouped("reading", ReadSettings)
 @format_option
 @retry_option
 def explain(
     source: TableSource,
-    start: str | None,
-    filter_text: str | None,
-    columns: str | None,
-    consumer_id: str | None,
+    reading: ReadSettings,
     form: str,
 ) -> None:
     """Show what a stream of TABLE would read next, without reading it, and without moving the consumer."""
-    explained = Explainer(source, start, filter_text, columns, consumer_id).explain()
+    explained = Explainer(source, reading).explain()
     if explained is None:
         click.echo(f"{source.name}: nothing new after the start; a stream would wait", err=True)
     elif form == "json":
@@ -143,17 +141,9 @@ class Explained:
 class Explainer:
     """Plans one snapshot, without the filter and with it."""
 
-    def __init__(
-        self,
-        source: TableSource,
-        start: str | None,
-        filter_text: str | None,
-        columns: str | None,
-        consumer_id: str | None,
-    ) -> None:
+    def __init__(self, source: TableSource, reading: ReadSettings) -> None:
         self._source = source
-        self._start = start
-        self._columns = columns
+        self._reading = reading
         self._table = source.load()
         _, chain = followed_table(self._table)
         if chain is not None:
@@ -161,8 +151,8 @@ class Explainer:
                 f"The chain table {source.name} begins with snapshots of two branches; explain plans one of a branch: "
                 f"{source.name}$branch_{chain.delta}, which a stream follows, or {source.name}$branch_{chain.snapshot}."
             )
-        self._filter = filter_of(source.builder(self._table), filter_text)
-        self._saved = None if consumer_id is None else self._saved_position(consumer_id)
+        self._filter = filter_of(source.builder(self._table), reading.filter_text)
+        self._saved = None if reading.consumer_id is None else self._saved_position(reading.consumer_id)
 
     def explain(self) -> Explained | None:
         """Explain the next snapshot with rows; None if there is none yet."""
@@ -182,7 +172,8 @@ class Explainer:
 
     def _builder(self, table: Any | None = None) -> StreamReadBuilder:
         builder = self._source.builder(self._table if table is None else table)
-        return configure(builder, self._start, None, self._columns).with_prefetch(0).with_catch_up("replay")
+        configure(builder, self._reading.start, None, self._reading.columns)
+        return builder.with_prefetch(0).with_catch_up("replay")
 
     def _saved_position(self, consumer_id: str) -> int | None:
         saved = consumers_of(TableDirectory.of(self._table)).consumer(consumer_id)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import codecs
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedReader
 from itertools import chain, islice
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
+import click
 import pyarrow as pa
 import pyarrow.parquet
 
@@ -252,3 +254,25 @@ def _seekable(source: BufferedReader) -> Iterator[BinaryIO]:
             file.write(block)
         file.seek(0)
         yield file
+
+
+def delimiter_of(text: str) -> str:
+    """The value of `--delimiter`: a tab may be written as `\\t`. Raises click.UsageError unless it is one character."""
+    found = "\t" if text == "\\t" else text
+    if len(found) != 1 or not found.isascii() or found in '"\r\n':
+        raise click.UsageError(f"--delimiter {text!r}: give one character, as ';' or '\\t'")
+    return found
+
+
+@contextmanager
+def opened(file: str) -> Iterator[BufferedReader]:
+    """The input: a file, or `-` for stdin."""
+    if file == "-":
+        yield cast(BufferedReader, sys.stdin.buffer)
+        return
+    try:
+        data = open(file, "rb")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise click.UsageError(f"{file}: {error.strerror}") from error
+    with data:
+        yield data

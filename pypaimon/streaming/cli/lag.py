@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -12,17 +12,21 @@ from typing import Any
 import click
 from rich.live import Live
 
-from pypaimon.streaming.cli.lag_of_tables import ALL, FAILED, NO_CONSUMER, LagOfTables
+from pypaimon.streaming.cli.advice import text_of
+from pypaimon.streaming.cli.option_groups import grouped
 from pypaimon.streaming.cli.output import Record, console, format_option, show, span, table_of, to_json
 from pypaimon.streaming.cli.secrets import say
 from pypaimon.streaming.cli.settings import duration
 from pypaimon.streaming.cli.tables import TableSource, on_table, retry_option
-from pypaimon.streaming.cli.tables_of_pattern import TablesOfPattern, pattern_options
+from pypaimon.streaming.cli.tables_of_pattern import TableChoice, TablesOfPattern
 from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo, is_rolled_back, list_consumers
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.scanning.lag import Lag
 from pypaimon.streaming.scanning.scan import StreamScan
 
+ALL = "(all)"
+FAILED, NO_CONSUMER = "failed", "no such consumer"
+_NUMBERS = ("snapshots", "rows", "seconds", "next_snapshot", "earliest", "latest", "last_save")
 ABOVE = 3
 _LOST = ("expired", "ahead of the table", "rolled back")
 """States of consumers that no reader can continue from."""
@@ -51,7 +55,7 @@ consumer to hold to --max-lag; 1 if an ID is not there.
 """
 )
 @on_table
-@pattern_options
+@grouped("choice", TableChoice)
 @click.argument("consumer_ids", metavar="[ID]...", nargs=-1)
 @click.option("--max-lag", metavar="LIMIT", help="Snapshots (100), or the age of what is unread (90s, 5m, 2h, 1d).")
 @click.option(
@@ -66,8 +70,7 @@ consumer to hold to --max-lag; 1 if an ID is not there.
 @retry_option
 def lag(
     source: TableSource,
-    include: str | None,
-    exclude: str | None,
+    choice: TableChoice,
     consumer_ids: Sequence[str],
     max_lag: str | None,
     watch: float | None,
@@ -83,7 +86,7 @@ def lag(
     cannot be read, or has no consumer ID, is unknown.
     """
     limit = None if max_lag is None else Limit.parse(max_lag)
-    pattern = TablesOfPattern.of(source, include, exclude)
+    pattern = TablesOfPattern.of(source, choice)
     if pattern is not None:
         return _lag_of_tables(pattern, consumer_ids, limit, watch, form)
     table = source.load()
@@ -237,3 +240,64 @@ def _watch(
             if code := _judge([record for record in records if record.get("table") != ALL], limit):
                 return code
             never.wait(seconds)
+
+
+class LagOfTables:
+    """Measures it.
+
+    Args:
+        pattern: Which tables.
+        consumer_ids: Only these consumers; of a table without one of them a line says so. Empty: all that there are.
+        measure: Gives the records of the consumers of one table.
+    """
+
+    def __init__(
+        self,
+        pattern: TablesOfPattern,
+        consumer_ids: Sequence[str],
+        measure: Callable[[TableSource, Any], list[Record]],
+    ) -> None:
+        self._pattern = pattern
+        self._ids = consumer_ids
+        self._measure = measure
+
+    def records(self) -> list[Record]:
+        """A record for each consumer of each table, the worst first, and before them one for all; none without any."""
+        found: list[Record] = []
+        for name, answer in self._pattern.ask_each(self._measure).items():
+            if isinstance(answer, Exception):
+                found.append(_unknown(name, "", FAILED) | {"error": text_of(answer, of_tables=True)})
+                continue
+            of_ids = [record for record in answer if not self._ids or record["id"] in self._ids]
+            missing = set(self._ids) - {record["id"] for record in of_ids}
+            found += [_unknown(name, each, NO_CONSUMER) for each in sorted(missing)]
+            found += [{"table": name, **record} for record in of_ids]
+        found.sort(key=_order)
+        return [_of_all(found), *found] if found else []
+
+
+def _unknown(table: str, consumer: str, state: str) -> dict[str, Any]:
+    return {"table": table, "consumer": consumer, "id": consumer, "state": state, **dict.fromkeys(_NUMBERS)}
+
+
+def _order(record: Record) -> tuple[Any, ...]:
+    """The worst first: what is unknown, then what is furthest behind; else by name."""
+    snapshots, seconds = record["snapshots"], record["seconds"]
+    unknown = snapshots is None, seconds is None
+    numbers = [-value if isinstance(value, (int, float)) else 0 for value in (seconds, snapshots)]
+    return not any(unknown), *numbers, record["table"], record["consumer"]
+
+
+def _of_all(records: Sequence[Record]) -> Record:
+    """The sums, and the age of the oldest; unknown where that of any table is."""
+    return {
+        **_unknown(ALL, "", str(records[0]["state"])),
+        "snapshots": _together(sum, (record["snapshots"] for record in records)),
+        "rows": _together(sum, (record["rows"] for record in records)),
+        "seconds": _together(max, (record["seconds"] for record in records)),
+    }
+
+
+def _together(function: Callable[[list[Any]], Any], values: Iterable[Any]) -> Any:
+    found = list(values)
+    return None if None in found else function(found)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -15,19 +16,25 @@ from pypaimon.catalog.catalog_factory import CatalogFactory
 
 from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.cli.advice import text_of
-from pypaimon.streaming.cli.causes import naming_causes
-from pypaimon.streaming.cli.contact import reach, telling_what_hangs
+from pypaimon.streaming.cli.connectivity import naming_causes, reach, reporting_hangs
 from pypaimon.streaming.cli.global_options import catalog_options, given, log_options
+from pypaimon.streaming.cli.option_groups import Retrying, grouped
 from pypaimon.streaming.cli.secrets import keep_secret, say
-from pypaimon.streaming.cli.table_options import refuse_unknown
 from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.errors import PaimonStreamError
+from pypaimon.streaming.internals import ConfigOption, CoreOptions
 from pypaimon.streaming.metadata.unreadable_types import naming_unreadable_types
+from pypaimon.streaming.model.time_zone import TIME_ZONE
+from pypaimon.streaming.options.known_options import HEEDED_BY_READERS
 from pypaimon.streaming.options.views import VIEWS, View
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 _DEFAULT_CONFIG = Path("paimon.yaml")
+_FAMILIES = ("fields.", "file-index.", "parquet.", "orc.", "avro.", "lance.", "vortex.", "mosaic.", "fs.")
+_OF_PYPAIMON = {each.key() for each in vars(CoreOptions).values() if isinstance(each, ConfigOption)}
+_KNOWN = _OF_PYPAIMON | HEEDED_BY_READERS | {TIME_ZONE}
+"""Keys that `--table-option` takes. A misspelled key would be ignored without a word."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +100,7 @@ def on_table(command: F, metavar: str = "TABLE") -> F:
         table_options = pairs(found.get("table_option", ()), "--table-option")
         refuse_unknown(table_options)
         timeout = found.get("connect_timeout", TableSource.connect_timeout)
-        with telling_what_hangs(options):
+        with reporting_hangs(options):
             return command(TableSource(name, view, options, table_options, timeout), *args, **kwargs)
 
     wrapped: Any = log_options(catalog_options(with_source))
@@ -104,13 +111,12 @@ def retry_option(command: F) -> F:
     """Give a command that only reads `--retry`: all of it is done again after errors that may pass."""
 
     @functools.wraps(command)
-    def with_patience(source: TableSource, *args: Any, retry: bool, **kwargs: Any) -> Any:
-        if not retry:
+    def with_patience(source: TableSource, *args: Any, retrying: Retrying, **kwargs: Any) -> Any:
+        if not retrying.retry:
             return command(source, *args, **kwargs)
         return patiently(partial(command, replace(source, patient=True), *args, **kwargs))
 
-    option = click.option("--retry", is_flag=True, help="Wait out errors that may pass, for as long as they last.")
-    return cast(F, option(cast(Any, with_patience)))
+    return cast(F, grouped("retrying", Retrying)(with_patience))
 
 
 def patiently(call: Callable[[], T]) -> T:
@@ -174,3 +180,16 @@ def pairs(texts: tuple[str, ...], option: str) -> dict[str, str]:
             raise click.UsageError(f"{option} {text!r}: give KEY=VALUE")
         found[key] = value
     return found
+
+
+def refuse_unknown(keys: Iterable[str]) -> None:
+    """Let only known keys pass.
+
+    Raises:
+        click.UsageError: Names the key and the nearest known one.
+    """
+    for key in keys:
+        if key not in _KNOWN and not key.startswith(_FAMILIES):
+            near = get_close_matches(key, _KNOWN, n=1)
+            hint = f" Did you mean '{near[0]}'?" if near else ""
+            raise click.UsageError(f"--table-option: there is no option '{key}' that a reader knows.{hint}")

@@ -7,21 +7,21 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import click
 
 from pypaimon.streaming.cli.advice import text_of
-from pypaimon.streaming.cli.causes import naming_causes
-from pypaimon.streaming.cli.contact import reach
+from pypaimon.streaming.cli.connectivity import naming_causes, reach
+from pypaimon.streaming.cli.option_groups import option
 from pypaimon.streaming.cli.secrets import say
 from pypaimon.streaming.cli.tables import TableSource, patiently
+from pypaimon.streaming.databases.events import DatabaseEvent, TableDropped, TableRenamed, TableSkipped
 from pypaimon.streaming.databases.tables_of_database import TablesOfDatabase, matches
-from pypaimon.streaming.errors import PaimonStreamError
+from pypaimon.streaming.errors import PaimonStreamError, TablesFailedError
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.metadata.unreadable_types import naming_unreadable_types
 
-C = TypeVar("C")
 T = TypeVar("T")
 _GLOB = frozenset("*?[")
 _AT_ONCE = 8
@@ -29,18 +29,16 @@ _AT_ONCE = 8
 FAILED, TRY_AGAIN = 1, 75
 
 
-def pattern_options(command: C) -> C:
-    """Give a command `--include` and `--exclude`, which go with a pattern in the place of TABLE."""
-    for option in (
-        click.option(
-            "--exclude", metavar="REGEX", help="Of the tables that a pattern names, not those that match this wholly."
-        ),
-        click.option(
-            "--include", metavar="REGEX", help="Of the tables that a pattern names, only those that match this wholly."
-        ),
-    ):
-        command = cast(C, option(cast(Any, command)))
-    return command
+@dataclass(frozen=True)
+class TableChoice:
+    """Which of the tables that a pattern matches."""
+
+    include: str | None = option(
+        "--include", metavar="REGEX", help="Of the tables that a pattern names, only those that match this wholly."
+    )
+    exclude: str | None = option(
+        "--exclude", metavar="REGEX", help="Of the tables that a pattern names, not those that match this wholly."
+    )
 
 
 @dataclass(frozen=True)
@@ -60,18 +58,14 @@ class TablesOfPattern:
     exclude: str | None
 
     @staticmethod
-    def of(source: TableSource, include: str | None, exclude: str | None) -> TablesOfPattern | None:
-        """Those that TABLE names; None: it names one table.
-
-        Args:
-            source: TABLE.
-            include: `--include`.
-            exclude: `--exclude`.
+    def of(source: TableSource, choice: TableChoice) -> TablesOfPattern | None:
+        """The tables that TABLE matches; None if it names a single table.
 
         Raises:
-            click.UsageError: It names views, or one table though `--include` or `--exclude` is given; or one of these
-                is no regular expression.
+            click.UsageError: TABLE names views, or a single table although `--include` or `--exclude` is given; or one
+                of these is an invalid regular expression.
         """
+        include, exclude = choice.include, choice.exclude
         database, _, glob = source.name.partition(".")
         if not _GLOB.intersection(glob):
             if include is not None or exclude is not None:
@@ -149,7 +143,7 @@ class TablesOfPattern:
         return call(source, table.copy(source.table_options) if source.table_options else table)
 
 
-def tell_failures(failures: Mapping[str, Exception]) -> int:
+def say_failures(failures: Mapping[str, Exception]) -> int:
     """Say of each table that could not be asked why, on stderr; the exit code for that, 0 without any."""
     for name, error in sorted(failures.items()):
         say(f"{name}: {text_of(error, of_tables=True)}")
@@ -164,3 +158,29 @@ def _check(option: str, text: str | None) -> None:
         re.compile(text or "")
     except re.error as error:
         raise click.UsageError(f"{option} {text!r}: no regular expression: {error}") from error
+
+
+def refuse_for_pattern(pattern: TablesOfPattern, given: Mapping[str, object]) -> None:
+    """Raise click.UsageError if an option of a single table has a value."""
+    for name, value in {**given, "--table-option": pattern.source.table_options}.items():
+        if value:
+            raise click.UsageError(f"{name} goes with one table, not with {pattern.text}")
+
+
+def say_event(event: DatabaseEvent) -> None:
+    """Say what happens to tables apart from their rows; errors are in the log."""
+    if isinstance(event, TableSkipped):
+        text = f"{event.table} is passed over: {' '.join(event.reason.split())}"
+    elif isinstance(event, TableDropped):
+        text = f"{event.table} was dropped"
+    elif isinstance(event, TableRenamed):
+        text = f"{event.former} was renamed to {event.table}"
+    else:
+        return
+    say(text)
+
+
+def refuse_failed(failed: Mapping[str, Exception]) -> None:
+    """Raise TablesFailedError if a table has failed."""
+    if failed:
+        raise TablesFailedError(failed)

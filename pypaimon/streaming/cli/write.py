@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import BufferedReader
+from functools import partial
 from typing import Any, cast, get_args
 
 import click
@@ -23,15 +23,18 @@ from pypaimon.streaming.cli.input_files import (
     Pieces,
     behind,
     delimiter_by_name,
+    delimiter_of,
     format_by_name,
     lines_of,
+    opened,
     pieces_of,
 )
-from pypaimon.streaming.cli.loading import LoadingBar
+from pypaimon.streaming.cli.option_groups import grouped, option
 from pypaimon.streaming.cli.output import Record, tell
+from pypaimon.streaming.cli.progress_bars import LoadBar
 from pypaimon.streaming.cli.secrets import say
 from pypaimon.streaming.cli.tables import TableSource, on_table
-from pypaimon.streaming.concurrency.termination import on_sigterm
+from pypaimon.streaming.concurrency.signals import on_sigterm
 from pypaimon.streaming.doctor.findings import count
 from pypaimon.streaming.errors import BadChangeError
 from pypaimon.streaming.model.system_columns import ROW_KIND
@@ -67,6 +70,72 @@ class Every:
         return Every(size=size)
 
 
+@dataclass(frozen=True)
+class InputLayout:
+    """How the rows of the input are written."""
+
+    form: str | None = option(
+        "--format", "-f", type=click.Choice(FORMATS), help="Of the input. [default: by the name of FILE]"
+    )
+    delimiter: str | None = option(
+        "--delimiter", metavar="CHAR", help=r"Between fields of CSV; \t is a tab. [default: comma; *.tsv: tab]"
+    )
+
+
+@dataclass(frozen=True)
+class ChangeRecords:
+    """How change records become rows."""
+
+    changes: ChangeFormatName | None = option(
+        "--changes",
+        type=click.Choice(get_args(ChangeFormatName)),
+        help="Each line is a change record of this format; --format is ignored.",
+    )
+    on_new_column: OnNewColumn = option(
+        "--on-new-column",
+        type=click.Choice(get_args(OnNewColumn)),
+        default="fail",
+        show_default=True,
+        help="With --changes: what to do about a column that the table lacks.",
+    )
+    unavailable_value_placeholder: str | None = option(
+        "--unavailable-value-placeholder",
+        metavar="TEXT",
+        help="The setting of Debezium's connector. [default: Debezium's]",
+    )
+
+
+@dataclass(frozen=True)
+class Values:
+    """How values are read."""
+
+    kind_column: str | None = option(
+        "--kind-column", metavar="NAME", help=f"Column with +I, -U, +U or -D. [default: {ROW_KIND}, if there]"
+    )
+    time_zone: str | None = option(
+        "--time-zone", metavar="NAME", help="Zone of times that come without one, such as Europe/Berlin."
+    )
+    time_unit: TimeUnit | None = option(
+        "--time-unit", type=click.Choice(get_args(TimeUnit)), help="Unit of times that come as numbers."
+    )
+
+
+@dataclass(frozen=True)
+class Commits:
+    """When rows are committed, and under which user."""
+
+    commit_every: str | None = option(
+        "--commit-every",
+        metavar="ROWS|SIZE",
+        help="Commit after this many rows, or this many bytes, as 64MB. [default: at the end]",
+    )
+    overwrite: bool = option("--overwrite", is_flag=True, help="Replace the table, or the partitions of the rows.")
+    commit_user: str | None = option("--commit-user", metavar="NAME", help="Under whom to commit. [default: a new one]")
+    resume: bool = option(
+        "--resume", is_flag=True, help="Skip the part of the input that this commit user has committed."
+    )
+
+
 @click.command(
     epilog="""\b
 Examples:
@@ -80,121 +149,101 @@ Examples:
 )
 @on_table
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), default="-")
-@click.option("--format", "-f", "form", type=click.Choice(FORMATS), help="Of the input. [default: by the name of FILE]")
-@click.option("--delimiter", metavar="CHAR", help=r"Between fields of CSV; \t is a tab. [default: comma; *.tsv: tab]")
-@click.option(
-    "--changes",
-    type=click.Choice(get_args(ChangeFormatName)),
-    help="Each line is a change record of this format; --format does not count.",
-)
-@click.option(
-    "--on-new-column",
-    type=click.Choice(get_args(OnNewColumn)),
-    default="fail",
-    show_default=True,
-    help="With --changes: what becomes of a column that the table lacks.",
-)
-@click.option(
-    "--unavailable-value-placeholder", metavar="TEXT", help="As the connector of Debezium has it. [default: Debezium's]"
-)
-@click.option("--kind-column", metavar="NAME", help=f"Column with +I, -U, +U or -D. [default: {ROW_KIND}, if there]")
-@click.option("--time-zone", metavar="NAME", help="Zone of times that come without one, such as Europe/Berlin.")
-@click.option("--time-unit", type=click.Choice(get_args(TimeUnit)), help="Unit of times that come as numbers.")
-@click.option(
-    "--commit-every", metavar="ROWS|SIZE", help="Commit after so many rows, or as 64MB. [default: at the end]"
-)
-@click.option("--overwrite", is_flag=True, help="Replace what is there: the table, or the partitions that rows lie in.")
-@click.option("--commit-user", metavar="NAME", help="Under whom to commit. [default: a new one]")
-@click.option("--resume", is_flag=True, help="Pass over what this commit user has committed of the input already.")
-@click.option("--json", "as_json", is_flag=True, help="Tell at the end as JSON what was written.")
+@grouped("layout", InputLayout)
+@grouped("cdc", ChangeRecords)
+@grouped("values", Values)
+@grouped("commits", Commits)
+@click.option("--json", "as_json", is_flag=True, help="Print at the end as JSON what was written.")
 def write(
     source: TableSource,
     file: str,
-    form: str | None,
-    delimiter: str | None,
-    changes: ChangeFormatName | None,
-    on_new_column: OnNewColumn,
-    unavailable_value_placeholder: str | None,
-    kind_column: str | None,
-    time_zone: str | None,
-    time_unit: TimeUnit | None,
-    commit_every: str | None,
-    overwrite: bool,
-    commit_user: str | None,
-    resume: bool,
+    layout: InputLayout,
+    cdc: ChangeRecords,
+    values: Values,
+    commits: Commits,
     as_json: bool,
 ) -> None:
     """Write the rows of FILE, or of stdin, into TABLE.
 
-    All of them become visible in one commit at the end, or with --commit-every bit by bit; what was not committed when
-    it ends otherwise is deleted. With --commit-user and --resume a later run of the same input goes on behind the last
+    All of them become visible in one commit at the end, or with --commit-every bit by bit; rows that were not committed
+    when it fails are deleted. With --commit-user and --resume a later run of the same input continues after the last
     commit, so that each row is written once.
 
     Columns are matched by name. JSON is one object per line; CSV has a header, and an empty field is null. Values that
     come as text must fit the table's types exactly.
     """
-    every = Every.parse(commit_every)
-    form = form or format_by_name(file)
-    if form is None and changes is None:
-        raise click.UsageError("say what the input is: --format jsonl, csv, parquet or arrow, or --changes")
-    if resume and commit_user is None:
-        raise click.UsageError("--resume needs --commit-user: by it the table tells what was committed")
-    if overwrite and (commit_every is not None or resume or changes is not None):
-        raise click.UsageError("--overwrite is one commit of rows: leave out --commit-every, --resume and --changes")
-    if delimiter is not None and (form != "csv" or changes is not None):
-        raise click.UsageError("--delimiter is for CSV")
-    fields_end = delimiter_by_name(file) if delimiter is None else _delimiter(delimiter)
-    if source.view is not None:
-        raise click.UsageError(f"a view cannot be written: give TABLE without '${source.view}'")
-    reading = reading_of(time_unit, time_zone)
-    if changes is not None:
-        format_of(changes, unavailable_value_placeholder)
-    elif unavailable_value_placeholder is not None:
-        raise click.UsageError("--unavailable-value-placeholder is for --changes debezium-json")
+    form = layout.form or format_by_name(file)
+    _check(source, form, layout, cdc, commits)
+    every = Every.parse(commits.commit_every)
+    fields_end = delimiter_by_name(file) if layout.delimiter is None else delimiter_of(layout.delimiter)
+    reading = reading_of(values.time_unit, values.time_zone)
     table = source.load()
     builder = stream_write_builder(table)
-    if commit_user is not None:
-        builder.with_commit_user(commit_user)
-    if kind_column is not None:
-        builder.with_row_kind_column(kind_column)
-    if overwrite:
+    if commits.commit_user is not None:
+        builder.with_commit_user(commits.commit_user)
+    if values.kind_column is not None:
+        builder.with_row_kind_column(values.kind_column)
+    if commits.overwrite:
         builder.with_overwrite()
-    with _opened(file) as data, builder.open_sync() as writer:
-        if changes is not None:
+    with opened(file) as data, builder.open_sync() as writer:
+        if cdc.changes is not None:
             pieces = lines_of(data)
+            put = partial(_put_changes, writer, cdc.changes, cdc, values)
         else:
-            pieces = pieces_of(str(form), data, table.fields, kind_column or ROW_KIND, reading, fields_end)
+            pieces = pieces_of(str(form), data, table.fields, values.kind_column or ROW_KIND, reading, fields_end)
+            put = partial(_put_rows, writer)
         load = _Load(source.name, os.path.basename(file), writer, every)
-        if resume:
-            load.pass_over()
-
-        def put(piece: Piece) -> None:
-            if changes is None:
-                writer.write(piece.data)
-                return
-            try:
-                writer.write_changes(
-                    piece.data,
-                    changes,
-                    on_new_column=on_new_column,
-                    time_unit=time_unit,
-                    time_zone=time_zone,
-                    unavailable_value_placeholder=unavailable_value_placeholder,
-                )
-            except BadChangeError as error:
-                column = "" if error.column is None else f", column {error.column!r}"
-                text = f"line {piece.numbers[error.record - 1]}{column}: {error.detail}"
-                raise BadInputError(text, advice=error.advice, option=error.option) from error
-
+        if commits.resume:
+            load.skip_committed()
         with (
-            load.telling_what_is_left(),
+            load.reporting_what_is_left(),
             _on_interrupt(load.interrupt),
-            LoadingBar.on(Console(stderr=True), data) as bar,
+            LoadBar(Console(stderr=True), data) as bar,
         ):
             load.run(pieces, put, bar)
-            if overwrite and not load.commits:
+            if commits.overwrite and not load.commits:
                 raise BadInputError("--overwrite: the input has no rows, so nothing was replaced")
     tell(load.record(), load.text(), "json" if as_json else "text")
+
+
+def _check(source: TableSource, form: str | None, layout: InputLayout, cdc: ChangeRecords, commits: Commits) -> None:
+    """Refuse options that contradict each other, before the table is looked up."""
+    if form is None and cdc.changes is None:
+        raise click.UsageError("say what the input is: --format jsonl, csv, parquet or arrow, or --changes")
+    if commits.resume and commits.commit_user is None:
+        raise click.UsageError("--resume needs --commit-user, under which the table records what was committed")
+    if commits.overwrite and (commits.commit_every is not None or commits.resume or cdc.changes is not None):
+        raise click.UsageError("--overwrite is one commit of rows: leave out --commit-every, --resume and --changes")
+    if layout.delimiter is not None and (form != "csv" or cdc.changes is not None):
+        raise click.UsageError("--delimiter is for CSV")
+    if source.view is not None:
+        raise click.UsageError(f"a view cannot be written: give TABLE without '${source.view}'")
+    if cdc.changes is not None:
+        format_of(cdc.changes, cdc.unavailable_value_placeholder)
+    elif cdc.unavailable_value_placeholder is not None:
+        raise click.UsageError("--unavailable-value-placeholder is for --changes debezium-json")
+
+
+def _put_rows(writer: BlockingStreamWriter, piece: Piece) -> None:
+    writer.write(piece.data)
+
+
+def _put_changes(
+    writer: BlockingStreamWriter, form: ChangeFormatName, cdc: ChangeRecords, values: Values, piece: Piece
+) -> None:
+    try:
+        writer.write_changes(
+            piece.data,
+            form,
+            on_new_column=cdc.on_new_column,
+            time_unit=values.time_unit,
+            time_zone=values.time_zone,
+            unavailable_value_placeholder=cdc.unavailable_value_placeholder,
+        )
+    except BadChangeError as error:
+        column = "" if error.column is None else f", column {error.column!r}"
+        text = f"line {piece.numbers[error.record - 1]}{column}: {error.detail}"
+        raise BadInputError(text, advice=error.advice, option=error.option) from error
 
 
 class _Load:
@@ -214,7 +263,7 @@ class _Load:
         self._is_committing = False
         self._is_interrupted = False
 
-    def pass_over(self) -> None:
+    def skip_committed(self) -> None:
         """Begin behind what the commit user has committed.
 
         Raises:
@@ -240,7 +289,7 @@ class _Load:
         """How many were made."""
         return len(self._commits)
 
-    def run(self, pieces: Pieces, put: Callable[[Piece], None], bar: LoadingBar) -> None:
+    def run(self, pieces: Pieces, put: Callable[[Piece], None], bar: LoadBar) -> None:
         """Write and commit all of it."""
         for piece in behind(pieces(self._room), self._passed):
             put(piece)
@@ -274,7 +323,7 @@ class _Load:
         return f"{self._table}: {count(found['rows'], 'row')} in {count(found['commits'], 'commit')}{where}{passed}"
 
     @contextmanager
-    def telling_what_is_left(self) -> Iterator[None]:
+    def reporting_what_is_left(self) -> Iterator[None]:
         """On an error, or an interrupt, tell what of the input the table holds."""
         try:
             yield
@@ -316,14 +365,6 @@ class _Load:
             raise KeyboardInterrupt
 
 
-def _delimiter(text: str) -> str:
-    """A tab may be written as `\\t`. Raises click.UsageError if it is not one character that can part fields."""
-    found = "\t" if text == "\\t" else text
-    if len(found) != 1 or not found.isascii() or found in '"\r\n':
-        raise click.UsageError(f"--delimiter {text!r}: give one character, as ';' or '\\t'")
-    return found
-
-
 def _snapshots(first: int | None, last: int | None) -> str:
     if first is None:
         return ""
@@ -347,16 +388,3 @@ def _on_interrupt(stop: Callable[[], None]) -> Iterator[None]:
             yield
         finally:
             signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def _opened(file: str) -> Iterator[BufferedReader]:
-    if file == "-":
-        yield cast(BufferedReader, sys.stdin.buffer)
-        return
-    try:
-        data = open(file, "rb")  # noqa: SIM115 - closed below
-    except OSError as error:
-        raise click.UsageError(f"{file}: {error.strerror}") from error
-    with data:
-        yield data

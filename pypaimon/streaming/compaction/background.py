@@ -13,8 +13,8 @@ from pypaimon.streaming.compaction.compactor import Compaction
 from pypaimon.streaming.compaction.reports import CompactionReport
 from pypaimon.streaming.compaction.workers import Threads
 from pypaimon.streaming.concurrency.backoff import Backoff
-from pypaimon.streaming.concurrency.bridge import wait_for_future
 from pypaimon.streaming.concurrency.clock import until_done
+from pypaimon.streaming.concurrency.threads_to_asyncio import wait_for_future
 from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError, what_fails
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.options.arguments import a_table, finite_seconds

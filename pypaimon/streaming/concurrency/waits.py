@@ -1,4 +1,4 @@
-"""Loops that wait, written once: a generator of waits, which a thread blocks for and asyncio awaits.
+"""Loops that wait, written once for threads and asyncio: generators of waits, which are blocked for or awaited.
 
 A step that must wait yields a `Wait` and is sent its result. An error of a wait, an interrupt or a cancellation ends
 the generator; what it has done by then stays done, and another one goes on from there.

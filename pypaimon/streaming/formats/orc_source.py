@@ -18,7 +18,7 @@ from pypaimon.streaming.formats.orc_checks import open_orc
 from pypaimon.streaming.formats.orc_pieces import OrcPieces
 from pypaimon.streaming.formats.orc_tail import DAY_MILLIS, LONG, TIMESTAMP, TIMESTAMP_INSTANT, reads_of
 from pypaimon.streaming.formats.orc_zones import ORC_EPOCH, WithEnd, holds_timestamps, in_zones
-from pypaimon.streaming.io.held_stream import HeldStream
+from pypaimon.streaming.io.binary_file import HeldStream
 from pypaimon.streaming.io.remote_files import RemoteFile
 from pypaimon.streaming.model.arrow_types import map_entries
 from pypaimon.streaming.model.time_zone import TimeZone, time_zone

@@ -11,8 +11,7 @@ from enum import Enum
 from functools import partial
 
 from pypaimon.streaming.builder.assembly import StreamAssembly, group_parts, of_slots
-from pypaimon.streaming.concurrency.clock import Clock
-from pypaimon.streaming.concurrency.lasting_clock import LastingClock
+from pypaimon.streaming.concurrency.clock import Clock, SuspendAwareClock
 from pypaimon.streaming.consumers.consumer_manager import consumers_of
 from pypaimon.streaming.consumers.groups.group_directory import GroupDirectory
 from pypaimon.streaming.consumers.groups.group_member import GroupMember
@@ -124,7 +123,7 @@ class Membership:
             start.check_history(state)
             # The table may have got other buckets since; they fall into the slots that there are.
             self._rule = replace(self._rule, count=len(state.owned))
-        self.now = LastingClock()
+        self.now = SuspendAwareClock()
         self._on_change = on_change
         self._lock = threading.Lock()
         self._waiting: list[_Waiting] = []

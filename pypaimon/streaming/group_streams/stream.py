@@ -20,13 +20,13 @@ from pypaimon.streaming.group_streams.handed_out_plans import HandedOutPlans
 from pypaimon.streaming.group_streams.membership import ChangeKind
 from pypaimon.streaming.group_streams.reader import GroupReader, UnconfirmedEnd, Waiting
 from pypaimon.streaming.io.io_pool import spawn_detached
-from pypaimon.streaming.late_modules import LateModule
+from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.stream_options import CommitMode
 from pypaimon.streaming.scanning.handover import Handover
 from pypaimon.streaming.scanning.lag import Lag
 
-asyncio = LateModule("asyncio")
+asyncio = LazyModule("asyncio")
 B = TypeVar("B")
 
 

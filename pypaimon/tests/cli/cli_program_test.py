@@ -17,7 +17,7 @@ import pytest
 
 from pypaimon.streaming.cli import tables as cli_tables
 from pypaimon.streaming.cli.app import program as commands
-from pypaimon.streaming.cli.table_options import refuse_unknown
+from pypaimon.streaming.cli.tables import refuse_unknown
 from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.errors import ConsumerConflictError, IOTimeoutError, StoreError
 from support.docs.cli_runs import PROGRAM, Program

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pypaimon.streaming import ConsumerManager, CorruptTableError, StoreError, StreamConfigError
 from pypaimon.streaming.cli import _code_of
-from pypaimon.streaming.cli.contact import Endpoint
+from pypaimon.streaming.cli.connectivity import Endpoint
 from pypaimon.streaming.cli.output import cell, tell, to_json
 from pypaimon.streaming.cli.secrets import ShownLines, keep_secret, say, shown
 from pypaimon.streaming.io.store import Store

@@ -17,10 +17,11 @@ from weakref import WeakKeyDictionary
 import pytest
 
 from pypaimon.streaming.errors import IOTimeoutError, StoreError
-from pypaimon.streaming.io import io_pool
-from pypaimon.streaming.io.io_pool import IOPool, longest_wait
+from pypaimon.streaming.io import pool_registry
+from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.io.io_requests import one_request
 from pypaimon.streaming.io.local_files import step_by_step
+from pypaimon.streaming.io.pool_registry import longest_wait
 from support.stores.pyarrow_exit import ends_with_s3_in_flight
 from support.stores.request_time import FOR_EVER, hang, let_pass, takes
 
@@ -235,7 +236,7 @@ def test_whoever_waits_gives_up_what_others_left_hanging() -> None:
 
 def test_what_has_no_time_limit_is_no_request_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     limited, unlimited = IOPool(1, LONG), IOPool(1, float("inf"))
-    monkeypatch.setattr(io_pool, "_pools", WeakKeyDictionary({limited: None, unlimited: None}))
+    monkeypatch.setattr(pool_registry, "pools", WeakKeyDictionary({limited: None, unlimited: None}))
     begun = threading.Barrier(2)
 
     def waits(event: threading.Event) -> bool:
@@ -255,7 +256,7 @@ def test_what_has_no_time_limit_is_no_request_that_hangs(monkeypatch: pytest.Mon
 
 
 def test_waits_are_told_while_another_thread_makes_pools(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(io_pool, "_pools", WeakKeyDictionary())
+    monkeypatch.setattr(pool_registry, "pools", WeakKeyDictionary())
     made: list[IOPool] = []
     maker = threading.Thread(target=lambda: made.extend(IOPool(1, LONG) for _ in range(1000)))
     interval = sys.getswitchinterval()

@@ -14,7 +14,8 @@ import pytest
 from pypaimon.filesystem.local_file_io import LocalFileIO
 
 from pypaimon.streaming.errors import CorruptTableError, IOTimeoutError, StoreError
-from pypaimon.streaming.io.store import Store, asked_ahead
+from pypaimon.streaming.io.retried_requests import asked_ahead
+from pypaimon.streaming.io.store import Store
 from support.stores.request_time import hang
 
 TRANSIENT = [

@@ -15,7 +15,7 @@ from pypaimon.streaming.errors import (
 )
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.writing.commit.discarding import discard
-from pypaimon.streaming.writing.commit.snapshot_commit import NobodyArbitratesError, Outcome, SnapshotCommit
+from pypaimon.streaming.writing.commit.snapshot_commit import NoConditionalCommitError, Outcome, SnapshotCommit
 
 _LOG = StreamLog(__name__)
 
@@ -44,7 +44,7 @@ def run_commit(table: Any, commit: SnapshotCommit, messages: Sequence[Any], what
         _left(table, commit, messages, advice)
         raise
     except Exception as error:
-        kind = UnsafeCommitError if isinstance(error, NobodyArbitratesError) else CommitFailedError
+        kind = UnsafeCommitError if isinstance(error, NoConditionalCommitError) else CommitFailedError
         raise kind(f"{what} failed: {_why(error)}. {_left(table, commit, messages, advice)}") from error
 
 

@@ -44,7 +44,7 @@ class RolledBackError(GaveUpError):
     """The snapshot that the commit was to follow is not there any more, or is another one; nothing was committed."""
 
 
-class NobodyArbitratesError(GaveUpError):
+class NoConditionalCommitError(GaveUpError):
     """Another program commits at the same time, in a store where one commit may replace another unseen."""
 
     def __init__(self, number: int, user: str, why: str) -> None:
@@ -242,7 +242,7 @@ class SnapshotCommit:
                 if self._ordered and snapshot.commit_identifier > self._facts.identifier:
                     raise BatchOrderError(self._facts.user, self._facts.identifier, snapshot.commit_identifier)
             elif not self._publisher.arbitrates:
-                raise NobodyArbitratesError(number, snapshot.commit_user, self._publisher.why_not)
+                raise NoConditionalCommitError(number, snapshot.commit_user, self._publisher.why_not)
             self._examined, self._mark = number, snapshot.fingerprint
         return None
 

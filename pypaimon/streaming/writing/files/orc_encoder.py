@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.orc as orc
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
-from pypaimon.streaming.io.temporary_files import written_temporarily
+from pypaimon.streaming.io.local_files import written_temporarily
 from pypaimon.streaming.model.time_zone import TimeZone
 from pypaimon.streaming.writing.files.orc_zone import OrcZone
 

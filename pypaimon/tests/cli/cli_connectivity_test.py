@@ -13,7 +13,7 @@ from typing import Any
 import click
 import pytest
 
-from pypaimon.streaming.cli import contact
+from pypaimon.streaming.cli import connectivity
 from support.docs.cli_runs import PROGRAM, Outcome, Program
 from support.stores.s3_server import BUCKET, S3Server
 from support.tables.orders import create_orders
@@ -93,7 +93,7 @@ def test_says_who_refuses_and_that_no_credentials_were_given(
 
 
 def test_says_whom_it_waits_for_and_gives_up(lag: Remote, server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contact, "_SILENT_SECONDS", 0.05)
+    monkeypatch.setattr(connectivity, "_SILENT_SECONDS", 0.05)
     problem = f"{server.endpoint} (s3.endpoint)"
     with server.failing("schema", "hang"):
         found = lag("db.orders", "--connect-timeout", "0.5")
@@ -131,7 +131,7 @@ def test_tail_waits_on_if_it_is_told_to(
 
 
 def test_says_that_a_request_hangs_in_the_midst(lag: Remote, server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contact, "_HANG_SECONDS", 0.2)
+    monkeypatch.setattr(connectivity, "_HANG_SECONDS", 0.2)
     echo = click.echo
 
     def comes_back(text: str, **settings: Any) -> None:
@@ -180,4 +180,4 @@ def test_a_dead_endpoint_ends_it_soon(tmp_path: Path) -> None:
     ],
 )
 def test_names_the_option_that_names_the_endpoint(options: dict[str, str], address: str) -> None:
-    assert str(contact.Endpoint.of(options)) == address
+    assert str(connectivity.Endpoint.of(options)) == address
