@@ -59,7 +59,7 @@ class OtherColumnsError(StreamConfigError):
 
 
 class NoDatabaseError(StreamConfigError):
-    """The catalog has no database of this name."""
+    """The catalog lacks a database of this name."""
 
 
 class UnsupportedTableError(PaimonStreamError):

@@ -33,7 +33,7 @@ _PROGRAM = "paimon-stream"
 
 
 class _Program(click.Group):
-    """Turns what a command raises into an exit code and at most one line on stderr."""
+    """Turns the error of a command into an exit code and at most one line on stderr."""
 
     def make_context(self, *arguments: Any, **settings: Any) -> click.Context:
         try:
@@ -54,7 +54,7 @@ class _Program(click.Group):
             return _fail(error, TRY_AGAIN if error.retriable else FAILED)
         except BrokenPipeError:
             return BROKEN_PIPE
-        except Exception as error:  # noqa: BLE001 - whatever a catalog or a store raises becomes a line here, and only here
+        except Exception as error:  # noqa: BLE001 - any error of a catalog or a store becomes one line here
             return _fail(error, FAILED)
 
 
@@ -68,8 +68,8 @@ class _Program(click.Group):
     },
     epilog="""\b
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 lag above --max-lag, 75 the store failed and trying again may help,
-130 interrupted, 141 nobody reads the output any more. The options below may stand behind a command too. Every option
-can come from the environment: --poll of tail is PAIMON_STREAM_TAIL_POLL; --warehouse of all of them is
+130 interrupted, 141 the reader of the output has gone. The options below can also follow a command. Every option can
+come from the environment: --poll of tail is PAIMON_STREAM_TAIL_POLL; --warehouse of all commands is
 PAIMON_STREAM_WAREHOUSE.
 
 \b
@@ -86,7 +86,7 @@ Examples:
 @catalog_options
 @log_options
 def program() -> None:
-    """Follow and write Apache Paimon tables, and see what their streams and consumers do.
+    """Follow and write Apache Paimon tables, and inspect their streams and consumers.
 
     The catalog comes from --warehouse, --catalog-option and --config, or from paimon.yaml in this directory.
     """
@@ -119,7 +119,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code.
 
     Args:
-        arguments: What stands behind the program's name; by default the arguments of this process.
+        arguments: The arguments after the program's name; None for those of this process.
     """
     if not is_unicode() and isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -138,7 +138,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _refuse(error: click.ClickException) -> int:
-    """One line for what click, or a command, refuses; help for the program without arguments."""
+    """Print one line for an error of click or a command; help if the program has no arguments."""
     text = " ".join(error.format_message().split())
     if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):
         error.show()
@@ -164,5 +164,5 @@ def _fail(error: Exception, code: int) -> int:
 
 
 def _forget_stdout() -> None:
-    """Keep the interpreter from telling, at its end, that nobody listens."""
+    """Keep the interpreter from reporting at its exit that the pipe is broken."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingCo
 from rich.progress import Progress as Bar
 
 from pypaimon.streaming.cli.option_groups import Retrying, grouped, option
-from pypaimon.streaming.cli.output import Record, console, table_of, tell
+from pypaimon.streaming.cli.output import Record, console, print_result, table_of
 from pypaimon.streaming.cli.partitions import (
     Chosen,
     counted,
@@ -122,7 +122,7 @@ def _follow(source: TableSource, opened: Callable[..., Compactor], as_json: bool
 
 
 def _print_report(name: str, report: CompactionReport, dry_run: bool, as_json: bool) -> None:
-    tell(_record(name, report, dry_run), _summary(name, report, dry_run), "json" if as_json else "text")
+    print_result(_record(name, report, dry_run), _summary(name, report, dry_run), "json" if as_json else "text")
 
 
 def _summary(name: str, report: CompactionReport, dry_run: bool) -> str:

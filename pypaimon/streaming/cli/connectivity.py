@@ -1,4 +1,4 @@
-"""The first contact with a catalog and its store: bounded, and with a word about what is being waited for."""
+"""The connection to a catalog and its store: limited in time, and with errors that name what is missing."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ _PORTS = {"http": 80, "https": 443}
 
 
 def reach(options: Mapping[str, str], seconds: float, call: Callable[[], T], patiently: bool = False) -> T:
-    """The result of a call on another thread. After three seconds stderr says whom it waits for.
+    """Make a call on another thread. After three seconds a line on stderr names the endpoint that it waits for.
 
-    Clients of stores repeat what fails for a minute and more, and tell nobody meanwhile.
+    Without that line the program would seem to hang: clients of stores retry for a minute and more in silence.
 
     Args:
-        options: Of the catalog.
+        options: Options of the catalog.
         seconds: How long to wait.
-        call: Asks the catalog.
-        patiently: Whether to wait on, and say so each time. A second call would wait for the first one: Arrow makes no
-            client of S3 while a request of another one hangs.
+        call: The call to the catalog.
+        patiently: Whether to continue waiting, with another line each time. A second call would wait for the first:
+            Arrow does not create an S3 client while a request of another one hangs.
 
     Raises:
-        IOTimeoutError: No answer in time; names the endpoint, and what a connection to it comes to.
+        IOTimeoutError: No answer in time; names the endpoint and the result of a connection to it.
     """
     future: Future[T] = Future()
     threading.Thread(target=_fulfil, args=(future, call), name=_THREAD, daemon=True).start()
@@ -64,23 +64,23 @@ def reach(options: Mapping[str, str], seconds: float, call: Callable[[], T], pat
 
 @contextmanager
 def reporting_hangs(options: Mapping[str, str]) -> Iterator[None]:
-    """Say on stderr, once for each, that a request within has not come back for some seconds, and whose it is.
+    """Report on stderr each request that has not returned for some seconds, once, and its endpoint.
 
     Args:
-        options: Of the catalog.
+        options: Options of the catalog.
     """
     ended = threading.Event()
 
     def watch() -> None:
-        told = False
+        is_reported = False
         while not ended.wait(_HANG_SECONDS / 5):
             waited = longest_wait()
             if waited < _HANG_SECONDS:
-                told = False
-            elif not told:
-                told = True
+                is_reported = False
+            elif not is_reported:
+                is_reported = True
                 place = Endpoint.of(options)
-                text = f"waiting for {place}: a request has not come back for {waited:.0f} s{place.problem()}"
+                text = f"waiting for {place}: a request has not returned for {waited:.0f} s{place.problem()}"
                 say(text)
 
     threading.Thread(target=watch, name="paimon-watch", daemon=True).start()
@@ -91,26 +91,26 @@ def reporting_hangs(options: Mapping[str, str]) -> Iterator[None]:
 
 
 def is_given_up() -> bool:
-    """Whether a call of `reach` goes on though nobody waits for it: the interpreter would wait for it at its end."""
+    """Whether a call of `reach` is still running: the interpreter would wait for it at its exit."""
     return any(thread.name == _THREAD for thread in threading.enumerate())
 
 
 def _fulfil(future: Future[T], call: Callable[[], T]) -> None:
     try:
         future.set_result(call())
-    except BaseException as error:  # noqa: BLE001 - it belongs to the one who waits
+    except BaseException as error:  # noqa: BLE001 - raised to the caller that waits
         future.set_exception(error)
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Who has to answer.
+    """The server that has to answer.
 
     Attributes:
-        key: The option of the catalog that names it.
-        address: As people read it; without user and password.
-        host: Its host; None if there is none to connect to.
-        port: Of that host.
+        key: The option of the catalog that names the server.
+        address: The address for messages, without user and password.
+        host: The host; None if the address is not one of a server.
+        port: The port of the host.
     """
 
     key: str
@@ -120,7 +120,7 @@ class Endpoint:
 
     @staticmethod
     def of(options: Mapping[str, str]) -> Endpoint:
-        """The endpoint of a catalog: of its store, or of its server; else the warehouse."""
+        """The endpoint of a catalog: of its store, or of its server; otherwise the warehouse."""
         keys = [key for key in options if key.endswith(".endpoint")] + ["uri", "warehouse"]
         key = next(key for key in keys if key in options or key == "warehouse")
         text = options.get(key, "")
@@ -140,28 +140,28 @@ class Endpoint:
         return f"{self.address} ({self.key})"
 
     def problem(self) -> str:
-        """What a connection to it comes to: `: Connection refused`; empty if that cannot be told."""
+        """The result of a connection to it, such as `: Connection refused`; empty if it cannot be tried."""
         if self.host is None or (self.key == "uri" and getproxies()):
             return ""
         try:
             socket.create_connection((self.host, self.port), _LOOK_SECONDS).close()
         except OSError as error:
             return f": {error.strerror or error}"
-        return ": it takes connections, and does not answer"
+        return ": it accepts connections, but does not answer"
 
 
 class NotLoadedError(PaimonStreamError):
-    """The table is not there, or may not be read."""
+    """The table is missing, or may not be read."""
 
 
 @contextmanager
 def naming_causes(catalog: Any, options: Mapping[str, str], name: str) -> Iterator[None]:
-    """Turn what pypaimon raises for a table into what is the matter.
+    """Turn the errors of pypaimon for a table into errors that name the cause.
 
     Args:
-        catalog: Of pypaimon.
-        options: Of that catalog.
-        name: Of the table.
+        catalog: pypaimon's catalog.
+        options: Options of the catalog.
+        name: Name of the table.
 
     Raises:
         NotLoadedError: The bucket, the warehouse, the database or the table is missing, or may not be read.
@@ -199,7 +199,7 @@ def _credentials(options: Mapping[str, str]) -> str:
 
 
 def _what_is_missing(catalog: Any, options: Mapping[str, str], name: str) -> str:
-    """The first part of a table's path that is not there, and what is there in its place."""
+    """The first part of a table's path that is missing, and which others exist."""
     warehouse = options.get("warehouse", "")
     database, _, table = name.partition(".")
     try:
@@ -213,7 +213,7 @@ def _what_is_missing(catalog: Any, options: Mapping[str, str], name: str) -> str
         if database not in databases:
             return f": there is no database {database}; the warehouse {_there_is(database, databases)}"
         return f"; {database} {_there_is(table, catalog.list_tables(database))}"
-    except Exception:  # noqa: BLE001 - that it is missing is known; the rest is help
+    except Exception:  # noqa: BLE001 - the table is missing; more details are optional
         return ""
 
 

@@ -18,7 +18,7 @@ from pypaimon.streaming.batches.batch_stream import BlockingBatchStream
 from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.builder.copied_stream import copied_stream
 from pypaimon.streaming.cli.option_groups import Service, grouped, option
-from pypaimon.streaming.cli.output import Record, tell
+from pypaimon.streaming.cli.output import Record, print_result
 from pypaimon.streaming.cli.progress_bars import LoadBar
 from pypaimon.streaming.cli.secrets import say
 from pypaimon.streaming.cli.settings import configure
@@ -251,7 +251,7 @@ def _copy_table(source: TableSource, target: str, wanted: TargetTable, copied: C
     done = patiently(run) if service.retry else run()
     held = "" if done["next"] is None else f"; it holds {source.name} before snapshot {done['next']}"
     text = f"{source.name} -> {target}: {count(int(str(done['commits'])), 'commit')}{held}"
-    tell(done, text, "json" if service.as_json else "text")
+    print_result(done, text, "json" if service.as_json else "text")
 
 
 def _copy_tables(pattern: TablesOfPattern, place: TargetDatabase, copied: Copied, service: CopyService) -> None:
@@ -299,7 +299,9 @@ def _copy_tables(pattern: TablesOfPattern, place: TargetDatabase, copied: Copied
     held = {name: each.position for name, each in sorted(position.tables.items()) if pattern.matches(name)}
     following = {name: None if each is None else each.snapshot for name, each in held.items()}
     record: Record = {"source": pattern.text, "target": target, "next": following}
-    tell(record, f"{pattern.text} -> {target}: {count(len(held), 'table')}", "json" if service.as_json else "text")
+    print_result(
+        record, f"{pattern.text} -> {target}: {count(len(held), 'table')}", "json" if service.as_json else "text"
+    )
 
 
 def _create(table: Any, columns: Sequence[Any], name: str, catalog: Any, changes: Mapping[str, str]) -> bool:

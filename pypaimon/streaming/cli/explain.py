@@ -1,4 +1,4 @@
-"""`paimon-stream explain`: the plan of the next snapshot: manifests, files, what drops how many of them, requests."""
+"""`paimon-stream explain`: the plan of the next snapshot: manifests, files, pruning, requests."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def explain(
     reading: ReadSettings,
     form: str,
 ) -> None:
-    """Show what a stream of TABLE would read next, without reading it, and without moving the consumer."""
+    """Show what a stream of TABLE would read next, without reading it or moving the consumer."""
     explained = Explainer(source, reading).explain()
     if explained is None:
         click.echo(f"{source.name}: nothing new after the start; a stream would wait", err=True)
@@ -61,11 +61,11 @@ class Explained:
     Attributes:
         table: Name of the table.
         plan: The plan without the filter.
-        left: The plan with it; None if nothing is left.
-        passed_over: Snapshots between the start and this one that hold nothing for a stream.
-        pruned: Manifests and files, and what drops how many of them.
-        filtered: There is a filter.
-        requests: What a stream asks the store for, from nothing known to this plan, by kind.
+        left: The plan with the filter; None if nothing is left.
+        passed_over: Snapshots between the start and this one that a stream skips.
+        pruned: Manifests and files, and how many each step drops.
+        filtered: Whether there is a filter.
+        requests: Requests of a stream from a cold start up to this plan, by kind.
     """
 
     table: str
@@ -126,8 +126,8 @@ class Explained:
         out.print(f"manifests: {read} read, {listed - read} skipped by partition")
         out.print(table_of([asdict(each) for each in self.pruned.stages], _STAGE_COLUMNS))
         if self.filtered and self.pruned.without_statistics:
-            what = f"{self.pruned.without_statistics} files have no statistics of columns that are no keys"
-            out.print(f"{what}; writers make them as the table's metadata.stats-mode says")
+            what = f"{self.pruned.without_statistics} files lack statistics of columns other than keys"
+            out.print(f"{what}; writers create them as the table's metadata.stats-mode says")
         asked = ", ".join(f"{count} {kind}" for kind, count in self.requests.items() if count)
         out.print(f"requests from a cold start: {asked}")
         files = list(self.files())
@@ -135,7 +135,7 @@ class Explained:
             shown: list[Record] = [{**each, "partition": _path(each["partition"])} for each in files[:_SHOWN_FILES]]
             out.print(table_of(shown, _FILE_COLUMNS))
         if len(files) > _SHOWN_FILES:
-            out.print(f"and {len(files) - _SHOWN_FILES} files more; --format json has all")
+            out.print(f"and {len(files) - _SHOWN_FILES} more files; --format json shows all")
 
 
 class Explainer:

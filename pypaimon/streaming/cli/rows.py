@@ -31,13 +31,13 @@ _CHUNK = 1000
 
 
 class RowWriter(Protocol):
-    """Where batches go; `_row_kind` is their first column."""
+    """Prints batches, whose first column is `_row_kind`."""
 
     def write(self, source: BlockingBatch, batch: pa.RecordBatch) -> None:
-        """Print rows of a batch of the stream."""
+        """Print rows of a batch."""
 
     def close(self) -> None:
-        """Print what ends the output."""
+        """Print the end of the output."""
 
 
 def row_writer(form: str, schema: pa.Schema, console: Console) -> RowWriter:
@@ -45,7 +45,7 @@ def row_writer(form: str, schema: pa.Schema, console: Console) -> RowWriter:
 
     Args:
         form: One of `FORMATS`.
-        schema: Of the batches to come.
+        schema: Schema of the batches.
         console: stdout.
     """
     if form == "json":
@@ -56,9 +56,9 @@ def row_writer(form: str, schema: pa.Schema, console: Console) -> RowWriter:
 
 
 class RowsOfTables:
-    """Rows of several tables: a first column `table`, in JSON the key `_table`.
+    """Prints rows of several tables, with a first column `table`, in JSON the key `_table`.
 
-    A table whose columns are others than those of the rows before gets a header of its own.
+    Rows whose columns differ from those of the previous rows get a header of their own.
 
     Args:
         form: `table` or `json`.
@@ -76,7 +76,7 @@ class RowsOfTables:
         """Print rows of a batch of a table.
 
         Raises:
-            click.ClickException: As JSON: the table has a column of the name `_table`.
+            click.ClickException: The format is JSON, and the table has a column `_table`.
         """
         names = pa.array([table] * batch.num_rows, pa.string())
         if self._form == "json":
@@ -103,13 +103,13 @@ class JsonWriter:
         sys.stdout.flush()
 
     def close(self) -> None:
-        """Nothing is left to print."""
+        """Do nothing: the format has no end."""
 
 
 class CsvWriter:
-    """A header, then one line per row, in UTF-8 whatever the terminal takes.
+    """A header, then one line per row, always in UTF-8.
 
-    Null is an empty field, an empty text a quoted one; nested values are JSON.
+    Null is an empty field, the empty text a quoted one; nested values are JSON.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -124,7 +124,7 @@ class CsvWriter:
         sys.stdout.flush()
 
     def close(self) -> None:
-        """Nothing is left to print."""
+        """Do nothing: the format has no end."""
 
 
 class ArrowWriter:
@@ -146,12 +146,12 @@ class ArrowWriter:
 
 
 class TableWriter:
-    """Aligned columns, which only grow; the header comes again when they did. Row kinds are coloured.
+    """Aligned columns, which only grow; the header is repeated when they do. Row kinds are coloured.
 
-    Values are cut after 60 characters, and control characters are spelled out.
+    Values are cut after 60 characters, and control characters are escaped.
 
     Args:
-        schema: Of the batches to come.
+        schema: Schema of the batches.
         console: stdout.
         of_tables: Whether a first column names the table.
     """
@@ -177,10 +177,10 @@ class TableWriter:
             self._write(first, batch.slice(start, _CHUNK))
 
     def close(self) -> None:
-        """Nothing is left to print."""
+        """Do nothing: the format has no end."""
 
     def _write(self, first: list[str], batch: pa.RecordBatch) -> None:
-        """Print a batch, each row behind its first cells."""
+        """Print a batch; each row starts with the same first cells."""
         kinds, *columns = ([_clipped(value) for value in column] for column in text_columns(batch))
         repeated = ([cell] * batch.num_rows for cell in first)
         rows = list(zip(*repeated, kinds, *columns, strict=True))
@@ -222,7 +222,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def json_converter(kind: pa.DataType) -> _Convert | None:
-    """How Python values of an Arrow type become values that JSON knows; None: they are.
+    """Converts Python values of an Arrow type to JSON values; None if they are JSON values.
 
     Decimals, times and durations become text (times in ISO 8601), bytes base64; NaN and the infinities text; maps with
     text keys objects, other maps lists of pairs.
@@ -246,7 +246,7 @@ def json_converter(kind: pa.DataType) -> _Convert | None:
 
 
 def json_columns(batch: pa.RecordBatch) -> dict[str, list[Any]]:
-    """The columns of a batch as lists of values that JSON knows."""
+    """The columns of a batch as lists of JSON values."""
     columns = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         values = column.to_pylist()

@@ -1,4 +1,4 @@
-"""Which table a command is about: the argument TABLE and the options that make a catalog."""
+"""The table of a command: the argument TABLE, and the options for its catalog."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ _KNOWN = _OF_PYPAIMON | HEEDED_BY_READERS | {TIME_ZONE}
 
 @dataclass(frozen=True)
 class TableSource:
-    """A table by name, and how to get to it.
+    """A table by name, and the options of its catalog.
 
     Attributes:
         name: `db.table`, also with `$branch_<name>`.
-        view: A view of it that the name asked for, `db.table$audit_log`.
+        view: The view in the name, as `audit_log` in `db.table$audit_log`.
         catalog_options: Options of pypaimon's catalog.
         table_options: Dynamic options of the table.
-        connect_timeout: Seconds until the table must have been found.
+        connect_timeout: Seconds within which the table must be found.
         patient: Whether errors that may pass are waited out.
     """
 
@@ -58,15 +58,15 @@ class TableSource:
     patient: bool = False
 
     def load(self, retry: bool = False) -> Any:
-        """pypaimon's table, as a handle of its own that has cached nothing yet.
+        """pypaimon's table, as a new handle with empty caches.
 
         Args:
             retry: Whether to wait out errors that may pass.
 
         Raises:
-            NotLoadedError: It is not there, or may not be read; says what is missing, or who refuses.
-            StoreError: The store fails, or does not answer in time.
-            UnsupportedTableError: It has columns of a type that pypaimon cannot parse.
+            NotLoadedError: The table is missing, or may not be read.
+            StoreError: The store failed, or did not answer in time.
+            UnsupportedTableError: A column has a type that pypaimon cannot parse.
         """
         retry = retry or self.patient
         load = partial(reach, self.catalog_options, self.connect_timeout, self._load, patiently=retry)
@@ -83,7 +83,7 @@ class TableSource:
             return catalog.get_table(self.name)
 
     def builder(self, table: Any | None = None) -> StreamReadBuilder:
-        """A builder of streams of the table, or of the view."""
+        """A stream builder for the table, or for the view."""
         return StreamReadBuilder(self.load() if table is None else table, self.view)
 
 
@@ -108,7 +108,7 @@ def on_table(command: F, metavar: str = "TABLE") -> F:
 
 
 def retry_option(command: F) -> F:
-    """Give a command that only reads `--retry`: all of it is done again after errors that may pass."""
+    """Give a command that only reads `--retry`: the whole command is repeated after errors that may pass."""
 
     @functools.wraps(command)
     def with_patience(source: TableSource, *args: Any, retrying: Retrying, **kwargs: Any) -> Any:
@@ -120,7 +120,7 @@ def retry_option(command: F) -> F:
 
 
 def patiently(call: Callable[[], T]) -> T:
-    """The result of a call, which is made again, after pauses that grow, while what it raises may pass."""
+    """The result of a call, which is repeated, after growing pauses, as long as it raises errors that may pass."""
     tries = Backoff().tries()
     while True:
         next(tries)
@@ -161,7 +161,7 @@ def _read_config(path: Path) -> dict[str, str]:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
-        raise click.UsageError(f"{path} is no YAML: {' '.join(str(error).split())}") from error
+        raise click.UsageError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict) or any(isinstance(value, (dict, list)) for value in content.values()):
         raise click.UsageError(f"{path}: expected lines of 'option: value'")
     return {str(key): _text(value) for key, value in content.items()}
@@ -172,7 +172,7 @@ def _text(value: Any) -> str:
 
 
 def pairs(texts: tuple[str, ...], option: str) -> dict[str, str]:
-    """`KEY=VALUE`s as a mapping; raises click.UsageError if one is none."""
+    """`KEY=VALUE` texts as a mapping; raises click.UsageError for other texts."""
     found = {}
     for text in texts:
         key, separator, value = text.partition("=")
@@ -183,11 +183,7 @@ def pairs(texts: tuple[str, ...], option: str) -> dict[str, str]:
 
 
 def refuse_unknown(keys: Iterable[str]) -> None:
-    """Let only known keys pass.
-
-    Raises:
-        click.UsageError: Names the key and the nearest known one.
-    """
+    """Raise click.UsageError for an unknown key, with the nearest known one."""
     for key in keys:
         if key not in _KNOWN and not key.startswith(_FAMILIES):
             near = get_close_matches(key, _KNOWN, n=1)

@@ -1,4 +1,4 @@
-"""Commands about several tables of a database: which ones a pattern names, and what is asked of each."""
+"""Commands about several tables of a database, which a pattern names."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from pypaimon.streaming.metadata.unreadable_types import naming_unreadable_types
 T = TypeVar("T")
 _GLOB = frozenset("*?[")
 _AT_ONCE = 8
-"""Tables that are asked at the same time."""
+"""Tables that are read at the same time."""
 FAILED, TRY_AGAIN = 1, 75
 
 
 @dataclass(frozen=True)
 class TableChoice:
-    """Which of the tables that a pattern matches."""
+    """Which of the tables that a pattern matches are chosen."""
 
     include: str | None = option(
         "--include", metavar="REGEX", help="Of the tables that a pattern names, only those that match this wholly."
@@ -46,10 +46,10 @@ class TablesOfPattern:
     """The tables of a database that a pattern names: `db.orders_*`.
 
     Attributes:
-        source: How to get to them; its name is the pattern.
+        source: The catalog's options; its name is the pattern.
         database: The database.
-        include: A regular expression that the whole name of each matches.
-        exclude: One that it does not match, or None.
+        include: A regular expression that the whole name of each table matches.
+        exclude: A regular expression that it must not match, or None.
     """
 
     source: TableSource
@@ -83,7 +83,7 @@ class TablesOfPattern:
         return self.source.name
 
     def matches(self, name: str) -> bool:
-        """Whether it names a table of this name."""
+        """Whether the pattern matches a table's name."""
         return matches(name, *self._expressions)
 
     @property
@@ -91,14 +91,14 @@ class TablesOfPattern:
         return re.compile(self.include), None if self.exclude is None else re.compile(self.exclude)
 
     def names(self, retry: bool = False) -> list[str]:
-        """The names of those that there are, in their order. One listing.
+        """The sorted names of the existing tables. One listing.
 
         Args:
             retry: Whether to wait out errors that may pass.
 
         Raises:
-            StreamConfigError: There is no such database.
-            StoreError: The store fails, or does not answer in time.
+            StreamConfigError: The database does not exist.
+            StoreError: The store failed, or did not answer in time.
         """
         source = self.source
         retry = retry or source.patient
@@ -112,10 +112,10 @@ class TablesOfPattern:
             return sorted(tables.names())
 
     def ask_each(self, call: Callable[[TableSource, Any], T]) -> dict[str, T | Exception]:
-        """What a call gives for each of them, or raises; by name. Views and foreign tables are left out.
+        """The result or the error of a call for each table, by name. Views and foreign tables are left out.
 
         Args:
-            call: Called with the source of one table and with pypaimon's table, on some threads.
+            call: Called on several threads with the source of a table and pypaimon's table.
         """
         names = self.names()
         catalog = self.source.catalog()
@@ -131,7 +131,7 @@ class TablesOfPattern:
         ask = partial(self._ask, catalog, name, call)
         try:
             return patiently(ask) if self.source.patient else ask()
-        except Exception as error:  # noqa: BLE001 - it is the answer for this table, and told
+        except Exception as error:  # noqa: BLE001 - the caller reports it for this table
             return error
 
     def _ask(self, catalog: Any, name: str, call: Callable[[TableSource, Any], T]) -> T | None:
@@ -144,7 +144,7 @@ class TablesOfPattern:
 
 
 def say_failures(failures: Mapping[str, Exception]) -> int:
-    """Say of each table that could not be asked why, on stderr; the exit code for that, 0 without any."""
+    """Print the errors of tables on stderr; returns the exit code: 0 without errors."""
     for name, error in sorted(failures.items()):
         say(f"{name}: {text_of(error, of_tables=True)}")
     if not failures:
@@ -157,7 +157,7 @@ def _check(option: str, text: str | None) -> None:
     try:
         re.compile(text or "")
     except re.error as error:
-        raise click.UsageError(f"{option} {text!r}: no regular expression: {error}") from error
+        raise click.UsageError(f"{option} {text!r}: invalid regular expression: {error}") from error
 
 
 def refuse_for_pattern(pattern: TablesOfPattern, given: Mapping[str, object]) -> None:

@@ -21,16 +21,16 @@ from pypaimon.streaming.cli.input_files import (
     FORMATS,
     Piece,
     Pieces,
-    behind,
     delimiter_by_name,
     delimiter_of,
     format_by_name,
     lines_of,
     opened,
     pieces_of,
+    rows_after,
 )
 from pypaimon.streaming.cli.option_groups import grouped, option
-from pypaimon.streaming.cli.output import Record, tell
+from pypaimon.streaming.cli.output import Record, print_result
 from pypaimon.streaming.cli.progress_bars import LoadBar
 from pypaimon.streaming.cli.secrets import say
 from pypaimon.streaming.cli.tables import TableSource, on_table
@@ -44,7 +44,7 @@ from pypaimon.streaming.writing.changes.new_columns import OnNewColumn
 from pypaimon.streaming.writing.stream_writer import BlockingStreamWriter
 
 ROWS_DONE, INPUT = "paimon-stream.input-rows", "paimon-stream.input"
-"""Properties of a commit: how many rows of the input it and those before it hold, and what the input was called."""
+"""Properties of a commit: the rows of the input up to this commit, and the name of the input."""
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(kb|mb|gb|kib|mib|gib|b)", re.IGNORECASE)
 _UNITS = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
@@ -52,14 +52,14 @@ _UNITS = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "kib": 1 << 10, "
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """After how many rows, or bytes in memory, a commit is made; None: that does not count."""
+    """After how many rows, or bytes in memory, a commit is made; None for no limit."""
 
     rows: int | None = None
     size: int | None = None
 
     @staticmethod
     def parse(text: str | None) -> Every:
-        """`10000`, or `64MB`. Raises click.UsageError if it is neither."""
+        """Parse `10000` or `64MB`; raises click.UsageError for other texts."""
         if text is None:
             return Every()
         if text.isdecimal() and int(text):
@@ -203,7 +203,7 @@ def write(
             load.run(pieces, put, bar)
             if commits.overwrite and not load.commits:
                 raise BadInputError("--overwrite: the input has no rows, so nothing was replaced")
-    tell(load.record(), load.text(), "json" if as_json else "text")
+    print_result(load.record(), load.text(), "json" if as_json else "text")
 
 
 def _check(source: TableSource, form: str | None, layout: InputLayout, cdc: ChangeRecords, commits: Commits) -> None:
@@ -247,7 +247,7 @@ def _put_changes(
 
 
 class _Load:
-    """One input on its way into a table."""
+    """The load of one input into a table."""
 
     def __init__(self, table: str, name: str, writer: BlockingStreamWriter, every: Every) -> None:
         self._table = table
@@ -264,10 +264,10 @@ class _Load:
         self._is_interrupted = False
 
     def skip_committed(self) -> None:
-        """Begin behind what the commit user has committed.
+        """Start after the rows that the commit user has committed.
 
         Raises:
-            BadInputError: That was another input.
+            BadInputError: The commit user has committed another input.
         """
         notes = self._writer.committed_properties
         if ROWS_DONE not in notes:
@@ -286,12 +286,12 @@ class _Load:
 
     @property
     def commits(self) -> int:
-        """How many were made."""
+        """Number of commits."""
         return len(self._commits)
 
     def run(self, pieces: Pieces, put: Callable[[Piece], None], bar: LoadBar) -> None:
-        """Write and commit all of it."""
-        for piece in behind(pieces(self._room), self._passed):
+        """Write and commit the whole input."""
+        for piece in rows_after(pieces(self._room), self._passed):
             put(piece)
             self._taken += piece.rows
             self._rows += piece.rows
@@ -303,7 +303,7 @@ class _Load:
             self._commit()
 
     def record(self) -> Record:
-        """What was done, for programs."""
+        """The result, for programs."""
         snapshots = [each for each in self._commits if each is not None]
         return {
             "table": self._table,
@@ -316,7 +316,7 @@ class _Load:
         }
 
     def text(self) -> str:
-        """What was done, for people."""
+        """The result, for people."""
         found = cast(dict[str, Any], self.record())
         where = _snapshots(found["first_snapshot"], found["last_snapshot"])
         passed = f", {self._passed:,} passed over" if self._passed else ""
@@ -324,28 +324,30 @@ class _Load:
 
     @contextmanager
     def reporting_what_is_left(self) -> Iterator[None]:
-        """On an error, or an interrupt, tell what of the input the table holds."""
+        """On an error or an interrupt, report which part of the input the table holds."""
         try:
             yield
         except (KeyboardInterrupt, Exception) as error:
             word = "interrupted" if isinstance(error, KeyboardInterrupt) else "not finished"
-            fate = "may be, for that was under way" if self._is_committing else "are not"
-            advice = f"; --commit-user {self._writer.commit_user} --resume goes on behind them" if self._commits else ""
+            fate = "may be, since their commit was under way" if self._is_committing else "are not"
+            advice = (
+                f"; --commit-user {self._writer.commit_user} --resume continues after them" if self._commits else ""
+            )
             say(
                 f"{word}: {self._committed:,} rows of the input are committed, "
-                f"{self._taken - self._committed:,} that were read behind them {fate}{advice}"
+                f"{self._taken - self._committed:,} that were read after them {fate}{advice}"
             )
             raise
 
     def interrupt(self) -> None:
-        """End here; behind the commit that is under way."""
+        """Raise KeyboardInterrupt, if a commit is under way after it."""
         if self._is_committing:
             self._is_interrupted = True
         else:
             raise KeyboardInterrupt
 
     def _room(self) -> int:
-        """How many rows fit into the commit under way."""
+        """How many rows still fit into the current commit."""
         return sys.maxsize if self._every.rows is None else self._every.rows - self._rows
 
     def _is_full(self) -> bool:
@@ -373,7 +375,7 @@ def _snapshots(first: int | None, last: int | None) -> str:
 
 @contextmanager
 def _on_interrupt(stop: Callable[[], None]) -> Iterator[None]:
-    """Call something at the first SIGTERM or Ctrl-C; a second one ends at once."""
+    """Call a function at the first SIGTERM or Ctrl-C; a second one ends the process at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -104,7 +104,7 @@ class ByteRanges:
             return int(self._store.call("read", path, self._store.file_io.get_file_size))
 
     def fill(self, ranges: Sequence[Range], *, prefetched: bool = False) -> None:
-        """Read ranges. Raises as `read`; some of the ranges may be filled then, and no more requests are made.
+        """Read ranges. Raises as `read`; some of the ranges may be filled then, and other requests are cancelled.
 
         Args:
             ranges: The ranges and the memory for them.

@@ -157,7 +157,7 @@ class RetriedRequests:
         return answer
 
     def _ask(self, kind: str, paths: Sequence[str], request: Callable[[str], T]) -> list[T | FileNotFoundError]:
-        """Request all paths at the same time, and repeat those that failed. A missing file is no failure."""
+        """Request all paths at once, and repeat those that failed. A missing file does not count as a failure."""
         with shielded() if kind in _LASTING else nullcontext():
             return self._repeated(kind, paths, request, self._round(kind, paths, request))
 

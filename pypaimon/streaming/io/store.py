@@ -249,7 +249,7 @@ class Store(RetriedRequests):
 
         Args:
             path: The file.
-            data: The new content; if the file has it already, that is no error.
+            data: The new content. It is fine if the file has it already.
             seen: The content to be replaced; None if there must be no file.
 
         Raises:

@@ -102,8 +102,8 @@ def test_says_whom_it_waits_for_and_gives_up(lag: Remote, server: S3Server, monk
             thread.join()
     assert found.code == 75
     assert found.err.splitlines() == [
-        f"paimon-stream: waiting for {problem} (at most 0.5 s): it takes connections, and does not answer",
-        f"paimon-stream: no answer from {problem} within 0.5 s: it takes connections, and does not answer",
+        f"paimon-stream: waiting for {problem} (at most 0.5 s): it accepts connections, but does not answer",
+        f"paimon-stream: no answer from {problem} within 0.5 s: it accepts connections, but does not answer",
     ]
 
 
@@ -143,7 +143,7 @@ def test_says_that_a_request_hangs_in_the_midst(lag: Remote, server: S3Server, m
         found = lag("db.orders")
     assert found.code == 0
     assert found.err.startswith(
-        f"paimon-stream: waiting for {server.endpoint} (s3.endpoint): a request has not come back"
+        f"paimon-stream: waiting for {server.endpoint} (s3.endpoint): a request has not returned"
     )
 
 

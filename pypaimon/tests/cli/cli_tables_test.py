@@ -90,7 +90,7 @@ def test_tail_says_which_tables_it_passes_over_and_which_it_could_not_read(
         (("db.*", "--start", "3"), "--start 3 is a place in one table"),
         (("db.*$audit_log",), "one by one"),
         (("db.people", "--include", "x"), "give TABLE as 'db.*'"),
-        (("db.*", "--include", "("), "no regular expression"),
+        (("db.*", "--include", "("), "invalid regular expression"),
         (("none.*", "--until-latest"), "no database 'none'"),
     ],
 )
@@ -105,7 +105,7 @@ def test_where_nothing_matches_it_says_so(database: Database, program: Program) 
     found = program("tail", "db.none_*", "--until-latest")
     assert (found.code, found.out, found.err) == (0, "", "no table matches db.none_*\n")
     found = program("lag", "db.none_*", "--max-lag", "1")
-    assert (found.code, found.out) == (3, "") and "nothing to hold to --max-lag 1" in found.err
+    assert (found.code, found.out) == (3, "") and "no consumers to compare with --max-lag 1" in found.err
 
 
 def test_lag_shows_the_worst_first_and_a_line_for_all(database: Database, program: Program) -> None:
