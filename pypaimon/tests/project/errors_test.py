@@ -10,12 +10,14 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
+import click
 import pytest
 
 import pypaimon.streaming as package
 from pypaimon.streaming import errors
 from pypaimon.streaming.cli import advice
 from pypaimon.streaming.cli.advice import text_of
+from pypaimon.streaming.cli.app import program
 from pypaimon.streaming.errors import PaimonStreamError
 
 ROOT = Path(package.__file__ or "").parent
@@ -109,3 +111,17 @@ def test_advice_for_one_of_several_tables_names_no_option_of_a_single_table() ->
     found = text_of(errors.TablesFailedError({"t": config}))
     assert found.startswith("1 tables were not read to the end. t: table t holds rows already")
     assert "replace=" not in found and "--replace" not in found and found.endswith("the next run makes it again.")
+
+
+@pytest.mark.parametrize(
+    ("command", "advice_of"),
+    [
+        ("tail", "Choose where to continue with --on-expired earliest, latest or full, or keep"),
+        ("copy", "Choose where to continue with --on-expired full, or keep"),
+        ("lag", "To keep snapshots longer, raise snapshot.time-retained or"),
+    ],
+)
+def test_advice_after_expiry_names_the_choices_of_the_command(command: str, advice_of: str) -> None:
+    with click.Context(program) as context:
+        context.invoked_subcommand = command
+        assert f"to 3. {advice_of}" in text_of(errors.PositionExpiredError(1, 2, 3))
