@@ -1,4 +1,4 @@
-"""`paimon-stream` and a catalog that is not there, does not answer or refuses: who, why, and whether to try again."""
+"""`paimon-stream` and a catalog that is missing, does not answer, or refuses: the cause and the exit code."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_a_dead_endpoint_ends_it_soon(tmp_path: Path) -> None:
     options = [f"s3.endpoint=http://somebody:secret@127.0.0.1:{port}", "s3.access-key=a", "s3.secret-key=b"]
     given = [word for option in options for word in ("-o", option)]
     command = [*PROGRAM, "-w", "s3://lake/wh", *given, "lag", "db.orders", "--connect-timeout", "0.5"]
-    # The client goes on for a minute and more; at its end the interpreter would wait for it.
+    # The client retries for a minute and more; the exit of the interpreter would wait for it.
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (result.returncode, result.stdout) == (75, "")
     text = f"paimon-stream: no answer from http://127.0.0.1:{port} (s3.endpoint) within 0.5 s: Connection refused\n"

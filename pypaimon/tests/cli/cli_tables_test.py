@@ -79,7 +79,7 @@ def test_tail_says_which_tables_it_passes_over_and_which_it_could_not_read(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("db.*", "-f", "csv"), "--format csv goes with one table"),
         (("db.*", "-f", "arrow"), "--format arrow goes with one table"),
@@ -95,10 +95,10 @@ def test_tail_says_which_tables_it_passes_over_and_which_it_could_not_read(
     ],
 )
 def test_what_does_not_go_with_several_tables_is_refused(
-    database: Database, program: Program, arguments: tuple[str, ...], told: str
+    database: Database, program: Program, arguments: tuple[str, ...], message: str
 ) -> None:
     found = program("tail", *arguments)
-    assert (found.code, found.out) == (2, "") and told in found.err
+    assert (found.code, found.out) == (2, "") and message in found.err
 
 
 def test_where_nothing_matches_it_says_so(database: Database, program: Program) -> None:

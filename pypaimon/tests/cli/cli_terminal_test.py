@@ -67,7 +67,7 @@ def test_a_pipe_without_utf_8(table: Any, tmp_path: Path, form: str, text: str) 
 
 
 def shown(happens: Callable[[CatchUpBar], None]) -> str:
-    """What stands beside the bar at the end."""
+    """The text next to the bar at the end."""
     out = io.StringIO()
     with CatchUpBar(Console(file=out, force_terminal=True, color_system=None, width=200)) as bar:
         happens(bar)
@@ -91,13 +91,13 @@ def test_tail_tells_the_bar_of_a_large_plan(
     table: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The rows of its files are a plan that comes in several batches."""
-    told: list[tuple[int, int]] = []
-    monkeypatch.setattr(CatchUpBar, "rows", lambda self, count, planned: told.append((count, planned)))
+    calls: list[tuple[int, int]] = []
+    monkeypatch.setattr(CatchUpBar, "rows", lambda self, count, planned: calls.append((count, planned)))
     monkeypatch.setattr(tail, "_BATCH_BYTES", 1)
     change(table, "+I", *((key, "placed", 1.0) for key in range(3, 9)))
     found = Program(tmp_path, capsys)("tail", "db.orders", "--until-latest", "-f", "json")
     assert (found.code, len(found.records)) == (0, 8)
-    counts = [count for count, _ in told]
+    counts = [count for count, _ in calls]
     assert counts == sorted(counts)
     assert 0 < counts[0] < 8
-    assert {planned for _, planned in told} == {8}
+    assert {planned for _, planned in calls} == {8}

@@ -1,4 +1,4 @@
-"""`paimon-stream write`: files and pipes of every format, commits, what is told, runs that go on, and bad input."""
+"""`paimon-stream write`: files and pipes of every format, commits, messages, runs that are resumed, and bad input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls that serve one purpose: once nobody waits for that they are given up, but for writes, which are not begun."""
+"""Calls of a cancelled scope end; writes that have started are waited for, and no further ones start."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def content(path: str) -> bytes | None:
 
 
 @pytest.mark.parametrize("kind", WRITES)
-def test_who_was_given_up_begins_no_write(file_io: FaultFileIO, path: str, kind: str) -> None:
+def test_a_cancelled_scope_starts_no_write(file_io: FaultFileIO, path: str, kind: str) -> None:
     store, scope = Store(file_io), CancelScope()
     scope.cancel()
     with scope.entered(), pytest.raises(CancelledError):
@@ -50,7 +50,7 @@ def test_who_was_given_up_begins_no_write(file_io: FaultFileIO, path: str, kind:
 
 
 @pytest.mark.parametrize("kind", WRITES)
-def test_a_write_that_was_begun_is_waited_for(file_io: FaultFileIO, path: str, kind: str) -> None:
+def test_a_write_that_was_started_is_waited_for(file_io: FaultFileIO, path: str, kind: str) -> None:
     store, scope, ended = Store(file_io), CancelScope(), threading.Event()
     begun, go_on = threading.Event(), threading.Event()
 

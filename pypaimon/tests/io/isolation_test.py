@@ -1,4 +1,4 @@
-"""Streams of one table handle beside each other: what hangs in one holds up no other, and all of them are bounded."""
+"""Concurrent streams of one table handle: a request that hangs in one does not block others; all are limited."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class HangingFiles(FaultFileIO):
 
     Attributes:
         hangs: Says for which.
-        hold: What a request that hangs does: it is given up at once, unless told otherwise.
+        hold: What a request that hangs does; by default it is given up at once.
         held: How many hang.
     """
 

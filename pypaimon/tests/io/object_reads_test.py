@@ -1,4 +1,4 @@
-"""The client of the extra `fast`: it answers as the table's FileIO does, stands in only where it may, tells nothing."""
+"""The client of the extra `fast`: it answers as the table's FileIO, serves only what it may, and leaks no secrets."""
 
 from __future__ import annotations
 
@@ -355,7 +355,7 @@ def test_a_proxy_of_the_environment_is_left_to_those_who_know_it(monkeypatch: py
 
 
 def test_the_environment_changes_nothing(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """obstore takes whatever it is not told from variables, and Arrow other ones."""
+    """obstore and Arrow take settings that are not given from different environment variables."""
     for name, value in {
         "AWS_ACCESS_KEY_ID": "another",
         "AWS_SECRET_ACCESS_KEY": "another",
@@ -383,7 +383,7 @@ def test_the_environment_changes_nothing(server: S3Server, monkeypatch: pytest.M
 # ---- how it is trusted ----
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[tuple[int, Any]]:
+def logged(caplog: pytest.LogCaptureFixture) -> list[tuple[int, Any]]:
     return [(each.levelno, vars(each)["paimon"]["reason"]) for each in caplog.records if "object_reads" in each.name]
 
 
@@ -401,7 +401,7 @@ def test_where_it_fails_and_the_file_io_does_not_the_file_io_serves(
     with server.asked() as asked:
         assert store_of(file_io_of(server)).read(path) == b"x" * 10
     assert methods(asked) == {"GET": 1, "HEAD": 1}
-    assert told(caplog) == [(logging.WARNING, "[Errno 13] HTTP status 403 (AccessDenied)")]
+    assert logged(caplog) == [(logging.WARNING, "[Errno 13] HTTP status 403 (AccessDenied)")]
 
 
 def test_what_the_file_io_misses_too_makes_it_trusted(server: S3Server) -> None:
@@ -481,7 +481,7 @@ def run(server: S3Server, code: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_reading_goes_on_in_a_forked_process(server: S3Server) -> None:
-    """obstore's threads stay behind; a request of the child would hang."""
+    """obstore's threads stay in the parent; a request of the child would hang."""
     path = server.put("forked", b"content")
     code = f"""
 assert store().read({path!r}) == b"content"

@@ -1,4 +1,4 @@
-"""Requests to a store: missing, refused and failing told apart, retried, counted; writes that are atomic."""
+"""Requests to a store: missing, refused and failing ones are distinguished, retried, counted; writes are atomic."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def test_what_hung_ahead_has_had_its_first_attempt(file: str) -> None:
         with pytest.raises(IOTimeoutError):
             store.read(file)
         assert store.requests["read"] == 2
-        # Whoever comes then has as many attempts as ever.
+        # The next request has all of its attempts again.
         assert store.read(file) == b"content"
         with pytest.raises(IOTimeoutError):
             store.read(file)
