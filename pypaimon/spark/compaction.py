@@ -18,14 +18,14 @@ from pypaimon.streaming.compaction.file_reading import FileReader
 from pypaimon.streaming.compaction.reports import CompactionReport
 from pypaimon.streaming.compaction.work import Planner, Work, planner
 from pypaimon.streaming.compaction.workers import Done
-from pypaimon.streaming.late_modules import LateModule
+from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.writing.schema_pin import SchemaPin
 
 if TYPE_CHECKING:
     from pyspark import sql
 else:
-    sql = LateModule("pyspark.sql")
+    sql = LazyModule("pyspark.sql")
 
 
 def compact(

@@ -60,18 +60,18 @@ class ErrorContext:
         if (advice := _commit_advice(error)) is not None:
             return advice
         if isinstance(error, PositionExpiredError):
-            return f"{error.fact} {self._after_expiry(error)}"
+            return f"{error.message} {self._after_expiry(error)}"
         if isinstance(error, ConsumerConflictError):
             return f"Option 'consumer-id': {error}"
         if isinstance(error, SchemaChangedError):
             again = f"Call load() again and restart the query: it resumes at {_CHECKPOINT} with the new schema."
-            return f"{error.fact} {again if self.streaming else 'Call load() again.'}"
+            return f"{error.message} {again if self.streaming else 'Call load() again.'}"
         if isinstance(error, PositionBeyondLatestError) or (isinstance(error, TableChangedError) and error.advice):
             if not self.streaming:
-                return f"{error.fact} Call load() again."
+                return f"{error.message} Call load() again."
             return (
-                f"{error.fact} The position is that of {_CHECKPOINT}. If this is the wrong directory, give the query "
-                "its own. Otherwise decide what to undo of what it has read, then start it with a new directory."
+                f"{error.message} The position is that of {_CHECKPOINT}. If this is the wrong directory, give the "
+                "query its own. Otherwise decide what to undo of what it has read, then start it with a new directory."
             )
         return str(error)
 
@@ -94,22 +94,22 @@ class ErrorContext:
 
 def _commit_advice(error: PaimonStreamError) -> str | None:
     """The text of an error of a commit in terms of the sink; None for other errors."""
-    from pypaimon.streaming.writing.commit.commit_ledger import BatchOrderError, CommitUnknownError, QueryReusedError
+    from pypaimon.streaming.errors import BatchOrderError, CommitUnknownError, QueryReusedError
 
     if isinstance(error, CommitUnknownError):
         return (
-            f"{error.fact} Check whether the rows of this batch are in the table, then restart once with option "
+            f"{error.message} Check whether the rows of this batch are in the table, then restart once with option "
             f"'assume-committed' = '{error.batch}' if they are, or 'assume-missing' = '{error.batch}' if they are not."
         )
     if isinstance(error, BatchOrderError):
         return (
-            f"{error.fact} A stream commits in order: another driver has replaced this one, or its checkpoint was "
+            f"{error.message} A stream commits in order: another driver has replaced this one, or its checkpoint was "
             "reset and it reads other rows than before. Start the query with a new checkpoint, or write these rows "
             "separately (spark.write)."
         )
     if isinstance(error, QueryReusedError):
         return (
-            f"{error.fact} It comes from another streaming query: with a new checkpoint Spark counts from 0 again. "
+            f"{error.message} It comes from another streaming query: with a new checkpoint Spark counts from 0 again. "
             "Give the new query a 'query-id' of its own."
         )
     return None

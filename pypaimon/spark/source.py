@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from pyspark.sql import datasource
 
 from pypaimon.spark.errors import ErrorContext, readable
-from pypaimon.streaming.late_modules import LateModule
+from pypaimon.streaming.lazy_imports import LazyModule
 
 if TYPE_CHECKING:
     from pyspark.sql import types
 else:
-    types = LateModule("pyspark.sql.types")
+    types = LazyModule("pyspark.sql.types")
 
 
 class PaimonDataSource(datasource.DataSource):

@@ -77,6 +77,11 @@ if TYPE_CHECKING:
     from pypaimon.streaming.databases.stream import BlockingDatabaseStream as BlockingDatabaseStream
     from pypaimon.streaming.databases.stream import DatabaseStream as DatabaseStream
     from pypaimon.streaming.errors import AssignmentLostError as AssignmentLostError
+    from pypaimon.streaming.errors import BadChangeError as BadChangeError
+    from pypaimon.streaming.errors import BadRowError as BadRowError
+    from pypaimon.streaming.errors import CommitConflictError as CommitConflictError
+    from pypaimon.streaming.errors import CommitFailedError as CommitFailedError
+    from pypaimon.streaming.errors import CommitUnknownError as CommitUnknownError
     from pypaimon.streaming.errors import ConsumerConflictError as ConsumerConflictError
     from pypaimon.streaming.errors import CorruptTableError as CorruptTableError
     from pypaimon.streaming.errors import EndOfScan as EndOfScan
@@ -86,13 +91,18 @@ if TYPE_CHECKING:
     from pypaimon.streaming.errors import PositionBeyondLatestError as PositionBeyondLatestError
     from pypaimon.streaming.errors import PositionExpiredError as PositionExpiredError
     from pypaimon.streaming.errors import SchemaChangedError as SchemaChangedError
+    from pypaimon.streaming.errors import SchemaChangeRefusedError as SchemaChangeRefusedError
+    from pypaimon.streaming.errors import SchemaMismatchError as SchemaMismatchError
     from pypaimon.streaming.errors import StoreError as StoreError
     from pypaimon.streaming.errors import StreamConfigError as StreamConfigError
+    from pypaimon.streaming.errors import StrictModeError as StrictModeError
     from pypaimon.streaming.errors import TableChangedError as TableChangedError
     from pypaimon.streaming.errors import TablesFailedError as TablesFailedError
     from pypaimon.streaming.errors import TargetError as TargetError
     from pypaimon.streaming.errors import UnsupportedFileError as UnsupportedFileError
     from pypaimon.streaming.errors import UnsupportedTableError as UnsupportedTableError
+    from pypaimon.streaming.errors import WriterClosedError as WriterClosedError
+    from pypaimon.streaming.errors import WriterConflictError as WriterConflictError
     from pypaimon.streaming.feeds.ray.ray_feed import RayFeed as RayFeed
     from pypaimon.streaming.feeds.ray.ray_feed import ray_dataset as ray_dataset
     from pypaimon.streaming.feeds.torch.torch_feed import TorchFeed as TorchFeed
@@ -126,19 +136,9 @@ if TYPE_CHECKING:
     from pypaimon.streaming.telemetry import StreamMetrics as StreamMetrics
     from pypaimon.streaming.writing.builder import StreamWriteBuilder as StreamWriteBuilder
     from pypaimon.streaming.writing.builder import stream_write_builder as stream_write_builder
-    from pypaimon.streaming.writing.changes.new_columns import SchemaChangeRefusedError as SchemaChangeRefusedError
-    from pypaimon.streaming.writing.changes.records import BadChangeError as BadChangeError
-    from pypaimon.streaming.writing.commit.commit_ledger import CommitUnknownError as CommitUnknownError
-    from pypaimon.streaming.writing.commit.conflicts import CommitConflictError as CommitConflictError
-    from pypaimon.streaming.writing.commit.reports import CommitFailedError as CommitFailedError
     from pypaimon.streaming.writing.commit.reports import CommitReport as CommitReport
-    from pypaimon.streaming.writing.commit.strict_mode import StrictModeError as StrictModeError
-    from pypaimon.streaming.writing.row_layout import BadRowError as BadRowError
-    from pypaimon.streaming.writing.row_layout import SchemaMismatchError as SchemaMismatchError
     from pypaimon.streaming.writing.stream_writer import BlockingStreamWriter as BlockingStreamWriter
     from pypaimon.streaming.writing.stream_writer import StreamWriter as StreamWriter
-    from pypaimon.streaming.writing.writer_settings import WriterClosedError as WriterClosedError
-    from pypaimon.streaming.writing.writer_settings import WriterConflictError as WriterConflictError
 
 _EXPORTS = {
     "apply_changes": (
@@ -193,6 +193,11 @@ _EXPORTS = {
     "databases.stream": ("BlockingDatabaseStream", "DatabaseStream"),
     "errors": (
         "AssignmentLostError",
+        "BadChangeError",
+        "BadRowError",
+        "CommitConflictError",
+        "CommitFailedError",
+        "CommitUnknownError",
         "ConsumerConflictError",
         "CorruptTableError",
         "EndOfScan",
@@ -201,14 +206,19 @@ _EXPORTS = {
         "PaimonStreamError",
         "PositionBeyondLatestError",
         "PositionExpiredError",
+        "SchemaChangeRefusedError",
         "SchemaChangedError",
+        "SchemaMismatchError",
         "StoreError",
         "StreamConfigError",
+        "StrictModeError",
         "TableChangedError",
         "TablesFailedError",
         "TargetError",
         "UnsupportedFileError",
         "UnsupportedTableError",
+        "WriterClosedError",
+        "WriterConflictError",
     ),
     "feeds.ray.ray_feed": ("RayFeed", "ray_dataset"),
     "feeds.torch.torch_feed": ("TorchFeed",),
@@ -232,15 +242,8 @@ _EXPORTS = {
     "scanning.metrics": ("ScanMetrics",),
     "telemetry": ("StreamMetrics",),
     "writing.builder": ("StreamWriteBuilder", "stream_write_builder"),
-    "writing.changes.new_columns": ("SchemaChangeRefusedError",),
-    "writing.changes.records": ("BadChangeError",),
-    "writing.commit.commit_ledger": ("CommitUnknownError",),
-    "writing.commit.conflicts": ("CommitConflictError",),
-    "writing.commit.reports": ("CommitFailedError", "CommitReport"),
-    "writing.commit.strict_mode": ("StrictModeError",),
-    "writing.row_layout": ("BadRowError", "SchemaMismatchError"),
+    "writing.commit.reports": ("CommitReport",),
     "writing.stream_writer": ("BlockingStreamWriter", "StreamWriter"),
-    "writing.writer_settings": ("WriterClosedError", "WriterConflictError"),
 }
 _MODULES = {name: module for module, names in _EXPORTS.items() for name in names}
 

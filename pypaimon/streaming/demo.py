@@ -45,7 +45,7 @@ Order = dict[str, Any]
 
 
 def create_table(warehouse: str) -> Any:
-    """Creates the table of the demo: orders by id, whose changes are kept as they are written."""
+    """Create the table of the demo: orders by id, with the changelog that its writer gives."""
     catalog = CatalogFactory.create({"warehouse": warehouse})
     catalog.create_database("demo", ignore_if_exists=True)
     options = {"bucket": "2", "changelog-producer": "input"}
@@ -55,12 +55,12 @@ def create_table(warehouse: str) -> Any:
 
 
 class Writer:
-    """Commits changes of orders until it is stopped: orders come, move through their statuses, and go.
+    """Commits changes of orders until it is stopped: orders are placed, change their status, and are deleted.
 
     Args:
-        table: What writes the table.
+        table: The writer of the table.
         interval: Seconds between rounds.
-        seed: Of what it draws.
+        seed: Seed of the random changes.
     """
 
     def __init__(self, table: BlockingStreamWriter, interval: float, seed: int = 7) -> None:
@@ -70,26 +70,26 @@ class Writer:
         self._orders: dict[int, Order] = {}
         self._next_id = 1
         self._stopping = threading.Event()
-        self._commit(self._come(4))
+        self._commit(self._place(4))
 
     def run(self) -> None:
-        """Writes round after round until `stop` is called."""
+        """Write round after round until `stop` is called."""
         while not self._stopping.wait(self._interval):
-            self._commit([*self._go(), *self._move()])
+            self._commit([*self._delete_delivered(), *self._advance()])
             if self._random.random() < 0.6 or len(self._orders) < 3:
-                self._commit(self._come(self._random.randint(1, 2)))
+                self._commit(self._place(self._random.randint(1, 2)))
 
     def stop(self) -> None:
-        """Makes `run` return after the round it is in."""
+        """Make `run` return after the current round."""
         self._stopping.set()
 
-    def _go(self) -> list[Order]:
+    def _delete_delivered(self) -> list[Order]:
         finished = [order for order in self._orders.values() if order["status"] == STATUSES[-1]]
         for order in finished:
             del self._orders[order["order_id"]]
         return [{"_row_kind": "-D", **order} for order in finished]
 
-    def _move(self) -> list[Order]:
+    def _advance(self) -> list[Order]:
         changes = []
         for key in self._random.sample(sorted(self._orders), k=min(3, len(self._orders))):
             before = self._orders[key]
@@ -98,7 +98,7 @@ class Writer:
             self._orders[key] = after
         return changes
 
-    def _come(self, count: int) -> list[Order]:
+    def _place(self, count: int) -> list[Order]:
         ids = range(self._next_id, self._next_id + count)
         self._next_id += count
         orders: list[Order] = [
@@ -119,7 +119,7 @@ class Writer:
 
 
 class Screen(Protocol):
-    """Where a line goes, and where the line that is always in sight stands."""
+    """Shows lines, and a status line that is always visible."""
 
     def line(self, text: str, style: str = "") -> None: ...
 
@@ -129,7 +129,7 @@ class Screen(Protocol):
 
 
 class PlainScreen:
-    """Lines of text, for pipes and terminals without rich."""
+    """Plain lines, for pipes and terminals without rich."""
 
     def line(self, text: str, style: str = "") -> None:
         print(text, flush=True)
@@ -142,7 +142,7 @@ class PlainScreen:
 
 
 class RichScreen:
-    """Coloured lines that scroll above a line of status."""
+    """Coloured lines that scroll above a status line."""
 
     def __init__(self) -> None:
         from rich.live import Live
@@ -163,14 +163,14 @@ class RichScreen:
 
 
 def new_screen(plain: bool) -> Screen:
-    """A coloured screen on a terminal, if rich is installed (extra `cli`), else plain lines."""
+    """A coloured screen on a terminal, if rich is installed (extra `cli`), otherwise plain lines."""
     if plain or not sys.stdout.isatty() or importlib.util.find_spec("rich") is None:
         return PlainScreen()
     return RichScreen()
 
 
 class Follower:
-    """Shows what the stream hands out, and keeps the state that its changes add up to."""
+    """Shows the plans of the stream, and applies their changes to a state."""
 
     def __init__(self, screen: Screen) -> None:
         self.kinds: collections.Counter[str] = collections.Counter()
@@ -178,7 +178,7 @@ class Follower:
         self._screen = screen
 
     def show(self, plan: Plan, rows: Iterable[Order], lag: Lag) -> None:
-        """Prints the rows of a plan and how far behind the stream is, and applies the rows to the state."""
+        """Print the rows of a plan and the lag of the stream, and apply the rows to the state."""
         for row in rows:
             kind = row.pop("_row_kind")
             self.kinds[kind] += 1
@@ -194,7 +194,7 @@ class Follower:
 
 
 async def follow(table: Any, writer: Writer, seconds: float, screen: Screen) -> Follower:
-    """Follows the table while it is written, until the time is up or an interrupt arrives, then to the last commit."""
+    """Follow the table while it is written, until the time is up or an interrupt comes, then to the last commit."""
     builder = stream_read_builder(table).with_projection(COLUMNS).with_poll_interval_ms(100)
     scan, read, follower = builder.new_streaming_scan(), builder.new_read(), Follower(screen)
     loop = asyncio.get_running_loop()
@@ -219,17 +219,17 @@ async def follow(table: Any, writer: Writer, seconds: float, screen: Screen) -> 
 
 
 async def _write_to_the_end(writer: Writer, scan: AsyncStreamingTableScan) -> None:
-    """Runs the writer, and stops the stream once it has handed out all that was written."""
+    """Run the writer, and stop the stream after it has handed out all commits."""
     try:
         await asyncio.to_thread(writer.run)
-        while (await scan.lag_async()).snapshots != 0:  # noqa: ASYNC110 - nothing but the lag says that all was read
+        while (await scan.lag_async()).snapshots != 0:  # noqa: ASYNC110 - only the lag shows that everything was read
             await asyncio.sleep(0.05)
     finally:
         scan.stop()
 
 
 def run(seconds: float, interval: float, plain: bool) -> int:
-    """Runs the demo in a temporary warehouse that it removes; returns the exit code."""
+    """Run the demo in a temporary warehouse, which is removed at the end; returns the exit code."""
     with tempfile.TemporaryDirectory(prefix="paimon-demo-") as warehouse:
         table = create_table(warehouse)
         screen = new_screen(plain)
@@ -248,7 +248,7 @@ def run(seconds: float, interval: float, plain: bool) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Parses the command line and runs the demo."""
+    """Parse the command line and run the demo."""
     parser = argparse.ArgumentParser(prog="python -m pypaimon.streaming.demo", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60, help="how long to follow the table (default: 60)")
     parser.add_argument("--interval", type=float, default=0.5, help="seconds between rounds of writes (default: 0.5)")

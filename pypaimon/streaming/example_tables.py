@@ -1,6 +1,6 @@
-"""The tables of the documentation's examples: `python -m pypaimon.streaming.example_tables DIRECTORY` makes them.
+"""The tables of the documentation's examples: `python -m pypaimon.streaming.example_tables DIRECTORY` creates them.
 
-`db.orders` is a primary-key table whose writer says what each row is, `db.events` one to which rows are only appended.
+`db.orders` is a primary-key table whose writer gives the kind of each row; `db.events` is an append table.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ EVENTS = pa.schema([("day", pa.date32()), ("value", pa.int64())])
 
 
 def catalog(warehouse: Any) -> Any:
-    """A catalog over a directory, with a database `db`."""
+    """A catalog in a directory, with a database `db`."""
     found = CatalogFactory.create({"warehouse": str(warehouse)})
     found.create_database("db", True)
     return found
 
 
 def write(table: Any, rows: Sequence[dict[str, Any]], schema: pa.Schema) -> None:
-    """One commit."""
+    """Write rows in one commit."""
     builder = table.new_batch_write_builder()
     writer, commit = builder.new_write(), builder.new_commit()
     writer.write_arrow(pa.Table.from_pylist(list(rows), schema=schema))
@@ -36,19 +36,19 @@ def write(table: Any, rows: Sequence[dict[str, Any]], schema: pa.Schema) -> None
 
 
 def create_orders(catalog: Any, name: str = "db.orders") -> Any:
-    """Orders by id in two buckets, without a snapshot; their writer says what each row is."""
+    """Orders by id in two buckets, without a snapshot; their writer gives the kind of each row."""
     options = {"bucket": "2", "changelog-producer": "input", "rowkind.field": "kind"}
     catalog.create_table(name, Schema.from_pyarrow_schema(ORDERS, primary_keys=["id"], options=options), False)
     return catalog.get_table(name)
 
 
 def change(table: Any, kind: str, *rows: tuple[int, str, float | None]) -> None:
-    """One commit of orders of one kind."""
+    """Write orders of one row kind in one commit."""
     write(table, [{"id": id_, "status": status, "amount": sum_, "kind": kind} for id_, status, sum_ in rows], ORDERS)
 
 
 def orders(catalog: Any, name: str = "db.orders") -> Any:
-    """Orders with four snapshots: two of them placed, one then paid, the other one deleted."""
+    """Orders with four snapshots: two orders are placed, then one is paid, and the other one deleted."""
     table = create_orders(catalog, name)
     change(table, "+I", (1, "placed", 1.5), (2, "placed", None))
     change(table, "-U", (1, "placed", 1.5))
@@ -68,14 +68,14 @@ def events(catalog: Any, name: str = "db.events", commits: int = 3, **options: s
 
 
 def append(table: Any, number: int) -> None:
-    """One commit of events more."""
+    """Write one more commit of events."""
     write(table, [{"day": date(2026, 11, 20 + day), "value": number * 10 + day} for day in range(3)], EVENTS)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make both tables in a warehouse."""
+    """Create both tables in a warehouse."""
     parser = argparse.ArgumentParser(prog="python -m pypaimon.streaming.example_tables", description=__doc__)
-    parser.add_argument("directory", help="the warehouse; it is made if it is not there")
+    parser.add_argument("directory", help="the warehouse; it is created if it does not exist")
     warehouse = catalog(parser.parse_args(arguments).directory)
     print(*(table.identifier.get_full_name() for table in (orders(warehouse), events(warehouse))))
     return 0

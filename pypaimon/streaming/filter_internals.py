@@ -1,6 +1,6 @@
-"""Pypaimon's predicates and bucket hashes, used here; importing it costs all of `pyarrow.dataset`, and pandas.
+"""Predicates and bucket hashes of pypaimon. They import `pyarrow.dataset` and pandas.
 
-Modules that a plan or a read without a filter needs import it where it is used.
+Modules that plans and reads without a filter need import this one only where they use it.
 """
 
 from pypaimon.common.predicate import Predicate

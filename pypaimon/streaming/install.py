@@ -1,7 +1,7 @@
-"""Putting ours in the place of pypaimon's stream: the method of its table classes, and the names of its classes.
+"""`install`: replaces pypaimon's stream by ours: the method of its table classes, and the names of its stream classes.
 
-Modules that pypaimon has imported are changed at once, the others when it imports them: a process that needs none of
-them, as Spark's that only plans tasks, does not pay for them.
+Modules that were imported already are changed at once, the others when they are imported, so that a process without
+need for them, such as Spark's driver that only plans tasks, does not import them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TABLE_CLASSES = {
     "pypaimon.table.system.system_table": "SystemTable",
     "pypaimon.table.table": "Table",
 }
-"""The table classes by their modules. Each overrides the method, so that changing the base class would do nothing."""
+"""The table classes by module. Each overrides the method, so changing only the base class would have no effect."""
 
 _STREAM_CLASSES = {
     "pypaimon.read.scanner.changelog_follow_up_scanner": "ChangelogFollowUpScanner",
@@ -35,7 +35,7 @@ _STREAM_CLASSES = {
     "pypaimon.read.stream_read_builder": "StreamReadBuilder",
     "pypaimon.read.streaming_table_scan": "AsyncStreamingTableScan",
 }
-"""The classes of pypaimon's stream by their modules: under these names programs find ours."""
+"""The classes of pypaimon's stream by module: programs that import these names get ours."""
 
 _own_classes: dict[str, Any] = {}
 
@@ -49,12 +49,12 @@ def install() -> None:
         sys.meta_path.insert(0, _Finder())
     for name in (*_TABLE_CLASSES, *_STREAM_CLASSES):
         if name in sys.modules:
-            # Waits for a thread that is importing it.
+            # `import_module` waits for another thread that is importing the module.
             _replace_in(import_module(name))
 
 
 def paimon_class(module_name: str) -> Any:
-    """pypaimon's own class of its stream, whose name in this module stands for ours."""
+    """pypaimon's own stream class of a module, whose name there refers to ours."""
     import_module(module_name)
     return _own_classes[module_name]
 
@@ -67,10 +67,10 @@ def _replace_in(module: ModuleType) -> None:
 
 
 def _replace_name(module: ModuleType, name: str) -> None:
-    """Have a module give ours under a name.
+    """Make a name of a module refer to our class.
 
-    pypaimon's own modules still get what they are written for: ours subclasses it, and would be imported while
-    theirs is.
+    pypaimon's own modules still get its own class: ours is a subclass of it, and would be imported while pypaimon's
+    module is being imported.
     """
     own = _own_classes[module.__name__] = vars(module)[name]
 
@@ -99,12 +99,12 @@ def _new_stream_read_builder(table: Any) -> StreamReadBuilder:
 
 
 class _Finder(MetaPathFinder):
-    """Finds the modules of pypaimon that are changed as all other finders do, and has them changed after import."""
+    """Finds pypaimon's modules by the other finders, and changes the listed ones after their import."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The spec of a module that is changed, None for any other."""
+        """The spec of a module that must be changed, None for any other."""
         if name not in _TABLE_CLASSES and name not in _STREAM_CLASSES:
             return None
         others = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
@@ -115,17 +115,16 @@ class _Finder(MetaPathFinder):
 
 
 class _Loader(Loader):
-    """Hands a module over to its own loader, and changes what comes of it."""
+    """Loads a module by its own loader, and changes it afterwards."""
 
     def __init__(self, own: Loader) -> None:
         self._own = own
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """As the module's own loader."""
         return self._own.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        """As the module's own loader, which the module has from now on."""
+        """Execute the module by its own loader, which it keeps, and change it."""
         assert module.__spec__ is not None
         module.__spec__.loader = module.__loader__ = self._own
         self._own.exec_module(module)

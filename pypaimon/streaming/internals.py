@@ -1,7 +1,7 @@
-"""What is internal in pypaimon and used here: types, schemas, rows, files.
+"""Internals of pypaimon that this package uses: types, schemas, rows, files.
 
-What filters is in `filter_internals`, what reads tables in `read_internals`: they cost much more to import. Nothing
-else imports what is internal, so that a new release of pypaimon breaks in one place.
+Those for filters are in `filter_internals`, those for reading tables in `read_internals`, which take much longer to
+import. No other module imports pypaimon's internals, so that a new release of pypaimon breaks only these.
 """
 
 from copy import copy
@@ -112,7 +112,7 @@ __all__ = [
 
 
 _REST_FILE_IO = "pypaimon.catalog.rest.rest_token_file_io.RESTTokenFileIO"
-"""By name: its module brings all of the REST API along."""
+"""By name, since its module imports the whole REST API."""
 
 
 def local_path(uri: str) -> str:
@@ -121,31 +121,31 @@ def local_path(uri: str) -> str:
 
 
 def dynamic_options(table: Any) -> dict[str, Any]:
-    """What `table.copy({...})` added to the options of a table, all copies taken together; None: it was taken away."""
+    """The options that `table.copy({...})` has added, over all copies; None for an option that was removed."""
     return dict(getattr(table, "_applied_dynamic_options", {}))
 
 
 def on_branch(table: Any, branch: str) -> Any:
-    """A handle of another branch of a table, with the same dynamic options. Its schema is still that of the table."""
+    """A handle of another branch of a table, with the same dynamic options. Its schema is still that of this branch."""
     return table.copy_without_time_travel({"branch": branch})
 
 
 def is_filesystem_catalog(catalog: Any) -> bool:
-    """Whether it is pypaimon's own catalog in a file system, which finds tables by their directories."""
+    """Whether it is pypaimon's own file system catalog, which finds tables by their directories."""
     return _full_name(catalog) == "pypaimon.catalog.filesystem_catalog.FileSystemCatalog"
 
 
 def table_with_schema(catalog: Any, identifier: Identifier, schema: TableSchema) -> Any:
-    """A table of a catalog in a file system, whose latest schema was read just now. Asks for nothing."""
+    """A table of a file system catalog, whose latest schema is known. Makes no request."""
     knowing = copy(catalog)
     knowing.get_table_schema = lambda _: schema
     return knowing.get_table(identifier)
 
 
 def arrow_file_io(file_io: Any, path: str) -> Any:
-    """pypaimon's own FileIO over Arrow's S3 that serves a path, behind those that find it; None for any other FileIO.
+    """pypaimon's own FileIO over Arrow's S3 that serves a path, unwrapped; None for any other FileIO.
 
-    Behind a REST catalog's it is the one with the token of now, for which the catalog may be asked.
+    For a REST catalog's FileIO it is the one with the current token, for which the catalog may be asked.
     """
     if _full_name(file_io) == _REST_FILE_IO and _is_untouched(file_io):
         file_io = file_io.file_io()
@@ -156,7 +156,7 @@ def arrow_file_io(file_io: Any, path: str) -> Any:
 
 
 def is_paimon_table(table: Any) -> bool:
-    """Whether it is pypaimon's handle of a table of Paimon's own format. Imports what handles need."""
+    """Whether it is pypaimon's handle of a table in Paimon's own format. Imports the module of these handles."""
     from pypaimon.table.file_store_table import FileStoreTable
 
     return isinstance(table, FileStoreTable)
@@ -173,7 +173,7 @@ def _is_untouched(file_io: Any) -> bool:
 def object_stream(file_io: Any, path: str) -> Any:
     """A stream into a new object by pypaimon's own FileIO over Arrow's S3; None for any other FileIO.
 
-    As the FileIO's `new_output_stream`, without the two requests that see to a directory: objects need none.
+    Unlike the FileIO's `new_output_stream` it makes no two requests for the directory, which objects do not need.
     """
     arrow = arrow_file_io(file_io, path)
     return None if arrow is None else arrow.filesystem.open_output_stream(arrow.to_filesystem_path(path))

@@ -1,4 +1,4 @@
-"""`StreamLog`: log lines that say an event in words, and again as fields for machines (`record.paimon`)."""
+"""`StreamLog`: log lines with a text for people and the same facts as fields for machines (`record.paimon`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Literal
 
-from pypaimon.streaming.errors import without_secrets
+from pypaimon.streaming.redaction import without_secrets
 
 FIELDS = "paimon"
 """The attribute of a log record that holds the fields: a dict of plain values, `event` among them."""
@@ -61,28 +61,28 @@ Event = Literal[
     "group_lost",
     "group_waits_for_commit",
 ]
-"""What lines tell; docs/operations.md says for each its level, when it is written and which fields it has."""
+"""Events of log lines; docs/operations.md lists the level, the occasion and the fields of each."""
 
 
 class Outages:
-    """What this process has warned of lately: one WARNING a minute of an outage is enough, however many readers retry.
+    """Limits warnings to one a minute and outage, however many readers of this process retry.
 
     Args:
-        clock: Seconds, never falling.
+        clock: Returns monotonic seconds.
     """
 
     _PAUSE = 60.0
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        # Without a lock: of two threads that fail at the same moment both may warn.
+        # Without a lock: two threads that fail at the same moment may both warn.
         self._warned: dict[str, float] = {}
 
     def is_due(self, what: str) -> bool:
-        """Whether a WARNING is due, which counts as written.
+        """Whether a WARNING is due for an outage; the caller must write it then.
 
         Args:
-            what: Fails.
+            what: The failing component, such as a bucket.
         """
         now = self._clock()
         if now - self._warned.get(what, -math.inf) < self._PAUSE:
@@ -92,18 +92,18 @@ class Outages:
 
 
 outages = Outages()
-"""Those of this process."""
+"""The outages of this process."""
 
 
 class StreamLog:
     """A logger of the standard library whose lines have fields.
 
-    The fields of a line are there twice: in its text, and as the dict `record.paimon`, which formatters for JSON hand
-    on. They hold ids, names, counts and paths; no options, rows or credentials (`without_secrets`).
+    The fields of a line are part of its text, and also in the dict `record.paimon` for JSON formatters. They hold ids,
+    names, counts and paths, but no options, rows or credentials (`without_secrets`).
 
     Args:
-        name: Of the logger; that of the module.
-        fields: Of all its lines. With `table` among them each text begins with it.
+        name: Name of the logger: that of the module.
+        fields: Fields of all lines. If `table` is among them, each text begins with it.
     """
 
     __slots__ = ("_fields", "_logger")
@@ -118,31 +118,31 @@ class StreamLog:
         return StreamLog(name, table=table.identifier.get_full_name())
 
     def debug(self, event: Event, message: str, **fields: Field) -> None:
-        """A line for somebody who looks into what a stream does.
+        """Write a line for debugging a stream.
 
         Args:
-            event: What it tells.
-            message: Its text, with `%(name)s` for fields.
-            fields: Of this line.
+            event: The event.
+            message: The text, with `%(name)s` for fields.
+            fields: Fields of this line.
         """
         self._write(logging.DEBUG, event, message, fields)
 
     def info(self, event: Event, message: str, **fields: Field) -> None:
-        """A line of a stream that goes as it should; as `debug`."""
+        """Write a line about normal operation; arguments as for `debug`."""
         self._write(logging.INFO, event, message, fields)
 
     def warning(self, event: Event, message: str, **fields: Field) -> None:
-        """A line that somebody may have to act upon; as `debug`."""
+        """Write a line that may require action; arguments as for `debug`."""
         self._write(logging.WARNING, event, message, fields)
 
     def outage(self, event: Event, message: str, what: str, **fields: Field) -> None:
-        """A line of a failure after which the same is tried again: a WARNING once a minute of an outage, else DEBUG.
+        """Write a line about a failure that is retried: a WARNING once a minute and outage, otherwise DEBUG.
 
         Args:
-            event: What it tells.
-            message: Its text, with `%(name)s` for fields.
-            what: Fails, such as a bucket; see `errors.what_fails`.
-            fields: Of this line.
+            event: The event.
+            message: The text, with `%(name)s` for fields.
+            what: The failing component, such as a bucket; see `errors.what_fails`.
+            fields: Fields of this line.
         """
         self._write(logging.WARNING if outages.is_due(what) else logging.DEBUG, event, message, fields)
 
@@ -150,7 +150,7 @@ class StreamLog:
         if not self._logger.isEnabledFor(level):
             return
         given = {"event": event, **self._fields, **fields}
-        told = {name: without_secrets(value) if isinstance(value, str) else value for name, value in given.items()}
-        text = f"%(table)s: {message}" if "table" in told else message
-        # A mapping as the only argument gives its values to `%(name)s`; the text stays the same for all such lines.
-        self._logger.log(level, text, told, extra={FIELDS: told}, stacklevel=3)
+        shown = {name: without_secrets(value) if isinstance(value, str) else value for name, value in given.items()}
+        text = f"%(table)s: {message}" if "table" in shown else message
+        # A mapping as the only argument supplies the values of `%(name)s`, so that all such lines share one template.
+        self._logger.log(level, text, shown, extra={FIELDS: shown}, stacklevel=3)

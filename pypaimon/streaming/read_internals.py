@@ -1,6 +1,6 @@
-"""What reads tables in pypaimon and is used here; importing it costs pypaimon's readers, polars and the REST API.
+"""Internals of pypaimon that read tables. They import pypaimon's readers, polars and the REST API.
 
-Modules that a plan, or the read of an ordinary file, needs import it where it is used.
+Modules that plans and reads of ordinary files need import this one only where they use it.
 """
 
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ from pypaimon.read.table_scan import latest_auth_fields
 if TYPE_CHECKING:
 
     class PaimonStreamReadBuilder:
-        """For type checkers, which take any name of a class whose base they do not know."""
+        """For type checkers, which accept any attribute of a class with an unknown base."""
 
 else:
     from pypaimon.read.stream_read_builder import StreamReadBuilder as PaimonStreamReadBuilder

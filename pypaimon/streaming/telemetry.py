@@ -1,4 +1,4 @@
-"""`StreamMetrics`: what scans and streams do, as metrics of OpenTelemetry (extra `otel`)."""
+"""`StreamMetrics`: metrics of scans and streams for OpenTelemetry (extra `otel`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pypaimon.streaming.batches.batch_stream import BatchStream, BlockingBatchStream
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.errors import PaimonStreamError
-from pypaimon.streaming.late_modules import LateModule
+from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.scanning.lag import Lag
 from pypaimon.streaming.scanning.scan import StreamScan
@@ -17,7 +17,7 @@ from pypaimon.streaming.scanning.scan import StreamScan
 if TYPE_CHECKING:
     from opentelemetry import metrics
 else:
-    metrics = LateModule("opentelemetry.metrics")
+    metrics = LazyModule("opentelemetry.metrics")
 
 Observed = StreamScan | BatchStream | BlockingBatchStream
 Values = Iterable[tuple[float, Mapping[str, str]]]
@@ -29,12 +29,12 @@ class StreamMetrics:
 
     Counters: `paimon.stream.plans`, `.records`, `.bytes`, `.idle_polls`, `.requests` (by `kind`) and, of streams of
     batches, `.rows` (by `row_kind`). Gauges: `paimon.stream.lag.snapshots`, `.lag.rows`, `.lag.seconds`,
-    `.read_ahead.bytes`. The lag of a stream of batches is that of the last batch. One that is unknown is not reported.
-    Each collection asks the store once for the lag of each; all else costs nothing.
+    `.read_ahead.bytes`. The lag of a stream of batches is that of the last batch. An unknown lag is not reported. Each
+    collection makes one request for the lag of each scan or stream; the other metrics make none.
 
     Args:
-        meter: Of the application; by default the global provider's.
-        clock: Where the time comes from.
+        meter: The meter of the application; None for one of the global provider.
+        clock: The source of time.
     """
 
     def __init__(self, meter: metrics.Meter | None = None, clock: Clock | None = None) -> None:
@@ -53,11 +53,11 @@ class StreamMetrics:
             self._meter.create_observable_gauge(f"paimon.stream.lag.{field}", callbacks, unit)
 
     def add(self, observed: Observed, **attributes: str) -> None:
-        """Report a scan or a stream, for as long as it is held by somebody.
+        """Report a scan or a stream as long as the program holds it.
 
         Args:
             observed: The scan or stream.
-            attributes: Of all its observations, besides `paimon.table`.
+            attributes: Attributes of all its observations, in addition to `paimon.table`.
         """
         table = _scan(observed).table
         self._attributes[observed] = {"paimon.table": table.identifier.get_full_name(), **attributes}

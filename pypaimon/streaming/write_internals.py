@@ -1,4 +1,4 @@
-"""What writes tables in pypaimon and is used here; importing it costs all of pypaimon's write path."""
+"""Internals of pypaimon that write tables. They import pypaimon's whole write path."""
 
 from pypaimon.catalog.catalog_exception import ColumnAlreadyExistException
 from pypaimon.catalog.filesystem_catalog import FileSystemCatalog

@@ -12,7 +12,7 @@ from pypaimon.spark.options.tables import load_stream_table
 from pypaimon.spark.read.time_travel import snapshot_of_version
 from pypaimon.streaming.builder.assembly import StreamAssembly, followed, read_parts
 from pypaimon.streaming.concurrency.clock import Clock
-from pypaimon.streaming.concurrency.deferred import Deferred
+from pypaimon.streaming.concurrency.lazy import Lazy
 from pypaimon.streaming.consumers.consumer_names import reader_name
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.internals import DataField, TableSchema
@@ -63,7 +63,7 @@ class EngineReadBuilder(StreamAssembly):
         self._batch = False
         if schema_id is not None and schema_id != self._schema.id:
             schema = self.directory.reading_schema(schema_id)
-            self._facts = Deferred.of(replace(self._table_facts, schema=schema, traits=TableTraits.of(schema)))
+            self._facts = Lazy.of(replace(self._table_facts, schema=schema, traits=TableTraits.of(schema)))
 
     @staticmethod
     def of(

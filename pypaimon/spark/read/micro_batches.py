@@ -213,7 +213,7 @@ class MicroBatchPlanner:
             raise TableChangedError(
                 f"The table was rolled back: the checkpoint ends before snapshot {end.snapshot}, and the snapshots "
                 f"before it are no longer those that were read. {OR_REPLACED}",
-                "Decide what to undo, then start with a new checkpoint directory.",
+                advice="Decide what to undo, then start with a new checkpoint directory.",
             )
 
     def _state_of(self, offset: Offset) -> PlannerState:
@@ -226,7 +226,7 @@ class MicroBatchPlanner:
             raise TableChangedError(
                 "The query began on another, empty table: this one was re-created since, or the checkpoint is of "
                 "another query.",
-                "Start with a new checkpoint directory.",
+                advice="Start with a new checkpoint directory.",
             )
         return replace(self._planner.initial(), was_empty=True)
 

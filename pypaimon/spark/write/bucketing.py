@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pypaimon.spark.errors import ErrorContext, readable_errors
-from pypaimon.streaming.late_modules import LateModule
+from pypaimon.streaming.lazy_imports import LazyModule
 
 if TYPE_CHECKING:
     from pyspark import sql
 else:
-    sql = LateModule("pyspark.sql")
+    sql = LazyModule("pyspark.sql")
 
 _BUCKET = "__paimon_bucket"
 
@@ -46,8 +46,8 @@ def _divided(df: sql.DataFrame, options: Mapping[str, str], num_partitions: int 
 
     from pypaimon.spark.options.sink_options import parse_sink
     from pypaimon.spark.write.sink_table import load_sink_table
+    from pypaimon.streaming.errors import SchemaMismatchError
     from pypaimon.streaming.writing.bucket_hash import BucketKeys
-    from pypaimon.streaming.writing.row_layout import SchemaMismatchError
     from pypaimon.streaming.writing.writable_tables import check_writable
 
     parsed = parse_sink(options)

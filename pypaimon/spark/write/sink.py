@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 from pypaimon.spark.options.sink_options import SinkOptions, parse_sink
 from pypaimon.spark.write.key_ownership import KeyOwnersError, check_owners
 from pypaimon.spark.write.sink_table import kind_column, load_sink_table, prepare_sink_table
+from pypaimon.streaming.errors import CommitFailedError
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.model.time_zone import zone_of_table
 from pypaimon.streaming.writing.blob_forms import blob_forms
 from pypaimon.streaming.writing.commit.discarding import discard, discard_unfinished
 from pypaimon.streaming.writing.commit.exactly_once import commit_batch, commit_once
-from pypaimon.streaming.writing.commit.reports import Assumption, CommitFailedError, CommitReport
+from pypaimon.streaming.writing.commit.reports import Assumption, CommitReport
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from pypaimon.streaming.writing.row_layout import RowLayout, row_layout
 from pypaimon.streaming.writing.schema_pin import SchemaPin

@@ -297,8 +297,9 @@ class AdbcTable:
         kind = self._dialect.column_type(field.type)
         if kind is None:
             raise UnsupportedTableError(
-                f"column '{field.name}' of type {field.type} cannot be written to {self._dialect.system}: leave it out "
-                "of the stream with with_projection(...)"
+                f"column '{field.name}' of type {field.type} cannot be written to {self._dialect.system}.",
+                advice="Leave it out of the stream with with_projection(...).",
+                option="with_projection",
             )
         return kind
 

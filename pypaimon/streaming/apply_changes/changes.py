@@ -70,7 +70,9 @@ def refuse_reserved(what: str, names: Iterable[str]) -> None:
         if name.lower().startswith(RESERVED):
             advice = "leave it out with with_projection(...)" if what == "column" else "give another name"
             raise StreamConfigError(
-                f"{what} {name!r}: names that begin with '{RESERVED}' are reserved for targets. Rename it, or {advice}."
+                f"{what} {name!r}: names that begin with '{RESERVED}' are reserved for targets.",
+                advice=f"Rename it, or {advice}.",
+                option="with_projection" if what == "column" else None,
             )
 
 

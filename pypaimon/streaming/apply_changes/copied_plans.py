@@ -14,14 +14,13 @@ from pypaimon.streaming.apply_changes.followed_columns import refuse_other_colum
 from pypaimon.streaming.apply_changes.keys import TargetKeys, refuse_hidden_kinds
 from pypaimon.streaming.apply_changes.saved_position import is_to_apply
 from pypaimon.streaming.apply_changes.saved_state import (
-    OtherColumnsError,
     Saved,
     SavedState,
     Source,
     is_another_source,
     refuse_others_rows,
 )
-from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError
+from pypaimon.streaming.errors import OtherColumnsError, PaimonStreamError, StreamConfigError
 from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.model.system_columns import ROW_KIND

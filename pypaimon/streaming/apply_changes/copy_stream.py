@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable
 
 from pypaimon.streaming.apply_changes.copied_plans import CopiedPlans
-from pypaimon.streaming.apply_changes.saved_state import OtherColumnsError, Source
+from pypaimon.streaming.apply_changes.saved_state import Source
 from pypaimon.streaming.batches.batch_stream import BatchStream, BlockingBatchStream
 from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.builder.copied_stream import copied_stream, refuse_itself
-from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.errors import OtherColumnsError, StreamConfigError
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.arguments import shown
 from pypaimon.streaming.writing.stream_writer import BlockingStreamWriter, StreamWriter

@@ -11,14 +11,14 @@ from pypaimon.streaming.apply_changes.duckdb_table import DuckDBTable
 from pypaimon.streaming.apply_changes.plan_transactions import PlanTransactions
 from pypaimon.streaming.apply_changes.refusals import translated
 from pypaimon.streaming.apply_changes.saved_state import Saved
-from pypaimon.streaming.late_modules import LateModule
+from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.arguments import a_name, needed
 
 if TYPE_CHECKING:
     import duckdb  # type: ignore[import-not-found, unused-ignore]
 else:
-    duckdb = LateModule("duckdb")
+    duckdb = LazyModule("duckdb")
 
 
 class DuckDBTarget:

@@ -7,7 +7,8 @@ from typing import Protocol
 
 from pypaimon.streaming.apply_changes.changes import RESERVED, AnyBatch
 from pypaimon.streaming.apply_changes.exact_casts import is_equal_in
-from pypaimon.streaming.apply_changes.saved_state import BEGIN_AGAIN, Column, OtherColumnsError, SavedState
+from pypaimon.streaming.apply_changes.saved_state import BEGIN_AGAIN, Column, SavedState
+from pypaimon.streaming.errors import OtherColumnsError
 
 
 def quoted(name: str) -> str:
@@ -100,8 +101,9 @@ def refuse_other_columns(
         found = now.get(column.field_id)
         if found is None or not _is_same(column, found, is_exact):
             raise OtherColumnsError(
-                f"column '{column.name}' of type {_shown(column)} is not what {held} any more. Begin again {where}, "
-                f"read the columns that were read before, or {BEGIN_AGAIN}."
+                f"column '{column.name}' of type {_shown(column)} is not what {held} any more.",
+                advice=f"Begin again {where}, read the columns that were read before, or {BEGIN_AGAIN}.",
+                option="replace",
             )
 
 
@@ -155,6 +157,7 @@ def _shown(column: Column) -> str:
 
 def _unfollowed(what: str) -> OtherColumnsError:
     return OtherColumnsError(
-        f"The rows that the target holds cannot follow: {what}. Read the columns that were read before, "
-        f"or {BEGIN_AGAIN}."
+        f"The rows that the target holds cannot follow: {what}.",
+        advice=f"Read the columns that were read before, or {BEGIN_AGAIN}.",
+        option="replace",
     )

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from pypaimon.streaming.apply_changes.changes import AnyBatch
 from pypaimon.streaming.apply_changes.iceberg_table import IcebergRows
 from pypaimon.streaming.apply_changes.plan_transactions import PlanTransactions
-from pypaimon.streaming.late_modules import LateModule
+from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.arguments import a_name, needed
 
 if TYPE_CHECKING:
     import pyiceberg.catalog as iceberg
 else:
-    iceberg = LateModule("pyiceberg.catalog")
+    iceberg = LazyModule("pyiceberg.catalog")
 
 
 class IcebergTarget:

@@ -9,14 +9,8 @@ from typing import Protocol
 from pypaimon.streaming.apply_changes.changes import refuse_reserved
 from pypaimon.streaming.apply_changes.keys import AnyBatch, TargetKeys, refuse_hidden_kinds
 from pypaimon.streaming.apply_changes.saved_position import is_to_apply
-from pypaimon.streaming.apply_changes.saved_state import (
-    OtherColumnsError,
-    Saved,
-    Source,
-    is_another_source,
-    refuse_others_rows,
-)
-from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError
+from pypaimon.streaming.apply_changes.saved_state import Saved, Source, is_another_source, refuse_others_rows
+from pypaimon.streaming.errors import OtherColumnsError, PaimonStreamError, StreamConfigError
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.arguments import a_batch
 
@@ -274,13 +268,15 @@ def _position(saved: Saved | None) -> Position | None:
 def others_write() -> StreamConfigError:
     """The error for a position that another program has saved."""
     return StreamConfigError(
-        "The position that is saved next to the table is not the one that this target has saved: others write to it. "
-        "Give each stream a table of its own, or open a new stream with with_start(position=target.position())."
+        "The position that is saved next to the table is not the one that this target has saved: others write to it.",
+        advice="Give each stream a table of its own, or open a new stream with with_start(position=target.position()).",
+        option="with_start: position",
     )
 
 
 def _gap() -> StreamConfigError:
     return StreamConfigError(
-        "A batch before this one was not applied, for there was an error. "
-        "Open a new stream with with_start(position=target.position())."
+        "A batch before this one was not applied, because there was an error.",
+        advice="Open a new stream with with_start(position=target.position()).",
+        option="with_start: position",
     )

@@ -11,11 +11,11 @@ from typing import Any, Protocol, TypeVar
 from pypaimon.streaming.apply_changes.changes import AnyBatch
 from pypaimon.streaming.apply_changes.copied_plans import CopiedPlans
 from pypaimon.streaming.apply_changes.plan_transactions import PlanTransactions
-from pypaimon.streaming.apply_changes.saved_state import OtherColumnsError, Source
+from pypaimon.streaming.apply_changes.saved_state import Source
 from pypaimon.streaming.batches.batch_stream import BatchStream, BlockingBatchStream
 from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.builder.copied_stream import copied_stream
-from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.errors import OtherColumnsError, StreamConfigError
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.arguments import a_builder, a_function, a_target, finite_seconds
 from pypaimon.streaming.options.stream_options import CommitMode

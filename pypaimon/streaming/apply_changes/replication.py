@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pypaimon.streaming.apply_changes.replicate import Commits, Target, check_arguments, replicate
 from pypaimon.streaming.batches.batch_stream import BlockingBatchStream
-from pypaimon.streaming.batches.run_forever import Patience
+from pypaimon.streaming.batches.run_forever import backoff_of
 from pypaimon.streaming.batches.stream_status import StreamStatus
 from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.concurrency.clock import Sleeper
-from pypaimon.streaming.concurrency.termination import on_sigterm
+from pypaimon.streaming.concurrency.signals import on_sigterm
 from pypaimon.streaming.errors import PaimonStreamError, what_fails
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.scanning.lag import Lag
@@ -43,7 +43,7 @@ class Replication:
         Commits.of("Replication", target, commit_interval_seconds)
         self._builder = builder
         self._target = target
-        self._patience = Patience(first_pause=first_pause_seconds, longest_pause=longest_pause_seconds)
+        self._backoff = backoff_of(5, first_pause_seconds, longest_pause_seconds)
         self._commit_interval_seconds = commit_interval_seconds
         self._sleeper = Sleeper(builder._clock)
         self._stream: BlockingBatchStream | None = None
@@ -59,7 +59,7 @@ class Replication:
         Raises:
             PaimonStreamError: As `replicate`, where it does not pass.
         """
-        pauses, attempt = self._patience.pauses(), 0
+        attempt = 0
         with on_sigterm(self.stop):
             while not self._stopping:
                 self._stream = None
@@ -75,12 +75,11 @@ class Replication:
                     if not error.retriable:
                         raise
                     if self._stream is not None and self._stream.status.batches:
-                        pauses, attempt = self._patience.pauses(), 0
+                        attempt = 0
                     attempt += 1
                     text = "a replication failed (attempt %(attempt)d) and continues after a pause: %(error)s"
                     _LOG.outage("waits_out", text, what_fails(error), attempt=attempt, error=str(error))
-                due = self._builder._clock.monotonic() + next(pauses)
-                self._sleeper.until_due(due, lambda: self._stopping).block()
+                self._sleeper.pause(self._backoff.pause(attempt), lambda: self._stopping)
 
     def stop(self) -> None:
         """End gracefully, also from a signal handler: what is left of the plan in hand is applied, unless it fails."""

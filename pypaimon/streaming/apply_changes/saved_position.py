@@ -46,15 +46,18 @@ def is_to_apply(batch: AnyBatch, saved: Position | None) -> bool:
     if begin is None or begin < saved:
         raise StreamConfigError(
             f"The batch holds changes up to snapshot {batch.snapshot_id}, some of which the target may hold already: "
-            f"it stands before snapshot {saved.snapshot}. Open the stream with with_start(position=target.position())."
+            f"it stands before snapshot {saved.snapshot}.",
+            advice="Open the stream with with_start(position=target.position()).",
+            option="with_start: position",
         )
     _check_history(begin, saved)
     _refuse_a_part(batch, inside=saved)
     if _leaves_a_gap(batch.plan_before, begin, saved):
         raise StreamConfigError(
             f"The stream goes on with changes of snapshot {begin.snapshot}, and the target stands before snapshot "
-            f"{saved.snapshot}: what lies between would be missing. Open a stream with "
-            "with_start(position=target.position())."
+            f"{saved.snapshot}: what lies between would be missing.",
+            advice="Open a stream with with_start(position=target.position()).",
+            option="with_start: position",
         )
     return True
 
@@ -91,6 +94,8 @@ def _refuse_a_part(batch: AnyBatch, inside: Position | None) -> None:
     if inside is None or inside.phase is not Phase.FULL or inside.snapshot != batch.snapshot_id:
         raise StreamConfigError(
             f"The batch is a part of the full state of snapshot {batch.snapshot_id}, whose beginning the target does "
-            "not hold. Open the stream where the target stands, with_start(position=target.position()), or at its "
-            "configured start if that is None."
+            "not hold.",
+            advice="Open the stream where the target stands, with_start(position=target.position()), or at its "
+            "configured start if that is None.",
+            option="with_start: position",
         )

@@ -17,10 +17,6 @@ from pypaimon.streaming.options.read_scope import ReadScope
 BEGIN_AGAIN = "drop the target's table, or give a target of one table replace=True, so that the state replaces it"
 
 
-class OtherColumnsError(StreamConfigError):
-    """The rows that a target holds cannot follow the columns of their table. One that may replace them begins again."""
-
-
 @dataclass(frozen=True, slots=True)
 class Saved:
     """What was saved with the rows, as the target keeps it.
@@ -176,8 +172,9 @@ def refuse_another_source(saved: Saved | None, source: Source, keys: Sequence[st
     position = Position.from_json(saved.position)
     if position.table != source.table:
         raise StreamConfigError(
-            f"The stream reads table {source.table!r}, and what the target holds is of table {position.table!r}: give "
-            f"each table a target of its own. If the table was dropped and made again, {BEGIN_AGAIN}."
+            f"The stream reads table {source.table!r}, and what the target holds is of table {position.table!r}.",
+            advice=f"Give each table a target of its own. If the table was dropped and made again, {BEGIN_AGAIN}.",
+            option="replace",
         )
     if saved.columns is None:
         return
@@ -187,8 +184,9 @@ def refuse_another_source(saved: Saved | None, source: Source, keys: Sequence[st
         what = _other_keys(state, source, keys or ())
     if what is not None:
         raise StreamConfigError(
-            f"The stream does not continue what the target holds: {what}. Rows would be missing or left over. Read "
-            f"as before, give it a target of its own, or {BEGIN_AGAIN}."
+            f"The stream does not continue what the target holds: {what}. Rows would be missing or left over.",
+            advice=f"Read as before, give it a target of its own, or {BEGIN_AGAIN}.",
+            option="replace",
         )
 
 
@@ -216,8 +214,9 @@ def is_another_source(saved: Saved | None, source: Source, keys: Sequence[str] |
 def refuse_others_rows(where: str) -> StreamConfigError:
     """The error for a table with rows that no stream has written."""
     return StreamConfigError(
-        f"{where} holds rows already that this target has not written, which the state of the table would replace. "
-        "Give the target another table, empty this one, or give the target replace=True."
+        f"{where} holds rows already that this target has not written, which the state of the table would replace.",
+        advice="Give the target another table, empty this one, or give the target replace=True.",
+        option="replace",
     )
 
 
@@ -238,7 +237,9 @@ def refuse_two_positions(where: str, names: Sequence[str]) -> None:
     if len(names) > 1:
         raise StreamConfigError(
             f"{where}: positions of it are saved as {' and as '.join(map(repr, names))}, so that rows may be "
-            f"there twice. Remove all but one from the table of positions, or {BEGIN_AGAIN}."
+            "there twice.",
+            advice=f"Remove all but one from the table of positions, or {BEGIN_AGAIN}.",
+            option="replace",
         )
 
 

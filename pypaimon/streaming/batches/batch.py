@@ -11,7 +11,7 @@ import pyarrow as pa
 from pypaimon.streaming.batches.chunks import BatchChunk
 from pypaimon.streaming.batches.update_pairs import paired
 from pypaimon.streaming.internals import TableSchema
-from pypaimon.streaming.late_modules import LateModule
+from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.model import row_kinds
 from pypaimon.streaming.model.plan import PlanKind
 from pypaimon.streaming.model.position import Position
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped, unused-ignore]
     import polars
 else:
-    duckdb, pandas, polars = LateModule("duckdb"), LateModule("pandas"), LateModule("polars")
+    duckdb, pandas, polars = LazyModule("duckdb"), LazyModule("pandas"), LazyModule("polars")
 
 
 class _Rows:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pypaimon.streaming.batches.commit_columns import with_columns, with_fields
 from pypaimon.streaming.batches.update_pairs import pairs_unbroken
-from pypaimon.streaming.concurrency.deferred import Deferred
+from pypaimon.streaming.concurrency.lazy import Lazy
 from pypaimon.streaming.concurrency.waits import run
 from pypaimon.streaming.errors import EndOfScan, PositionExpiredError
 from pypaimon.streaming.io.io_pool import IOPool
@@ -49,7 +49,7 @@ class BatchChunk:
     first: bool
     last: bool
     begins_state: bool = False
-    scope: Deferred[ReadScope] = field(default_factory=lambda: Deferred.of(ReadScope()))
+    scope: Lazy[ReadScope] = field(default_factory=lambda: Lazy.of(ReadScope()))
 
 
 class ChunkReader:
@@ -73,14 +73,14 @@ class ChunkReader:
         timeout: float,
         commit_columns: bool = False,
         splits_of: Callable[[Plan], list[StreamSplit]] = Plan.splits,
-        scope: Deferred[ReadScope] | None = None,
+        scope: Lazy[ReadScope] | None = None,
     ) -> None:
         self._driver = driver
         self._read = read
         self._chunk_bytes = chunk_bytes
         self._commit_columns = commit_columns
         self._splits_of = splits_of
-        self._scope = scope or Deferred.of(ReadScope())
+        self._scope = scope or Lazy.of(ReadScope())
         self._pool = IOPool(1, timeout, "paimon-batches", marked=True)
         self._plans: BlockingPlanStream = BlockingPlanStream(driver)
         self._plan: Plan | None = None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
-import random
+import itertools
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from pypaimon.streaming.batches.batch import Batch, BlockingBatch
-from pypaimon.streaming.concurrency.termination import on_sigterm
+from pypaimon.streaming.concurrency.backoff import Backoff
+from pypaimon.streaming.concurrency.signals import on_sigterm
 from pypaimon.streaming.concurrency.waits import Wait, Waits, run, run_async
 from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError, what_fails
 from pypaimon.streaming.logs import StreamLog
@@ -94,7 +95,7 @@ def run_forever(
         return Wait(lambda: _not_awaitable(dead_letter(batch, error)), _never)
 
     loop = _Loop(
-        _blocking(stream, Patience(attempts, first_pause_seconds, longest_pause_seconds)),
+        _blocking(stream, backoff_of(attempts, first_pause_seconds, longest_pause_seconds)),
         lambda batch: Wait(lambda: _not_awaitable(handle(batch)), _never),
         None if dead_letter is None else put_aside,
     )
@@ -121,7 +122,7 @@ async def run_forever_async(
         Wait(_never, lambda: _next_of(stream)),
         lambda seconds: Wait(_never, lambda: stream.pause(seconds)),
         lambda: stream.is_stopping,
-        Patience(attempts, first_pause_seconds, longest_pause_seconds),
+        backoff_of(attempts, first_pause_seconds, longest_pause_seconds),
     )
     loop = _Loop(
         source,
@@ -134,34 +135,25 @@ async def run_forever_async(
 
 def waiting_out(stream: BlockingSource[S]) -> Iterator[S]:
     """The batches of a stream, retriable errors waited out as `run_forever` does it; a loop without its handler."""
-    source = _blocking(stream, Patience())
+    source = _blocking(stream, Backoff())
     while (batch := run(source.next())) is not None:
         yield batch
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """How often and how patiently something is tried again; see `run_forever`."""
+def backoff_of(attempts: int = 5, first_pause_seconds: float = 1.0, longest_pause_seconds: float = 60.0) -> Backoff:
+    """The back-off of a service; see `run_forever`. Only calls of a handler are limited by the attempts.
 
-    attempts: int = 5
-    first_pause: float = 1.0
-    longest_pause: float = 60.0
-
-    def __post_init__(self) -> None:
-        at_least(1, "run_forever: attempts", self.attempts)
-        finite_seconds("run_forever: first_pause_seconds", self.first_pause)
-        finite_seconds("run_forever: longest_pause_seconds", self.longest_pause)
-        if not self.first_pause <= self.longest_pause:
-            raise StreamConfigError(
-                f"run_forever: pauses cannot grow from {self.first_pause!r} to {self.longest_pause!r} seconds"
-            )
-
-    def pauses(self) -> Iterator[float]:
-        """Seconds of each pause after the one before; without end. Many readers must not come back together."""
-        pause = self.first_pause
-        while True:
-            yield pause * (0.5 + random.random() / 2)
-            pause = min(2 * pause, self.longest_pause)
+    Raises:
+        StreamConfigError: Invalid argument.
+    """
+    at_least(1, "run_forever: attempts", attempts)
+    finite_seconds("run_forever: first_pause_seconds", first_pause_seconds)
+    finite_seconds("run_forever: longest_pause_seconds", longest_pause_seconds)
+    if not first_pause_seconds <= longest_pause_seconds:
+        raise StreamConfigError(
+            f"run_forever: pauses cannot grow from {first_pause_seconds!r} to {longest_pause_seconds!r} seconds"
+        )
+    return Backoff(attempts, first_pause_seconds, longest_pause_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,17 +164,17 @@ class _Source(Generic[B]):
         next_batch: The next batch; None at the end.
         pause: Waits for some seconds, or until the stream is stopped.
         is_stopping: Whether it is.
-        patience: Says how often and how long.
+        backoff: How often a handler is called with one batch, and how long to pause.
     """
 
     next_batch: Wait[B | None]
     pause: Callable[[float], Wait[None]]
     is_stopping: Callable[[], bool]
-    patience: Patience
+    backoff: Backoff
 
     def next(self) -> Waits[B | None]:
         """The next batch; None at the end, and where the stream is stopped in an outage."""
-        for attempt, seconds in enumerate(self.patience.pauses(), 1):
+        for attempt in itertools.count(1):
             was_stopping = self.is_stopping()
             answer: _Answer[B | None] = yield _tried(self.next_batch)
             error = answer.error
@@ -194,7 +186,7 @@ class _Source(Generic[B]):
                 return None
             text = "the stream failed (%(error)s) and goes on after a pause"
             _LOG.outage("waits_out", text, what_fails(error), attempt=attempt, error=_words(error))
-            yield self.pause(seconds)
+            yield self.pause(self.backoff.pause(attempt))
         raise AssertionError("unreachable")
 
 
@@ -221,7 +213,7 @@ class _Loop(Generic[B]):
     def _is_handled(self, batch: B) -> Waits[bool]:
         """Hand a batch over, again and again; False: it was stopped in an outage, and the batch comes again."""
         failures = 0
-        for attempt, seconds in enumerate(self.source.patience.pauses(), 1):
+        for attempt in itertools.count(1):
             was_stopping = self.source.is_stopping()
             answer: _Answer[object] = yield _tried(self.handle(batch))
             error = answer.error
@@ -239,10 +231,10 @@ class _Loop(Generic[B]):
                 text = "the handler failed with %(rows)d rows of snapshot %(snapshot)d: %(error)s"
                 fields: dict[str, Any] = {"snapshot": batch.snapshot_id, "rows": batch.num_rows, "error": _words(error)}
                 _LOG.warning("handler_failed", text, attempt=failures, **fields)
-                if was_stopping or failures == self.source.patience.attempts:
+                if was_stopping or failures == self.source.backoff.attempts:
                     yield from self._put_aside(batch, error, fields)
                     return True
-            yield self.source.pause(seconds)
+            yield self.source.pause(self.source.backoff.pause(attempt))
         raise AssertionError("unreachable")
 
     def _put_aside(self, batch: B, error: Exception, fields: dict[str, Any]) -> Waits[None]:
@@ -282,7 +274,7 @@ def _may_pass(error: Exception) -> bool:
     return isinstance(error, PaimonStreamError) and error.retriable
 
 
-def _blocking(stream: BlockingSource[S], patience: Patience) -> _Source[S]:
+def _blocking(stream: BlockingSource[S], backoff: Backoff) -> _Source[S]:
     def next_batch() -> S | None:
         try:
             return stream.__next__()
@@ -293,7 +285,7 @@ def _blocking(stream: BlockingSource[S], patience: Patience) -> _Source[S]:
         Wait(next_batch, _never),
         lambda seconds: Wait(lambda: stream.pause(seconds), _never),
         lambda: stream.is_stopping,
-        patience,
+        backoff,
     )
 
 

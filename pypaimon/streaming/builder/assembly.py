@@ -15,9 +15,9 @@ from pypaimon.streaming.builder.chain_tables import followed_table, options_of_c
 from pypaimon.streaming.builder.checks import refuse_unstreamable
 from pypaimon.streaming.builder.settings import BuilderSettings
 from pypaimon.streaming.builder.table_facts import TableFacts
-from pypaimon.streaming.concurrency.bridge import on_event_loop
 from pypaimon.streaming.concurrency.clock import Clock
-from pypaimon.streaming.concurrency.deferred import Deferred
+from pypaimon.streaming.concurrency.lazy import Lazy
+from pypaimon.streaming.concurrency.threads_to_asyncio import on_event_loop
 from pypaimon.streaming.consumers.consumer_names import reader_name
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.filtering.filters import columns_of, conjunction
@@ -85,7 +85,7 @@ class StreamAssembly(BuilderSettings):
         self.table = table
         self._followed, self._chain = followed_table(table)
         known = newest if self._chain is None else None
-        super().__init__(Deferred(partial(_facts_of, self._followed, newest=known)), view)
+        super().__init__(Lazy(partial(_facts_of, self._followed, newest=known)), view)
         self._clock = clock or Clock()
         self._asks: TableDirectory | None = None
         if not on_event_loop():
@@ -109,10 +109,10 @@ class StreamAssembly(BuilderSettings):
         self._followed, self._chain = followed_table(self.table)
         known, self._asks = self._facts.known, None
         if known is None:
-            self._facts = Deferred(partial(_facts_of, self._followed))
+            self._facts = Lazy(partial(_facts_of, self._followed))
         else:
             schema = known.schema.copy(new_options={**known.schema.options, TIME_ZONE: name})
-            self._facts = Deferred.of(replace(known, schema=schema))
+            self._facts = Lazy.of(replace(known, schema=schema))
         return self
 
     def _scan_driver(self, commit: CommitMode | None = None) -> ScanDriver:
@@ -126,10 +126,10 @@ class StreamAssembly(BuilderSettings):
         parts = self._deferred(lambda frozen: frozen._scan_parts(commit))
         return ScanDriver(parts, self._given.start, self._clock)
 
-    def _deferred(self, make: Callable[[StreamAssembly], T]) -> Deferred[T]:
+    def _deferred(self, make: Callable[[StreamAssembly], T]) -> Lazy[T]:
         """An object made with the current settings: at once if the table is known, else by the first use."""
         frozen = self.copy()
-        made: Deferred[T] = Deferred(partial(make, frozen))
+        made: Lazy[T] = Lazy(partial(make, frozen))
         if self._facts.known is not None:
             made.get()
         else:
@@ -326,10 +326,10 @@ def schema_of(settings: StreamAssembly) -> TableSchema:
     return settings._schema
 
 
-def scope_of(settings: StreamAssembly) -> Deferred[ReadScope]:
+def scope_of(settings: StreamAssembly) -> Lazy[ReadScope]:
     """The rows of the table that these settings read; made when it is needed."""
     frozen = settings.copy()
-    return Deferred(lambda: ReadScope.of(frozen._options(), frozen._schema, frozen._view))
+    return Lazy(lambda: ReadScope.of(frozen._options(), frozen._schema, frozen._view))
 
 
 def followed(settings: StreamAssembly) -> Any:
@@ -337,7 +337,7 @@ def followed(settings: StreamAssembly) -> Any:
     return settings._followed
 
 
-def read_parts(settings: StreamAssembly) -> Deferred[ReadParts]:
+def read_parts(settings: StreamAssembly) -> Lazy[ReadParts]:
     """The parts of a read with these settings."""
     return settings._deferred(StreamAssembly._read_parts)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pypaimon.streaming.builder.assembly import StreamAssembly
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.internals import TableSchema
-from pypaimon.streaming.late_modules import LateModule
+from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.options.stream_options import (
     DEFAULT_BATCH_BYTES,
     DEFAULT_LIVE_BYTES,
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from pypaimon.streaming.groups import group_builder
     from pypaimon.streaming.live_tables import live_table
 else:
-    filter_internals = LateModule("pypaimon.streaming.filter_internals")
-    batch_stream = LateModule("pypaimon.streaming.batches.batch_stream")
-    stream_status = LateModule("pypaimon.streaming.batches.stream_status")
-    live_table = LateModule("pypaimon.streaming.live_tables.live_table")
-    group_builder = LateModule("pypaimon.streaming.groups.group_builder")
-    read, scan = LateModule("pypaimon.streaming.builder.read"), LateModule("pypaimon.streaming.builder.scan")
+    filter_internals = LazyModule("pypaimon.streaming.filter_internals")
+    batch_stream = LazyModule("pypaimon.streaming.batches.batch_stream")
+    stream_status = LazyModule("pypaimon.streaming.batches.stream_status")
+    live_table = LazyModule("pypaimon.streaming.live_tables.live_table")
+    group_builder = LazyModule("pypaimon.streaming.groups.group_builder")
+    read, scan = LazyModule("pypaimon.streaming.builder.read"), LazyModule("pypaimon.streaming.builder.scan")
 
 
 class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):

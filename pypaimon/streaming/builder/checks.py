@@ -21,8 +21,9 @@ def refuse_unstreamable(table: Any) -> None:
     """
     if not isinstance(table, TableHandle) and not is_paimon_table(table):
         raise UnsupportedTableError(
-            f"{type(table).__name__} cannot be streamed: only tables of Paimon's own format have snapshots to follow. "
-            "For a view of one (audit_log, binlog, ro, row_tracking) use stream_read_builder(table, view=...)."
+            f"{type(table).__name__} cannot be streamed: only tables of Paimon's own format have snapshots to follow.",
+            advice="For a view of one (audit_log, binlog, ro, row_tracking) use stream_read_builder(table, view=...).",
+            option="stream_read_builder: view",
         )
     options = OptionValues(table.table_schema.options)
     if options.boolean("chain-table.enabled", False):

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from pypaimon.streaming.builder.checks import known_columns
 from pypaimon.streaming.builder.projections import check_types, named_columns, read_type_paths
 from pypaimon.streaming.builder.table_facts import TableFacts
-from pypaimon.streaming.concurrency.deferred import Deferred
+from pypaimon.streaming.concurrency.lazy import Lazy
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.filtering.filters import columns_of
 from pypaimon.streaming.internals import DataField
-from pypaimon.streaming.late_modules import LateModule
+from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.options.arguments import choice, typed
 from pypaimon.streaming.options.blob_storage import places_of_arguments
 from pypaimon.streaming.options.stream_options import GivenOptions, Unmatched
@@ -23,7 +23,7 @@ from pypaimon.streaming.options.views import View, fields
 if TYPE_CHECKING:
     import pypaimon.streaming.filter_internals as filter_internals
 else:
-    filter_internals = LateModule("pypaimon.streaming.filter_internals")
+    filter_internals = LazyModule("pypaimon.streaming.filter_internals")
 
 B = TypeVar("B", bound="ContentSettings")
 
@@ -36,7 +36,7 @@ class ContentSettings:
         view: The view that is read, or None for the table itself.
     """
 
-    def __init__(self, facts: Deferred[TableFacts], view: View | None) -> None:
+    def __init__(self, facts: Lazy[TableFacts], view: View | None) -> None:
         self._facts = facts
         self._view = view
         self._given = GivenOptions()

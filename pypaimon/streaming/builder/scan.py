@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pypaimon.streaming.builder.assembly import StreamAssembly, scan_driver
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.internals import PaimonFollowUpScanner
-from pypaimon.streaming.late_modules import LateModule
+from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.options.arguments import at_least
 from pypaimon.streaming.options.stream_options import DEFAULT_POLL_INTERVAL_MS
 from pypaimon.streaming.scanning.driver import ScanDriver
@@ -17,7 +17,7 @@ from pypaimon.streaming.scanning.scan import StreamScan
 if TYPE_CHECKING:
     import pypaimon.streaming.filter_internals as filter_internals
 else:
-    filter_internals = LateModule("pypaimon.streaming.filter_internals")
+    filter_internals = LazyModule("pypaimon.streaming.filter_internals")
 
 
 class AsyncStreamingTableScan(StreamScan):

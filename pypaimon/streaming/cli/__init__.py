@@ -17,14 +17,14 @@ _INTERRUPTED = 130
 
 
 def main() -> None:
-    """The entry point of the program. Ctrl-C ends it at any moment without a stack."""
+    """The entry point of the program. Ctrl-C ends it at any moment without a stack trace."""
     try:
-        # While modules are imported, and once the program is done, nobody is there to handle an interrupt.
+        # Nothing handles an interrupt while modules are imported, and after the program is done.
         handles_interrupts = _end_on_interrupt()
         try:
             from pypaimon.streaming.cli.app import run
-            from pypaimon.streaming.cli.contact import is_given_up
-            from pypaimon.streaming.io.io_pool import calls_are_left
+            from pypaimon.streaming.cli.connectivity import is_given_up
+            from pypaimon.streaming.io.pool_registry import calls_are_left
         except ModuleNotFoundError as error:
             if error.name not in ("click", "rich", "yaml"):
                 raise
@@ -37,7 +37,7 @@ def main() -> None:
         _end_on_interrupt()
         sys.exit(_INTERRUPTED)
     if is_given_up() or calls_are_left():
-        # The end of the interpreter would wait for them.
+        # The exit of the interpreter would wait for them.
         if not is_given_up():
             atexit._run_exitfuncs()
         sys.stdout.flush()
@@ -47,9 +47,9 @@ def main() -> None:
 
 
 def _end_on_interrupt() -> bool:
-    """Have Ctrl-C end the process at once, unless it is ignored; says whether it was to raise `KeyboardInterrupt`.
+    """Have Ctrl-C end the process at once, unless it is ignored; returns whether it would raise `KeyboardInterrupt`.
 
-    By a handler of Python: polars, which is imported meanwhile, swallows what has none.
+    With a Python handler, because the import of polars ignores the signal without one.
     """
     if threading.current_thread() is not threading.main_thread():
         return False
@@ -60,11 +60,11 @@ def _end_on_interrupt() -> bool:
 
 
 def _code_of(run: Callable[[], int]) -> int:
-    """The exit code of a run; of one that keeps its stack (`--debug`) that is shown without secrets."""
+    """Run, and return the exit code; with `--debug` show the stack trace of an error, without secrets."""
     sys.unraisablehook = _on_unraisable
     try:
         return run()
-    except Exception:  # noqa: BLE001 - shown as the interpreter does
+    except Exception:  # noqa: BLE001 - shown as the interpreter would
         import traceback
 
         from pypaimon.streaming.cli.secrets import shown
@@ -74,9 +74,9 @@ def _code_of(run: Callable[[], int]) -> int:
 
 
 def _on_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
-    """An interrupt that came in a finalizer, where it cannot be raised, comes again in the program."""
+    """Repeat an interrupt that came in a finalizer, where it cannot be raised."""
     if isinstance(unraisable.exc_value, KeyboardInterrupt):
-        # From another thread: here it would be lost once more.
+        # From another thread: raised here, it would be lost again.
         again = threading.Timer(0.05, _thread.interrupt_main)
         again.daemon = True
         again.start()

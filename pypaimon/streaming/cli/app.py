@@ -11,10 +11,11 @@ from typing import Any
 
 import click
 
+from pypaimon.streaming import demo as live_demo
+from pypaimon.streaming.cli.advice import text_of
 from pypaimon.streaming.cli.compact import compact
 from pypaimon.streaming.cli.consumers import consumers
 from pypaimon.streaming.cli.copy import copy
-from pypaimon.streaming.cli.demo import demo
 from pypaimon.streaming.cli.doctor import doctor
 from pypaimon.streaming.cli.explain import explain
 from pypaimon.streaming.cli.files import files
@@ -24,7 +25,6 @@ from pypaimon.streaming.cli.output import is_unicode
 from pypaimon.streaming.cli.secrets import ShownLines, shown
 from pypaimon.streaming.cli.snapshots import snapshots
 from pypaimon.streaming.cli.tail import tail
-from pypaimon.streaming.cli.words import in_the_words_of_the_program
 from pypaimon.streaming.cli.write import write
 from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError
 
@@ -33,7 +33,7 @@ _PROGRAM = "paimon-stream"
 
 
 class _Program(click.Group):
-    """Turns what a command raises into an exit code and at most one line on stderr."""
+    """Turns the error of a command into an exit code and at most one line on stderr."""
 
     def make_context(self, *arguments: Any, **settings: Any) -> click.Context:
         try:
@@ -54,7 +54,7 @@ class _Program(click.Group):
             return _fail(error, TRY_AGAIN if error.retriable else FAILED)
         except BrokenPipeError:
             return BROKEN_PIPE
-        except Exception as error:  # noqa: BLE001 - whatever a catalog or a store raises becomes a line here, and only here
+        except Exception as error:  # noqa: BLE001 - any error of a catalog or a store becomes one line here
             return _fail(error, FAILED)
 
 
@@ -68,8 +68,8 @@ class _Program(click.Group):
     },
     epilog="""\b
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 lag above --max-lag, 75 the store failed and trying again may help,
-130 interrupted, 141 nobody reads the output any more. The options below may stand behind a command too. Every option
-can come from the environment: --poll of tail is PAIMON_STREAM_TAIL_POLL; --warehouse of all of them is
+130 interrupted, 141 the reader of the output has gone. The options below can also follow a command. Every option can
+come from the environment: --poll of tail is PAIMON_STREAM_TAIL_POLL; --warehouse of all commands is
 PAIMON_STREAM_WAREHOUSE.
 
 \b
@@ -86,13 +86,29 @@ Examples:
 @catalog_options
 @log_options
 def program() -> None:
-    """Follow and write Apache Paimon tables, and see what their streams and consumers do.
+    """Follow and write Apache Paimon tables, and inspect their streams and consumers.
 
     The catalog comes from --warehouse, --catalog-option and --config, or from paimon.yaml in this directory.
     """
     lines = logging.StreamHandler(sys.stderr)
     lines.setFormatter(ShownLines(f"{_PROGRAM}: %(message)s"))
     logging.basicConfig(handlers=[lines], level=logging.WARNING)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  paimon-stream demo
+  paimon-stream demo --seconds 10 --interval 0.1
+"""
+)
+@log_options
+@click.option("--seconds", type=click.FloatRange(0), default=60, show_default=True, help="How long to follow it.")
+@click.option("--interval", type=click.FloatRange(0.01), default=0.5, show_default=True, help="Seconds between writes.")
+@click.option("--plain", is_flag=True, help="No colours, also on a terminal.")
+def demo(seconds: float, interval: float, plain: bool) -> int:
+    """Write into a table in a temporary directory, and follow it on screen."""
+    return live_demo.run(seconds, interval, plain)
 
 
 for _command in (tail, lag, consumers, snapshots, explain, doctor, write, copy, compact, files, demo):
@@ -103,7 +119,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code.
 
     Args:
-        arguments: What stands behind the program's name; by default the arguments of this process.
+        arguments: The arguments after the program's name; None for those of this process.
     """
     if not is_unicode() and isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -122,7 +138,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _refuse(error: click.ClickException) -> int:
-    """One line for what click, or a command, refuses; help for the program without arguments."""
+    """Print one line for an error of click or a command; help if the program has no arguments."""
     text = " ".join(error.format_message().split())
     if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):
         error.show()
@@ -140,7 +156,7 @@ def _complain(text: str) -> None:
 def _fail(error: Exception, code: int) -> int:
     if wants_stack(click.get_current_context()):
         raise error
-    text = in_the_words_of_the_program(" ".join(str(error).split())) or type(error).__name__
+    text = text_of(error)
     if not isinstance(error, PaimonStreamError):
         text = f"{type(error).__name__}: {text}"
     _complain(text)
@@ -148,5 +164,5 @@ def _fail(error: Exception, code: int) -> int:
 
 
 def _forget_stdout() -> None:
-    """Keep the interpreter from telling, at its end, that nobody listens."""
+    """Keep the interpreter from reporting at its exit that the pipe is broken."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -14,7 +15,8 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from pypaimon.streaming.cli.output import Record, console, table_of, tell
+from pypaimon.streaming.cli.option_groups import Retrying, grouped, option
+from pypaimon.streaming.cli.output import Record, console, print_result, table_of
 from pypaimon.streaming.cli.partitions import (
     Chosen,
     counted,
@@ -28,10 +30,28 @@ from pypaimon.streaming.compaction.background import Compactor, compactor
 from pypaimon.streaming.compaction.compactor import Progress
 from pypaimon.streaming.compaction.compactor import compact as compact_table
 from pypaimon.streaming.compaction.reports import CompactedBucket, CompactionReport
-from pypaimon.streaming.concurrency.termination import on_sigterm
+from pypaimon.streaming.concurrency.signals import on_sigterm
 from pypaimon.streaming.doctor.findings import count
 
 _COLUMNS = ("partition", "bucket", "files", "size", "records", "files_after", "size_after")
+
+
+@dataclass(frozen=True)
+class Running:
+    """How often the table is compacted, and how."""
+
+    follow: bool = option("--follow", is_flag=True, help="Compact again and again. [default: once]")
+    every: float = option(
+        "--every",
+        type=click.FloatRange(0),
+        default=60.0,
+        show_default=True,
+        help="With --follow: seconds between compactions.",
+    )
+    threads: int = option(
+        "--threads", type=click.IntRange(1), default=1, show_default=True, help="Buckets at the same time."
+    )
+    dry_run: bool = option("--dry-run", is_flag=True, help="Write nothing; print what would be compacted.")
 
 
 @click.command(
@@ -47,61 +67,62 @@ Examples:
 @on_table
 @click.option("--full", is_flag=True, help="All of each bucket, and few small files too. [default: what is due]")
 @partition_options
-@click.option("--follow", is_flag=True, help="Go on: look again and again. [default: once]")
-@click.option(
-    "--every", type=click.FloatRange(0), default=60.0, show_default=True, help="With --follow: seconds between looks."
-)
-@click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="Buckets at the same time.")
-@click.option("--dry-run", is_flag=True, help="Write nothing; tell what would be compacted.")
-@click.option("--retry", is_flag=True, help="Wait out errors that may pass, for as long as they last.")
-@click.option("--json", "as_json", is_flag=True, help="Tell as JSON what was compacted, a bucket per element.")
+@grouped("running", Running)
+@grouped("retrying", Retrying)
+@click.option("--json", "as_json", is_flag=True, help="Print what was compacted as JSON, one element per bucket.")
 def compact(
     source: TableSource,
     full: bool,
     chosen: Chosen,
-    follow: bool,
-    every: float,
-    threads: int,
-    dry_run: bool,
-    retry: bool,
+    running: Running,
+    retrying: Retrying,
     as_json: bool,
 ) -> None:
     """Compact what is due in TABLE, as its options say: small files into large ones, sorted runs into fewer.
 
-    Rows and streams see nothing of it. Writers are never held up; what they change meanwhile is left for the next run.
-    Run it now and then, or with --follow, beside writers with the table option write-only = true.
+    Rows and streams do not change. Writers are never blocked; buckets that they change meanwhile are left for the next
+    run. Run it from time to time, or with --follow, next to writers with the table option write-only = true.
     """
-    if follow:
-        if dry_run:
+    if running.follow:
+        if running.dry_run:
             raise click.UsageError("--follow and --dry-run contradict each other")
-        _follow(source, partial(compactor, full=full, threads=threads, interval_seconds=every, **chosen), as_json)
+        _follow(
+            source,
+            partial(compactor, full=full, threads=running.threads, interval_seconds=running.every, **chosen),
+            as_json,
+        )
         return
 
     def run() -> CompactionReport:
         with _bar() as progress:
             return compact_table(
-                source.load(), full=full, threads=threads, dry_run=dry_run, on_progress=progress, **chosen
+                source.load(),
+                full=full,
+                threads=running.threads,
+                dry_run=running.dry_run,
+                on_progress=progress,
+                **chosen,
             )
 
-    report = patiently(run) if retry else run()
+    report = patiently(run) if retrying.retry else run()
     if not as_json and report.compacted:
-        console().print(table_of(map(_row, report.compacted), _COLUMNS[:5] if dry_run else _COLUMNS))
-    _tell(source.name, report, dry_run, as_json)
+        console().print(table_of(map(_row, report.compacted), _COLUMNS[:5] if running.dry_run else _COLUMNS))
+    _print_report(source.name, report, running.dry_run, as_json)
 
 
 def _follow(source: TableSource, opened: Callable[..., Compactor], as_json: bool) -> None:
-    """Compact until SIGTERM or Ctrl-C, and tell of each look that has done something."""
+    """Compact until SIGTERM or Ctrl-C, and print a report of each compaction that changed something."""
 
-    def told(report: CompactionReport) -> None:
-        _tell(source.name, report, False, as_json)
+    def show(report: CompactionReport) -> None:
+        _print_report(source.name, report, False, as_json)
         sys.stdout.flush()
 
-    with opened(source.load(retry=True), on_report=told) as running, on_sigterm(running.stop):
+    with opened(source.load(retry=True), on_report=show) as running, on_sigterm(running.stop):
         running.wait()
 
 
-def _tell(name: str, report: CompactionReport, dry_run: bool, as_json: bool) -> None:
-    tell(_record(name, report, dry_run), _summary(name, report, dry_run), "json" if as_json else "text")
+def _print_report(name: str, report: CompactionReport, dry_run: bool, as_json: bool) -> None:
+    print_result(_record(name, report, dry_run), _summary(name, report, dry_run), "json" if as_json else "text")
 
 
 def _summary(name: str, report: CompactionReport, dry_run: bool) -> str:
@@ -110,7 +131,7 @@ def _summary(name: str, report: CompactionReport, dry_run: bool) -> str:
     before = files_text(report.before)
     text = f"{name}: {before} would be compacted" if dry_run else f"{name}: {before} became {files_text(report.after)}"
     if report.conflicts:
-        text += f"; {count(len(report.conflicts), 'part')} left, for another job has changed them meanwhile"
+        text += f"; {count(len(report.conflicts), 'part')} left, because another job has changed them meanwhile"
     return text
 
 

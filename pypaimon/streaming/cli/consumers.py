@@ -1,4 +1,4 @@
-"""`paimon-stream consumers`: what is saved under consumer ids, and what one does to it from outside."""
+"""`paimon-stream consumers`: lists, resets and deletes the progress that is saved under consumer ids."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 import click
 
 from pypaimon.streaming.cli.global_options import catalog_options, log_options
-from pypaimon.streaming.cli.output import Record, format_option, show, tell
+from pypaimon.streaming.cli.option_groups import grouped
+from pypaimon.streaming.cli.output import Record, format_option, print_result, show
 from pypaimon.streaming.cli.tables import TableSource, on_table, retry_option
-from pypaimon.streaming.cli.tables_of_pattern import TablesOfPattern, pattern_options, tell_failures
+from pypaimon.streaming.cli.tables_of_pattern import TableChoice, TablesOfPattern, say_failures
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerInfo, consumers_of, is_rolled_back
 from pypaimon.streaming.errors import CorruptTableError
@@ -22,7 +23,7 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 _COLUMNS = ("consumer", "kind", "state", "next_snapshot", "lag", "last_save", "owner")
 _MEMBER_COLUMNS = ("member", "status", "slots", "next_snapshot", "lag", "last_save")
 _yes = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-_force = click.option("--force", is_flag=True, help="Also a group with living members, all of which then end.")
+_force = click.option("--force", is_flag=True, help="Also a group with living members, all of which end then.")
 
 
 @click.group(
@@ -36,7 +37,7 @@ Examples:
 @log_options
 @catalog_options
 def consumers() -> None:
-    """List, reset and delete the consumers of a table: the names under which readers save how far they are."""
+    """List, reset and delete the consumers of a table: the names under which readers save their progress."""
 
 
 @consumers.command(
@@ -49,18 +50,18 @@ Examples:
 """,
 )
 @on_table
-@pattern_options
+@grouped("choice", TableChoice)
 @format_option
 @retry_option
-def list_command(source: TableSource, include: str | None, exclude: str | None, form: str) -> int:
-    """List every consumer file of TABLE: shards, members and fences of first plans too.
+def list_command(source: TableSource, choice: TableChoice, form: str) -> int:
+    """List every consumer file of TABLE, including those of shards, of members and of first plans.
 
-    `state` is "rolled back" where the table was, below what the consumer has read: its readers end with an error until
-    it is reset.
+    `state` is "rolled back" if the table was rolled back to before the consumer's progress: its readers end with an
+    error until it is reset.
 
     'db.orders_*' stands for the tables that it matches.
     """
-    pattern = TablesOfPattern.of(source, include, exclude)
+    pattern = TablesOfPattern.of(source, choice)
     if pattern is None:
         show(_Consumers(source).records(), _COLUMNS, form, f"{source.name} has no consumers")
         return 0
@@ -69,7 +70,7 @@ def list_command(source: TableSource, include: str | None, exclude: str | None, 
     for name, answer in found.items():
         records += [] if isinstance(answer, Exception) else [{"table": name, **record} for record in answer]
     show(records, ("table", *_COLUMNS), form, f"no table of {pattern.text} has consumers")
-    return tell_failures({name: answer for name, answer in found.items() if isinstance(answer, Exception)})
+    return say_failures({name: answer for name, answer in found.items() if isinstance(answer, Exception)})
 
 
 @consumers.command(
@@ -84,7 +85,7 @@ Example:
 @format_option
 @retry_option
 def show_command(source: TableSource, consumer_id: str, form: str) -> None:
-    """Show the files of one consumer ID; of a group its members, the slots of each, and how far they are."""
+    """Show the files of one consumer ID; of a group its members, with the slots and the progress of each."""
     consumers = _Consumers(source)
     files = consumers.known(consumer_id)
     members = consumers.members(consumer_id) if any(info.name.group for info in files) else None
@@ -110,10 +111,10 @@ Examples:
 @_force
 @format_option
 def reset(source: TableSource, consumer_id: str, to: str, yes: bool, force: bool, form: str) -> None:
-    """Make every reader of consumer ID go on at snapshot N. A reader that is running stops with an error.
+    """Make every reader of consumer ID continue at snapshot N. A reader that is running stops with an error.
 
-    An ID that is not there is made, after a question of its own. A group with living members is refused without
-    --force; whether there are any is waited for, half a session at the most.
+    An ID that does not exist is created, after a question of its own. A group with living members is refused without
+    --force; the check may wait for half a session timeout.
     """
     found = _Consumers(source)
     next_snapshot = found.snapshot(to)
@@ -121,12 +122,12 @@ def reset(source: TableSource, consumer_id: str, to: str, yes: bool, force: bool
         found.refuse_living(consumer_id, force)
         _confirm(yes, f"Reset consumer {consumer_id} of {source.name} to snapshot {next_snapshot}?")
     elif yes or sys.stdin.isatty():
-        _confirm(yes, f"{found.lacks(consumer_id)}. Make it, to begin at snapshot {next_snapshot}?")
+        _confirm(yes, f"{found.missing(consumer_id)}. Create it, to start at snapshot {next_snapshot}?")
     else:
-        raise click.ClickException(f"{found.lacks(consumer_id)}; with --yes it is made")
+        raise click.ClickException(f"{found.missing(consumer_id)}; with --yes it is created")
     found.manager.reset_consumer(consumer_id, Consumer(next_snapshot))
     record: Record = {"id": consumer_id, "next_snapshot": next_snapshot}
-    tell(record, f"Consumer {consumer_id} goes on at snapshot {next_snapshot}.", form)
+    print_result(record, f"Consumer {consumer_id} continues at snapshot {next_snapshot}.", form)
 
 
 @consumers.command(
@@ -141,17 +142,16 @@ Example:
 @_force
 @format_option
 def delete(source: TableSource, consumer_id: str, yes: bool, force: bool, form: str) -> None:
-    """Delete consumer ID. What it kept of the table may then expire; a reader that is running stops with an error.
+    """Delete consumer ID. Snapshots that it protected may expire then; a reader that is running stops with an error.
 
-    A group with living members is refused without --force; whether there are any is waited for, half a session at the
-    most.
+    A group with living members is refused without --force; the check may wait for half a session timeout.
     """
     found = _Consumers(source)
     count = len(found.known(consumer_id))
     found.refuse_living(consumer_id, force)
     _confirm(yes, f"Delete consumer {consumer_id} of {source.name} ({count} files)?")
     found.manager.delete_consumer(consumer_id)
-    tell({"id": consumer_id, "deleted_files": count}, f"Consumer {consumer_id} is deleted.", form)
+    print_result({"id": consumer_id, "deleted_files": count}, f"Consumer {consumer_id} is deleted.", form)
 
 
 @consumers.command(
@@ -173,15 +173,15 @@ def clear(source: TableSource, pattern: str, excluding: str | None, yes: bool, f
     _confirm(yes, f"Delete those of the {len(before)} consumers of {source.name} that match {pattern!r}?")
     found.manager.clear_consumers(pattern, excluding)
     gone = sorted(before - set(found.manager.list_all_ids()))
-    tell({"deleted": gone}, f"{len(gone)} deleted{': ' if gone else ''}{', '.join(gone)}.", form)
+    print_result({"deleted": gone}, f"{len(gone)} deleted{': ' if gone else ''}{', '.join(gone)}.", form)
 
 
 class _Consumers:
-    """The consumers of a table, and the range of its snapshots.
+    """The consumers of a table, and its range of snapshots.
 
     Args:
         source: The table.
-        table: pypaimon's, where that is loaded already.
+        table: pypaimon's table, if it is loaded already.
     """
 
     def __init__(self, source: TableSource, table: Any | None = None) -> None:
@@ -195,22 +195,22 @@ class _Consumers:
         return self.manager.infos(self._snapshots.latest_id())
 
     def records(self, infos: Sequence[ConsumerInfo] | None = None) -> list[Record]:
-        """Of these files, or of all of them, what is printed."""
+        """The records of these files, or of all."""
         return [_record(self._directory, info) for info in (self.infos() if infos is None else infos)]
 
     def known(self, consumer_id: str) -> list[ConsumerInfo]:
-        """The files of an id, which must exist."""
+        """The files of an id; raises click.ClickException if there are none."""
         found = [info for info in self.infos() if info.consumer_id == consumer_id]
         if not found:
-            raise click.ClickException(self.lacks(consumer_id))
+            raise click.ClickException(self.missing(consumer_id))
         return found
 
     def has(self, consumer_id: str) -> bool:
-        """Whether there is a file of an id."""
+        """Whether an id has a file."""
         return any(info.consumer_id == consumer_id for info in self.infos())
 
     def members(self, group_id: str) -> list[Record] | None:
-        """The members of a group; None: it has not begun."""
+        """The members of a group; None if it has not started."""
         found = group_info(self._directory, group_id)
         if found is None:
             return None
@@ -227,12 +227,12 @@ class _Consumers:
         ]
 
     def refuse_living(self, consumer_id: str, force: bool) -> None:
-        """Refuse what would end the members of a group that are alive, unless that is asked for."""
+        """Refuse to end the living members of a group, unless `--force` is given."""
         try:
             member = None if force else living_member(self._directory, consumer_id, Clock())
         except CorruptTableError as error:
             raise click.ClickException(
-                f"{error} Whether the group has living members cannot be told; with --force that is not asked."
+                f"{error} Whether the group has living members is not known; --force skips the check."
             ) from error
         if member is not None:
             raise click.ClickException(
@@ -240,13 +240,13 @@ class _Consumers:
                 "first, or give --force."
             )
 
-    def lacks(self, consumer_id: str) -> str:
-        """That there is none, in words, and which there are."""
+    def missing(self, consumer_id: str) -> str:
+        """The message for an id that does not exist, with those that do."""
         known = ", ".join(sorted({info.consumer_id for info in self.infos()})) or "none"
         return f"{self._name} has no consumer {consumer_id!r}; it has: {known}"
 
     def snapshot(self, to: str) -> int:
-        """The snapshot that `--to` names; it must be there, or be the next one."""
+        """The snapshot of `--to`, which must exist or be the next one."""
         earliest, latest = self._snapshots.earliest_id(), self._snapshots.latest_id() or 0
         first = 1 if earliest is None else earliest
         if to in ("earliest", "latest"):

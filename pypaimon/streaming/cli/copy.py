@@ -1,13 +1,13 @@
-"""`paimon-stream copy`: tables into other ones, exactly once, run after run."""
+"""`paimon-stream copy`: copies tables into others, exactly once, run after run."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Any
+from typing import Any, Generic, Literal, TypeVar
 
 import click
 from rich.console import Console
@@ -17,20 +17,147 @@ from pypaimon.streaming.apply_changes.copy_stream import copy_stream_sync
 from pypaimon.streaming.batches.batch_stream import BlockingBatchStream
 from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.builder.copied_stream import copied_stream
-from pypaimon.streaming.cli.copy_tables import OnDrop, PlaceOfTables, Running, copy_tables
-from pypaimon.streaming.cli.loading import LoadingBar
-from pypaimon.streaming.cli.output import Record, tell
+from pypaimon.streaming.cli.option_groups import Service, grouped, option
+from pypaimon.streaming.cli.output import Record, print_result
+from pypaimon.streaming.cli.progress_bars import LoadBar
 from pypaimon.streaming.cli.secrets import say
 from pypaimon.streaming.cli.settings import configure
 from pypaimon.streaming.cli.tables import TableSource, on_table, pairs, patiently
-from pypaimon.streaming.cli.tables_of_pattern import TablesOfPattern, pattern_options
-from pypaimon.streaming.concurrency.termination import on_sigterm
+from pypaimon.streaming.cli.tables_of_pattern import (
+    TableChoice,
+    TablesOfPattern,
+    refuse_failed,
+    refuse_for_pattern,
+    say_event,
+)
+from pypaimon.streaming.concurrency.signals import on_sigterm
+from pypaimon.streaming.databases.builder import DatabaseStreamBuilder
+from pypaimon.streaming.databases.copy import DatabaseTarget, copy_database
+from pypaimon.streaming.databases.duckdb_database import DuckDBDatabase
+from pypaimon.streaming.databases.paimon_database import PaimonDatabase
+from pypaimon.streaming.databases.position import DatabasePosition
+from pypaimon.streaming.databases.stream import BlockingDatabaseStream
 from pypaimon.streaming.doctor.findings import count
 from pypaimon.streaming.internals import TableNotExistException
 from pypaimon.streaming.writing.builder import stream_write_builder
 from pypaimon.streaming.writing.stream_writer import BlockingStreamWriter
 
+OnDrop = Literal["keep", "drop"]
+S = TypeVar("S", bound=BlockingDatabaseStream | BlockingBatchStream)
 _LOOK_SECONDS = 0.25
+
+
+@dataclass(frozen=True)
+class TargetDatabase:
+    """Where the tables of a database are copied to."""
+
+    to_duckdb: str | None = option(
+        "--to-duckdb", metavar="FILE", help="Copy the tables that a pattern names into this file of DuckDB."
+    )
+    to_schema: str | None = option(
+        "--to-schema", metavar="NAME", help="With --to-duckdb: the schema there. [default: the database's name]"
+    )
+    to_warehouse: str | None = option(
+        "--to-warehouse", metavar="PATH", help="Copy the tables that a pattern names into this warehouse."
+    )
+    to_database: str | None = option(
+        "--to-database", metavar="NAME", help="With --to-warehouse: the database there. [default: the same name]"
+    )
+    on_drop: OnDrop | None = option(
+        "--on-drop",
+        type=click.Choice(["keep", "drop"]),
+        help="With a pattern: what to do with the copy of a table that is dropped. [default: keep]",
+    )
+    drop_columns: bool = option(
+        "--drop-columns", is_flag=True, help="With --to-duckdb: also drop columns that are dropped in the source."
+    )
+
+    @property
+    def text(self) -> str:
+        """The place, for messages.
+
+        Raises:
+            click.UsageError: No place is given, or an option of another kind of place.
+        """
+        if self.to_duckdb is not None and self.to_warehouse is not None:
+            raise click.UsageError("--to-warehouse does not go with --to-duckdb")
+        if self.to_warehouse is not None:
+            _check({"--to-schema": self.to_schema, "--drop-columns": self.drop_columns}, "--to-duckdb")
+            return self.to_warehouse
+        _check({"--to-database": self.to_database}, "--to-warehouse")
+        if self.to_duckdb is None:
+            raise click.UsageError("where to copy the tables? Give --to-duckdb FILE or --to-warehouse PATH")
+        return self.to_duckdb
+
+    @contextmanager
+    def opened(self, source: TableSource, database: str) -> Iterator[DatabaseTarget]:
+        """The place, opened for the tables of a database.
+
+        Args:
+            source: Gives the catalog of the source.
+            database: Name of the source's database.
+
+        Raises:
+            click.UsageError: A package that the place needs is not installed.
+        """
+        if self.to_warehouse is not None:
+            options = {**source.catalog_options, "warehouse": self.to_warehouse}
+            catalog = replace(source, catalog_options=options).catalog()
+            yield PaimonDatabase(catalog, self.to_database or database, on_drop=self.on_drop or "keep")
+            return
+        try:
+            import duckdb
+        except ModuleNotFoundError as error:
+            raise click.UsageError("--to-duckdb needs a package: pip install 'pypaimon-streaming[duckdb]'") from error
+        with duckdb.connect(self.text) as connection:
+            schema = self.to_schema or database
+            yield DuckDBDatabase(connection, schema, on_drop=self.on_drop or "keep", drop_columns=self.drop_columns)
+
+
+def _check(given: Mapping[str, object], other: str) -> None:
+    for name, value in given.items():
+        if value:
+            raise click.UsageError(f"{name} goes with {other}")
+
+
+@dataclass(frozen=True)
+class TargetTable:
+    """How the table of a copy is found, or made."""
+
+    target_warehouse: str | None = option(
+        "--target-warehouse", metavar="PATH", help="The warehouse of TARGET. [default: the catalog of SOURCE]"
+    )
+    create: bool = option("--create", is_flag=True, help="Create TARGET like SOURCE, if it does not exist.")
+    create_option: tuple[str, ...] = option(
+        "--create-option", metavar="KEY=VALUE", multiple=True, help="With --create: an option of the new table."
+    )
+    replaces: bool = option(
+        "--replace", is_flag=True, help="Replace rows of TARGET that no run with this --commit-user has written."
+    )
+
+
+@dataclass(frozen=True)
+class Copied:
+    """What is copied, and for how long."""
+
+    follow: bool = option(
+        "--follow", is_flag=True, help="Copy each further change as it comes. [default: end at the latest snapshot]"
+    )
+    filter_text: str | None = option("--filter", metavar="SQL", help="Rows that match: \"status = 'paid' AND v > 3\".")
+    columns: str | None = option("--columns", metavar="A,B", help="Only these columns.")
+    on_expired: Literal["fail", "full"] | None = option(
+        "--on-expired", type=click.Choice(["fail", "full"]), help="Start over if the next snapshot has expired."
+    )
+    commit_user: str | None = option(
+        "--commit-user", metavar="NAME", help="Under whom to commit. [default: copy-of-SOURCE]"
+    )
+
+
+@dataclass(frozen=True)
+class CopyService(Service):
+    """How a copy runs."""
+
+    as_json: bool = option("--json", is_flag=True, help="Print at the end as JSON what was copied.")
 
 
 @click.command(
@@ -44,138 +171,141 @@ Examples:
 )
 @partial(on_table, metavar="SOURCE")
 @click.argument("target", required=False)
-@pattern_options
-@click.option("--to-duckdb", metavar="FILE", help="Copy the tables that a pattern names into this file of DuckDB.")
-@click.option("--to-schema", metavar="NAME", help="With --to-duckdb: the schema there. [default: the database's name]")
-@click.option("--to-warehouse", metavar="PATH", help="Copy the tables that a pattern names into this warehouse.")
-@click.option("--to-database", metavar="NAME", help="With --to-warehouse: the database there. [default: the same name]")
-@click.option(
-    "--on-drop",
-    type=click.Choice(["keep", "drop"]),
-    help="With a pattern: what becomes of the copy of a table that is dropped. [default: keep]",
-)
-@click.option("--drop-columns", is_flag=True, help="With --to-duckdb: drop columns too that are dropped in the source.")
-@click.option("--target-warehouse", metavar="PATH", help="Where TARGET lies. [default: the catalog of SOURCE]")
-@click.option("--create", is_flag=True, help="Make TARGET like SOURCE, if it is not there.")
-@click.option("--create-option", metavar="KEY=VALUE", multiple=True, help="With --create: an option of the new table.")
-@click.option(
-    "--replace",
-    "replaces",
-    is_flag=True,
-    help="Replace rows of TARGET that no run with this --commit-user has written.",
-)
-@click.option("--follow", is_flag=True, help="Go on with each change that comes. [default: end at the latest snapshot]")
-@click.option("--filter", "filter_text", metavar="SQL", help="Rows that match: \"status = 'paid' AND v > 3\".")
-@click.option("--columns", metavar="A,B", help="Only these columns.")
-@click.option("--on-expired", type=click.Choice(["fail", "full"]), help="Begin anew if what comes next has expired.")
-@click.option("--commit-user", metavar="NAME", help="Under whom to commit. [default: copy-of-SOURCE]")
-@click.option("--retry", is_flag=True, help="Wait out errors that may pass, for as long as they last.")
-@click.option("--poll", type=click.FloatRange(0.01), metavar="SECONDS", help="Pause between polls. [default: 1]")
-@click.option("--json", "as_json", is_flag=True, help="Tell at the end as JSON what was copied.")
+@grouped("choice", TableChoice)
+@grouped("database", TargetDatabase)
+@grouped("table", TargetTable)
+@grouped("copied", Copied)
+@grouped("service", CopyService)
 def copy(
     source: TableSource,
     target: str | None,
-    include: str | None,
-    exclude: str | None,
-    to_duckdb: str | None,
-    to_schema: str | None,
-    to_warehouse: str | None,
-    to_database: str | None,
-    on_drop: OnDrop | None,
-    drop_columns: bool,
-    target_warehouse: str | None,
-    create: bool,
-    create_option: tuple[str, ...],
-    replaces: bool,
-    follow: bool,
-    filter_text: str | None,
-    columns: str | None,
-    on_expired: str | None,
-    commit_user: str | None,
-    retry: bool,
-    poll: float | None,
-    as_json: bool,
+    choice: TableChoice,
+    database: TargetDatabase,
+    table: TargetTable,
+    copied: Copied,
+    service: CopyService,
 ) -> None:
     """Copy the table SOURCE into the table TARGET: its rows first, then every change, with its kind.
 
-    Where the copy stands is noted in TARGET, in the commits that hold its rows. So each run goes on where the last one
-    ended, or died, and nothing is lost or twice. The first run takes an empty TARGET, or replaces its rows with
+    The progress of the copy is saved in TARGET, in the commits of its rows. So each run continues where the last one
+    ended, or crashed, and no row is lost or duplicated. The first run takes an empty TARGET, or replaces its rows with
     --replace.
 
-    'db.orders_*' stands for the tables that it matches, those that come later too: each is copied to one of the same
-    name, which is made. An error of one table stops that one alone (exit code 1).
+    'db.orders_*' stands for the tables that it matches, including those that are created later: each is copied to one
+    of the same name, which is created. An error of one table stops that one alone (exit code 1).
     """
-    pattern = TablesOfPattern.of(source, include, exclude)
+    pattern = TablesOfPattern.of(source, choice)
     if pattern is not None:
-        _refuse(
+        refuse_for_pattern(
+            pattern,
             {
                 "TARGET": target,
-                "--target-warehouse": target_warehouse,
-                "--create": create,
-                "--create-option": create_option,
-                "--replace": replaces,
-                "--filter": filter_text,
-                "--columns": columns,
-                "--commit-user": commit_user,
-                "--table-option": source.table_options,
+                "--target-warehouse": table.target_warehouse,
+                "--create": table.create,
+                "--create-option": table.create_option,
+                "--replace": table.replaces,
+                "--filter": copied.filter_text,
+                "--columns": copied.columns,
+                "--commit-user": copied.commit_user,
             },
-            f"goes with one table, not with {pattern.text}",
         )
-        tables = PlaceOfTables(to_duckdb, to_schema, to_warehouse, to_database, on_drop or "keep", drop_columns)
-        copy_tables(pattern, tables, follow=follow, on_expired=on_expired, retry=retry, poll=poll, as_json=as_json)
+        _copy_tables(pattern, database, copied, service)
         return
-    of_tables = {
-        "--to-duckdb": to_duckdb,
-        "--to-schema": to_schema,
-        "--to-warehouse": to_warehouse,
-        "--to-database": to_database,
-        "--on-drop": on_drop,
-        "--drop-columns": drop_columns,
-    }
-    database = source.name.partition(".")[0]
-    _refuse(of_tables, f"goes with the tables of a database: give SOURCE as '{database}.*'")
+    for each in fields(database):
+        if getattr(database, each.name):
+            flag = f"--{each.name.replace('_', '-')}"
+            names = source.name.partition(".")[0]
+            raise click.UsageError(f"{flag} goes with the tables of a database: give SOURCE as '{names}.*'")
     if target is None:
         raise click.UsageError(f"where to copy {source.name}? Give TARGET")
     if "." not in target:
         raise click.UsageError(f"{target!r} names no database: give TARGET as database.table")
     if source.view is not None:
         raise click.UsageError(f"a view cannot be copied: give SOURCE without '${source.view}'")
+    _copy_table(source, target, table, copied, service)
+
+
+def _copy_table(source: TableSource, target: str, wanted: TargetTable, copied: Copied, service: CopyService) -> None:
     place = replace(source, name=target, table_options={}, patient=False)
-    if target_warehouse is not None:
-        place = replace(place, catalog_options={**source.catalog_options, "warehouse": target_warehouse})
-    user = commit_user or f"copy-of-{source.name}"
-    changes = pairs(create_option, "--create-option")
+    if wanted.target_warehouse is not None:
+        place = replace(place, catalog_options={**source.catalog_options, "warehouse": wanted.target_warehouse})
+    user = copied.commit_user or f"copy-of-{source.name}"
+    changes = pairs(wanted.create_option, "--create-option")
 
     def run() -> Record:
         table = source.load()
-        builder = configure(source.builder(table), None, filter_text, columns)
-        if not follow:
+        builder = configure(source.builder(table), None, copied.filter_text, copied.columns)
+        if not copied.follow:
             builder.with_end(latest=True)
-        if on_expired == "full":
+        if copied.on_expired == "full":
             builder.with_on_expired("full")
-        if poll is not None:
-            builder.with_poll_interval_ms(max(1, round(poll * 1000)))
-        # What cannot be copied is refused before a table is made for it.
+        service.set_poll_interval(builder)
+        # A source that cannot be copied is refused before a table is created for it.
         copied_stream(builder, None)
-        created = create and _create(table, builder.read_type(), target, place.catalog(), changes)
+        created = wanted.create and _create(table, builder.read_type(), target, place.catalog(), changes)
         written = place.load()
         with stream_write_builder(written).with_commit_user(user).open_sync() as writer:
-            return {"source": source.name, "target": target, "created": created, **_copied(builder, writer, replaces)}
+            done = _copy(builder, writer, wanted.replaces)
+            return {"source": source.name, "target": target, "created": created, **done}
 
-    done = patiently(run) if retry else run()
-    stands = "" if done["next"] is None else f"; it holds {source.name} before snapshot {done['next']}"
-    text = f"{source.name} -> {target}: {count(int(str(done['commits'])), 'commit')}{stands}"
-    tell(done, text, "json" if as_json else "text")
+    done = patiently(run) if service.retry else run()
+    held = "" if done["next"] is None else f"; it holds {source.name} before snapshot {done['next']}"
+    text = f"{source.name} -> {target}: {count(int(str(done['commits'])), 'commit')}{held}"
+    print_result(done, text, "json" if service.as_json else "text")
 
 
-def _refuse(given: Mapping[str, object], why: str) -> None:
-    for name, value in given.items():
-        if value:
-            raise click.UsageError(f"{name} {why}")
+def _copy_tables(pattern: TablesOfPattern, place: TargetDatabase, copied: Copied, service: CopyService) -> None:
+    """Copy the tables that a pattern matches, and print how many there are.
+
+    Raises:
+        click.UsageError: No place to copy to, or contradictory options of one.
+        TablesFailedError: Some tables could not be copied, while others were.
+    """
+    target = place.text
+    if not pattern.names(service.retry) and not copied.follow:
+        click.echo(f"no table matches {pattern.text}", err=True)
+
+    def configure(builder: DatabaseStreamBuilder) -> None:
+        builder.for_each(configure_each).on_event(say_event)
+        if not copied.follow:
+            builder.with_end(latest=True)
+        service.set_poll_interval(builder)
+
+    def configure_each(builder: StreamReadBuilder) -> None:
+        if copied.on_expired is not None:
+            builder.with_on_expired(copied.on_expired)
+
+    def run() -> DatabasePosition:
+        running = Running[BlockingDatabaseStream]()
+        catalog, database = pattern.source.catalog(), pattern.database
+        with place.opened(pattern.source, database) as tables, on_sigterm(running.stop):
+            try:
+                position = copy_database(
+                    catalog,
+                    database,
+                    tables,
+                    include=pattern.include,
+                    exclude=pattern.exclude,
+                    configure=configure,
+                    on_open=running.opened,
+                )
+            except KeyboardInterrupt:
+                say("interrupted; the next run continues where this one ended")
+                raise
+        refuse_failed({} if running.stream is None else dict(running.stream.failed))
+        return position
+
+    position = patiently(run) if service.retry else run()
+    held = {name: each.position for name, each in sorted(position.tables.items()) if pattern.matches(name)}
+    following = {name: None if each is None else each.snapshot for name, each in held.items()}
+    record: Record = {"source": pattern.text, "target": target, "next": following}
+    print_result(
+        record, f"{pattern.text} -> {target}: {count(len(held), 'table')}", "json" if service.as_json else "text"
+    )
 
 
 def _create(table: Any, columns: Sequence[Any], name: str, catalog: Any, changes: Mapping[str, str]) -> bool:
-    """Make a table that can hold columns of another one, unless there is one of that name; whether it was made."""
+    """Create a table that can hold columns of another one, unless it exists; returns whether it was created."""
     try:
         catalog.get_table(name)
     except TableNotExistException:
@@ -187,14 +317,14 @@ def _create(table: Any, columns: Sequence[Any], name: str, catalog: Any, changes
     return True
 
 
-def _copied(builder: StreamReadBuilder, writer: BlockingStreamWriter, replaces: bool) -> Record:
+def _copy(builder: StreamReadBuilder, writer: BlockingStreamWriter, replaces: bool) -> Record:
     before = -1 if writer.last_committed is None else writer.last_committed
     running = Running[BlockingBatchStream]()
     with on_sigterm(running.stop), _bar(writer):
         try:
             copy_stream_sync(builder, writer, replace=replaces, on_open=running.opened)
         except KeyboardInterrupt:
-            say("interrupted; the next run goes on where this one ended")
+            say("interrupted; the next run continues where this one ended")
             raise
     position, last = writer.position, writer.last_committed
     return {
@@ -206,7 +336,7 @@ def _copied(builder: StreamReadBuilder, writer: BlockingStreamWriter, replaces: 
 
 @contextmanager
 def _bar(writer: BlockingStreamWriter) -> Iterator[None]:
-    """What is committed, shown on a terminal."""
+    """Show on a terminal what is committed."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield
@@ -219,9 +349,9 @@ def _bar(writer: BlockingStreamWriter) -> Iterator[None]:
             last, position = writer.last_committed, writer.position
             if last is not None and position is not None:
                 commits = last - (-1 if first is None else first)
-                bar.shows(f"{commits:,} commits, before snapshot {position.snapshot:,}")
+                bar.show(f"{commits:,} commits, before snapshot {position.snapshot:,}")
 
-    with LoadingBar.on(console) as bar:
+    with LoadBar(console) as bar:
         thread = threading.Thread(target=show, name="paimon-copy-bar", daemon=True)
         thread.start()
         try:
@@ -229,3 +359,23 @@ def _bar(writer: BlockingStreamWriter) -> Iterator[None]:
         finally:
             ended.set()
             thread.join()
+
+
+class Running(Generic[S]):
+    """The stream of a copy, which a signal handler may stop before or after it is open."""
+
+    def __init__(self) -> None:
+        self.stream: S | None = None
+        self._stopped = False
+
+    def opened(self, stream: S) -> None:
+        """Keep the stream that was opened."""
+        self.stream = stream
+        if self._stopped:
+            stream.stop()
+
+    def stop(self) -> None:
+        """End after the plan under way."""
+        self._stopped = True
+        if self.stream is not None:
+            self.stream.stop()

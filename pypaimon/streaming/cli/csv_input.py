@@ -1,7 +1,7 @@
-"""CSV as Arrow's text, block by block, each parsed where it is asked for.
+"""CSV as Arrow's text, parsed block by block on the caller's thread.
 
-Arrow's own streaming reader reads ahead in a thread: a signal waits there for a quiet pipe, and a program that ends
-meanwhile may crash.
+Arrow's own streaming reader reads ahead on a thread of its own: a signal has to wait there for a quiet pipe, and a
+program that ends meanwhile may crash.
 """
 
 from __future__ import annotations
@@ -14,24 +14,28 @@ from io import BufferedReader
 import pyarrow as pa
 import pyarrow.csv
 
-from pypaimon.streaming.cli.bad_input import BadInputError
+from pypaimon.streaming.errors import PaimonStreamError
 
 _BLOCK = 1 << 20
 _MOST_OF_A_ROW = 256 << 20
 _OTHER_DELIMITERS = (";", "\t", "|", ",")
 
 
+class BadInputError(PaimonStreamError, ValueError):
+    """The input of `write` cannot be read as its format, or does not fit the table."""
+
+
 def csv_batches(source: BufferedReader, delimiter: str, known: Collection[str]) -> Iterator[pa.RecordBatch]:
     """The rows as text; an empty field is null, a quoted one the empty text.
 
     Args:
-        source: At its header.
-        delimiter: Between fields, one character of ASCII.
+        source: The input, at its header.
+        delimiter: The ASCII character between fields.
         known: Columns that are expected.
 
     Raises:
-        BadInputError: It has no header, or one that names a column twice, a row with more or fewer fields, or text that
-            is not UTF-8.
+        BadInputError: The header is missing or names a column twice, a row has more or fewer fields, or the text is not
+            UTF-8.
     """
     names = _header(source, delimiter, known)
     rows = 0
@@ -47,11 +51,11 @@ def _header(source: BufferedReader, delimiter: str, known: Collection[str]) -> l
     try:
         line = source.readline().decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise BadInputError(f"the header of the input is no text in UTF-8: {error}") from error
+        raise BadInputError(f"the header of the input is not UTF-8: {error}") from error
     try:
         names = next(csv.reader([line], delimiter=delimiter), [])
     except csv.Error as error:
-        raise BadInputError(f"the header of the input is no CSV: {error}; rows end with \\n or \\r\\n") from error
+        raise BadInputError(f"the header of the input is not CSV: {error}; rows end with \\n or \\r\\n") from error
     if not names:
         raise BadInputError("the input has no header with the names of the columns")
     twice = next((name for name in names if names.count(name) > 1), None)
@@ -65,7 +69,7 @@ def _header(source: BufferedReader, delimiter: str, known: Collection[str]) -> l
 
 
 def _whole_rows(source: BufferedReader, delimiter: str) -> Iterator[bytes]:
-    """All behind the header, in blocks that end where a row does."""
+    """Everything after the header, in blocks of whole rows."""
     quoted = re.compile(rb'(?:\A|(?<=[\r\n%s]))"[^"]*(?:""[^"]*)*(?:(")|\Z)' % re.escape(delimiter.encode()))
     rest = b""
     while piece := source.read(len(rest)) if len(rest) > _BLOCK else source.read1(_BLOCK):
@@ -79,23 +83,23 @@ def _whole_rows(source: BufferedReader, delimiter: str) -> Iterator[bytes]:
     if rest:
         fields = list(quoted.finditer(rest))
         if fields and fields[-1][1] is None:
-            raise BadInputError("the input ends in the midst of a quoted field")
+            raise BadInputError("the input ends inside a quoted field")
         yield rest
 
 
 def _end_of_rows(block: bytes, quoted: re.Pattern[bytes]) -> int:
-    """Where the last whole row of a block ends, which begins with a row; 0: there is none."""
+    """Offset of the end of the last whole row of a block; 0 if no row is complete."""
     end = last = 0
     for field in quoted.finditer(block):
         end = block.rfind(b"\n", last, field.start()) + 1 or end
         last = field.end()
-        if last == len(block):  # the field may go on behind it
+        if last == len(block):  # the field may continue in the next block
             return end
     return block.rfind(b"\n", last) + 1 or end
 
 
 def _parsed(block: bytes, names: list[str], delimiter: str, before: int) -> pa.Table:
-    """Rows as text, of which as many were before these."""
+    """The rows of a block as text; `before` is the number of rows before it."""
     wrong: list[pyarrow.csv.InvalidRow] = []
 
     def note(row: pyarrow.csv.InvalidRow) -> str:
@@ -121,10 +125,10 @@ def _parsed(block: bytes, names: list[str], delimiter: str, before: int) -> pa.T
         )
     except pa.ArrowInvalid as error:
         if not wrong:
-            where = f", behind row {before}" if before else ""
-            raise BadInputError(f"the input is no CSV{where}: {error}") from error
+            where = f", after row {before}" if before else ""
+            raise BadInputError(f"the input is not CSV{where}: {error}") from error
         first = wrong[0]
         raise BadInputError(
-            f"row {before + first.number}: the header has {len(names)} columns, and it has {first.actual_columns}: "
-            f"{first.text!r}"
+            f"row {before + first.number}: the header has {len(names)} columns, but this row has "
+            f"{first.actual_columns}: {first.text!r}"
         ) from error

@@ -1,4 +1,4 @@
-"""`paimon-stream doctor`: what a stream of a table gives, what it costs, and what threatens it."""
+"""`paimon-stream doctor`: examines a table and reports what its streams yield, cost and risk."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Examples:
   paimon-stream doctor db.orders || page-someone
 
 \b
-Exit codes: 1 if there is a problem; warnings are none.
+Exit codes: 1 if there is a problem; warnings do not count.
 """
 )
 @on_table
@@ -35,11 +35,11 @@ Exit codes: 1 if there is a problem; warnings are none.
 @format_option
 @retry_option
 def doctor(source: TableSource, form: str, as_json: bool) -> int:
-    """Look at TABLE once, and say what a stream of it gives, what it costs, and what threatens it.
+    """Examine TABLE once, and report what a stream of it yields, what it costs, and which risks it has.
 
-    Kind and changelog, expiry against consumers and how far these are, files that a first plan opens and merges, what
-    waits for a compaction, what streams pass over. Each finding is ok, a note, a warning or a problem. Nothing is
-    written. JSON is one object.
+    Covers its kind and changelog, expiry compared with the consumers' progress, files that a first plan opens and
+    merges, files that are due for compaction, and snapshots that streams skip. Each finding is ok, a note, a warning or
+    a problem. Nothing is written. JSON is one object.
     """
     diagnosis = diagnose(source.load())
     if as_json or form == "json":
@@ -78,7 +78,7 @@ def _show(diagnosis: Diagnosis, out: Console) -> None:
 
 
 def _print(out: Console, head: str, text: str, style: str) -> None:
-    """A text in lines of the console's width, beside a head."""
+    """Print a text, wrapped to the width of the console, after a head."""
     for line in textwrap.wrap(printable(shown(text)), max(_LEAST_WIDTH, out.width - _HEAD - 1)):
         out.print(f"{head:{_HEAD}}{line}", style=style, markup=False, soft_wrap=True)
         head = ""

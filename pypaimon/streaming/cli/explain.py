@@ -1,4 +1,4 @@
-"""`paimon-stream explain`: the plan of the next snapshot: manifests, files, what drops how many of them, requests."""
+"""`paimon-stream explain`: the plan of the next snapshot: manifests, files, pruning, requests."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from rich.console import Console
 
 from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.builder.chain_tables import followed_table
+from pypaimon.streaming.cli.option_groups import grouped
 from pypaimon.streaming.cli.output import Record, cell, console, format_option, table_of, to_json
-from pypaimon.streaming.cli.pruned import Pruned, pruned
-from pypaimon.streaming.cli.settings import configure, filter_of, stream_options
+from pypaimon.streaming.cli.pruning_report import Pruned, pruned
+from pypaimon.streaming.cli.settings import ReadSettings, configure, filter_of
 from pypaimon.streaming.cli.tables import TableSource, on_table, retry_option
 from pypaimon.streaming.consumers.consumer_manager import consumers_of
 from pypaimon.streaming.errors import EndOfScan, UnsupportedTableError
@@ -35,19 +36,16 @@ Examples:
 """
 )
 @on_table
-@stream_options
+@grouped("reading", ReadSettings)
 @format_option
 @retry_option
 def explain(
     source: TableSource,
-    start: str | None,
-    filter_text: str | None,
-    columns: str | None,
-    consumer_id: str | None,
+    reading: ReadSettings,
     form: str,
 ) -> None:
-    """Show what a stream of TABLE would read next, without reading it, and without moving the consumer."""
-    explained = Explainer(source, start, filter_text, columns, consumer_id).explain()
+    """Show what a stream of TABLE would read next, without reading it or moving the consumer."""
+    explained = Explainer(source, reading).explain()
     if explained is None:
         click.echo(f"{source.name}: nothing new after the start; a stream would wait", err=True)
     elif form == "json":
@@ -63,11 +61,11 @@ class Explained:
     Attributes:
         table: Name of the table.
         plan: The plan without the filter.
-        left: The plan with it; None if nothing is left.
-        passed_over: Snapshots between the start and this one that hold nothing for a stream.
-        pruned: Manifests and files, and what drops how many of them.
-        filtered: There is a filter.
-        requests: What a stream asks the store for, from nothing known to this plan, by kind.
+        left: The plan with the filter; None if nothing is left.
+        passed_over: Snapshots between the start and this one that a stream skips.
+        pruned: Manifests and files, and how many each step drops.
+        filtered: Whether there is a filter.
+        requests: Requests of a stream from a cold start up to this plan, by kind.
     """
 
     table: str
@@ -128,8 +126,8 @@ class Explained:
         out.print(f"manifests: {read} read, {listed - read} skipped by partition")
         out.print(table_of([asdict(each) for each in self.pruned.stages], _STAGE_COLUMNS))
         if self.filtered and self.pruned.without_statistics:
-            what = f"{self.pruned.without_statistics} files have no statistics of columns that are no keys"
-            out.print(f"{what}; writers make them as the table's metadata.stats-mode says")
+            what = f"{self.pruned.without_statistics} files lack statistics of columns other than keys"
+            out.print(f"{what}; writers create them as the table's metadata.stats-mode says")
         asked = ", ".join(f"{count} {kind}" for kind, count in self.requests.items() if count)
         out.print(f"requests from a cold start: {asked}")
         files = list(self.files())
@@ -137,23 +135,15 @@ class Explained:
             shown: list[Record] = [{**each, "partition": _path(each["partition"])} for each in files[:_SHOWN_FILES]]
             out.print(table_of(shown, _FILE_COLUMNS))
         if len(files) > _SHOWN_FILES:
-            out.print(f"and {len(files) - _SHOWN_FILES} files more; --format json has all")
+            out.print(f"and {len(files) - _SHOWN_FILES} more files; --format json shows all")
 
 
 class Explainer:
     """Plans one snapshot, without the filter and with it."""
 
-    def __init__(
-        self,
-        source: TableSource,
-        start: str | None,
-        filter_text: str | None,
-        columns: str | None,
-        consumer_id: str | None,
-    ) -> None:
+    def __init__(self, source: TableSource, reading: ReadSettings) -> None:
         self._source = source
-        self._start = start
-        self._columns = columns
+        self._reading = reading
         self._table = source.load()
         _, chain = followed_table(self._table)
         if chain is not None:
@@ -161,8 +151,8 @@ class Explainer:
                 f"The chain table {source.name} begins with snapshots of two branches; explain plans one of a branch: "
                 f"{source.name}$branch_{chain.delta}, which a stream follows, or {source.name}$branch_{chain.snapshot}."
             )
-        self._filter = filter_of(source.builder(self._table), filter_text)
-        self._saved = None if consumer_id is None else self._saved_position(consumer_id)
+        self._filter = filter_of(source.builder(self._table), reading.filter_text)
+        self._saved = None if reading.consumer_id is None else self._saved_position(reading.consumer_id)
 
     def explain(self) -> Explained | None:
         """Explain the next snapshot with rows; None if there is none yet."""
@@ -182,7 +172,8 @@ class Explainer:
 
     def _builder(self, table: Any | None = None) -> StreamReadBuilder:
         builder = self._source.builder(self._table if table is None else table)
-        return configure(builder, self._start, None, self._columns).with_prefetch(0).with_catch_up("replay")
+        configure(builder, self._reading.start, None, self._reading.columns)
+        return builder.with_prefetch(0).with_catch_up("replay")
 
     def _saved_position(self, consumer_id: str) -> int | None:
         saved = consumers_of(TableDirectory.of(self._table)).consumer(consumer_id)

@@ -1,4 +1,4 @@
-"""Options that may stand anywhere: before the command, between its words, behind it. The furthest in wins."""
+"""Options that are accepted before a command and after it. The last one wins."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _DEBUG = "pypaimon.streaming.cli.debug"
 
 
 def given(context: click.Context) -> dict[str, Any]:
-    """The catalog's options of this run so far, by the names of their parameters; of the ones that are there."""
+    """The catalog's options that were given so far, by the names of their parameters."""
     found: dict[str, Any] = context.meta.setdefault(_GIVEN, {})
     return found
 
 
 def wants_stack(context: click.Context) -> bool:
-    """Whether `--debug` stands anywhere."""
+    """Whether `--debug` was given."""
     return bool(context.meta.get(_DEBUG))
 
 
@@ -30,8 +30,8 @@ def log_options(command: C) -> C:
     """Give a command `--verbose` and `--debug`."""
     return _with(
         command,
-        _option("--verbose", "-v", is_flag=True, callback=_log_more, help="Log what happens to stderr."),
-        _option("--debug", is_flag=True, callback=_keep_stacks, help="Show the stack of an error."),
+        _option("--verbose", "-v", is_flag=True, callback=_log_more, help="Log events to stderr."),
+        _option("--debug", is_flag=True, callback=_keep_stacks, help="Show the stack trace of an error."),
     )
 
 
@@ -50,7 +50,7 @@ def catalog_options(command: C) -> C:
             "--config",
             "-c",
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            help="YAML file with options of the catalog, the one of pypaimon's own program. [default: paimon.yaml]",
+            help="YAML file with options of the catalog, as for pypaimon's own program. [default: paimon.yaml]",
         ),
         _option("--table-option", metavar="KEY=VALUE", multiple=True, help="A dynamic option of the table."),
         _option(
@@ -74,7 +74,7 @@ def _with(command: C, *options: Callable[[Any], Any]) -> C:
 
 
 def _remember(context: click.Context, parameter: click.Parameter, value: Any) -> None:
-    """Keep a value; one of the environment does not take the place of one that was typed."""
+    """Keep a value; one of the environment does not replace one of the command line."""
     if value in (None, ()):
         return
     found, name = given(context), str(parameter.name)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import codecs
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedReader
 from itertools import chain, islice
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
+import click
 import pyarrow as pa
 import pyarrow.parquet
 
-from pypaimon.streaming.cli.bad_input import BadInputError
-from pypaimon.streaming.cli.csv_input import csv_batches
+from pypaimon.streaming.cli.csv_input import BadInputError, csv_batches
 from pypaimon.streaming.formats.batch_sizes import AdaptiveBatchSize
 from pypaimon.streaming.writing.changes.records import Declared, UnreadableError, parsed
 from pypaimon.streaming.writing.changes.values import BadValueError, Reading, column_of
@@ -40,13 +41,13 @@ _NOTHING_DECLARED = Declared()
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Some rows that follow each other.
+    """Consecutive rows of the input.
 
     Attributes:
-        rows: How many: rows, or lines of change records.
-        size: Bytes that they take in memory, about.
-        data: Arrow's rows; of change records their lines.
-        numbers: Of the lines in the input, from 1; of change records only.
+        rows: Number of rows, or of lines with change records.
+        size: Approximate bytes in memory.
+        data: An Arrow table, or the lines of change records.
+        numbers: Line numbers of change records in the input, from 1.
     """
 
     rows: int
@@ -56,16 +57,16 @@ class Piece:
 
 
 Pieces = Callable[[Callable[[], int]], Iterator[Piece]]
-"""Gives the pieces of an input; each has at most as many rows as the function says that is given."""
+"""Yields the pieces of an input; the argument returns the most rows that the next piece may have."""
 
 
 def format_by_name(name: str) -> str | None:
-    """The format that the name of a file tells; None: it tells none."""
+    """The format for the ending of a file's name; None for unknown endings."""
     return _ENDINGS.get(os.path.splitext(name)[1].lower())
 
 
 def delimiter_by_name(name: str) -> str:
-    """What stands between the fields of a CSV file of this name."""
+    """The delimiter of a CSV file of this name."""
     return "\t" if os.path.splitext(name)[1].lower() == ".tsv" else ","
 
 
@@ -81,11 +82,11 @@ def pieces_of(
 
     Args:
         form: One of `FORMATS`.
-        source: The file, from its beginning.
+        source: The file, at its beginning.
         fields: pypaimon's fields of the table.
-        kind_column: A column that the table lacks and rows may have nevertheless: their kinds.
-        reading: How times are read that come as text.
-        delimiter: Between the fields of CSV.
+        kind_column: A column of row kinds, which rows may have although the table lacks it.
+        reading: How times in text are read.
+        delimiter: The delimiter of CSV.
     """
     if form == "parquet":
         return lambda most: _of_batches(_parquet_batches(source), most)
@@ -99,17 +100,17 @@ def pieces_of(
 
 
 def lines_of(source: BufferedReader) -> Pieces:
-    """The lines of a file as they are, blank ones left out."""
+    """The lines of a file, without blank ones."""
     return lambda most: (
         Piece(len(lines), sum(map(len, lines)), lines, numbers) for numbers, lines in _line_groups(source, most)
     )
 
 
-def behind(pieces: Iterator[Piece], rows: int) -> Iterator[Piece]:
-    """The pieces behind a number of rows.
+def rows_after(pieces: Iterator[Piece], rows: int) -> Iterator[Piece]:
+    """The pieces after a number of rows.
 
     Raises:
-        BadInputError: There are not as many.
+        BadInputError: The input has fewer rows.
     """
     left = rows
     for piece in pieces:
@@ -124,20 +125,20 @@ def behind(pieces: Iterator[Piece], rows: int) -> Iterator[Piece]:
             yield piece
     if left:
         raise BadInputError(
-            f"--resume: {rows:,} rows were committed, and the input has {rows - left:,}: it is another one"
+            f"--resume: {rows:,} rows were committed, but the input has only {rows - left:,}: it is another one"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class _Typed:
-    """Values as text or JSON into the types of a table's columns."""
+    """Converts text and JSON values to the types of a table's columns."""
 
     types: dict[str, Any]
     kind_column: str
     reading: Reading
 
     def table(self, columns: dict[str, list[Any]], what: str, numbers: Sequence[int]) -> pa.Table:
-        """Columns in their types; the rows are called `what`, with their numbers."""
+        """The columns in their types; errors call a row `what`, with its number."""
         arrays = {}
         for name, values in columns.items():
             if name not in self.types and name != self.kind_column:
@@ -150,7 +151,8 @@ class _Typed:
                     else pa.array(values, pa.string())
                 )
             except BadValueError as error:
-                raise BadInputError(f"{what} {numbers[error.index]}, column {name!r}: {error}") from error
+                text = f"{what} {numbers[error.index]}, column {name!r}: {error}"
+                raise BadInputError(text, advice=error.advice, option=error.option) from error
             except (ValueError, TypeError) as error:
                 raise BadInputError(f"{what} {numbers[0]}, column {name!r}: {error}") from error
         return pa.table(arrays)
@@ -159,7 +161,7 @@ class _Typed:
 def _json_pieces(source: BufferedReader, typed: _Typed, most: Callable[[], int]) -> Iterator[Piece]:
     for numbers, lines in _line_groups(source, most):
         rows = [_row(line, number) for number, line in zip(numbers, lines, strict=True)]
-        # Objects without fields are rows too, of nulls.
+        # Objects without fields are rows of nulls.
         names = dict.fromkeys(name for row in rows for name in row) or dict.fromkeys(list(typed.types)[:1])
         table = typed.table({name: [row.get(name) for row in rows] for name in names}, "line", numbers)
         yield Piece(len(rows), table.nbytes, table)
@@ -185,7 +187,7 @@ def _typed_pieces(pieces: Iterator[Piece], typed: _Typed) -> Iterator[Piece]:
 
 
 def _line_groups(source: BufferedReader, most: Callable[[], int]) -> Iterator[tuple[list[int], list[bytes]]]:
-    """Lines that are not blank, and their numbers. A byte order mark at the beginning is no part of the first one."""
+    """Lines that are not blank, and their numbers; without a byte order mark at the beginning."""
     every = chain([source.readline().removeprefix(codecs.BOM_UTF8)], source)
     numbered = ((number, line) for number, line in enumerate(every, 1) if line.strip())
     while True:
@@ -213,18 +215,18 @@ def _of_batches(batches: Iterator[pa.RecordBatch], most: Callable[[], int]) -> I
 
 
 def _parquet_batches(source: BufferedReader) -> Iterator[pa.RecordBatch]:
-    with _telling_what_is_wrong("Parquet"), _seekable(source) as file:
+    with _naming_format("Parquet"), _seekable(source) as file:
         parquet, pace = pyarrow.parquet.ParquetFile(file), AdaptiveBatchSize(_MOST_ROWS)
         for batch in parquet.iter_batches(batch_size=pace.rows):
             yield batch
             pace.record(batch.num_rows, batch.nbytes)
-            # Arrow looks at the size of a batch whenever it decodes one.
+            # Arrow reads the batch size before each batch.
             parquet.reader.set_batch_size(pace.rows)
 
 
 def _arrow_batches(source: BufferedReader) -> Iterator[pa.RecordBatch]:
     """Arrow's stream format, or its file format (Feather)."""
-    with _telling_what_is_wrong("Arrow"):
+    with _naming_format("Arrow"):
         if source.peek(6)[:6] == b"ARROW1":
             with _seekable(source) as file, pa.ipc.open_file(file) as found:
                 for index in range(found.num_record_batches):
@@ -234,16 +236,16 @@ def _arrow_batches(source: BufferedReader) -> Iterator[pa.RecordBatch]:
 
 
 @contextmanager
-def _telling_what_is_wrong(name: str) -> Iterator[None]:
+def _naming_format(name: str) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-        raise BadInputError(f"the input is no {name}: {error}") from error
+        raise BadInputError(f"the input is not {name}: {error}") from error
 
 
 @contextmanager
 def _seekable(source: BufferedReader) -> Iterator[BinaryIO]:
-    """The file itself, or a copy on disk of what comes through a pipe."""
+    """The file itself, or a copy of a pipe's content on disk."""
     if source.seekable():
         yield source
         return
@@ -252,3 +254,25 @@ def _seekable(source: BufferedReader) -> Iterator[BinaryIO]:
             file.write(block)
         file.seek(0)
         yield file
+
+
+def delimiter_of(text: str) -> str:
+    """The value of `--delimiter`: a tab may be written as `\\t`. Raises click.UsageError unless it is one character."""
+    found = "\t" if text == "\\t" else text
+    if len(found) != 1 or not found.isascii() or found in '"\r\n':
+        raise click.UsageError(f"--delimiter {text!r}: give one character, as ';' or '\\t'")
+    return found
+
+
+@contextmanager
+def opened(file: str) -> Iterator[BufferedReader]:
+    """The input: a file, or `-` for stdin."""
+    if file == "-":
+        yield cast(BufferedReader, sys.stdin.buffer)
+        return
+    try:
+        data = open(file, "rb")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise click.UsageError(f"{file}: {error.strerror}") from error
+    with data:
+        yield data

@@ -1,10 +1,10 @@
-"""`paimon-stream lag`: how far each consumer of a table is behind."""
+"""`paimon-stream lag`: the lag of each consumer of a table."""
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -12,17 +12,21 @@ from typing import Any
 import click
 from rich.live import Live
 
-from pypaimon.streaming.cli.lag_of_tables import ALL, FAILED, NO_CONSUMER, LagOfTables
+from pypaimon.streaming.cli.advice import text_of
+from pypaimon.streaming.cli.option_groups import grouped
 from pypaimon.streaming.cli.output import Record, console, format_option, show, span, table_of, to_json
 from pypaimon.streaming.cli.secrets import say
 from pypaimon.streaming.cli.settings import duration
 from pypaimon.streaming.cli.tables import TableSource, on_table, retry_option
-from pypaimon.streaming.cli.tables_of_pattern import TablesOfPattern, pattern_options
+from pypaimon.streaming.cli.tables_of_pattern import TableChoice, TablesOfPattern
 from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo, is_rolled_back, list_consumers
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.scanning.lag import Lag
 from pypaimon.streaming.scanning.scan import StreamScan
 
+ALL = "(all)"
+FAILED, NO_CONSUMER = "failed", "no such consumer"
+_NUMBERS = ("snapshots", "rows", "seconds", "next_snapshot", "earliest", "latest", "last_save")
 ABOVE = 3
 _LOST = ("expired", "ahead of the table", "rolled back")
 """States of consumers that no reader can continue from."""
@@ -51,39 +55,40 @@ consumer to hold to --max-lag; 1 if an ID is not there.
 """
 )
 @on_table
-@pattern_options
+@grouped("choice", TableChoice)
 @click.argument("consumer_ids", metavar="[ID]...", nargs=-1)
-@click.option("--max-lag", metavar="LIMIT", help="Snapshots (100), or the age of what is unread (90s, 5m, 2h, 1d).")
+@click.option(
+    "--max-lag", metavar="LIMIT", help="Snapshots (100), or the age of the oldest unread one (90s, 5m, 2h, 1d)."
+)
 @click.option(
     "--watch",
     metavar="[SECONDS]",
     is_flag=False,
     flag_value=2.0,
     type=click.FloatRange(min=0.1),
-    help="Again and again. [default: every 2 s]",
+    help="Repeat the output. [default: every 2 s]",
 )
 @format_option
 @retry_option
 def lag(
     source: TableSource,
-    include: str | None,
-    exclude: str | None,
+    choice: TableChoice,
     consumer_ids: Sequence[str],
     max_lag: str | None,
     watch: float | None,
     form: str,
 ) -> int:
-    """Show how far each consumer of TABLE, or each ID, is behind: in snapshots, in rows, and in time.
+    """Show the lag of each consumer of TABLE, or of each ID: in snapshots, in rows, and in time.
 
-    `seconds` is the age of the first snapshot that was not read, 0 when caught up. What is not known is "unknown",
-    null in JSON. A consumer is "rolled back" if the table was, below what it has read. Shards and members of an id have
-    a line each.
+    `seconds` is the age of the first unread snapshot, 0 when caught up. Unknown values are "unknown", null in JSON. A
+    consumer is "rolled back" if the table was rolled back to before its progress. Each shard and member of an id has a
+    line of its own.
 
-    'db.orders_*' stands for the tables that it matches: the worst come first, before them a line for all. A table that
-    cannot be read, or has no consumer ID, is unknown.
+    'db.orders_*' stands for the tables that it matches: the greatest lag comes first, after a line for all tables. The
+    lag of a table that cannot be read, or lacks consumer ID, is unknown.
     """
     limit = None if max_lag is None else Limit.parse(max_lag)
-    pattern = TablesOfPattern.of(source, include, exclude)
+    pattern = TablesOfPattern.of(source, choice)
     if pattern is not None:
         return _lag_of_tables(pattern, consumer_ids, limit, watch, form)
     table = source.load()
@@ -125,7 +130,7 @@ def _lag_of_tables(
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What `--max-lag` allows: snapshots or seconds."""
+    """The value of `--max-lag`: snapshots or a time."""
 
     text: str
     snapshots: int | None
@@ -133,14 +138,14 @@ class Limit:
 
     @staticmethod
     def parse(text: str) -> Limit:
-        """Read `100` or `5m`; raises `click.UsageError` for anything else."""
+        """Parse `100` or `5m`; raises `click.UsageError` for anything else."""
         age = duration(text)
         if age is None and not text.isdecimal():
             raise click.UsageError(f"--max-lag {text!r}: give a number of snapshots, or a time as 90s, 5m, 2h, 1d")
         return Limit(text, int(text) if age is None else None, age)
 
     def complaint(self, record: Record) -> str | None:
-        """What is wrong with a consumer; None if it is within the limit."""
+        """The message for a consumer above the limit; None if it is within."""
         state, key = record["state"], "snapshots" if self.age is None else "seconds"
         value: Any = record[key]
         name = f"consumer {record['consumer']}" + (f" of {record['table']}" if "table" in record else "")
@@ -160,7 +165,7 @@ class Limit:
 
 
 def _progress_files(table: Any, consumer_ids: Sequence[str]) -> list[ConsumerInfo]:
-    """Files that hold progress, and fences of readers that are still in their first plan."""
+    """Files with progress, and files of readers that are still in their first plan."""
     infos = list_consumers(table)
     missing = set(consumer_ids) - {info.consumer_id for info in infos}
     if missing:
@@ -211,7 +216,7 @@ def _judge(records: Sequence[Record], limit: Limit | None) -> int:
         return 0
     complaints = [text for record in records if (text := limit.complaint(record))]
     if not records:
-        complaints = [f"nobody reads under a consumer id: there is nothing to hold to --max-lag {limit.text}"]
+        complaints = [f"there are no consumers to compare with --max-lag {limit.text}"]
     for text in complaints:
         say(text)
     return ABOVE if complaints else 0
@@ -220,7 +225,7 @@ def _judge(records: Sequence[Record], limit: Limit | None) -> int:
 def _watch(
     measure: Callable[[], list[Record]], columns: Sequence[str], seconds: float, form: str, limit: Limit | None
 ) -> int:
-    """Show the lag until it is interrupted, or above the limit."""
+    """Show the lag again and again, until an interrupt, or until it is above the limit."""
     never = threading.Event()
     stdout = console()
     with Live(console=stdout, auto_refresh=False) as live:
@@ -237,3 +242,64 @@ def _watch(
             if code := _judge([record for record in records if record.get("table") != ALL], limit):
                 return code
             never.wait(seconds)
+
+
+class LagOfTables:
+    """Measures the lag of the consumers of several tables.
+
+    Args:
+        pattern: The tables.
+        consumer_ids: Only these consumers; a table without one of them gets a line that says so. Empty for all.
+        measure: Returns the records of the consumers of one table.
+    """
+
+    def __init__(
+        self,
+        pattern: TablesOfPattern,
+        consumer_ids: Sequence[str],
+        measure: Callable[[TableSource, Any], list[Record]],
+    ) -> None:
+        self._pattern = pattern
+        self._ids = consumer_ids
+        self._measure = measure
+
+    def records(self) -> list[Record]:
+        """A record for all tables, then one for each consumer of each table, the greatest lag first."""
+        found: list[Record] = []
+        for name, answer in self._pattern.ask_each(self._measure).items():
+            if isinstance(answer, Exception):
+                found.append(_unknown(name, "", FAILED) | {"error": text_of(answer, of_tables=True)})
+                continue
+            of_ids = [record for record in answer if not self._ids or record["id"] in self._ids]
+            missing = set(self._ids) - {record["id"] for record in of_ids}
+            found += [_unknown(name, each, NO_CONSUMER) for each in sorted(missing)]
+            found += [{"table": name, **record} for record in of_ids]
+        found.sort(key=_order)
+        return [_of_all(found), *found] if found else []
+
+
+def _unknown(table: str, consumer: str, state: str) -> dict[str, Any]:
+    return {"table": table, "consumer": consumer, "id": consumer, "state": state, **dict.fromkeys(_NUMBERS)}
+
+
+def _order(record: Record) -> tuple[Any, ...]:
+    """Unknown lags first, then the greatest ones; otherwise by name."""
+    snapshots, seconds = record["snapshots"], record["seconds"]
+    unknown = snapshots is None, seconds is None
+    numbers = [-value if isinstance(value, (int, float)) else 0 for value in (seconds, snapshots)]
+    return not any(unknown), *numbers, record["table"], record["consumer"]
+
+
+def _of_all(records: Sequence[Record]) -> Record:
+    """The sums, and the greatest age; unknown if the value of any table is unknown."""
+    return {
+        **_unknown(ALL, "", str(records[0]["state"])),
+        "snapshots": _together(sum, (record["snapshots"] for record in records)),
+        "rows": _together(sum, (record["rows"] for record in records)),
+        "seconds": _together(max, (record["seconds"] for record in records)),
+    }
+
+
+def _together(function: Callable[[list[Any]], Any], values: Iterable[Any]) -> Any:
+    found = list(values)
+    return None if None in found else function(found)

@@ -1,4 +1,4 @@
-"""What commands print that is no stream of rows: records, as a table or as one JSON object per line."""
+"""Output of commands apart from rows of streams: records, as a table or as one JSON object per line."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Record: TypeAlias = Mapping[str, Value]
 
 FORMATS = ("table", "json")
 _UNKNOWN = "unknown"
-# Wide enough for any row: what is not a terminal gets whole lines.
+# Wide enough for any row, since lines of a file or a pipe are not wrapped.
 _WIDE = 100_000
 
 
 class _Stdout(Console):
-    """Leaves it to the program what becomes of a pipe that nobody reads."""
+    """Raises BrokenPipeError, which the program handles, if the reader of a pipe has gone."""
 
     def on_broken_pipe(self) -> NoReturn:
         raise BrokenPipeError
@@ -41,19 +41,19 @@ def format_option(command: C) -> C:
         type=click.Choice(FORMATS),
         default="table",
         show_default=True,
-        help="json: one object per line, null where something is unknown.",
+        help="json: one object per line, null for unknown values.",
     )
     return cast(C, option(cast(Any, command)))
 
 
 def console() -> Console:
-    """stdout, in colour on a terminal; lines of a pipe are never cut."""
+    """stdout: in colour on a terminal, with unwrapped lines elsewhere."""
     stdout = _Stdout(highlight=False)
     return stdout if stdout.is_terminal else _Stdout(highlight=False, width=_WIDE)
 
 
 def is_unicode() -> bool:
-    """Whether stdout takes any text."""
+    """Whether the encoding of stdout covers all of Unicode."""
     return (sys.stdout.encoding or "ascii").lower().replace("-", "").startswith("utf")
 
 
@@ -61,10 +61,10 @@ def show(records: Iterable[Record], columns: Sequence[str], form: str, empty: st
     """Print records.
 
     Args:
-        records: What is printed.
+        records: The records.
         columns: The keys that a table shows; JSON has all.
         form: `table` or `json`.
-        empty: What to say, on stderr, if there are none.
+        empty: The message on stderr if there are no records.
     """
     found = list(records)
     if not found:
@@ -77,8 +77,8 @@ def show(records: Iterable[Record], columns: Sequence[str], form: str, empty: st
         console().print(table_of(found, columns))
 
 
-def tell(record: Record, text: str, form: str) -> None:
-    """Print what a command has done: as a line for people, or the record as JSON."""
+def print_result(record: Record, text: str, form: str) -> None:
+    """Print the result of a command: the text, or the record as JSON."""
     click.echo(to_json(record) if form == "json" else shown(text))
 
 
@@ -88,7 +88,7 @@ def to_json(record: Record) -> str:
 
 
 def table_of(records: Iterable[Record], columns: Sequence[str]) -> Table:
-    """A table of some keys of records; numbers to the right."""
+    """A table with some keys of the records; numbers are right-aligned."""
     rows = list(records)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
@@ -100,7 +100,7 @@ def table_of(records: Iterable[Record], columns: Sequence[str]) -> Table:
 
 
 def cell(value: Value) -> str:
-    """One value for people."""
+    """A value as text for people."""
     if value is None:
         return _UNKNOWN
     if isinstance(value, datetime):
@@ -124,5 +124,5 @@ def span(seconds: float) -> str:
 
 
 def printable(text: str) -> str:
-    """Text without characters that would move the cursor or break the line."""
+    """The text with characters escaped that would move the cursor or break the line."""
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

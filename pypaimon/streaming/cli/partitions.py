@@ -1,4 +1,4 @@
-"""Partitions and counts of files, as commands take and print them."""
+"""Partitions and file counts: options of commands, and their output."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Chosen(TypedDict):
-    """Which partitions, as arguments of `compact`."""
+    """The chosen partitions, as arguments of `compact`."""
 
     partition: Mapping[str, str] | None
     where: str | None
@@ -54,7 +54,7 @@ def partition_text(partition: Mapping[str, Any]) -> str:
 
 
 def partition_record(partition: Mapping[str, Any]) -> Record:
-    """The same for JSON: numbers as they are, all else as text."""
+    """A partition for JSON: numbers as they are, other values as text."""
     plain = (bool, int, float, type(None))
     return {name: value if isinstance(value, plain) else str(value) for name, value in partition.items()}
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
+import math
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import chain
-from typing import Protocol
+from typing import Any, Protocol
 
 import click
 import pyarrow as pa
@@ -17,10 +19,10 @@ from rich.text import Text
 
 from pypaimon.streaming.batches.batch import BlockingBatch
 from pypaimon.streaming.cli.output import is_unicode, printable
-from pypaimon.streaming.cli.values import json_columns, text_columns
 from pypaimon.streaming.demo import KINDS
 from pypaimon.streaming.model.system_columns import ROW_KIND
 
+_Convert = Callable[[Any], Any]
 FORMATS = ("table", "json", "csv", "arrow")
 TABLE = "_table"
 _WIDEST = 60
@@ -29,13 +31,13 @@ _CHUNK = 1000
 
 
 class RowWriter(Protocol):
-    """Where batches go; `_row_kind` is their first column."""
+    """Prints batches, whose first column is `_row_kind`."""
 
     def write(self, source: BlockingBatch, batch: pa.RecordBatch) -> None:
-        """Print rows of a batch of the stream."""
+        """Print rows of a batch."""
 
     def close(self) -> None:
-        """Print what ends the output."""
+        """Print the end of the output."""
 
 
 def row_writer(form: str, schema: pa.Schema, console: Console) -> RowWriter:
@@ -43,7 +45,7 @@ def row_writer(form: str, schema: pa.Schema, console: Console) -> RowWriter:
 
     Args:
         form: One of `FORMATS`.
-        schema: Of the batches to come.
+        schema: Schema of the batches.
         console: stdout.
     """
     if form == "json":
@@ -54,9 +56,9 @@ def row_writer(form: str, schema: pa.Schema, console: Console) -> RowWriter:
 
 
 class RowsOfTables:
-    """Rows of several tables: a first column `table`, in JSON the key `_table`.
+    """Prints rows of several tables, with a first column `table`, in JSON the key `_table`.
 
-    A table whose columns are others than those of the rows before gets a header of its own.
+    Rows whose columns differ from those of the previous rows get a header of their own.
 
     Args:
         form: `table` or `json`.
@@ -74,7 +76,7 @@ class RowsOfTables:
         """Print rows of a batch of a table.
 
         Raises:
-            click.ClickException: As JSON: the table has a column of the name `_table`.
+            click.ClickException: The format is JSON, and the table has a column `_table`.
         """
         names = pa.array([table] * batch.num_rows, pa.string())
         if self._form == "json":
@@ -101,13 +103,13 @@ class JsonWriter:
         sys.stdout.flush()
 
     def close(self) -> None:
-        """Nothing is left to print."""
+        """Do nothing: the format has no end."""
 
 
 class CsvWriter:
-    """A header, then one line per row, in UTF-8 whatever the terminal takes.
+    """A header, then one line per row, always in UTF-8.
 
-    Null is an empty field, an empty text a quoted one; nested values are JSON.
+    Null is an empty field, the empty text a quoted one; nested values are JSON.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -122,7 +124,7 @@ class CsvWriter:
         sys.stdout.flush()
 
     def close(self) -> None:
-        """Nothing is left to print."""
+        """Do nothing: the format has no end."""
 
 
 class ArrowWriter:
@@ -144,12 +146,12 @@ class ArrowWriter:
 
 
 class TableWriter:
-    """Aligned columns, which only grow; the header comes again when they did. Row kinds are coloured.
+    """Aligned columns, which only grow; the header is repeated when they do. Row kinds are coloured.
 
-    Values are cut after 60 characters, and control characters are spelled out.
+    Values are cut after 60 characters, and control characters are escaped.
 
     Args:
-        schema: Of the batches to come.
+        schema: Schema of the batches.
         console: stdout.
         of_tables: Whether a first column names the table.
     """
@@ -175,10 +177,10 @@ class TableWriter:
             self._write(first, batch.slice(start, _CHUNK))
 
     def close(self) -> None:
-        """Nothing is left to print."""
+        """Do nothing: the format has no end."""
 
     def _write(self, first: list[str], batch: pa.RecordBatch) -> None:
-        """Print a batch, each row behind its first cells."""
+        """Print a batch; each row starts with the same first cells."""
         kinds, *columns = ([_clipped(value) for value in column] for column in text_columns(batch))
         repeated = ([cell] * batch.num_rows for cell in first)
         rows = list(zip(*repeated, kinds, *columns, strict=True))
@@ -217,3 +219,66 @@ def _clipped(text: str | None) -> str:
 
 def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def json_converter(kind: pa.DataType) -> _Convert | None:
+    """Converts Python values of an Arrow type to JSON values; None if they are JSON values.
+
+    Decimals, times and durations become text (times in ISO 8601), bytes base64; NaN and the infinities text; maps with
+    text keys objects, other maps lists of pairs.
+    """
+    if pa.types.is_floating(kind):
+        return lambda value: value if math.isfinite(value) else str(value)
+    if pa.types.is_temporal(kind) and not pa.types.is_duration(kind):
+        return lambda value: value.isoformat()
+    if pa.types.is_decimal(kind) or pa.types.is_duration(kind):
+        return str
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        return lambda value: base64.b64encode(value).decode()
+    if pa.types.is_map(kind):
+        return _map_converter(kind)
+    if pa.types.is_struct(kind):
+        return _struct_converter(kind)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        item = _null_safe(json_converter(kind.value_type))
+        return None if item is None else lambda values: [item(value) for value in values]
+    return None
+
+
+def json_columns(batch: pa.RecordBatch) -> dict[str, list[Any]]:
+    """The columns of a batch as lists of JSON values."""
+    columns = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        values = column.to_pylist()
+        convert = _null_safe(json_converter(column.type))
+        columns[name] = values if convert is None else [convert(value) for value in values]
+    return columns
+
+
+def text_columns(batch: pa.RecordBatch) -> list[list[str | None]]:
+    """The columns of a batch as texts, for CSV and for the screen; null stays None."""
+    return [[None if value is None else _text(value) for value in values] for values in json_columns(batch).values()]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list)) else str(value)
+
+
+def _null_safe(convert: _Convert | None) -> _Convert | None:
+    return None if convert is None else lambda value: None if value is None else convert(value)
+
+
+def _struct_converter(kind: pa.StructType) -> _Convert:
+    fields = {field.name: _null_safe(json_converter(field.type)) for field in kind}
+    return lambda row: {name: value if (each := fields[name]) is None else each(value) for name, value in row.items()}
+
+
+def _map_converter(kind: pa.MapType) -> _Convert:
+    key, item = _null_safe(json_converter(kind.key_type)), _null_safe(json_converter(kind.item_type))
+
+    def pairs(entries: Any) -> list[tuple[Any, Any]]:
+        return [(left if key is None else key(left), right if item is None else item(right)) for left, right in entries]
+
+    return (lambda entries: dict(pairs(entries))) if pa.types.is_string(kind.key_type) else pairs

@@ -1,4 +1,4 @@
-"""What the program shows to people and programs holds no secrets: rows of tables alone come out as they are."""
+"""Output without secrets: everything that the program prints, except rows of tables."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from urllib.parse import unquote, urlsplit
 
 import click
 
-from pypaimon.streaming.errors import HIDDEN, SECRET_KEY, without_secrets
+from pypaimon.streaming.redaction import HIDDEN, SECRET_KEY, without_secrets
 
 _LEAST_LENGTH = 8
-"""Shorter values would hide words that are no secrets; in options and URIs they are hidden all the same."""
+"""Shorter values are hidden only in options and URIs, since they could be parts of ordinary words."""
 _PUBLIC = re.compile(r".*access[-_.]?key(?:[-_.]?id)?", re.IGNORECASE)
-"""Names of options that hold an identity, which is no secret."""
+"""Names of options that hold the id of a key, which is public."""
 _known: set[str] = set()
 
 
 def keep_secret(options: Mapping[str, str]) -> None:
-    """Never show the secrets of a catalog's options, also where a store's client or a database repeats them."""
+    """Hide the secrets of a catalog's options from now on, even if a client or a database repeats them."""
     for key, value in options.items():
         is_secret = SECRET_KEY.fullmatch(key) and ("secret" in key.lower() or not _PUBLIC.fullmatch(key))
         found = [value] if is_secret else _passwords(value)
@@ -28,14 +28,14 @@ def keep_secret(options: Mapping[str, str]) -> None:
 
 
 def shown(text: str) -> str:
-    """A text as it may be shown."""
+    """The text without secrets."""
     for secret in sorted(_known, key=len, reverse=True):
         text = text.replace(secret, HIDDEN)
     return without_secrets(text)
 
 
 def shown_value(value: Any, key: object = "") -> Any:
-    """A value of a record as it may be shown: its texts, at any depth, and what a key calls a secret."""
+    """A value of a record without secrets: in its texts, at any depth, and under keys that name secrets."""
     if isinstance(value, str):
         return HIDDEN if SECRET_KEY.fullmatch(str(key)) else shown(value)
     if isinstance(value, Mapping):
@@ -46,15 +46,14 @@ def shown_value(value: Any, key: object = "") -> Any:
 
 
 def say(text: str) -> None:
-    """Print a line of the program on stderr."""
+    """Print a message on stderr, without secrets."""
     click.echo(shown(f"paimon-stream: {text}"), err=True)
 
 
 class ShownLines(logging.Formatter):
-    """Lines of logs as they may be shown, stacks of errors too."""
+    """Log lines and stack traces without secrets."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """As the base class."""
         return shown(super().format(record))
 
 

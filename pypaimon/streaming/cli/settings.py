@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from pypaimon.streaming.builder.builder import StreamReadBuilder
+from pypaimon.streaming.cli.option_groups import option
 from pypaimon.streaming.filtering.filter_text import parse_filter
 from pypaimon.streaming.model.time_zone import TimeZone, zone_of_table
 from pypaimon.streaming.options.start import NAMED_STARTS
@@ -18,27 +19,24 @@ from pypaimon.streaming.options.stream_options import CommitMode
 if TYPE_CHECKING:
     from pypaimon.streaming.filter_internals import Predicate
 
-F = TypeVar("F", bound=Callable[..., Any])
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d)")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
-def stream_options(command: F) -> F:
-    """Give a command `--start`, `--filter`, `--columns` and `--consumer-id`."""
-    for decorate in (
-        click.option("--consumer-id", metavar="ID", help="Begin where this consumer stands."),
-        click.option("--columns", metavar="A,B", help="Only these columns; fields of rows as row.field."),
-        click.option("--filter", "filter_text", metavar="SQL", help="Rows that match: \"status = 'paid' AND v > 3\"."),
-        click.option(
-            "--start",
-            metavar="WHERE",
-            help=f"{', '.join(NAMED_STARTS)}; a snapshot id; tag:NAME; "
-            "a time (2026-11-21T10:00, in the table's time zone without one); or how long ago (90s, 10m, 2h, 1d). "
-            "[default: the table's options, else latest-full]",
-        ),
-    ):
-        command = decorate(command)
-    return command
+@dataclass(frozen=True)
+class ReadSettings:
+    """Where a stream starts, what it keeps, and the consumer whose progress it continues."""
+
+    start: str | None = option(
+        "--start",
+        metavar="WHERE",
+        help=f"{', '.join(NAMED_STARTS)}; a snapshot id; tag:NAME; "
+        "a time (2026-11-21T10:00, in the table's time zone without one); or how long ago (90s, 10m, 2h, 1d). "
+        "[default: the table's options, else latest-full]",
+    )
+    filter_text: str | None = option("--filter", metavar="SQL", help="Rows that match: \"status = 'paid' AND v > 3\".")
+    columns: str | None = option("--columns", metavar="A,B", help="Only these columns; fields of rows as row.field.")
+    consumer_id: str | None = option("--consumer-id", metavar="ID", help="Start where this consumer has stopped.")
 
 
 def configure(
@@ -51,7 +49,7 @@ def configure(
     """Apply the options to a builder.
 
     Raises:
-        click.UsageError: The start is none of those that there are.
+        click.UsageError: Unknown start.
         StreamConfigError: The builder refuses one of them.
     """
     if start is not None:
@@ -64,25 +62,25 @@ def configure(
 
 
 def filter_of(builder: StreamReadBuilder, filter_text: str | None) -> Predicate | None:
-    """The predicate that `--filter` says; raises StreamConfigError if it is none."""
+    """The predicate of `--filter`; raises StreamConfigError if it cannot be parsed."""
     return None if filter_text is None else parse_filter(filter_text, builder.copy().with_projection(None).read_type())
 
 
 def save_progress(builder: StreamReadBuilder, consumer_id: str | None) -> StreamReadBuilder:
-    """Read under a consumer id: what was printed is confirmed when the next plan is asked for."""
+    """Read under a consumer id: printed rows are confirmed when the next plan is asked for."""
     return builder if consumer_id is None else builder.with_consumer_id(consumer_id, commit=CommitMode.AUTO.value)
 
 
 def start_of(text: str, zone: TimeZone, now: datetime | None = None) -> dict[str, Any]:
-    """What `--start` means, as arguments of `with_start`.
+    """The value of `--start` as arguments of `with_start`.
 
     Args:
-        text: The option.
-        zone: Of times without one.
-        now: The present time (aware); None: that of the computer's clock.
+        text: The value.
+        zone: The time zone of times that name none.
+        now: The present time (aware); None for the machine's clock.
 
     Raises:
-        click.UsageError: It is none of the starts.
+        click.UsageError: Unknown start.
     """
     if text in NAMED_STARTS:
         return {"mode": text}

@@ -1,4 +1,4 @@
-"""`paimon-stream snapshots`: what a stream does with each snapshot, and why."""
+"""`paimon-stream snapshots`: which snapshots a stream reads or skips, and why."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ Examples:
 )
 @on_table
 @click.option("--last", type=click.IntRange(min=1), metavar="N", help=f"Only the last N. [default: {_DEFAULT_LAST}]")
-@click.option("--from", "first", type=click.IntRange(min=1), metavar="ID", help="From this snapshot on.")
+@click.option("--from", "first", type=click.IntRange(min=1), metavar="ID", help="From this snapshot.")
 @click.option("--to", "until", type=click.IntRange(min=1), metavar="ID", help="Up to this snapshot.")
 @format_option
 @retry_option
 def snapshots(source: TableSource, last: int | None, first: int | None, until: int | None, form: str) -> None:
-    """Show the snapshots of TABLE and what a stream does with each: scanned or passed over, and why.
+    """Show the snapshots of TABLE, and whether a stream scans each of them or passes it over, and why.
 
-    Of a chain table those of the delta branch, which a stream follows.
+    For a chain table, these are the snapshots of the delta branch, which a stream follows.
     """
     directory = TableDirectory.of(followed_table(source.load())[0])
     manager = directory.snapshots
@@ -55,11 +55,11 @@ def snapshots(source: TableSource, last: int | None, first: int | None, until: i
 
 
 class Verdict:
-    """Says what a stream of a table does with a snapshot, in words.
+    """Explains what a stream of a table does with a snapshot.
 
     Args:
-        traits: Of the table.
-        options: Of the table.
+        traits: Traits of the table.
+        options: Options of the table.
     """
 
     def __init__(self, traits: TableTraits, options: OptionValues) -> None:
@@ -68,7 +68,7 @@ class Verdict:
         self._reads_overwrites = overwrite_policy(traits, options, None)
 
     def of(self, snapshot: Snapshot) -> tuple[str, str]:
-        """What the stream does, and why."""
+        """What the stream does with a snapshot, and why."""
         kind = snapshot.commit_kind
         if kind == CommitKind.OVERWRITE and self._reads_overwrites:
             return "overwrite", "overwrites are read: an option of the table asks for it"
@@ -84,7 +84,7 @@ class Verdict:
         if self._scanner.kind is PlanKind.CHANGELOG:
             later = "a later compaction writes the changelog" if kind != CommitKind.COMPACT else "it changed no row"
             complete = self._traits.producer.complete
-            return f"no changelog files: {later if complete else 'none were written'}"
+            return f"no changelog files: {later if complete else 'the commit has data files only'}"
         if kind == CommitKind.COMPACT:
             return "a compaction changes no row"
         option = "streaming-read-overwrite" if self._traits.primary_key else "streaming-read-append-overwrite"

@@ -1,11 +1,11 @@
-"""Which table a command is about: the argument TABLE and the options that make a catalog."""
+"""The table of a command: the argument TABLE, and the options for its catalog."""
 
 from __future__ import annotations
 
 import functools
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -14,32 +14,39 @@ import click
 import yaml
 from pypaimon.catalog.catalog_factory import CatalogFactory
 
-from pypaimon.streaming.batches.run_forever import Patience
 from pypaimon.streaming.builder.builder import StreamReadBuilder
-from pypaimon.streaming.cli.causes import naming_causes
-from pypaimon.streaming.cli.contact import reach, telling_what_hangs
+from pypaimon.streaming.cli.advice import text_of
+from pypaimon.streaming.cli.connectivity import naming_causes, reach, reporting_hangs
 from pypaimon.streaming.cli.global_options import catalog_options, given, log_options
+from pypaimon.streaming.cli.option_groups import Retrying, grouped
 from pypaimon.streaming.cli.secrets import keep_secret, say
-from pypaimon.streaming.cli.table_options import refuse_unknown
+from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.errors import PaimonStreamError
+from pypaimon.streaming.internals import ConfigOption, CoreOptions
 from pypaimon.streaming.metadata.unreadable_types import naming_unreadable_types
+from pypaimon.streaming.model.time_zone import TIME_ZONE
+from pypaimon.streaming.options.known_options import HEEDED_BY_READERS
 from pypaimon.streaming.options.views import VIEWS, View
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 _DEFAULT_CONFIG = Path("paimon.yaml")
+_FAMILIES = ("fields.", "file-index.", "fs.")
+_OF_PYPAIMON = {each.key() for each in vars(CoreOptions).values() if isinstance(each, ConfigOption)}
+_KNOWN = _OF_PYPAIMON | HEEDED_BY_READERS | {TIME_ZONE}
+"""Keys that `--table-option` takes. A misspelled key would be ignored without a word."""
 
 
 @dataclass(frozen=True)
 class TableSource:
-    """A table by name, and how to get to it.
+    """A table by name, and the options of its catalog.
 
     Attributes:
         name: `db.table`, also with `$branch_<name>`.
-        view: A view of it that the name asked for, `db.table$audit_log`.
+        view: The view in the name, as `audit_log` in `db.table$audit_log`.
         catalog_options: Options of pypaimon's catalog.
         table_options: Dynamic options of the table.
-        connect_timeout: Seconds until the table must have been found.
+        connect_timeout: Seconds within which the table must be found.
         patient: Whether errors that may pass are waited out.
     """
 
@@ -51,15 +58,15 @@ class TableSource:
     patient: bool = False
 
     def load(self, retry: bool = False) -> Any:
-        """pypaimon's table, as a handle of its own that has cached nothing yet.
+        """pypaimon's table, as a new handle with empty caches.
 
         Args:
             retry: Whether to wait out errors that may pass.
 
         Raises:
-            NotLoadedError: It is not there, or may not be read; says what is missing, or who refuses.
-            StoreError: The store fails, or does not answer in time.
-            UnsupportedTableError: It has columns of a type that pypaimon cannot parse.
+            NotLoadedError: The table is missing, or may not be read.
+            StoreError: The store failed, or did not answer in time.
+            UnsupportedTableError: A column has a type that pypaimon cannot parse.
         """
         retry = retry or self.patient
         load = partial(reach, self.catalog_options, self.connect_timeout, self._load, patiently=retry)
@@ -76,7 +83,7 @@ class TableSource:
             return catalog.get_table(self.name)
 
     def builder(self, table: Any | None = None) -> StreamReadBuilder:
-        """A builder of streams of the table, or of the view."""
+        """A stream builder for the table, or for the view."""
         return StreamReadBuilder(self.load() if table is None else table, self.view)
 
 
@@ -93,7 +100,7 @@ def on_table(command: F, metavar: str = "TABLE") -> F:
         table_options = pairs(found.get("table_option", ()), "--table-option")
         refuse_unknown(table_options)
         timeout = found.get("connect_timeout", TableSource.connect_timeout)
-        with telling_what_hangs(options):
+        with reporting_hangs(options):
             return command(TableSource(name, view, options, table_options, timeout), *args, **kwargs)
 
     wrapped: Any = log_options(catalog_options(with_source))
@@ -101,29 +108,28 @@ def on_table(command: F, metavar: str = "TABLE") -> F:
 
 
 def retry_option(command: F) -> F:
-    """Give a command that only reads `--retry`: all of it is done again after errors that may pass."""
+    """Give a command that only reads `--retry`: the whole command is repeated after errors that may pass."""
 
     @functools.wraps(command)
-    def with_patience(source: TableSource, *args: Any, retry: bool, **kwargs: Any) -> Any:
-        if not retry:
+    def with_patience(source: TableSource, *args: Any, retrying: Retrying, **kwargs: Any) -> Any:
+        if not retrying.retry:
             return command(source, *args, **kwargs)
         return patiently(partial(command, replace(source, patient=True), *args, **kwargs))
 
-    option = click.option("--retry", is_flag=True, help="Wait out errors that may pass, for as long as they last.")
-    return cast(F, option(cast(Any, with_patience)))
+    return cast(F, grouped("retrying", Retrying)(with_patience))
 
 
 def patiently(call: Callable[[], T]) -> T:
-    """The result of a call, which is made again, after pauses that grow, while what it raises may pass."""
-    pauses = Patience().pauses()
+    """The result of a call, which is repeated, after growing pauses, as long as it raises errors that may pass."""
+    tries = Backoff().tries()
     while True:
+        next(tries)
         try:
             return call()
         except PaimonStreamError as error:
             if not error.retriable:
                 raise
-            say(f"{error}; trying again after a pause")
-        time.sleep(next(pauses))
+            say(f"{text_of(error)}; trying again after a pause")
 
 
 def _split_view(name: str) -> tuple[str, View | None]:
@@ -155,7 +161,7 @@ def _read_config(path: Path) -> dict[str, str]:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
-        raise click.UsageError(f"{path} is no YAML: {' '.join(str(error).split())}") from error
+        raise click.UsageError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict) or any(isinstance(value, (dict, list)) for value in content.values()):
         raise click.UsageError(f"{path}: expected lines of 'option: value'")
     return {str(key): _text(value) for key, value in content.items()}
@@ -166,7 +172,7 @@ def _text(value: Any) -> str:
 
 
 def pairs(texts: tuple[str, ...], option: str) -> dict[str, str]:
-    """`KEY=VALUE`s as a mapping; raises click.UsageError if one is none."""
+    """`KEY=VALUE` texts as a mapping; raises click.UsageError for other texts."""
     found = {}
     for text in texts:
         key, separator, value = text.partition("=")
@@ -174,3 +180,19 @@ def pairs(texts: tuple[str, ...], option: str) -> dict[str, str]:
             raise click.UsageError(f"{option} {text!r}: give KEY=VALUE")
         found[key] = value
     return found
+
+
+def refuse_unknown(keys: Iterable[str]) -> None:
+    """Raise click.UsageError for an unknown key, with the nearest known one."""
+    for key in keys:
+        if key not in _KNOWN and not key.startswith(_FAMILIES) and not _is_of_a_format(key):
+            near = get_close_matches(key, _KNOWN, n=1)
+            hint = f" Did you mean '{near[0]}'?" if near else ""
+            raise click.UsageError(f"--table-option: there is no option '{key}' that a reader knows.{hint}")
+
+
+def _is_of_a_format(key: str) -> bool:
+    # Imported late, because the registry imports the readers of all formats.
+    from pypaimon.streaming.formats.registry import FORMATS
+
+    return key.startswith(tuple(f"{name}." for name in FORMATS))

@@ -1,4 +1,4 @@
-"""Commands about several tables of a database: which ones a pattern names, and what is asked of each."""
+"""Commands about several tables of a database, which a pattern names."""
 
 from __future__ import annotations
 
@@ -7,39 +7,38 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import click
 
-from pypaimon.streaming.cli.causes import naming_causes
-from pypaimon.streaming.cli.contact import reach
+from pypaimon.streaming.cli.advice import text_of
+from pypaimon.streaming.cli.connectivity import naming_causes, reach
+from pypaimon.streaming.cli.option_groups import option
 from pypaimon.streaming.cli.secrets import say
 from pypaimon.streaming.cli.tables import TableSource, patiently
+from pypaimon.streaming.databases.events import DatabaseEvent, TableDropped, TableRenamed, TableSkipped
 from pypaimon.streaming.databases.tables_of_database import TablesOfDatabase, matches
-from pypaimon.streaming.errors import PaimonStreamError
+from pypaimon.streaming.errors import PaimonStreamError, TablesFailedError
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.metadata.unreadable_types import naming_unreadable_types
 
-C = TypeVar("C")
 T = TypeVar("T")
 _GLOB = frozenset("*?[")
 _AT_ONCE = 8
-"""Tables that are asked at the same time."""
+"""Tables that are read at the same time."""
 FAILED, TRY_AGAIN = 1, 75
 
 
-def pattern_options(command: C) -> C:
-    """Give a command `--include` and `--exclude`, which go with a pattern in the place of TABLE."""
-    for option in (
-        click.option(
-            "--exclude", metavar="REGEX", help="Of the tables that a pattern names, not those that match this wholly."
-        ),
-        click.option(
-            "--include", metavar="REGEX", help="Of the tables that a pattern names, only those that match this wholly."
-        ),
-    ):
-        command = cast(C, option(cast(Any, command)))
-    return command
+@dataclass(frozen=True)
+class TableChoice:
+    """Which of the tables that a pattern matches are chosen."""
+
+    include: str | None = option(
+        "--include", metavar="REGEX", help="Of the tables that a pattern names, only those that match this wholly."
+    )
+    exclude: str | None = option(
+        "--exclude", metavar="REGEX", help="Of the tables that a pattern names, not those that match this wholly."
+    )
 
 
 @dataclass(frozen=True)
@@ -47,10 +46,10 @@ class TablesOfPattern:
     """The tables of a database that a pattern names: `db.orders_*`.
 
     Attributes:
-        source: How to get to them; its name is the pattern.
+        source: The catalog's options; its name is the pattern.
         database: The database.
-        include: A regular expression that the whole name of each matches.
-        exclude: One that it does not match, or None.
+        include: A regular expression that the whole name of each table matches.
+        exclude: A regular expression that it must not match, or None.
     """
 
     source: TableSource
@@ -59,18 +58,14 @@ class TablesOfPattern:
     exclude: str | None
 
     @staticmethod
-    def of(source: TableSource, include: str | None, exclude: str | None) -> TablesOfPattern | None:
-        """Those that TABLE names; None: it names one table.
-
-        Args:
-            source: TABLE.
-            include: `--include`.
-            exclude: `--exclude`.
+    def of(source: TableSource, choice: TableChoice) -> TablesOfPattern | None:
+        """The tables that TABLE matches; None if it names a single table.
 
         Raises:
-            click.UsageError: It names views, or one table though `--include` or `--exclude` is given; or one of these
-                is no regular expression.
+            click.UsageError: TABLE names views, or a single table although `--include` or `--exclude` is given; or one
+                of these is an invalid regular expression.
         """
+        include, exclude = choice.include, choice.exclude
         database, _, glob = source.name.partition(".")
         if not _GLOB.intersection(glob):
             if include is not None or exclude is not None:
@@ -88,7 +83,7 @@ class TablesOfPattern:
         return self.source.name
 
     def matches(self, name: str) -> bool:
-        """Whether it names a table of this name."""
+        """Whether the pattern matches a table's name."""
         return matches(name, *self._expressions)
 
     @property
@@ -96,14 +91,14 @@ class TablesOfPattern:
         return re.compile(self.include), None if self.exclude is None else re.compile(self.exclude)
 
     def names(self, retry: bool = False) -> list[str]:
-        """The names of those that there are, in their order. One listing.
+        """The sorted names of the existing tables. One listing.
 
         Args:
             retry: Whether to wait out errors that may pass.
 
         Raises:
-            StreamConfigError: There is no such database.
-            StoreError: The store fails, or does not answer in time.
+            StreamConfigError: The database does not exist.
+            StoreError: The store failed, or did not answer in time.
         """
         source = self.source
         retry = retry or source.patient
@@ -117,10 +112,10 @@ class TablesOfPattern:
             return sorted(tables.names())
 
     def ask_each(self, call: Callable[[TableSource, Any], T]) -> dict[str, T | Exception]:
-        """What a call gives for each of them, or raises; by name. Views and foreign tables are left out.
+        """The result or the error of a call for each table, by name. Views and foreign tables are left out.
 
         Args:
-            call: Called with the source of one table and with pypaimon's table, on some threads.
+            call: Called on several threads with the source of a table and pypaimon's table.
         """
         names = self.names()
         catalog = self.source.catalog()
@@ -136,7 +131,7 @@ class TablesOfPattern:
         ask = partial(self._ask, catalog, name, call)
         try:
             return patiently(ask) if self.source.patient else ask()
-        except Exception as error:  # noqa: BLE001 - it is the answer for this table, and told
+        except Exception as error:  # noqa: BLE001 - the caller reports it for this table
             return error
 
     def _ask(self, catalog: Any, name: str, call: Callable[[TableSource, Any], T]) -> T | None:
@@ -148,10 +143,10 @@ class TablesOfPattern:
         return call(source, table.copy(source.table_options) if source.table_options else table)
 
 
-def tell_failures(failures: Mapping[str, Exception]) -> int:
-    """Say of each table that could not be asked why, on stderr; the exit code for that, 0 without any."""
+def say_failures(failures: Mapping[str, Exception]) -> int:
+    """Print the errors of tables on stderr; returns the exit code: 0 without errors."""
     for name, error in sorted(failures.items()):
-        say(f"{name}: {' '.join(str(error).split()) or type(error).__name__}")
+        say(f"{name}: {text_of(error, of_tables=True)}")
     if not failures:
         return 0
     passes = all(isinstance(error, PaimonStreamError) and error.retriable for error in failures.values())
@@ -162,4 +157,30 @@ def _check(option: str, text: str | None) -> None:
     try:
         re.compile(text or "")
     except re.error as error:
-        raise click.UsageError(f"{option} {text!r}: no regular expression: {error}") from error
+        raise click.UsageError(f"{option} {text!r}: invalid regular expression: {error}") from error
+
+
+def refuse_for_pattern(pattern: TablesOfPattern, given: Mapping[str, object]) -> None:
+    """Raise click.UsageError if an option of a single table has a value."""
+    for name, value in {**given, "--table-option": pattern.source.table_options}.items():
+        if value:
+            raise click.UsageError(f"{name} goes with one table, not with {pattern.text}")
+
+
+def say_event(event: DatabaseEvent) -> None:
+    """Say what happens to tables apart from their rows; errors are in the log."""
+    if isinstance(event, TableSkipped):
+        text = f"{event.table} is passed over: {' '.join(event.reason.split())}"
+    elif isinstance(event, TableDropped):
+        text = f"{event.table} was dropped"
+    elif isinstance(event, TableRenamed):
+        text = f"{event.former} was renamed to {event.table}"
+    else:
+        return
+    say(text)
+
+
+def refuse_failed(failed: Mapping[str, Exception]) -> None:
+    """Raise TablesFailedError if a table has failed."""
+    if failed:
+        raise TablesFailedError(failed)

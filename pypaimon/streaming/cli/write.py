@@ -10,38 +10,41 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import BufferedReader
+from functools import partial
 from typing import Any, cast, get_args
 
 import click
 from rich.console import Console
 
-from pypaimon.streaming.cli.bad_input import BadInputError
+from pypaimon.streaming.cli.csv_input import BadInputError
 from pypaimon.streaming.cli.input_files import (
     FORMATS,
     Piece,
     Pieces,
-    behind,
     delimiter_by_name,
+    delimiter_of,
     format_by_name,
     lines_of,
+    opened,
     pieces_of,
+    rows_after,
 )
-from pypaimon.streaming.cli.loading import LoadingBar
-from pypaimon.streaming.cli.output import Record, tell
+from pypaimon.streaming.cli.option_groups import grouped, option
+from pypaimon.streaming.cli.output import Record, print_result
+from pypaimon.streaming.cli.progress_bars import LoadBar
 from pypaimon.streaming.cli.secrets import say
 from pypaimon.streaming.cli.tables import TableSource, on_table
-from pypaimon.streaming.concurrency.termination import on_sigterm
+from pypaimon.streaming.concurrency.signals import on_sigterm
 from pypaimon.streaming.doctor.findings import count
+from pypaimon.streaming.errors import BadChangeError
 from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.writing.builder import stream_write_builder
 from pypaimon.streaming.writing.changes.change_reader import ChangeFormatName, TimeUnit, format_of, reading_of
 from pypaimon.streaming.writing.changes.new_columns import OnNewColumn
-from pypaimon.streaming.writing.changes.records import BadChangeError
 from pypaimon.streaming.writing.stream_writer import BlockingStreamWriter
 
 ROWS_DONE, INPUT = "paimon-stream.input-rows", "paimon-stream.input"
-"""Properties of a commit: how many rows of the input it and those before it hold, and what the input was called."""
+"""Properties of a commit: the rows of the input up to this commit, and the name of the input."""
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(kb|mb|gb|kib|mib|gib|b)", re.IGNORECASE)
 _UNITS = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
@@ -49,14 +52,14 @@ _UNITS = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "kib": 1 << 10, "
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """After how many rows, or bytes in memory, a commit is made; None: that does not count."""
+    """After how many rows, or bytes in memory, a commit is made; None for no limit."""
 
     rows: int | None = None
     size: int | None = None
 
     @staticmethod
     def parse(text: str | None) -> Every:
-        """`10000`, or `64MB`. Raises click.UsageError if it is neither."""
+        """Parse `10000` or `64MB`; raises click.UsageError for other texts."""
         if text is None:
             return Every()
         if text.isdecimal() and int(text):
@@ -65,6 +68,72 @@ class Every:
         if match is None or not (size := int(float(match[1]) * _UNITS[match[2].lower()])):
             raise click.UsageError(f"--commit-every {text!r}: give a number of rows from 1, or a size as 64MB")
         return Every(size=size)
+
+
+@dataclass(frozen=True)
+class InputLayout:
+    """How the rows of the input are written."""
+
+    form: str | None = option(
+        "--format", "-f", type=click.Choice(FORMATS), help="Of the input. [default: by the name of FILE]"
+    )
+    delimiter: str | None = option(
+        "--delimiter", metavar="CHAR", help=r"Between fields of CSV; \t is a tab. [default: comma; *.tsv: tab]"
+    )
+
+
+@dataclass(frozen=True)
+class ChangeRecords:
+    """How change records become rows."""
+
+    changes: ChangeFormatName | None = option(
+        "--changes",
+        type=click.Choice(get_args(ChangeFormatName)),
+        help="Each line is a change record of this format; --format is ignored.",
+    )
+    on_new_column: OnNewColumn = option(
+        "--on-new-column",
+        type=click.Choice(get_args(OnNewColumn)),
+        default="fail",
+        show_default=True,
+        help="With --changes: what to do about a column that the table lacks.",
+    )
+    unavailable_value_placeholder: str | None = option(
+        "--unavailable-value-placeholder",
+        metavar="TEXT",
+        help="The setting of Debezium's connector. [default: Debezium's]",
+    )
+
+
+@dataclass(frozen=True)
+class Values:
+    """How values are read."""
+
+    kind_column: str | None = option(
+        "--kind-column", metavar="NAME", help=f"Column with +I, -U, +U or -D. [default: {ROW_KIND}, if there]"
+    )
+    time_zone: str | None = option(
+        "--time-zone", metavar="NAME", help="Zone of times that come without one, such as Europe/Berlin."
+    )
+    time_unit: TimeUnit | None = option(
+        "--time-unit", type=click.Choice(get_args(TimeUnit)), help="Unit of times that come as numbers."
+    )
+
+
+@dataclass(frozen=True)
+class Commits:
+    """When rows are committed, and under which user."""
+
+    commit_every: str | None = option(
+        "--commit-every",
+        metavar="ROWS|SIZE",
+        help="Commit after this many rows, or this many bytes, as 64MB. [default: at the end]",
+    )
+    overwrite: bool = option("--overwrite", is_flag=True, help="Replace the table, or the partitions of the rows.")
+    commit_user: str | None = option("--commit-user", metavar="NAME", help="Under whom to commit. [default: a new one]")
+    resume: bool = option(
+        "--resume", is_flag=True, help="Skip the part of the input that this commit user has committed."
+    )
 
 
 @click.command(
@@ -80,124 +149,105 @@ Examples:
 )
 @on_table
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), default="-")
-@click.option("--format", "-f", "form", type=click.Choice(FORMATS), help="Of the input. [default: by the name of FILE]")
-@click.option("--delimiter", metavar="CHAR", help=r"Between fields of CSV; \t is a tab. [default: comma; *.tsv: tab]")
-@click.option(
-    "--changes",
-    type=click.Choice(get_args(ChangeFormatName)),
-    help="Each line is a change record of this format; --format does not count.",
-)
-@click.option(
-    "--on-new-column",
-    type=click.Choice(get_args(OnNewColumn)),
-    default="fail",
-    show_default=True,
-    help="With --changes: what becomes of a column that the table lacks.",
-)
-@click.option(
-    "--unavailable-value-placeholder", metavar="TEXT", help="As the connector of Debezium has it. [default: Debezium's]"
-)
-@click.option("--kind-column", metavar="NAME", help=f"Column with +I, -U, +U or -D. [default: {ROW_KIND}, if there]")
-@click.option("--time-zone", metavar="NAME", help="Zone of times that come without one, such as Europe/Berlin.")
-@click.option("--time-unit", type=click.Choice(get_args(TimeUnit)), help="Unit of times that come as numbers.")
-@click.option(
-    "--commit-every", metavar="ROWS|SIZE", help="Commit after so many rows, or as 64MB. [default: at the end]"
-)
-@click.option("--overwrite", is_flag=True, help="Replace what is there: the table, or the partitions that rows lie in.")
-@click.option("--commit-user", metavar="NAME", help="Under whom to commit. [default: a new one]")
-@click.option("--resume", is_flag=True, help="Pass over what this commit user has committed of the input already.")
-@click.option("--json", "as_json", is_flag=True, help="Tell at the end as JSON what was written.")
+@grouped("layout", InputLayout)
+@grouped("cdc", ChangeRecords)
+@grouped("values", Values)
+@grouped("commits", Commits)
+@click.option("--json", "as_json", is_flag=True, help="Print at the end as JSON what was written.")
 def write(
     source: TableSource,
     file: str,
-    form: str | None,
-    delimiter: str | None,
-    changes: ChangeFormatName | None,
-    on_new_column: OnNewColumn,
-    unavailable_value_placeholder: str | None,
-    kind_column: str | None,
-    time_zone: str | None,
-    time_unit: TimeUnit | None,
-    commit_every: str | None,
-    overwrite: bool,
-    commit_user: str | None,
-    resume: bool,
+    layout: InputLayout,
+    cdc: ChangeRecords,
+    values: Values,
+    commits: Commits,
     as_json: bool,
 ) -> None:
     """Write the rows of FILE, or of stdin, into TABLE.
 
-    All of them become visible in one commit at the end, or with --commit-every bit by bit; what was not committed when
-    it ends otherwise is deleted. With --commit-user and --resume a later run of the same input goes on behind the last
+    All of them become visible in one commit at the end, or with --commit-every bit by bit; rows that were not committed
+    when it fails are deleted. With --commit-user and --resume a later run of the same input continues after the last
     commit, so that each row is written once.
 
     Columns are matched by name. JSON is one object per line; CSV has a header, and an empty field is null. Values that
     come as text must fit the table's types exactly.
     """
-    every = Every.parse(commit_every)
-    form = form or format_by_name(file)
-    if form is None and changes is None:
-        raise click.UsageError("say what the input is: --format jsonl, csv, parquet or arrow, or --changes")
-    if resume and commit_user is None:
-        raise click.UsageError("--resume needs --commit-user: by it the table tells what was committed")
-    if overwrite and (commit_every is not None or resume or changes is not None):
-        raise click.UsageError("--overwrite is one commit of rows: leave out --commit-every, --resume and --changes")
-    if delimiter is not None and (form != "csv" or changes is not None):
-        raise click.UsageError("--delimiter is for CSV")
-    fields_end = delimiter_by_name(file) if delimiter is None else _delimiter(delimiter)
-    if source.view is not None:
-        raise click.UsageError(f"a view cannot be written: give TABLE without '${source.view}'")
-    reading = reading_of(time_unit, time_zone)
-    if changes is not None:
-        format_of(changes, unavailable_value_placeholder)
-    elif unavailable_value_placeholder is not None:
-        raise click.UsageError("--unavailable-value-placeholder is for --changes debezium-json")
+    form = layout.form or format_by_name(file)
+    _check(source, form, layout, cdc, commits)
+    every = Every.parse(commits.commit_every)
+    fields_end = delimiter_by_name(file) if layout.delimiter is None else delimiter_of(layout.delimiter)
+    reading = reading_of(values.time_unit, values.time_zone)
     table = source.load()
     builder = stream_write_builder(table)
-    if commit_user is not None:
-        builder.with_commit_user(commit_user)
-    if kind_column is not None:
-        builder.with_row_kind_column(kind_column)
-    if overwrite:
+    if commits.commit_user is not None:
+        builder.with_commit_user(commits.commit_user)
+    if values.kind_column is not None:
+        builder.with_row_kind_column(values.kind_column)
+    if commits.overwrite:
         builder.with_overwrite()
-    with _opened(file) as data, builder.open_sync() as writer:
-        if changes is not None:
+    with opened(file) as data, builder.open_sync() as writer:
+        if cdc.changes is not None:
             pieces = lines_of(data)
+            put = partial(_put_changes, writer, cdc.changes, cdc, values)
         else:
-            pieces = pieces_of(str(form), data, table.fields, kind_column or ROW_KIND, reading, fields_end)
+            pieces = pieces_of(str(form), data, table.fields, values.kind_column or ROW_KIND, reading, fields_end)
+            put = partial(_put_rows, writer)
         load = _Load(source.name, os.path.basename(file), writer, every)
-        if resume:
-            load.pass_over()
-
-        def put(piece: Piece) -> None:
-            if changes is None:
-                writer.write(piece.data)
-                return
-            try:
-                writer.write_changes(
-                    piece.data,
-                    changes,
-                    on_new_column=on_new_column,
-                    time_unit=time_unit,
-                    time_zone=time_zone,
-                    unavailable_value_placeholder=unavailable_value_placeholder,
-                )
-            except BadChangeError as error:
-                column = "" if error.column is None else f", column {error.column!r}"
-                raise BadInputError(f"line {piece.numbers[error.record - 1]}{column}: {error.detail}") from error
-
+        if commits.resume:
+            load.skip_committed()
         with (
-            load.telling_what_is_left(),
+            load.reporting_what_is_left(),
             _on_interrupt(load.interrupt),
-            LoadingBar.on(Console(stderr=True), data) as bar,
+            LoadBar(Console(stderr=True), data) as bar,
         ):
             load.run(pieces, put, bar)
-            if overwrite and not load.commits:
+            if commits.overwrite and not load.commits:
                 raise BadInputError("--overwrite: the input has no rows, so nothing was replaced")
-    tell(load.record(), load.text(), "json" if as_json else "text")
+    print_result(load.record(), load.text(), "json" if as_json else "text")
+
+
+def _check(source: TableSource, form: str | None, layout: InputLayout, cdc: ChangeRecords, commits: Commits) -> None:
+    """Refuse options that contradict each other, before the table is looked up."""
+    if form is None and cdc.changes is None:
+        raise click.UsageError("say what the input is: --format jsonl, csv, parquet or arrow, or --changes")
+    if commits.resume and commits.commit_user is None:
+        raise click.UsageError("--resume needs --commit-user, under which the table records what was committed")
+    if commits.overwrite and (commits.commit_every is not None or commits.resume or cdc.changes is not None):
+        raise click.UsageError("--overwrite is one commit of rows: leave out --commit-every, --resume and --changes")
+    if layout.delimiter is not None and (form != "csv" or cdc.changes is not None):
+        raise click.UsageError("--delimiter is for CSV")
+    if source.view is not None:
+        raise click.UsageError(f"a view cannot be written: give TABLE without '${source.view}'")
+    if cdc.changes is not None:
+        format_of(cdc.changes, cdc.unavailable_value_placeholder)
+    elif cdc.unavailable_value_placeholder is not None:
+        raise click.UsageError("--unavailable-value-placeholder is for --changes debezium-json")
+
+
+def _put_rows(writer: BlockingStreamWriter, piece: Piece) -> None:
+    writer.write(piece.data)
+
+
+def _put_changes(
+    writer: BlockingStreamWriter, form: ChangeFormatName, cdc: ChangeRecords, values: Values, piece: Piece
+) -> None:
+    try:
+        writer.write_changes(
+            piece.data,
+            form,
+            on_new_column=cdc.on_new_column,
+            time_unit=values.time_unit,
+            time_zone=values.time_zone,
+            unavailable_value_placeholder=cdc.unavailable_value_placeholder,
+        )
+    except BadChangeError as error:
+        column = "" if error.column is None else f", column {error.column!r}"
+        text = f"line {piece.numbers[error.record - 1]}{column}: {error.detail}"
+        raise BadInputError(text, advice=error.advice, option=error.option) from error
 
 
 class _Load:
-    """One input on its way into a table."""
+    """The load of one input into a table."""
 
     def __init__(self, table: str, name: str, writer: BlockingStreamWriter, every: Every) -> None:
         self._table = table
@@ -213,11 +263,11 @@ class _Load:
         self._is_committing = False
         self._is_interrupted = False
 
-    def pass_over(self) -> None:
-        """Begin behind what the commit user has committed.
+    def skip_committed(self) -> None:
+        """Start after the rows that the commit user has committed.
 
         Raises:
-            BadInputError: That was another input.
+            BadInputError: The commit user has committed another input.
         """
         notes = self._writer.committed_properties
         if ROWS_DONE not in notes:
@@ -236,12 +286,12 @@ class _Load:
 
     @property
     def commits(self) -> int:
-        """How many were made."""
+        """Number of commits."""
         return len(self._commits)
 
-    def run(self, pieces: Pieces, put: Callable[[Piece], None], bar: LoadingBar) -> None:
-        """Write and commit all of it."""
-        for piece in behind(pieces(self._room), self._passed):
+    def run(self, pieces: Pieces, put: Callable[[Piece], None], bar: LoadBar) -> None:
+        """Write and commit the whole input."""
+        for piece in rows_after(pieces(self._room), self._passed):
             put(piece)
             self._taken += piece.rows
             self._rows += piece.rows
@@ -253,7 +303,7 @@ class _Load:
             self._commit()
 
     def record(self) -> Record:
-        """What was done, for programs."""
+        """The result, for programs."""
         snapshots = [each for each in self._commits if each is not None]
         return {
             "table": self._table,
@@ -266,36 +316,38 @@ class _Load:
         }
 
     def text(self) -> str:
-        """What was done, for people."""
+        """The result, for people."""
         found = cast(dict[str, Any], self.record())
         where = _snapshots(found["first_snapshot"], found["last_snapshot"])
         passed = f", {self._passed:,} passed over" if self._passed else ""
         return f"{self._table}: {count(found['rows'], 'row')} in {count(found['commits'], 'commit')}{where}{passed}"
 
     @contextmanager
-    def telling_what_is_left(self) -> Iterator[None]:
-        """On an error, or an interrupt, tell what of the input the table holds."""
+    def reporting_what_is_left(self) -> Iterator[None]:
+        """On an error or an interrupt, report which part of the input the table holds."""
         try:
             yield
         except (KeyboardInterrupt, Exception) as error:
             word = "interrupted" if isinstance(error, KeyboardInterrupt) else "not finished"
-            fate = "may be, for that was under way" if self._is_committing else "are not"
-            advice = f"; --commit-user {self._writer.commit_user} --resume goes on behind them" if self._commits else ""
+            fate = "may be, since their commit was under way" if self._is_committing else "are not"
+            advice = (
+                f"; --commit-user {self._writer.commit_user} --resume continues after them" if self._commits else ""
+            )
             say(
                 f"{word}: {self._committed:,} rows of the input are committed, "
-                f"{self._taken - self._committed:,} that were read behind them {fate}{advice}"
+                f"{self._taken - self._committed:,} that were read after them {fate}{advice}"
             )
             raise
 
     def interrupt(self) -> None:
-        """End here; behind the commit that is under way."""
+        """Raise KeyboardInterrupt, if a commit is under way after it."""
         if self._is_committing:
             self._is_interrupted = True
         else:
             raise KeyboardInterrupt
 
     def _room(self) -> int:
-        """How many rows fit into the commit under way."""
+        """How many rows still fit into the current commit."""
         return sys.maxsize if self._every.rows is None else self._every.rows - self._rows
 
     def _is_full(self) -> bool:
@@ -315,14 +367,6 @@ class _Load:
             raise KeyboardInterrupt
 
 
-def _delimiter(text: str) -> str:
-    """A tab may be written as `\\t`. Raises click.UsageError if it is not one character that can part fields."""
-    found = "\t" if text == "\\t" else text
-    if len(found) != 1 or not found.isascii() or found in '"\r\n':
-        raise click.UsageError(f"--delimiter {text!r}: give one character, as ';' or '\\t'")
-    return found
-
-
 def _snapshots(first: int | None, last: int | None) -> str:
     if first is None:
         return ""
@@ -331,7 +375,7 @@ def _snapshots(first: int | None, last: int | None) -> str:
 
 @contextmanager
 def _on_interrupt(stop: Callable[[], None]) -> Iterator[None]:
-    """Call something at the first SIGTERM or Ctrl-C; a second one ends at once."""
+    """Call a function at the first SIGTERM or Ctrl-C; a second one ends the process at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -346,16 +390,3 @@ def _on_interrupt(stop: Callable[[], None]) -> Iterator[None]:
             yield
         finally:
             signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def _opened(file: str) -> Iterator[BufferedReader]:
-    if file == "-":
-        yield cast(BufferedReader, sys.stdin.buffer)
-        return
-    try:
-        data = open(file, "rb")  # noqa: SIM115 - closed below
-    except OSError as error:
-        raise click.UsageError(f"{file}: {error.strerror}") from error
-    with data:
-        yield data

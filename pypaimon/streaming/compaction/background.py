@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any
 
-from pypaimon.streaming.batches.run_forever import Patience
 from pypaimon.streaming.compaction.chosen_partitions import ChosenPartitions
 from pypaimon.streaming.compaction.compaction_options import CompactionOptions
 from pypaimon.streaming.compaction.compactor import Compaction
 from pypaimon.streaming.compaction.reports import CompactionReport
 from pypaimon.streaming.compaction.workers import Threads
-from pypaimon.streaming.concurrency.bridge import wait_for_future
+from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.concurrency.clock import until_done
+from pypaimon.streaming.concurrency.threads_to_asyncio import wait_for_future
 from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError, what_fails
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.options.arguments import a_table, finite_seconds
@@ -133,17 +133,17 @@ class Compactor:
             raise error
 
     def _run(self) -> None:
-        patience = Patience()
-        pauses, attempt = patience.pauses(), 0
+        backoff, attempt = Backoff(), 0
         try:
             while not self._stopped.is_set():
                 try:
                     self._look()
-                    pauses, attempt, pause = patience.pauses(), 0, self._interval
+                    attempt, pause = 0, self._interval
                 except PaimonStreamError as error:
                     if not error.retriable:
                         raise
-                    attempt, pause = attempt + 1, next(pauses)
+                    attempt += 1
+                    pause = backoff.pause(attempt)
                     text = "the compaction failed (attempt %(attempt)d) and looks again after a pause: %(error)s"
                     _LOG.outage("waits_out", text, what_fails(error), attempt=attempt, error=str(error))
                 self._stopped.wait(pause)

@@ -19,13 +19,12 @@ from pypaimon.streaming.compaction.reports import CompactedBucket, CompactionRep
 from pypaimon.streaming.compaction.vector_index import VectorIndex
 from pypaimon.streaming.compaction.work import Work, planner
 from pypaimon.streaming.compaction.workers import Done, Threads, Workers
-from pypaimon.streaming.errors import CorruptTableError, TableChangedError
+from pypaimon.streaming.errors import CommitConflictError, CorruptTableError, TableChangedError
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.options.arguments import a_table
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.writing.commit.compaction import commit_compaction
-from pypaimon.streaming.writing.commit.conflicts import CommitConflictError
 from pypaimon.streaming.writing.commit.discarding import discard
 from pypaimon.streaming.writing.files.file_options import warn_about_orc_zone
 from pypaimon.streaming.writing.files.merged_changelogs import merged_changelogs
@@ -307,7 +306,7 @@ def _of_known_schemas(buckets: Iterable[LiveBucket], schema_id: int) -> Iterator
         if newest > schema_id:
             raise TableChangedError(
                 f"Files of schema {newest} came while the table was looked at under schema {schema_id}.",
-                "Compact it again.",
+                advice="Compact it again.",
             )
         yield bucket
 

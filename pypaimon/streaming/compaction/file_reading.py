@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pypaimon.streaming.compaction.live_files import LiveFile
-from pypaimon.streaming.errors import CorruptTableError
+from pypaimon.streaming.errors import BadRowError, CorruptTableError
 from pypaimon.streaming.files.data_files import content_of, read_file
 from pypaimon.streaming.files.deletion_vectors import IndexBlocks, PlanVectors
 from pypaimon.streaming.internals import DataField, TableSchema
@@ -23,7 +23,6 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.arrow_types import arrow_schema
 from pypaimon.streaming.model.normal_form import UnfitValueError, normal_array
 from pypaimon.streaming.model.system_columns import LEVEL, PLACE, SEQUENCE_NUMBER, VALUE_KIND
-from pypaimon.streaming.writing.row_layout import BadRowError
 
 _BATCH_ROWS = 65_536
 _STORED = (SEQUENCE_NUMBER, VALUE_KIND)

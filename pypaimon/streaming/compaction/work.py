@@ -19,9 +19,9 @@ from pypaimon.streaming.compaction.record_expiry import Expired, RecordExpiry
 from pypaimon.streaming.compaction.replaced import Replaced
 from pypaimon.streaming.compaction.run_picking import Pick, pick_full, pick_needed
 from pypaimon.streaming.compaction.sorted_levels import level_runs
+from pypaimon.streaming.errors import BadRowError
 from pypaimon.streaming.model.time_zone import zone_of_table
 from pypaimon.streaming.write_internals import BucketMode
-from pypaimon.streaming.writing.row_layout import BadRowError
 
 
 @dataclass(frozen=True, slots=True)

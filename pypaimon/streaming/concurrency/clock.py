@@ -1,22 +1,23 @@
-"""`Clock`: where the time of a stream comes from; a test gives another one. `Sleeper`: waits that can be ended."""
+"""`Clock`: where a stream gets its time; tests use another one. `Sleeper`: waits that can be interrupted."""
 
 from __future__ import annotations
 
 import contextlib
 import queue
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, wait
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pypaimon.streaming.concurrency.forking import Origin
 from pypaimon.streaming.concurrency.waits import Wait
-from pypaimon.streaming.late_modules import LateModule
+from pypaimon.streaming.lazy_imports import LazyModule
 
 if TYPE_CHECKING:
     import asyncio
 else:
-    asyncio = LateModule("asyncio")
+    asyncio = LazyModule("asyncio")
 
 T = TypeVar("T")
 
@@ -53,10 +54,42 @@ class Clock:
             timer.cancel()
 
 
-def until_done(future: Future[Any], is_cancelled: Callable[[], bool]) -> bool:
-    """Block until a call on another thread is done, or there is nothing to wait for any more; says whether it is done.
+def _boottime() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
-    That it is over is seen within a quarter of a second, whoever makes it so: a signal handler in this thread, too.
+
+AWAKE = _boottime if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+
+
+class SuspendAwareClock:
+    """Seconds that never go back, and that also pass while the machine is suspended. Thread-safe.
+
+    One clock may stand still during a suspend, another one may be set back. So of two readings the greatest difference
+    that any of the clocks shows counts.
+
+    Args:
+        clocks: Each returns seconds.
+    """
+
+    def __init__(self, clocks: Sequence[Callable[[], float]] = (AWAKE, time.time)) -> None:
+        self._clocks = clocks
+        self._lock = threading.Lock()
+        self._last = [clock() for clock in clocks]
+        self._total = 0.0
+
+    def __call__(self) -> float:
+        """Seconds since the object was made."""
+        with self._lock:
+            now = [clock() for clock in self._clocks]
+            self._total += max(0.0, *(new - old for new, old in zip(now, self._last, strict=True)))
+            self._last = now
+            return self._total
+
+
+def until_done(future: Future[Any], is_cancelled: Callable[[], bool]) -> bool:
+    """Block until a call on another thread is done, or the wait is cancelled; returns whether the call is done.
+
+    A cancellation is seen within a quarter of a second, also if a signal handler in this thread causes it.
     """
     while not (future.done() or is_cancelled()):
         wait((future,), _TICK_SECONDS)
@@ -64,12 +97,12 @@ def until_done(future: Future[Any], is_cancelled: Callable[[], bool]) -> bool:
 
 
 class Sleeper:
-    """Waits that anyone may end: another thread, or a signal handler in the midst of one.
+    """Waits that another thread, or a signal handler that interrupts one, can end.
 
-    Every wait is told how to find out that there is nothing to wait for any more; who makes that true calls `wake`.
+    Each wait gets a function that returns whether the wait is cancelled. Code that makes it true calls `wake`.
 
     Args:
-        clock: Says how to wait for a time.
+        clock: Waits for a time.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -80,7 +113,7 @@ class Sleeper:
         self._origin = Origin()
 
     def wake(self) -> None:
-        """Have the waits of now look again whether they are over; in a process that was forked there are none."""
+        """Have all current waits check again whether they are cancelled. Does nothing in a forked process."""
         if not self._origin.is_here:
             return
         if self._woken.empty():
@@ -89,8 +122,8 @@ class Sleeper:
             wake()
 
     def pause(self, seconds: float, is_cancelled: Callable[[], bool]) -> None:
-        """Block for a time, or until it is over."""
-        # A wake that nobody waited for must not end this pause; one that comes from here on does.
+        """Block for a time, or until the wait is cancelled."""
+        # An earlier wake must not end this pause; one from here on does.
         with contextlib.suppress(queue.Empty):
             while True:
                 self._woken.get_nowait()
@@ -98,13 +131,13 @@ class Sleeper:
             self._clock.wait(self._woken, seconds)
 
     async def pause_async(self, seconds: float, is_cancelled: Callable[[], bool]) -> None:
-        """Wait for a time, or until it is over."""
+        """Wait for a time, or until the wait is cancelled."""
         with self._awake() as (woken, _):
             if not is_cancelled():
                 await self._clock.wait_async(woken, seconds)
 
     def until_due(self, due: float, is_cancelled: Callable[[], bool]) -> Wait[None]:
-        """Until a time of the monotonic clock, or until it is over."""
+        """Wait until a time of the monotonic clock, or until the wait is cancelled."""
 
         def seconds() -> float:
             return 0.0 if is_cancelled() else max(0.0, due - self._clock.monotonic())
@@ -120,13 +153,13 @@ class Sleeper:
         return Wait(block, awaitable)
 
     def until_done(self, future: Future[T], is_cancelled: Callable[[], bool]) -> Wait[T | None]:
-        """The result of a call on another thread, or None if it is over before."""
+        """The result of a call on another thread, or None if the wait is cancelled before."""
 
         def result() -> T | None:
             try:
                 return future.result() if future.done() else None
             except CancelledError:
-                # Closing a stream also gives up what it has asked for.
+                # Closing a stream also cancels its calls.
                 if is_cancelled():
                     return None
                 raise
@@ -147,13 +180,13 @@ class Sleeper:
 
     @contextlib.contextmanager
     def _awake(self) -> Iterator[tuple[asyncio.Event, Callable[[], None]]]:
-        """An event that is set by `wake`, also by one that comes before it is waited for; and what sets it."""
+        """An event that is set by `wake`, even before anybody waits for it; and a function that sets it."""
         import asyncio
 
         loop, woken = asyncio.get_running_loop(), asyncio.Event()
 
         def wake() -> None:
-            # A loop that was closed in the midst of a wait has left its waker here.
+            # A loop that was closed during a wait has left its waker here.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(woken.set)
 

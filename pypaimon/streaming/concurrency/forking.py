@@ -1,4 +1,4 @@
-"""What a forked process does with what it inherits: locks that a thread of its parent held, caches, streams."""
+"""Forked processes: locks that a thread of the parent held, caches, streams."""
 
 from __future__ import annotations
 
@@ -13,51 +13,50 @@ from weakref import WeakSet
 from cachetools import LRUCache
 
 _generation = 0
-"""How many forks lie between this process and the one that began. Unlike a process id it never comes again."""
+"""Number of forks between the first process and this one. Unlike a process id it is never reused."""
 
 _polars_waits = False
-"""Threads of polars stayed in a parent of this process."""
+"""Whether this process was forked from one that had imported polars."""
 
 
 def polars_works() -> bool:
-    """Whether polars may be used: in a forked process it waits for ever for the threads that its parent had started."""
+    """Whether polars may be used: in a forked process it waits for the threads of its parent forever."""
     return not _polars_waits
 
 
 class Origin:
-    """The process in which this was made."""
+    """The process in which the object was made."""
 
     def __init__(self) -> None:
         self._generation = _generation
 
     @property
     def is_here(self) -> bool:
-        """Whether it is the process of now, and not one from which that was forked."""
+        """Whether that is the current process, and not one that it was forked from."""
         return self._generation == _generation
 
 
 class ForkSafeLock:
-    """A lock that is free in a process which was just forked, though another thread of the parent held it.
+    """A lock that is free in a forked process, even if another thread of the parent held it.
 
-    Used as `with lock.held:`. Had this class methods for `with` in Python, Ctrl-C could come between the block and
-    the release.
+    Used as `with lock.held:`. If `__exit__` were Python code, Ctrl-C could come between the block and the release.
 
     Attributes:
-        held: The lock of now, a lock of Python itself.
+        held: The current lock, one of Python's own.
 
     Args:
-        renew: Called in the forked process if the lock was held: the change that it guarded will never be finished.
-            Must not refer to what holds the lock, take other locks, or raise.
+        renew: Called in the forked process if the lock was held, because the change that it guarded is never finished.
+            Must not refer to the owner of the lock, take other locks, or raise.
     """
 
     def __init__(self, renew: Callable[[], None] = lambda: None) -> None:
-        # Re-entrant, to tell the thread that forks in the midst of a change, and goes on with it, from others.
+        # Re-entrant: a thread that forks during a change continues it in the child, and then owns the lock.
         self.held = threading.RLock()
         self._renew = renew
         _locks.add(self)
 
     def after_fork(self) -> None:
-        """Be free."""
+        """Release the lock in a forked process, unless the thread that forked holds it."""
         if self.held.acquire(blocking=False):
             self.held.release()
         else:
@@ -69,7 +68,7 @@ _locks: WeakSet[ForkSafeLock] = WeakSet()
 
 
 def cache_lock(cache: LRUCache[Any, Any]) -> ForkSafeLock:
-    """A lock for a cache, which is empty in a forked process if it was in use at that moment."""
+    """A lock for a cache, which is cleared in a forked process if it was in use during the fork."""
     return ForkSafeLock(partial(LRUCache.__init__, cache, cache.maxsize, cache.getsizeof))
 
 

@@ -1,7 +1,7 @@
-"""Loops that wait, written once: a generator of waits, which a thread blocks for and asyncio awaits.
+"""Loops that wait, written once for threads and asyncio: generators of waits, which are blocked for or awaited.
 
 A step that must wait yields a `Wait` and is sent its result. An error of a wait, an interrupt or a cancellation ends
-the generator; what it has done by then stays done, and another one goes on from there.
+the generator; a new generator continues from the state that it has reached.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Wait(Generic[T]):
 
 
 Waits = Generator[Wait[Any], Any, T]
-"""Waits, and what comes of them in the end."""
+"""A generator of waits, and its result."""
 
 
 def run(waits: Waits[T]) -> T:
-    """Block for all of them."""
+    """Run a generator of waits by blocking."""
     answer = None
     while True:
         try:
@@ -42,7 +42,7 @@ def run(waits: Waits[T]) -> T:
 
 
 async def run_async(waits: Waits[T]) -> T:
-    """Await all of them."""
+    """Run a generator of waits by awaiting."""
     answer = None
     while True:
         try:

@@ -225,7 +225,9 @@ class DatabaseStreamBuilder:
         if self._has_consumer and self._position is None and self._start.get("mode", "latest-full") != "latest-full":
             raise StreamConfigError(
                 "with_consumer_id and a start of changes: of a table that was made while nobody read, nothing tells "
-                "that it is new. Leave with_start(...) out, or save stream.position and give it to with_position(...)"
+                "that it is new.",
+                advice="Leave with_start(...) out, or save stream.position and give it to with_position(...).",
+                option="with_position",
             )
         tables = TablesOfDatabase(
             self._catalog,

@@ -9,11 +9,17 @@ from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.databases.engine_state import NEW_LOOK, EngineState
 from pypaimon.streaming.databases.events import DatabaseEvent, TableAdded, TableRenamed, TableSkipped
 from pypaimon.streaming.databases.followed_table import FollowedTable
-from pypaimon.streaming.databases.jobs import LONGEST_PAUSE, Beginning, Opening, pause_before
-from pypaimon.streaming.databases.known_tables import MissingError
+from pypaimon.streaming.databases.jobs import BACKOFF, Beginning, Opening
 from pypaimon.streaming.databases.position import TablePlace
-from pypaimon.streaming.databases.tables_of_database import NoDatabaseError, TablesOfDatabase
-from pypaimon.streaming.errors import PaimonStreamError, TableChangedError, UnsupportedTableError, what_fails
+from pypaimon.streaming.databases.tables_of_database import TablesOfDatabase
+from pypaimon.streaming.errors import (
+    NoDatabaseError,
+    PaimonStreamError,
+    TableChangedError,
+    TableMissingError,
+    UnsupportedTableError,
+    what_fails,
+)
 from pypaimon.streaming.logs import StreamLog
 
 _LOG = StreamLog(__name__)
@@ -55,7 +61,7 @@ class Discovering:
 
     def _on_discovery_error(self, error: Exception) -> None:
         with self._state.lock:
-            pause = min(LONGEST_PAUSE, self._state.settings.discovery_seconds)
+            pause = min(BACKOFF.longest_pause, self._state.settings.discovery_seconds)
             passes = isinstance(error, PaimonStreamError) and error.retriable
             if isinstance(error, NoDatabaseError):
                 self._on_no_database(error)
@@ -77,7 +83,7 @@ class Discovering:
             self._state.fatal = known.lost
         known.lost = TableChangedError(
             f"The database '{self._tables.database}' was dropped.",
-            "Close this stream; open another one if the database comes back.",
+            advice="Close this stream; open another one if the database comes back.",
         )
 
     def open(self, opening: Opening) -> None:
@@ -92,7 +98,8 @@ class Discovering:
         except Exception as error:  # noqa: BLE001 - it stays with its table
             with self._state.lock:
                 if isinstance(error, PaimonStreamError) and error.retriable:
-                    self._state.soon(replace(opening, attempt=opening.attempt + 1), pause_before(opening.attempt))
+                    again = replace(opening, attempt=opening.attempt + 1)
+                    self._state.soon(again, BACKOFF.pause(again.attempt))
                 elif isinstance(error, TableChangedError):
                     self._on_gone(name)
                 else:
@@ -170,7 +177,9 @@ class Discovering:
         except Exception as error:  # noqa: BLE001 - it stays with its table
             with self._state.lock:
                 if isinstance(error, PaimonStreamError) and error.retriable:
-                    self._state.soon(replace(beginning, attempt=beginning.attempt + 1), pause_before(beginning.attempt))
+                    self._state.soon(
+                        replace(beginning, attempt=beginning.attempt + 1), BACKOFF.pause(beginning.attempt + 1)
+                    )
                 else:
                     self._state.known.opening.discard(name)
                     self._state.park(name, error, None)
@@ -197,7 +206,7 @@ class Discovering:
     def _go_on_with(self, table: FollowedTable) -> None:
         """With the lock held: it is the table that it was: it goes on, or what made it suspect stands."""
         suspicion, table.suspicion = table.suspicion, None
-        if isinstance(suspicion, MissingError):
+        if isinstance(suspicion, TableMissingError):
             self._state.see_to(table)
         elif suspicion is not None:
             self._state.park(table.name, suspicion, table)

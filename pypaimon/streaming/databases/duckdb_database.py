@@ -14,13 +14,13 @@ from pypaimon.streaming.databases.events import DatabaseEvent, TableDropped, Tab
 from pypaimon.streaming.databases.position import DatabasePosition, TablePlace
 from pypaimon.streaming.databases.warehouses import noted_location
 from pypaimon.streaming.errors import StreamConfigError, TargetError
-from pypaimon.streaming.late_modules import LateModule
+from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.options.arguments import a_name, needed
 
 if TYPE_CHECKING:
     import duckdb  # type: ignore[import-not-found, unused-ignore]
 else:
-    duckdb = LateModule("duckdb")
+    duckdb = LazyModule("duckdb")
 
 
 class DuckDBDatabase:

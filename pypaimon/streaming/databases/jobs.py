@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
 from pypaimon.streaming.builder.builder import StreamReadBuilder
+from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.databases.events import DatabaseEvent
 from pypaimon.streaming.databases.followed_table import CutPlan, FollowedTable
 from pypaimon.streaming.databases.position import TablePlace
 from pypaimon.streaming.internals import TableSchema
 
-_FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+BACKOFF = Backoff()
 
 
 class OnTableError(Enum):
@@ -106,8 +106,3 @@ class Telling:
 
     event: DatabaseEvent
     apply: Callable[[], object] = lambda: None
-
-
-def pause_before(attempt: int) -> float:
-    """Seconds until what may pass is tried again; half of it is chance."""
-    return min(_FIRST_PAUSE * (1 << min(attempt, 10)), LONGEST_PAUSE) * (0.5 + random.random() / 2)

@@ -8,18 +8,7 @@ from pypaimon.streaming.databases.followed_table import FollowedTable
 from pypaimon.streaming.databases.jobs import Opening
 from pypaimon.streaming.databases.lag_meter import Standing, next_up
 from pypaimon.streaming.databases.position import TablePlace
-from pypaimon.streaming.errors import PaimonStreamError
-
-
-class MissingError(PaimonStreamError):
-    """A table is not where it was.
-
-    Args:
-        name: Its name.
-    """
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"Table {name} is not where it was. The next look shows whether it was dropped or renamed.")
+from pypaimon.streaming.errors import TableMissingError
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +111,7 @@ class KnownTables:
                 continue
             table = self.followed.get(name)
             if table is not None:
-                table.suspicion = table.suspicion or MissingError(name)
+                table.suspicion = table.suspicion or TableMissingError(name)
                 suspects.append(table)
             self._missing[name] = place.identity
         for name in self.skipped.keys() - names:

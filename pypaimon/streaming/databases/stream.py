@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any, Generic, NoReturn, TypeVar
 
 from pypaimon.streaming.batches.chunks import BatchChunk
-from pypaimon.streaming.concurrency.bridge import wait_for_future
 from pypaimon.streaming.concurrency.clock import Clock, Sleeper
+from pypaimon.streaming.concurrency.threads_to_asyncio import wait_for_future
 from pypaimon.streaming.concurrency.waits import Wait, Waits, run, run_async
 from pypaimon.streaming.databases.batches import BlockingTableBatch, TableBatch
 from pypaimon.streaming.databases.engine import DatabaseEngine

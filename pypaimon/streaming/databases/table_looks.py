@@ -8,7 +8,7 @@ from contextlib import suppress
 from pypaimon.streaming.batches.chunks import BatchChunk
 from pypaimon.streaming.databases.engine_state import EngineState
 from pypaimon.streaming.databases.followed_table import FollowedTable, begin_of
-from pypaimon.streaming.databases.jobs import KeepingAlive, pause_before
+from pypaimon.streaming.databases.jobs import BACKOFF, KeepingAlive
 from pypaimon.streaming.databases.position import TablePlace
 from pypaimon.streaming.errors import EndOfScan, PaimonStreamError, what_fails
 from pypaimon.streaming.logs import StreamLog
@@ -118,8 +118,8 @@ class TableLooks:
             if self._state.closed or not self._state.known.is_followed(table):
                 return
             if isinstance(error, PaimonStreamError) and error.retriable:
-                pause = pause_before(table.failures)
                 table.failures += 1
+                pause = BACKOFF.pause(table.failures)
                 # Others need not wait for it.
                 self._state.rows.pass_over(table)
                 text = "reading it failed (attempt %(attempt)d) and is tried again after a pause: %(error)s"

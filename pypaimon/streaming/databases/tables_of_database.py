@@ -11,7 +11,12 @@ from typing import Any
 from pypaimon.streaming.builder.assembly import identity_of
 from pypaimon.streaming.builder.builder import StreamReadBuilder, builder_of_newest
 from pypaimon.streaming.databases.position import TablePlace
-from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.errors import (
+    CorruptTableError,
+    NoDatabaseError,
+    PaimonStreamError,
+    UnsupportedTableError,
+)
 from pypaimon.streaming.internals import (
     DatabaseNotExistException,
     Identifier,
@@ -30,10 +35,6 @@ Configure = Callable[[StreamReadBuilder], object]
 _MOST_REQUESTS = 4
 """Of one table at the same time."""
 _OF_STATE = (None, "latest-full")
-
-
-class NoDatabaseError(StreamConfigError):
-    """The catalog has no database of this name."""
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,7 @@ class FeedIdentity:
             raise TableChangedError(
                 f"The state is one of another table (identity {table}; this one is {self.table}), or the table was "
                 "re-created since.",
-                "Begin anew, without the state.",
+                advice="Begin anew, without the state.",
             )
         self._check_settings(settings)
         if (worker, workers) != (share.index, share.count):

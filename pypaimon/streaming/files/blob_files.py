@@ -170,14 +170,14 @@ def _read_indexes(
 ) -> list[tuple[str, BlobIndex]]:
     """Read the indexes of blob files at the same time, and large ones a second time, as a whole."""
     tails = [_Tail(located(directory, file.file_path), file) for file in files]
-    _fill(ranges, [tail.range(_tail_length(tail.file)) for tail in tails], may_be_on_their_way=True)
+    _fill(ranges, [tail.range(_tail_length(tail.file)) for tail in tails], prefetched=True)
     _fill(ranges, [tail.range(wanted) for tail in tails if (wanted := tail.wanted()) > len(tail.data)])
     return [(tail.path, tail.index()) for tail in tails]
 
 
-def _fill(ranges: ByteRanges, wanted: Sequence[Range], *, may_be_on_their_way: bool = False) -> None:
+def _fill(ranges: ByteRanges, wanted: Sequence[Range], *, prefetched: bool = False) -> None:
     try:
-        ranges.fill(wanted, may_be_on_their_way=may_be_on_their_way)
+        ranges.fill(wanted, prefetched=prefetched)
     except FileNotFoundError as error:
         raise FileNotFoundError(error.errno, f"the blob file is missing: {error}", error.filename) from error
 

@@ -16,13 +16,14 @@ from pypaimon.streaming.errors import (
     CorruptTableError,
     PaimonStreamError,
     SchemaChangedError,
+    UnsupportedContentError,
     UnsupportedFileError,
     UnsupportedTableError,
 )
 from pypaimon.streaming.files.casts import CastError
 from pypaimon.streaming.files.orc_local_zones import LocalZones
 from pypaimon.streaming.files.schema_mapping import map_columns
-from pypaimon.streaming.formats.format import Format, FormatReader, LocalZone, UnsupportedContentError
+from pypaimon.streaming.formats.format import Format, FormatReader, LocalZone
 from pypaimon.streaming.formats.registry import DAMAGE_WORDS, FORMATS
 from pypaimon.streaming.internals import DataField, DataFileMeta, SpecialFields, TableSchema
 from pypaimon.streaming.io.conditional_writes import is_local

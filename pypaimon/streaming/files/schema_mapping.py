@@ -13,10 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.errors import UnsupportedContentError, UnsupportedTableError
 from pypaimon.streaming.files.casts import CastError, Convert, cast, to_unit
 from pypaimon.streaming.files.shared_shredding import shredded_map
-from pypaimon.streaming.formats.format import UnsupportedContentError
 from pypaimon.streaming.formats.parquet_footer import BEYOND_NANOSECONDS, is_int96, timestamps_of_int96
 from pypaimon.streaming.internals import (
     ArrayType,

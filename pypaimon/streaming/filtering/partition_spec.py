@@ -161,8 +161,9 @@ def chosen_partitions(schema: TableSchema) -> Predicate | None:
         return None
     if "max_pt()" in value.lower() or "max_two_pt()" in value.lower():
         raise UnsupportedTableError(
-            f"Option '{_OPTION}' = '{value}': which partition is the greatest changes while a stream runs. Name the "
-            "partitions, or remove the option and filter with with_filter(...)."
+            f"Option '{_OPTION}' = '{value}': which partition is the greatest changes while a stream runs.",
+            advice="Name the partitions, or remove the option and filter with with_filter(...).",
+            option="with_filter",
         )
     parts = [_one(part, value, schema) for part in value.split(";") if part.strip()]
     if not parts:

@@ -9,10 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.errors import UnsupportedContentError, UnsupportedTableError
 from pypaimon.streaming.formats import avro_container, batch_sizes
 from pypaimon.streaming.formats.avro_container import framed
-from pypaimon.streaming.formats.format import UnsupportedContentError
 
 _PRIMITIVES = {
     "null": pa.null(),

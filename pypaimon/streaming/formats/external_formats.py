@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from pypaimon.streaming.concurrency.forking import Origin
 from pypaimon.streaming.formats import batch_sizes
+from pypaimon.streaming.io.local_files import written_temporarily
 from pypaimon.streaming.io.remote_files import RemoteFile
-from pypaimon.streaming.io.temporary_files import written_temporarily
 
 _MOST_ROWS = 65_536
 _PROBE = 1024

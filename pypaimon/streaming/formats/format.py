@@ -18,18 +18,6 @@ LocalZone: TypeAlias = Callable[[str | None, Mapping[str, tuple[int, int]], Sequ
 that the file names, the bounds in stored milliseconds by column, and the columns that are read."""
 
 
-class UnsupportedContentError(UnsupportedTableError):
-    """Something in a sound file cannot be read; callers that know the file turn it into `UnsupportedFileError`.
-
-    Attributes:
-        column: The column of the file that holds it; None: the file as a whole.
-    """
-
-    def __init__(self, detail: str, column: str | None = None) -> None:
-        self.column = column
-        super().__init__(detail)
-
-
 class FormatReader(Protocol):
     """An open file of any format.
 

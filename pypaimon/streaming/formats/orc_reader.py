@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.orc as orc
 
-from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.errors import StreamConfigError, UnsupportedContentError, UnsupportedTableError
 from pypaimon.streaming.formats import batch_sizes
-from pypaimon.streaming.formats.format import LocalZone, UnsupportedContentError
+from pypaimon.streaming.formats.format import LocalZone
 from pypaimon.streaming.formats.orc_checks import OrcChecks, StripeField, open_orc
 from pypaimon.streaming.formats.orc_tail import (
     DAY_MILLIS,
@@ -29,7 +29,7 @@ from pypaimon.streaming.formats.orc_tail import (
     reads_of,
 )
 from pypaimon.streaming.formats.orc_timestamps import ORC_EPOCH, WithEnd, children, in_zones, with_children
-from pypaimon.streaming.io.held_stream import HeldStream
+from pypaimon.streaming.io.binary_file import HeldStream
 from pypaimon.streaming.io.remote_files import RemoteFile
 from pypaimon.streaming.model.arrow_types import holds_local_timestamps, leaf_types
 from pypaimon.streaming.model.time_zone import TimeZone, time_zone

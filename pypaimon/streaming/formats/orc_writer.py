@@ -44,7 +44,7 @@ from pypaimon.streaming.formats.orc_timestamps import (
     split,
     with_timestamps,
 )
-from pypaimon.streaming.io.temporary_files import written_temporarily
+from pypaimon.streaming.io.local_files import written_temporarily
 from pypaimon.streaming.model.arrow_types import holds_local_timestamps
 from pypaimon.streaming.model.time_zone import TimeZone
 

@@ -10,10 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pypaimon.streaming.errors import PaimonStreamError
+from pypaimon.streaming.errors import PaimonStreamError, UnsupportedContentError
 from pypaimon.streaming.formats import batch_sizes
 from pypaimon.streaming.formats.batch_sizes import FIRST_ROWS, AdaptiveBatchSize
-from pypaimon.streaming.formats.format import UnsupportedContentError
 from pypaimon.streaming.formats.parquet_footer import as_stored, has_empty_page, without_unknown_types
 from pypaimon.streaming.formats.parquet_sizes import ParquetSizes
 from pypaimon.streaming.io.remote_files import RemoteFile

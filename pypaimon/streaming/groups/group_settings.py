@@ -91,7 +91,9 @@ def times_and_rule(parts: ScanParts, schema: TableSchema, settings: GroupSetting
     if traits.primary_key and not set(schema.partition_keys) <= set(schema.primary_keys):
         raise UnsupportedTableError(
             "with_group: the primary key does not contain the partition columns. A key can move to another partition, "
-            "and its rows to another member. Read the table with with_consumer_id(...)."
+            "and its rows to another member.",
+            advice="Read the table with with_consumer_id(...).",
+            option="with_consumer_id",
         )
     if traits.primary_key and options.read_overwrite:
         raise StreamConfigError(

@@ -21,14 +21,14 @@ from pypaimon.streaming.groups.group_reader import GroupReader, SlotChunk, Uncon
 from pypaimon.streaming.groups.group_settings import GroupSettings, OnSlots
 from pypaimon.streaming.groups.membership import AssignmentChangeKind
 from pypaimon.streaming.io.io_pool import spawn_detached
-from pypaimon.streaming.late_modules import LateModule
+from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.model.plan import Plan
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.stream_options import CommitMode
 from pypaimon.streaming.scanning.handover import Handover
 from pypaimon.streaming.scanning.lag import Lag
 
-asyncio = LateModule("asyncio")
+asyncio = LazyModule("asyncio")
 B = TypeVar("B")
 
 # ---- batches ----

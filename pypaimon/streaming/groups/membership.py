@@ -11,8 +11,7 @@ from enum import Enum
 from functools import partial
 
 from pypaimon.streaming.builder.assembly import StreamAssembly, group_parts, of_slots
-from pypaimon.streaming.concurrency.clock import Clock
-from pypaimon.streaming.concurrency.lasting_clock import LastingClock
+from pypaimon.streaming.concurrency.clock import Clock, SuspendAwareClock
 from pypaimon.streaming.consumers.consumer_manager import consumers_of
 from pypaimon.streaming.groups.assigned_slots import AssignedSlots, Assignment
 from pypaimon.streaming.groups.group_bounds import GroupEnd, GroupStart
@@ -122,7 +121,7 @@ class Membership:
             # The table may have got other buckets since the group began. They are divided into the same slots.
             self._rule = replace(self._rule, count=len(state.owned))
         # Does not stop while the machine sleeps: a member that wakes up must know that its session is over.
-        self.now = LastingClock()
+        self.now = SuspendAwareClock()
         self._on_change = on_change
         self._lock = threading.Lock()
         self._pending_saves: list[_PendingSave] = []

@@ -1,4 +1,4 @@
-"""`ByteRanges`: parts of many files, read into memory that is there already, those that lie side by side at once."""
+"""`ByteRanges`: ranges of many files, read into existing memory; adjacent ranges share a request."""
 
 from __future__ import annotations
 
@@ -19,31 +19,32 @@ from pypaimon.streaming.io.fetch_ahead import Answer, Piece
 from pypaimon.streaming.io.io_requests import one_request
 from pypaimon.streaming.io.object_client import Part
 from pypaimon.streaming.io.request_errors import translated
-from pypaimon.streaming.io.store import BegunCall, Store
+from pypaimon.streaming.io.retried_requests import BegunCall
+from pypaimon.streaming.io.store import Store
 
 GAP = 16
-"""Bytes between two ranges up to which they are read at once."""
+"""Ranges with a gap of at most this many bytes are read at once."""
 
 _LARGEST = 8 << 20
-"""Bytes that one request reads at once; a range that is larger is read by several, at the same time."""
+"""The most bytes of one request; a larger range is read by several requests at the same time."""
 
 _MOST = 512
-"""Ranges that one request reads at once."""
+"""The most ranges of one request."""
 
 _MOST_OPEN = 16
-"""Files that are kept open though nothing is read from them now."""
+"""Idle files that are kept open."""
 
 _CAN_SCATTER = hasattr(os, "preadv")
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A part of a file, and where it belongs.
+    """A range of a file, and the memory for it.
 
     Attributes:
         path: The file.
-        start: Its first byte.
-        target: Where its bytes go; as many as this has room for.
+        start: Offset of the first byte.
+        target: Receives the bytes; its length is that of the range.
     """
 
     path: str
@@ -52,24 +53,24 @@ class Range:
 
     @property
     def end(self) -> int:
-        """The byte behind it."""
+        """Offset after the last byte."""
         return self.start + len(self.target)
 
 
 class ByteRanges:
-    """Reads parts of files, several at the same time where they lie in a store; for one thread at a time.
+    """Reads ranges of files, in a store several at the same time. For one thread at a time.
 
-    It keeps some files open until it is closed, or nobody has it any more.
+    Some files are kept open until the object is closed, or no longer referenced.
 
     Args:
-        store: Where the files lie.
+        store: The store of the files.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._idle: list[tuple[str, Any]] = []
         self._lock = ForkSafeLock()
-        # Of blobs that somebody keeps nobody says when they are done with.
+        # Programs that keep blobs never close them.
         weakref.finalize(self, _close_all, self._idle)
 
     def __enter__(self) -> ByteRanges:
@@ -81,16 +82,16 @@ class ByteRanges:
         self.close()
 
     def close(self) -> None:
-        """Let the files go. Idempotent."""
+        """Close the files. Idempotent."""
         with self._lock.held:
             _close_all(self._idle)
 
     def read(self, path: str, start: int, length: int) -> bytes:
-        """One range.
+        """Read one range.
 
         Raises:
             FileNotFoundError: The file is missing.
-            CorruptTableError: It ends within the range, or may not be read.
+            CorruptTableError: The file ends within the range, or may not be read.
             StoreError: The store kept failing (retriable); `IOTimeoutError` if it hung.
         """
         data = bytearray(length)
@@ -98,16 +99,16 @@ class ByteRanges:
         return bytes(data)
 
     def size(self, path: str) -> int:
-        """The bytes of a file. One request; raises what `read` does."""
+        """The size of a file. One request; raises as `read`."""
         with _named(path):
             return int(self._store.call("read", path, self._store.file_io.get_file_size))
 
-    def fill(self, ranges: Sequence[Range], *, may_be_on_their_way: bool = False) -> None:
-        """Read ranges. Raises what `read` does, may have filled some of them then, and asks for no more.
+    def fill(self, ranges: Sequence[Range], *, prefetched: bool = False) -> None:
+        """Read ranges. Raises as `read`; some of the ranges may be filled then, and other requests are cancelled.
 
         Args:
-            ranges: They.
-            may_be_on_their_way: Whether they may have been asked for before they are needed.
+            ranges: The ranges and the memory for them.
+            prefetched: Whether some of them may have been prefetched.
         """
         begun: list[tuple[list[Range], Answer]] = []
         try:
@@ -116,7 +117,7 @@ class ByteRanges:
                     with _named(run[0].path):
                         self._fill_local(run)
                 else:
-                    taken = self._store.ahead.take(_piece(run)) if may_be_on_their_way else None
+                    taken = self._store.ahead.take(_piece(run)) if prefetched else None
                     begun.append((run, taken or self._begin(run)))
             for run, answer in begun:
                 with _named(run[0].path):
@@ -172,7 +173,7 @@ class ByteRanges:
 
 
 class _Borrowed:
-    """An open file; one at which something failed is not used again."""
+    """A file of the pool; it returns to the pool unless an error was raised."""
 
     def __init__(self, stream: Any, give_back: Callable[[Any], None]) -> None:
         self._stream = stream
@@ -200,7 +201,7 @@ def _close(stream: Any) -> None:
 
 @contextmanager
 def _named(path: str) -> Iterator[None]:
-    """A file that is missing is named as it was asked for."""
+    """Name the file as the caller does in the error for a missing file."""
     try:
         yield
     except FileNotFoundError as error:
@@ -208,7 +209,7 @@ def _named(path: str) -> Iterator[None]:
 
 
 def _cut(ranges: Sequence[Range]) -> Iterator[Range]:
-    """The same, large ones of files in a store in several pieces: one connection carries no more than its share."""
+    """Divide large ranges of files in a store, since the throughput of one connection is limited."""
     for each in ranges:
         length = len(each.target)
         if length <= _LARGEST or is_local(each.path):
@@ -219,7 +220,7 @@ def _cut(ranges: Sequence[Range]) -> Iterator[Range]:
 
 
 def _runs(ranges: Iterable[Range]) -> Iterator[list[Range]]:
-    """Ranges that lie side by side in a file, in the order of their bytes."""
+    """Groups of adjacent ranges of a file, in the order of their bytes."""
     run: list[Range] = []
     for each in sorted(ranges, key=lambda each: (each.path, each.start)):
         if not len(each.target):
@@ -242,7 +243,7 @@ def _joins(run: Sequence[Range], each: Range) -> bool:
 
 
 def _distribute(run: Sequence[Range], data: Any) -> None:
-    """Copy what was read for a run to where it belongs."""
+    """Copy the bytes of a run into its ranges."""
     view, start = memoryview(data).cast("B"), run[0].start
     for each in run:
         part = view[each.start - start : each.end - start]
@@ -252,7 +253,7 @@ def _distribute(run: Sequence[Range], data: Any) -> None:
 
 
 def _scatter(file: int, run: Sequence[Range]) -> None:
-    """Read a run of a local file without a copy in between."""
+    """Read a run of a local file without an intermediate copy."""
     between = memoryview(bytearray(GAP))
     buffers: list[memoryview] = []
     position = run[0].start
@@ -274,4 +275,4 @@ def _scatter(file: int, run: Sequence[Range]) -> None:
 
 
 def _too_short(each: Range) -> CorruptTableError:
-    return CorruptTableError(each.path, f"it ends before byte {each.end}, up to which a blob of it lies")
+    return CorruptTableError(each.path, f"it ends before byte {each.end}, the end of one of its blobs")

@@ -1,4 +1,4 @@
-"""Writes that compare first: a file is created, or replaced only while it is still the one that was seen."""
+"""`ConditionalWrites`: a file is created if there is none, or replaced if it is unchanged."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from pypaimon.streaming.io.object_reads import ObjectReads
 
 try:
     import fcntl
-except ImportError:  # pragma: no cover (there is none on Windows)
+except ImportError:  # pragma: no cover (Windows has no fcntl)
     fcntl = None  # type: ignore[assignment]
 
 _RENAMED_SCHEMES = ("hdfs://", "viewfs://")
-_BESIDE = ".new"
+_COMPLETE = ".new"
 
 
 class ChangedFileError(Exception):
-    """The file is another one than was seen; nothing was written."""
+    """The file has changed since it was read; nothing was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class Seen:
     """A file as it was read.
 
     Attributes:
-        data: Its bytes.
-        tag: The store's entity tag of them; None where none is known.
+        data: The bytes of the file.
+        tag: The store's entity tag of these bytes; None if it is not known.
     """
 
     data: bytes
@@ -45,17 +45,18 @@ class Seen:
 class ConditionalWrites:
     """Small files that several processes write: each write names the content that it replaces.
 
-    - Local files: compared and renamed under a lock on their directory, which ends with the process.
+    - Local files are compared and renamed under a lock on their directory, which ends with the process.
     - Objects that the client of the extra `fast` serves: `If-Match` and `If-None-Match`.
-    - HDFS and viewfs: compared, written beside, renamed. A rename replaces nothing there, so that the old file goes
-      first; a process that dies in between leaves the new content beside, where `look` and `recover` find it.
-    - Other stores do not compare: a new file is read back, since another one may have come at the same time.
+    - Files on HDFS and viewfs are compared, written under a temporary name and renamed. A rename does not replace a
+      file there, so the old file is deleted first. If the process dies in between, `look` and `recover` find the new
+      content under the temporary name.
+    - Other stores do not compare. A new file is read back, since another process may have written it at the same time.
 
-    Calls run where the caller is, and are not repeated here.
+    Calls run on the caller's thread and are not retried.
 
     Args:
         file_io: The table's FileIO.
-        objects: Requests that may go past it.
+        objects: Requests that may bypass the FileIO.
     """
 
     def __init__(self, file_io: Any, objects: ObjectReads) -> None:
@@ -63,30 +64,30 @@ class ConditionalWrites:
         self._objects = objects
 
     def look(self, path: str) -> Seen:
-        """A file, to be replaced later. One request.
+        """Read a file that is to be replaced later. One request.
 
         Raises:
-            FileNotFoundError: There is none.
+            FileNotFoundError: The file does not exist.
             OSError: The request failed.
         """
         try:
             data, tag = self._objects.tagged(path, lambda: (self._read(path), None))
         except FileNotFoundError:
-            if not is_renamed(path) or not self._file_io.rename(_beside(path), path):
+            if not is_renamed(path) or not self._file_io.rename(_complete_name(path), path):
                 raise
             return Seen(self._read(path))
         return Seen(data, tag)
 
     def replace(self, path: str, data: bytes, seen: Seen | None) -> None:
-        """Write a file, if it still is what was seen. To have written it already is no error.
+        """Write a file, if it is unchanged since it was read. If it has the new content already, that is fine.
 
         Args:
-            path: Of the file.
-            data: Its new content.
-            seen: What it replaces; None: there must be no such file.
+            path: The file.
+            data: The new content.
+            seen: The content to be replaced; None if there must be no file.
 
         Raises:
-            ChangedFileError: It is another one, or gone, or there is one; nothing was written.
+            ChangedFileError: The file was changed, deleted or created; nothing was written.
             OSError: The request failed.
         """
         if is_local(path):
@@ -99,49 +100,49 @@ class ConditionalWrites:
             self._replace_object(path, data, seen)
 
     def write_renamed(self, path: str, data: bytes) -> None:
-        """Write a file beside and rename it, where a write is seen while it is under way.
+        """Write a file under another name and rename it, since HDFS shows a file while it is being written.
 
-        What bears the name beside is complete: after a crash it may take the place of a file that is gone.
+        A file with the suffix `.new` is complete: after a crash it may replace the file that was deleted.
         """
-        beside = _beside(path)
-        with written_beside(self._file_io, path, data) as temporary:
-            for source, target in ((temporary, beside), (beside, path)):
+        complete = _complete_name(path)
+        with written_to_temporary(self._file_io, path, data) as temporary:
+            for source, target in ((temporary, complete), (complete, path)):
                 self._file_io.delete(target)
-                # Who looked in between has renamed it already.
-                if not self._file_io.rename(source, target) and (target == beside or self._read(path) != data):
+                # A concurrent `look` or `recover` has renamed it already.
+                if not self._file_io.rename(source, target) and (target == complete or self._read(path) != data):
                     raise StoreError(f"{target}: {source} could not be renamed to it")
 
     def recover(self, path: str) -> None:
-        """Give a file its name that was left beside it; its writer may be alive, and has done so by now."""
-        self._file_io.rename(_beside(path), path)
+        """Finish the rename of a file whose writer died. If the writer is alive, it has renamed the file itself."""
+        self._file_io.rename(_complete_name(path), path)
 
     def delete(self, path: str) -> None:
-        """Delete a file, and what may lie beside it.
+        """Delete a file, and one that was not renamed to it.
 
         Raises:
-            FileNotFoundError: There is none.
+            FileNotFoundError: The file does not exist.
             OSError: The request failed.
         """
         if is_renamed(path):
-            self._file_io.delete(_beside(path))
+            self._file_io.delete(_complete_name(path))
         self._file_io.delete(path)
 
     def write_local(self, path: str, data: bytes, given_up: Callable[[], bool]) -> None:
         """Write a local file so that a crash leaves the old or the new one.
 
         Args:
-            path: Of the file.
-            data: Its new content.
-            given_up: Whether nobody waits for this write any more.
+            path: The file.
+            data: The new content.
+            given_up: Returns whether the write was given up.
         """
-        with written_beside(self._file_io, path, data) as temporary:
+        with written_to_temporary(self._file_io, path, data) as temporary:
             if given_up():
                 raise IOTimeoutError("the write was given up; a later one must not be undone by it")
             os.replace(local_path(temporary), local_path(path))
 
     def _replace_local(self, path: str, data: bytes, seen: Seen | None) -> None:
         make_home(path, 1)
-        with written_beside(self._file_io, path, data) as temporary, _locked(path.rsplit("/", 1)[0]):
+        with written_to_temporary(self._file_io, path, data) as temporary, _locked(path.rsplit("/", 1)[0]):
             try:
                 now = Path(local_path(path)).read_bytes()
             except FileNotFoundError:
@@ -151,19 +152,19 @@ class ConditionalWrites:
 
     def _replace_object(self, path: str, data: bytes, seen: Seen | None) -> None:
         tag = None if seen is None else seen.tag
-        # Ceph's gateway (16.2) answers with quoted tags, and matches bare ones only. Other stores may deny one once.
+        # Ceph's gateway (16.2) answers with quoted tags, but matches only bare ones. Others may refuse a tag once.
         forms = (tag,) if tag is None else (tag, tag.strip('"'), tag)
         if not any(self._is_put(path, data, form, seen) for form in forms):
             self._write(path, data)
 
     def _is_put(self, path: str, data: bytes, tag: str | None, seen: Seen | None) -> bool:
-        """Whether the object was written. False: the store refused the tag, although the object is unchanged."""
+        """Whether the object was written; False if the store refused the tag although the object is unchanged."""
         otherwise = partial(self._write_and_read_back if seen is None else self._write, path, data)
         try:
             self._objects.put(path, data, tag, seen is None, otherwise)
         except (FileExistsError, FileNotFoundError) as error:
             now = self._now(path)
-            # An earlier try whose answer was lost may have written it.
+            # An earlier attempt whose answer was lost may have written it.
             is_written = now is not None and now.data == data
             if not is_written and (now is None or now != seen):
                 raise ChangedFileError(path) from error
@@ -191,43 +192,43 @@ class ConditionalWrites:
 
 
 @contextmanager
-def written_beside(file_io: Any, path: str, data: bytes) -> Iterator[str]:
-    """A temporary file beside a path, to be renamed to it; an error deletes it."""
+def written_to_temporary(file_io: Any, path: str, data: bytes) -> Iterator[str]:
+    """A temporary file next to a path, to be renamed to it; an error deletes it."""
     directory, name = path.rsplit("/", 1)
     temporary = f"{directory}/.{name}.{uuid.uuid4().hex}.tmp"
     try:
         _write(file_io, temporary, data)
         yield temporary
     except BaseException:
-        # What made the write fail is what counts, not that nothing can be tidied up either.
+        # The cause of the failed write matters more than a failed cleanup.
         with suppress(OSError):
             file_io.delete(temporary)
         raise
 
 
 def is_local(path: str) -> bool:
-    """Whether a path lies in a file system of this machine."""
+    """Whether a path is in a file system of this machine."""
     return "://" not in path or path.lower().startswith("file:")
 
 
 def is_renamed(path: str) -> bool:
-    """Whether a path lies in a distributed file system, where a write is seen while it is under way."""
+    """Whether a path is on HDFS, which shows a file while it is being written, so that files must be renamed."""
     return path.lower().startswith(_RENAMED_SCHEMES)
 
 
 def make_home(path: str, most: int) -> None:
-    """Make the directory of a local file, if it is missing, but never for a table that is gone.
+    """Create the directory of a local file, but not for a table that was dropped.
 
-    A catalog lists every directory of a database as a table.
+    A catalog lists every directory of a database as a table, so a new directory would bring the table back.
 
     Args:
-        path: Of the file.
-        most: How many directories may be missing; the one above them is the table's.
+        path: The file.
+        most: How many directories may be missing; their parent is the table's.
 
     Raises:
-        FileNotFoundError: It is missing, and none may be.
-        TableChangedError: The table was dropped, or has another name.
-        OSError: They cannot be made.
+        FileNotFoundError: The directory is missing, and `most` is 0.
+        TableChangedError: The table was dropped or renamed.
+        OSError: A directory cannot be created.
     """
     home = Path(local_path(path)).parent
     if not most:
@@ -237,16 +238,16 @@ def make_home(path: str, most: int) -> None:
         for directory in [home, *home.parents][most - 1 :: -1]:
             directory.mkdir(exist_ok=True)
     except FileNotFoundError as error:
-        text = f"The table was dropped or renamed: {error.filename} cannot be made, as the directory above it is gone."
-        raise TableChangedError(text, "Load the table again, by its name.") from error
+        text = f"The table was dropped or renamed: {error.filename} cannot be made, as its parent directory is gone."
+        raise TableChangedError(text, advice="Load the table again, by its name.") from error
 
 
-def left_beside(directory: str, names: Collection[str]) -> list[str]:
-    """Paths of files that a listing of a directory lacks, for who wrote them died before they were renamed."""
+def not_renamed(directory: str, names: Collection[str]) -> list[str]:
+    """Paths of files that are missing in a directory because their writers died before the rename."""
     if not is_renamed(directory):
         return []
-    beside = [name for name in names if name.startswith(".") and name.endswith(_BESIDE)]
-    return [f"{directory}/{whole}" for name in beside if (whole := name[1 : -len(_BESIDE)]) not in names]
+    complete = [name for name in names if name.startswith(".") and name.endswith(_COMPLETE)]
+    return [f"{directory}/{final}" for name in complete if (final := name[1 : -len(_COMPLETE)]) not in names]
 
 
 def _write(file_io: Any, path: str, data: bytes) -> None:
@@ -259,20 +260,20 @@ def _compare(path: str, now: bytes | None, data: bytes, seen: Seen | None) -> No
         raise ChangedFileError(path)
 
 
-def _beside(path: str) -> str:
+def _complete_name(path: str) -> str:
     directory, name = path.rsplit("/", 1)
-    return f"{directory}/.{name}{_BESIDE}"
+    return f"{directory}/.{name}{_COMPLETE}"
 
 
 @contextmanager
 def _locked(directory: str) -> Iterator[None]:
-    """Hold the lock on a directory, among all processes of this machine. It ends with the process at the latest."""
+    """Hold a lock on a directory against other processes of this machine. The end of the process releases it."""
     if fcntl is None:  # pragma: no cover (Windows)
         yield
         return
     handle = os.open(local_path(directory), os.O_RDONLY)
     try:
-        # A file system without locks still has the comparison.
+        # Without locks in the file system, the comparison still protects in most cases.
         with suppress(OSError):
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield

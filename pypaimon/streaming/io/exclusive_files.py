@@ -1,4 +1,4 @@
-"""`ExclusiveFiles`: files that come into being where none of the name is; of all who try, one makes it."""
+"""`ExclusiveFiles`: of all processes that create a file of one name, exactly one succeeds."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from uuid import uuid4
 
 from pypaimon.streaming.errors import StoreError, StreamConfigError
 from pypaimon.streaming.internals import local_path
-from pypaimon.streaming.io.conditional_writes import is_local, is_renamed, make_home, written_beside
+from pypaimon.streaming.io.conditional_writes import is_local, is_renamed, make_home, written_to_temporary
 from pypaimon.streaming.io.io_requests import one_request
 from pypaimon.streaming.io.object_reads import ObjectReads
 from pypaimon.streaming.io.request_errors import place_of, translated
 
 _NO_LINKS = frozenset((errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV))
-"""What `link` says where a file system has no hard links, so that surely none was made."""
+"""Errors of `link` on file systems without hard links: it is certain that no link was made."""
 _PROBE = ".probe-"
 
 
 class NotCreatedError(Exception):
-    """A file was surely not made: it could not even be written. Its cause says why."""
+    """It is certain that the file was not created. The cause says why."""
 
 
 def link_new(path: str, data: bytes, *, makes_home: bool = True) -> os.stat_result | None:
-    """Make a local file whole, by a link, which fails if the name exists, whoever made it.
+    """Create a local file with all of its content, by a hard link, which fails if the name exists.
 
     Args:
-        path: Of the file, as the operating system has it.
-        data: Its content.
-        makes_home: Its directory is made, with those above it.
+        path: The file, as the operating system names it.
+        data: The content.
+        makes_home: Whether missing directories are created.
 
     Returns:
-        The status of the file; None: there is one of the name, which a network file system also says of the one that
-        an earlier try made.
+        The status of the file; None if the name exists. A network file system may also report that for the file of
+        an earlier attempt of the same call.
 
     Raises:
-        NotCreatedError: It surely was not made.
-        OSError: Nobody knows.
+        NotCreatedError: It is certain that the file was not created.
+        OSError: The file may have been created.
     """
     home, name = os.path.split(path)
     if makes_home:
@@ -52,7 +52,7 @@ def link_new(path: str, data: bytes, *, makes_home: bool = True) -> os.stat_resu
         return None
     except OSError as error:
         if error.errno in _NO_LINKS:
-            why = f"{home}: this file system makes no hard links, by which one of several writers is told ({error})"
+            why = f"{home}: this file system has no hard links, which decide between several writers ({error})"
             raise NotCreatedError from StoreError(why)
         raise
     finally:
@@ -62,15 +62,15 @@ def link_new(path: str, data: bytes, *, makes_home: bool = True) -> os.stat_resu
 
 
 class ExclusiveFiles:
-    """Small files whose names are made once: local ones by a link, objects by `If-None-Match`, on HDFS by a rename.
+    """Small files that are created once: local ones by a link, objects by `If-None-Match`, files on HDFS by a rename.
 
-    A store that overwrites where it was told not to is refused: `ObjectReads` probes buckets, and here a probe is made
-    twice before the first file in a local directory, or in an HDFS. Calls run where the caller is, and are not repeated
-    here. Thread-safe.
+    A store that overwrites files in spite of the condition is refused: `ObjectReads` probes buckets, and this class
+    creates a probe file twice before the first file in a local directory, or on an HDFS. Calls run on the caller's
+    thread and are not retried. Thread-safe.
 
     Args:
         file_io: The table's FileIO.
-        objects: Requests that may go past it.
+        objects: Requests that may bypass the FileIO.
     """
 
     def __init__(self, file_io: Any, objects: ObjectReads) -> None:
@@ -79,19 +79,20 @@ class ExclusiveFiles:
         self._proven: set[str] = set()
 
     def create(self, path: str, data: bytes, directories: int = 3) -> bool:
-        """Make a file. What the store says of a name that exists is not believed: the file is read.
+        """Create a file. If the store reports that the name exists, the file is read to find out whose it is.
 
         Args:
-            path: Of the file.
-            data: Its content, which nobody else writes.
-            directories: How many directories may be made for it; on HDFS all, or none.
+            path: The file.
+            data: The content, which no other process may write.
+            directories: How many missing directories may be created; on HDFS all of them, or none.
 
         Returns:
-            Whether it has this content now, also by an earlier try; False: another one, and nothing was written.
+            Whether the file has this content, also by an earlier attempt; False if it has another one, and nothing was
+            written.
 
         Raises:
-            StreamConfigError: The store cannot promise that one makes it, or does not keep the promise.
-            OSError: The request failed; the file may have been made.
+            StreamConfigError: The store cannot create files exclusively, or claims to and overwrites them.
+            OSError: The request failed; the file may have been created.
         """
         if is_local(path):
             make_home(path, directories)
@@ -112,7 +113,7 @@ class ExclusiveFiles:
             with suppress(OSError):
                 self._file_io.delete(probe)
         if overwrites:
-            raise _refused(directory, "it overwrites a file that it was told to create only where there is none")
+            raise _refused(directory, "it overwrites an existing file in spite of the condition not to")
 
     def _create(self, path: str, data: bytes) -> bool:
         try:
@@ -125,7 +126,7 @@ class ExclusiveFiles:
             return self._read(path) == data
         except OSError as error:
             if said is None or isinstance(said, FileNotFoundError):
-                raise StoreError(f"{path}: the store says that it exists, and does not give it ({error})") from error
+                raise StoreError(f"{path}: the store reports that it exists, but cannot read it ({error})") from error
             raise said from None
 
     def _is_made(self, path: str, data: bytes) -> bool:
@@ -139,7 +140,7 @@ class ExclusiveFiles:
             return self._is_renamed_to(path, data)
         made = self._objects.create(path, data)
         if made is None:
-            # The client is trusted once it has found what the FileIO does.
+            # The client is trusted after it has agreed with the FileIO once.
             with suppress(FileNotFoundError):
                 self._read(path)
             made = self._objects.create(path, data)
@@ -148,8 +149,8 @@ class ExclusiveFiles:
         return made
 
     def _is_renamed_to(self, path: str, data: bytes) -> bool:
-        """A rename replaces nothing there. That it did not is also said of one that failed: what is there is read."""
-        with written_beside(self._file_io, path, data) as temporary:
+        """A rename does not replace files on HDFS. A failed one also returns False, so the caller reads the file."""
+        with written_to_temporary(self._file_io, path, data) as temporary:
             is_made = bool(self._file_io.rename(temporary, path))
         if not is_made:
             with suppress(OSError):
@@ -168,7 +169,7 @@ class ExclusiveFiles:
 
 
 def _place(path: str) -> str | None:
-    """What is probed once here: a local directory, or an HDFS; None for buckets."""
+    """The place that is probed once: a local directory, or an HDFS; None for buckets."""
     if is_local(path):
         return path.rsplit("/", 1)[0]
     return place_of(path) if is_renamed(path) else None
@@ -176,8 +177,9 @@ def _place(path: str) -> str | None:
 
 def _refused(path: str, why: str) -> StreamConfigError:
     return StreamConfigError(
-        f"{path}: this store is not known to create a file only where there is none ({why}). Local files are, HDFS, "
-        "and S3-like stores that heed If-None-Match and that pypaimon reaches by keys, with the extra 'fast' installed."
+        f"{path}: this store cannot create a file only if there is none ({why}).",
+        advice="Use local files, HDFS, or an S3-like store that heeds If-None-Match and that pypaimon reaches by keys, "
+        "with the extra 'fast' installed.",
     )
 
 

@@ -1,8 +1,8 @@
-"""`FetchAhead`: pieces of files are on their way before they are asked for, several at once, bounded for the process.
+"""`FetchAhead`: pieces of files are requested before they are needed, several at once, with limits for the process.
 
-A reader says in which order it will want pieces (`Lane.expect`), and takes each of them when its turn comes
-(`FetchAhead.take`). What is needed now never waits for a bound: a piece that is not on its way is asked for by the one
-who needs it, as if there were no fetching ahead. So bounds cost time at worst, and no reader can stop another one.
+A reader announces the order in which it will need pieces (`Lane.expect`), and takes each one when it needs it
+(`FetchAhead.take`). The limits never block a piece that is needed now: the reader then requests it itself. So limits
+cost time at worst, and no reader can stop another one.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 from weakref import WeakSet
 
-from pypaimon.streaming.concurrency.errand import not_given_up
+from pypaimon.streaming.concurrency.cancel_scope import shielded
 from pypaimon.streaming.concurrency.forking import ForkSafeLock, Origin
 from pypaimon.streaming.errors import StoreError, StreamConfigError
 
 BOUND = "PYPAIMON_STREAMING_FETCH_AHEAD"
-"""The environment variable that bounds the bytes of a process: a number, or one with `kb`, `mb` or `gb`; 0 is off."""
+"""The environment variable that limits the bytes of a process: a number, or one with `kb`, `mb` or `gb`; 0 is off."""
 
 _PROCESS_BYTES, _PROCESS_REQUESTS = 256 << 20, 64
 _READER_BYTES, _READER_REQUESTS, _READER_PIECES = 64 << 20, 28, 256
-"""A reader has 32 threads for requests: what is needed now finds a free one."""
+"""A reader has 32 threads for requests, so that four are left for pieces that are needed now."""
 
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
 
@@ -36,9 +36,9 @@ class Piece:
 
     Attributes:
         path: The file.
-        start: Its first byte; None: it is the whole file.
-        length: How many bytes; of a whole file as many as its manifest says.
-        within: A larger piece, which may be fetched in place of all that lie in it; None: it is fetched alone.
+        start: The first byte; None for the whole file.
+        length: Number of bytes; for a whole file the size in its manifest.
+        within: A larger piece, which may be fetched instead of all pieces that it contains; None if there is none.
     """
 
     path: str
@@ -52,21 +52,21 @@ class Answer(Protocol):
 
     @property
     def requests(self) -> int:
-        """How many were made for it: 0 if another piece's brings it too."""
+        """Requests that were made for it: 0 if the request of another piece brings it."""
 
     def __call__(self) -> Any:
-        """What it came to; waits for it, and raises what was wrong."""
+        """Wait for the result; raises the error of the request."""
 
     def cancel(self) -> None:
-        """Nobody wants it."""
+        """Cancel the request, if it was not started."""
 
     def when_answered(self, call: Callable[[], object]) -> None:
-        """Have something called once it is answered, or cancelled."""
+        """Call a function when it is answered, or cancelled."""
 
 
 @dataclass(slots=True, eq=False)
 class _Fetch:
-    """A piece that is on its way, or waits to be taken."""
+    """A piece that was requested and not taken yet."""
 
     piece: Piece
     lane: Lane
@@ -76,7 +76,7 @@ class _Fetch:
     is_left: bool = False
 
     def give(self) -> Answer:
-        """The answer, which is not held here any more: it refers to this, and would not be let go of else."""
+        """Hand out the answer, and drop it here: it refers to this object, and the cycle would keep its bytes alive."""
         answer, self.answer = self.answer, None
         assert answer is not None
         return answer
@@ -84,11 +84,11 @@ class _Fetch:
 
 @dataclass(eq=False)
 class FetchLimits:
-    """What all readers of a process may have on their way, or waiting, together.
+    """Limits on the prefetched pieces of all readers of a process.
 
     Attributes:
-        bytes: Of all pieces.
-        requests: That were made and not answered.
+        bytes: Of all pieces that were not taken yet.
+        requests: That are not answered yet.
     """
 
     bytes: int
@@ -108,7 +108,7 @@ def limits_of_environment() -> FetchLimits:
     """The limits of this process.
 
     Raises:
-        StreamConfigError: The environment variable holds no size.
+        StreamConfigError: The value of the environment variable is not a size.
     """
     text = os.environ.get(BOUND, "").strip().lower()
     if not text:
@@ -129,29 +129,29 @@ def process_limits() -> FetchLimits:
 
 
 class FetchAhead:
-    """What one reader has on its way. Thread-safe; begins anew in a process that was forked.
+    """The prefetched pieces of one reader. Thread-safe; empty in a forked process.
 
     Args:
         timeout: Seconds that one request may take.
-        limits: Shared with others; None: with all readers of the process.
+        limits: Limits that are shared with other readers; None for those of the process.
 
     Attributes:
-        held_bytes: Of pieces that are on their way, or wait to be taken.
-        in_flight: Requests that were made and not answered.
+        held_bytes: Bytes of pieces that were requested and not taken yet.
+        in_flight: Requests that are not answered yet.
     """
 
     def __init__(self, timeout: float, limits: FetchLimits | None = None) -> None:
         self._timeout = timeout
         self._limits = limits or process_limits()
         self._lock = ForkSafeLock()
-        self._begin_anew()
+        self._reset()
         with self._limits.lock.held:
             self._limits.readers.add(self)
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         self._origin = Origin()
         self._lanes: list[Lane] = []
-        # Those of them that may expect something: others need not be looked at again and again.
+        # The lanes that may expect a piece, so that others need not be checked again and again.
         self._waiting: list[Lane] = []
         self._fetches: dict[Piece, _Fetch] = {}
         self.held_bytes = 0
@@ -159,20 +159,20 @@ class FetchAhead:
         self._closed_at: float | None = None
 
     def counts(self, now: float) -> bool:
-        """Whether what it has on its way is that of this process, and may still come back."""
+        """Whether its requests were made in this process, and may still be answered."""
         return self._origin.is_here and (self._closed_at is None or now - self._closed_at < self._timeout)
 
     def lane(self, begin: Callable[[Piece], Answer], rank: int) -> Lane:
-        """A new order of pieces.
+        """A new sequence of pieces.
 
         Args:
             begin: Makes the request for a piece.
-            rank: Lanes of a lower rank go first.
+            rank: Lanes of a lower rank are served first.
         """
         return Lane(self, begin, rank)
 
     def take(self, piece: Piece) -> Answer | None:
-        """A piece whose turn has come, if it is on its way; else whoever needs it is to ask for it. Never blocks."""
+        """A piece, if it was requested; None otherwise: the caller must request it itself. Never blocks."""
         with self._lock.held:
             self._check_process()
             fetch = self._fetches.pop(piece, None)
@@ -186,7 +186,7 @@ class FetchAhead:
         return None if fetch is None else fetch.give()
 
     def close(self) -> None:
-        """Let go of everything; idempotent. May be used again."""
+        """Cancel all requests. Idempotent; the object stays usable."""
         with self._lock.held:
             if self._origin.is_here:
                 for lane in list(self._lanes):
@@ -194,7 +194,7 @@ class FetchAhead:
                 self._closed_at = time.monotonic()
 
     def pump(self) -> None:
-        """Make requests as far as bounds allow, lane by lane."""
+        """Make requests, lane by lane, as far as the limits allow."""
         with self._lock.held:
             self._check_process()
             while (lane := self._next_lane()) is not None:
@@ -205,7 +205,7 @@ class FetchAhead:
                     return
 
     def _next_lane(self) -> Lane | None:
-        """Of the lanes of the lowest rank that expect something, the one that has the least on its way."""
+        """Of the lanes of the lowest rank that expect a piece, the one with the fewest requests."""
         if not self._waiting:
             return None
         self._waiting = [lane for lane in self._waiting if lane.first is not None or lane.expects()]
@@ -220,10 +220,10 @@ class FetchAhead:
             self.in_flight += 1
         lane.drop_first()
         try:
-            with not_given_up():
+            with shielded():
                 answer = lane.begin(piece)
         except (StoreError, CancelledError, RuntimeError):
-            # Too many requests hang, or the reader is closed: whoever needs the piece is told.
+            # Too many requests hang, or the reader is closed: the caller that needs the piece gets the error.
             self.held_bytes -= piece.length
             self.in_flight -= 1
             return False
@@ -247,7 +247,7 @@ class FetchAhead:
             self.pump()
 
     def leave(self, pieces: Iterable[Piece]) -> None:
-        """Nobody waits for these any more. Their bytes count until they are answered, for nothing stops them."""
+        """Cancel pieces. Their bytes count until they are answered, because a running request cannot be stopped."""
         for fetch in [self._fetches.pop(piece) for piece in pieces if piece in self._fetches]:
             fetch.is_left = True
             answer = fetch.give()
@@ -257,23 +257,23 @@ class FetchAhead:
                 answer.cancel()
 
     def _check_process(self) -> None:
-        """What was on its way in the parent of a forked process never comes here."""
+        """Reset in a forked process: the answers to the parent's requests never arrive here."""
         if not self._origin.is_here:
-            self._begin_anew()
+            self._reset()
 
 
 class Lane:
-    """Pieces in the order in which they will be wanted, roughly.
+    """Pieces, roughly in the order in which they will be needed.
 
     Args:
-        ahead: Fetches them.
+        ahead: Fetches the pieces.
         begin: Makes the request for a piece.
-        rank: Lanes of a lower rank go first.
+        rank: Lanes of a lower rank are served first.
 
     Attributes:
         begin: As above.
         rank: As above.
-        begun: Pieces that were asked for.
+        begun: Pieces that were requested.
     """
 
     def __init__(self, ahead: FetchAhead, begin: Callable[[Piece], Answer], rank: int) -> None:
@@ -286,10 +286,10 @@ class Lane:
         self.first: Piece | None = None
 
     def expect(self, pieces: Iterable[Piece]) -> None:
-        """Have these on their way, instead of what was expected of this lane and has not begun. Asks for them lazily.
+        """Replace the pieces of the lane that were not requested yet.
 
         Args:
-            pieces: They; errors of the iterator end it, and are left to whoever reads.
+            pieces: Read lazily. An error of the iterator ends the lane; the reader meets it when it gets there.
         """
         with self._ahead._lock.held:
             self._ahead._check_process()
@@ -300,9 +300,9 @@ class Lane:
             self._ahead.pump()
 
     def close(self) -> None:
-        """Expect nothing more, and let go of what is on its way. Idempotent."""
+        """Expect no more pieces, and cancel those that were requested. Idempotent."""
         with self._ahead._lock.held:
-            # First of all: whom a cancelled request tells of it may ask for more.
+            # This comes first, because callbacks of cancelled requests may ask for more pieces.
             self.first, self._rest = None, None
             if self in self._ahead._lanes:
                 self._ahead._lanes.remove(self)
@@ -310,17 +310,17 @@ class Lane:
             self.begun = set()
 
     def is_done(self) -> bool:
-        """Whether all that was expected of it was taken, or left."""
+        """Whether all of its pieces were taken or cancelled."""
         return not self.begun and not self.expects()
 
     def expects(self) -> bool:
-        """Whether there is a piece to ask for; then it is the first one."""
+        """Whether there is a piece to request; sets `first` to it."""
         while self.first is None:
             if self._rest is None:
                 return False
             try:
                 piece = next(self._rest, None)
-            except Exception:  # noqa: BLE001 - whoever reads meets it in its turn
+            except Exception:  # noqa: BLE001 - the reader meets it when it gets there
                 piece = None
             if piece is None:
                 self._rest = None
@@ -332,11 +332,11 @@ class Lane:
         return True
 
     def drop_first(self) -> None:
-        """Go on to the next piece."""
+        """Continue with the next piece."""
         self.first = None
 
     def pass_by(self, piece: Piece) -> None:
-        """This piece is asked for by somebody else."""
+        """Skip a piece that the reader requests itself."""
         if piece == self.first:
             self.first = None
         else:

@@ -1,4 +1,4 @@
-"""What the threads of pools wait for: requests with a time limit each, and the bound of those that hang."""
+"""Requests of the threads of a pool, each with a time limit, and the limit on requests that hang."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Request:
     """A request that a thread waits for.
 
     Attributes:
-        since: When it began, on the monotonic clock; or when the thread was last seen to compute.
-        spent: Seconds of a processor that the thread had spent by then; None if computing does not count.
+        since: When it began, by the monotonic clock; or when the thread was last seen computing.
+        spent: CPU seconds of the thread at that time; None if computing counts as waiting.
     """
 
     since: float
@@ -26,26 +26,26 @@ class Request:
 
 @dataclass(slots=True, eq=False)
 class Running:
-    """A call that a thread is at, and the request that it waits for, if it does."""
+    """A call that a thread runs, and the request that it waits for, if any."""
 
     thread: threading.Thread
     request: Request | None
 
     def is_overdue(self, now: float, timeout: float) -> bool:
-        """Whether its request takes too long; called with the lock of the pool held, so that the thread lives."""
+        """Whether its request takes too long; called with the lock of the pool held, so that the thread is alive."""
         request = self.request
         if request is None:
             return False
-        if request.spent is not None and (spent := _processor_seconds(self.thread)) > request.spent:
+        if request.spent is not None and (spent := _cpu_seconds(self.thread)) > request.spent:
             request.since, request.spent = now, spent
         return now - request.since >= timeout
 
 
 class Hanging:
-    """Calls that were given up, over several pools. Thread-safe.
+    """Calls of several pools that were given up. Thread-safe.
 
     Args:
-        most: So many of them may hang before others than proven pools are refused work.
+        most: How many may hang before only those pools may work that have had an answer since.
     """
 
     def __init__(self, most: int = 64) -> None:
@@ -55,28 +55,28 @@ class Hanging:
         self._lock = ForkSafeLock()
 
     def begin(self) -> None:
-        """One more hangs."""
+        """Count one more call that hangs."""
         with self._lock.held:
             self.abandoned += 1
             self.now += 1
 
     def end(self) -> None:
-        """One of them has come back."""
+        """Count a call that has returned."""
         with self._lock.held:
             self.now -= 1
 
 
 _here = threading.local()
-"""What this thread, if it is one of a pool's, is at."""
+"""The call of this thread, if the thread belongs to a pool."""
 
 
 @contextmanager
 def at_call(call: Running | None, marked: bool) -> Iterator[None]:
-    """What this thread of a pool does within belongs to a call.
+    """Requests of this thread within belong to a call.
 
     Args:
-        call: It; None if it was given up by now.
-        marked: Only what it marks is a request.
+        call: The call; None if it was given up already.
+        marked: Whether only marked parts of the call are requests.
     """
     _here.call, _here.marked = call, marked
     try:
@@ -87,24 +87,24 @@ def at_call(call: Running | None, marked: bool) -> Iterator[None]:
 
 @contextmanager
 def one_request(decodes: bool = False) -> Iterator[None]:
-    """What is done here is one request, with a time limit of its own, if a thread of a pool does it.
+    """The code within is one request, with a time limit of its own, if it runs on a thread of a pool.
 
     Args:
-        decodes: It also decodes what it reads, for which there is no limit: as long as it computes, it does not hang.
+        decodes: Whether it also decodes what it reads, which is not limited: a thread that computes does not hang.
     """
     call: Running | None = getattr(_here, "call", None)
     if call is None:
         yield
         return
-    call.request = Request(time.monotonic(), _processor_seconds(call.thread) if decodes else None)
+    call.request = Request(time.monotonic(), _cpu_seconds(call.thread) if decodes else None)
     try:
         yield
     finally:
         call.request = None if _here.marked else Request(time.monotonic())
 
 
-def _processor_seconds(thread: threading.Thread) -> float:
-    """Seconds that a living thread has spent of a processor; 0 where the system does not tell."""
+def _cpu_seconds(thread: threading.Thread) -> float:
+    """CPU seconds of a living thread; 0 if the system does not measure them."""
     if thread.ident is None or not hasattr(time, "pthread_getcpuclockid"):
         return 0.0
     return time.clock_gettime(time.pthread_getcpuclockid(thread.ident))

@@ -1,15 +1,17 @@
-"""Data files on this machine, with a time limit for what may hang while they are read on a thread of a pool."""
+"""Files on this machine: data files, whose reads have a time limit, and temporary files."""
 
 from __future__ import annotations
 
 import io
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from pypaimon.streaming.errors import StoreError
 from pypaimon.streaming.io.binary_file import BinaryFile
 from pypaimon.streaming.io.io_requests import one_request
 
@@ -18,7 +20,7 @@ T = TypeVar("T")
 
 @contextmanager
 def open_local(file_io: Any, path: str) -> Iterator[Any]:
-    """Open a data file for reading. Arrow reads a plain file without Python, and so without the interpreter's lock.
+    """Open a data file for reading. Arrow reads a plain file without Python, so without the interpreter's lock.
 
     Args:
         file_io: The table's FileIO.
@@ -37,7 +39,7 @@ def open_local(file_io: Any, path: str) -> Iterator[Any]:
 
 
 def read_local(file_io: Any, path: str) -> bytes | pa.Buffer:
-    """All bytes of a file, in memory of Arrow's where it can read the file. Arguments as `open_local`."""
+    """All bytes of a file, in Arrow's memory if Arrow can read the file. Arguments as for `open_local`."""
     with open_local(file_io, path) as stream:
         if not isinstance(stream, pa.NativeFile):
             return bytes(stream.read())
@@ -46,7 +48,7 @@ def read_local(file_io: Any, path: str) -> bytes | pa.Buffer:
 
 
 def step_by_step(batches: Iterator[T]) -> Iterator[T]:
-    """The same, each of them made as one request: Arrow's own reads cannot be told apart from its decoding."""
+    """The same batches; each is made as one request, since Arrow's reads and its decoding cannot be separated."""
     while True:
         with one_request(decodes=True):
             batch = next(batches, None)
@@ -56,10 +58,10 @@ def step_by_step(batches: Iterator[T]) -> Iterator[T]:
 
 
 class MarkedStream(BinaryFile):
-    """A binary file each of whose reads is a request.
+    """A binary file whose reads are requests, each with a time limit.
 
     Args:
-        stream: The file, which can seek.
+        stream: The file; must be able to seek.
     """
 
     def __init__(self, stream: Any) -> None:
@@ -67,20 +69,37 @@ class MarkedStream(BinaryFile):
         super().__init__()
 
     def read(self, size: int | None = -1) -> Any:
-        """So many bytes from the position on, fewer only at the end; without a number all."""
         with one_request():
             return self._stream.read(size)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to a place; returns it."""
         with one_request():
             self._stream.seek(offset, whence)
             return int(self._stream.tell())
 
     def tell(self) -> int:
-        """The position."""
         return int(self._stream.tell())
 
     def close(self) -> None:
-        """The file itself stays open, for whoever opened it."""
+        """The underlying file stays open; its owner closes it."""
         self.closed = True
+
+
+@contextmanager
+def written_temporarily(what: str, advice: str = "") -> Iterator[None]:
+    """Raise StoreError if a temporary file cannot be written, for example on a full disk.
+
+    Args:
+        what: What is being done, as the beginning of the message.
+        advice: What else helps, apart from space and another directory.
+
+    Raises:
+        StoreError: An `OSError` was raised. It is retriable, since other programs may free space.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(
+            f"{what}, and a temporary file in {tempfile.gettempdir()} cannot be written: {error}.",
+            advice=f"Free space there, or set TMPDIR to another directory{advice}.",
+        ) from error

@@ -1,4 +1,4 @@
-"""`NewObject`: an object that is written piece by piece, and in one request where it stays small."""
+"""`NewObject`: an object that is written piece by piece, but in one request if it stays small."""
 
 from __future__ import annotations
 
@@ -6,18 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 MOST_HELD = 8 << 20
-"""Bytes from which on an object is written while it comes, in parts."""
+"""Larger objects are uploaded in parts while they are written."""
 
 
 class NewObject:
-    """What Arrow's writers take for a file. Nothing is written that was not closed, unless it is large.
+    """A file for Arrow's writers. A small object is uploaded only when it is closed.
 
     Args:
         put: Writes the whole object.
-        open_stream: Opens a stream into it.
-
-    Attributes:
-        closed: Whether it takes no more.
+        open_stream: Opens a stream into the object.
     """
 
     def __init__(self, put: Callable[[bytes], object], open_stream: Callable[[], Any]) -> None:
@@ -29,7 +26,7 @@ class NewObject:
         self.closed = False
 
     def write(self, data: Any) -> int:
-        """Take bytes; raises `OSError` if they cannot be written."""
+        """Write bytes; raises `OSError` if that fails."""
         view = memoryview(data).cast("B")
         self._size += len(view)
         if self._stream is None and len(self._held) + len(view) > MOST_HELD:
@@ -43,11 +40,11 @@ class NewObject:
         return len(view)
 
     def tell(self) -> int:
-        """Bytes so far."""
+        """The number of bytes written so far."""
         return self._size
 
     def close(self) -> None:
-        """Have it written whole; raises `OSError`, or an error of the store, if it was not."""
+        """Finish the object; raises `OSError`, or an error of the store, if it was not written."""
         if self.closed:
             return
         self.closed = True
@@ -58,7 +55,7 @@ class NewObject:
             self._stream.close()
 
     def abandon(self) -> bool:
-        """Take no more, and write nothing that was not written yet; whether there may be an object all the same."""
+        """Discard the object; returns whether it may exist nevertheless, because parts of it were uploaded."""
         held = self._stream is None and not self.closed
         self.closed = True
         self._held.clear()
@@ -67,16 +64,13 @@ class NewObject:
         return not held
 
     def flush(self) -> None:
-        """Nothing: it is written when it is closed."""
+        """Do nothing: the object is written when it is closed."""
 
     def readable(self) -> bool:
-        """It is not."""
         return False
 
     def writable(self) -> bool:
-        """It is."""
         return True
 
     def seekable(self) -> bool:
-        """It is not."""
         return False

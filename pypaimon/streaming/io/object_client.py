@@ -1,4 +1,4 @@
-"""`ObjectClient`: objects of one bucket of an S3-like store by obstore, the client of the extra `fast`."""
+"""`ObjectClient`: objects of one bucket of an S3-like store, by obstore, the client of the extra `fast`."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from typing import Any
 from pypaimon.streaming.concurrency.forking import ForkSafeLock
 
 _FIRST_RELEASE = (0, 11)
-"""With older ones the interpreter aborts if it exits while a thread waits for an answer."""
+"""With older releases the interpreter aborts if it exits while a thread waits for an answer."""
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
-"""Names that path and host of a request take as they are; the SDKs differ in what they do with others."""
+"""Names that can be part of the path or the host without encoding. The SDKs encode other names differently."""
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w{1,60})</Code>")
 _CAUSE = re.compile(r"\b(TimedOut|UnexpectedEof|BrokenPipe|Connection(?:Refused|Reset|Aborted)|dns error)\b")
 _NO_CONDITIONS = ("400", "405", "501")
-# Answers of S3 with status 400 that say nothing of conditions.
+# Answers of S3 with status 400 that are not about conditions.
 _OTHERWISE_BAD = re.compile(r"ExpiredToken|InvalidToken|TokenRefreshRequired|RequestExpired|RequestTimeout")
 _NO_RANGE = re.compile(r"status code: 416|non-partial|[Cc]ontent.[Rr]ange|CONTENT_RANGE")
 _PATIENCE = 1.5
-"""How much longer than `Store` the client waits, in multiples: `Store` says that a request hung."""
+"""How many times longer than `Store` the client waits, so that `Store` reports the timeout."""
 
 
 class NotServedError(Exception):
-    """The client cannot put this request: a key that it would change, or a range that the object does not have."""
+    """The client cannot make this request: it would change the key, or the object lacks the range."""
 
 
 class BusyError(OSError):
-    """The store answers that it cannot serve the request at present (429, 5xx)."""
+    """The store cannot serve the request at present (429, 5xx)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +43,9 @@ class Part:
     """Bytes of an object.
 
     Attributes:
-        data: They, as a buffer; `len()` and slices are as those of bytes.
-        start: Where they begin.
-        size: Of the whole object.
+        data: The bytes, as a buffer with `len()` and slices.
+        start: Offset of the first byte.
+        size: Size of the whole object.
     """
 
     data: Any
@@ -55,16 +55,16 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """A bucket, how it is reached, and as whom.
+    """A bucket, its endpoint and the credentials.
 
     Attributes:
-        name: Of the bucket.
+        name: Name of the bucket.
         endpoint: URL, with the bucket in its host if `in_host`.
-        in_host: Whether requests name the bucket in their host and not in their path.
-        region: What requests are signed for.
-        access_key: Id of the key that signs them.
+        in_host: Whether requests name the bucket in the host instead of the path.
+        region: The region that requests are signed for.
+        access_key: Id of the key that signs requests.
         secret_key: The key.
-        session_token: Goes with keys that are lent.
+        session_token: The token of temporary keys.
         timeout: Seconds that one request may take.
     """
 
@@ -79,9 +79,10 @@ class Bucket:
 
     @staticmethod
     def of(file_system: Any, name: str, timeout: float) -> Bucket | None:
-        """The bucket as Arrow's `S3FileSystem` reaches it; None where obstore might reach it otherwise.
+        """The bucket with the settings of Arrow's `S3FileSystem`; None if obstore might treat them differently.
 
-        That is: without keys of its own (a role, the machine's, none), through a proxy, with names that are special.
+        That is the case without explicit keys (a role, those of the machine, or none), with a proxy, and with special
+        names.
         """
         try:
             (settings,) = file_system.__reduce__()[1]
@@ -105,12 +106,12 @@ class Bucket:
 
 @dataclass(eq=False)
 class Conditions:
-    """What a store does with conditions on writes, as it was found in this process.
+    """How a store handles conditional writes, as this process has found out.
 
     Attributes:
-        heeded: Whether it compares before it writes; None: it was not probed yet.
-        why_not: What it does instead.
-        bare_tags: It knows its own entity tags only without the quotes that its answers have.
+        heeded: Whether it heeds the conditions; None if it was not probed yet.
+        why_not: How it ignores them.
+        bare_tags: Whether it matches entity tags only without the quotes that its answers contain.
         probing: Held by the thread that probes.
     """
 
@@ -122,25 +123,25 @@ class Conditions:
     @staticmethod
     @lru_cache(maxsize=256)
     def of(endpoint: str, bucket: str) -> Conditions:
-        """The instance that all clients of a bucket share: keys that a catalog lends change every hour."""
+        """The instance that all clients of a bucket share, since a REST catalog replaces temporary keys every hour."""
         return Conditions()
 
     def note_ignored(self, why: str) -> None:
-        """The store does not compare."""
+        """Note that the store ignores conditions."""
         self.heeded, self.why_not = False, why
 
 
 class ObjectClient:
-    """Requests for objects of a bucket: one each, never repeated. Thread-safe.
+    """Requests for objects of a bucket, without retries. Thread-safe.
 
     Args:
-        bucket: Whose objects.
+        bucket: The bucket.
 
     Attributes:
-        bucket: Whose objects.
-        trusted: Whether it was seen to answer as the table's FileIO does.
-        given_up: Whether it was seen not to.
-        conditions: What the store does with conditions on writes.
+        bucket: As above.
+        trusted: Whether its answers have agreed with those of the table's FileIO.
+        given_up: Whether they have disagreed.
+        conditions: How the store handles conditional writes.
     """
 
     def __init__(self, bucket: Bucket) -> None:
@@ -151,7 +152,7 @@ class ObjectClient:
         self.given_up = False
         self.conditions = Conditions.of(bucket.endpoint, bucket.name)
         limit = timedelta(seconds=bucket.timeout * _PATIENCE)
-        # What is not given here obstore takes from environment variables.
+        # obstore takes settings that are not given here from environment variables.
         self._store = S3Store(
             bucket.name,
             endpoint=bucket.endpoint,
@@ -174,22 +175,22 @@ class ObjectClient:
     @staticmethod
     @lru_cache(maxsize=32)
     def of(bucket: Bucket) -> ObjectClient:
-        """The client of a bucket in this process, with its open connections."""
+        """The client of a bucket that this process shares, with its open connections."""
         return ObjectClient(bucket)
 
     def get(self, key: str, start: int | None = 0, length: int | None = None) -> Part:
         """Bytes of an object.
 
         Args:
-            key: Of the object.
-            start: Where they begin; None for the last ones.
-            length: How many; fewer come where the object ends. None for all that follow.
+            key: Key of the object.
+            start: Offset of the first byte; None for the last bytes.
+            length: Number of bytes, fewer at the end of the object; None for all that follow.
 
         Raises:
-            FileNotFoundError: There is no such object.
+            FileNotFoundError: The object does not exist.
             PermissionError: It may not be read.
             BusyError: The store cannot answer at present.
-            NotServedError: The client cannot put the request.
+            NotServedError: The client cannot make the request.
             OSError: The request failed otherwise.
         """
         span: Any = None
@@ -202,9 +203,9 @@ class ObjectClient:
         try:
             result = self._store.get(key, options={"range": span} if span else None)
             return Part(result.bytes(), result.range[0], result.meta["size"])
-        except Exception as error:  # noqa: BLE001 (which classes there are depends on the release)
+        except Exception as error:  # noqa: BLE001 (the classes depend on the release)
             failure = _failure(error, key)
-        # Out here nothing refers to the first error: it quotes what the store said, which may quote credentials.
+        # Raised here, without the first error as its context: that quotes the answer, which may contain credentials.
         raise failure
 
     def tagged(self, key: str) -> tuple[bytes, str | None]:
@@ -217,7 +218,7 @@ class ObjectClient:
         raise failure
 
     def overwrite(self, key: str, data: bytes) -> None:
-        """Write an object, whatever is there.
+        """Write an object unconditionally.
 
         Raises:
             PermissionError: It may not be written.
@@ -231,12 +232,12 @@ class ObjectClient:
         raise failure
 
     def put(self, key: str, data: bytes, tag: str | None) -> None:
-        """Write an object, if the one that is there has this tag; None: if none is there.
+        """Write an object, if the existing one has this tag; or, if the tag is None, if the object does not exist.
 
         Raises:
-            FileExistsError: There is one, or another one.
-            FileNotFoundError: There is none to replace.
-            NotServedError: The store takes no conditions.
+            FileExistsError: The object exists, or has another tag.
+            FileNotFoundError: The object to be replaced does not exist.
+            NotServedError: The store does not accept conditions.
             PermissionError: It may not be written.
             OSError: The request failed otherwise.
         """
@@ -260,11 +261,11 @@ class ObjectClient:
         raise failure
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Delete objects, up to a thousand in a request; those that are missing are no error.
+        """Delete objects, if they exist, up to a thousand in one request.
 
         Raises:
-            NotServedError: The store does not delete several at once.
-            PermissionError: One may not be deleted.
+            NotServedError: The store cannot delete several objects at once.
+            PermissionError: An object may not be deleted.
             OSError: The request failed otherwise.
         """
         try:
@@ -286,7 +287,7 @@ class ObjectClient:
 
 
 def _failure(error: Exception, key: str) -> Exception:
-    """The error that pypaimon's FileIO would raise for a failed request."""
+    """The error that pypaimon's FileIO would raise for the same failure."""
     name, text = type(error).__name__, str(error)
     reason, status = _reason(text), _STATUS.search(text)
     if isinstance(error, FileNotFoundError):
@@ -323,7 +324,7 @@ def unusable() -> str | None:
     if tuple(int(number) for number in re.findall(r"\d+", release)[:2]) < _FIRST_RELEASE:
         return f"obstore {release} is too old"
     if getproxies().keys() & {"http", "https", "all"}:
-        # Arrow's client does not heed them, obstore's would.
+        # Arrow's client ignores proxies, obstore's would use them.
         return "the environment names a proxy"
     return None
 
@@ -337,7 +338,7 @@ def _is_address(host: str) -> bool:
 
 
 forked = False
-"""Whether this process was forked from one that has obstore: its threads are not here, and requests would hang."""
+"""Whether this process was forked from one with obstore, whose threads are missing here: requests would hang."""
 
 
 def _after_fork() -> None:

@@ -1,4 +1,4 @@
-"""`ObjectReads`: where the client of the extra `fast` may stand in for the table's FileIO, and for how long."""
+"""`ObjectReads`: requests for objects, by the client of the extra `fast` or by the table's FileIO."""
 
 from __future__ import annotations
 
@@ -20,20 +20,19 @@ SWITCH = "PYPAIMON_STREAMING_FAST"
 """The environment variable that turns the client off: `0`, `off`, `false` or `no`."""
 
 _LOG = StreamLog(__name__)
-_SPECIAL = "it has no keys of its own, or is reached in a special way"
-_OVERWRITES = "it overwrites a file that it was told to create only where there is none"
-_REPLACES = "it replaces a file by a write that names another entity tag"
+_SPECIAL = "its keys are not among the options, or its settings are special"
+_OVERWRITES = "it overwrites an existing file in spite of the condition not to"
+_REPLACES = "it replaces a file although the condition names another entity tag"
 _OTHER_TAG = '"00000000000000000000000000000000"'
 
 
 class ObjectReads:
-    """Reads of objects by a client that need not ask for their size first, or by the table's FileIO.
+    """Reads and writes of objects by a client that needs no separate request for their size, or by the table's FileIO.
 
-    The client serves what pypaimon's own FileIO classes would ask of an S3-like store by Arrow, with keys out of the
-    table's options or a REST catalog's token of now. Everything else, and what a FileIO of the user's serves, is asked
-    of the FileIO. So is the first request that fails: only if the FileIO finds no such object either is the client
-    trusted, and if it finds one, or finds none where the client failed otherwise, it serves this bucket from then on.
-    Thread-safe.
+    The client serves S3-like stores that pypaimon's own FileIO classes would reach through Arrow, with keys from the
+    table's options or the current token of a REST catalog. The FileIO serves everything else, including all files of a
+    custom FileIO. The first request of the client that fails is repeated by the FileIO. If both miss the object, the
+    client is trusted. If they disagree, the FileIO serves this bucket from then on. Thread-safe.
 
     Args:
         file_io: The table's FileIO.
@@ -50,47 +49,47 @@ class ObjectReads:
         """All bytes of an object.
 
         Args:
-            path: Of the object.
-            otherwise: Asks the FileIO.
+            path: The object.
+            otherwise: Reads it by the FileIO.
 
         Raises:
-            FileNotFoundError: There is no such object.
+            FileNotFoundError: The object does not exist.
             OSError: The request failed.
         """
         return self._ask(path, lambda client, key: bytes(client.get(key).data), otherwise)
 
     def part(self, path: str, start: int | None, length: int, otherwise: Callable[[], Part]) -> Part:
-        """`length` bytes of an object from `start` on, its last ones if that is None; fewer where it ends.
+        """Some bytes of an object, fewer at its end.
 
         Args:
-            path: Of the object.
-            start: Where they begin.
-            length: How many, at least one.
-            otherwise: Asks the FileIO.
+            path: The object.
+            start: Offset of the first byte; None for the last `length` bytes.
+            length: Number of bytes, at least one.
+            otherwise: Reads them by the FileIO.
 
         Raises:
-            FileNotFoundError: There is no such object.
+            FileNotFoundError: The object does not exist.
             OSError: The request failed.
         """
         return self._ask(path, lambda client, key: client.get(key, start, length), otherwise)
 
     def tagged(self, path: str, otherwise: Callable[[], tuple[bytes, str | None]]) -> tuple[bytes, str | None]:
-        """All bytes of an object, and the store's entity tag of them (None by the FileIO). Raises as `read`."""
+        """All bytes of an object, and their entity tag (None if the FileIO reads them). Raises as `read`."""
         return self._ask(path, lambda client, key: client.tagged(key), otherwise)
 
     def put(self, path: str, data: bytes, tag: str | None, create: bool, otherwise: Callable[[], None]) -> None:
-        """Write an object, if none is there (`create`), or if the one that is there has this tag.
+        """Write an object, if it does not exist (`create`), or if the existing one has this tag.
 
         Args:
-            path: Of the object.
-            data: Its content.
-            tag: Of what it replaces; None if that is not known, and for a new one.
-            create: It is a new one.
-            otherwise: Writes it by the FileIO, where the store cannot compare.
+            path: The object.
+            data: The content.
+            tag: Tag of the object that is replaced; None if it is not known, and for a new object.
+            create: Whether the object is new.
+            otherwise: Writes it by the FileIO, if the store ignores conditions.
 
         Raises:
-            FileExistsError: There is one, or another one.
-            FileNotFoundError: There is none to replace.
+            FileExistsError: The object exists, or has another tag.
+            FileNotFoundError: The object to be replaced does not exist.
             OSError: The request failed.
         """
         served = self._comparing(path) if create or tag else None
@@ -106,11 +105,11 @@ class ObjectReads:
             otherwise()
 
     def write(self, path: str, data: bytes, otherwise: Callable[[], None]) -> None:
-        """Write an object, whatever is there: one request, where the FileIO needs five.
+        """Write an object unconditionally, in one request; the FileIO needs five.
 
         Args:
-            path: Of the object.
-            data: Its content.
+            path: The object.
+            data: The content.
             otherwise: Writes it by the FileIO.
 
         Raises:
@@ -125,10 +124,10 @@ class ObjectReads:
             client.overwrite(key, data)
 
     def delete(self, paths: Sequence[str], otherwise: Callable[[], None]) -> None:
-        """Delete objects of one bucket in one request, where the FileIO needs four for each.
+        """Delete objects of one bucket in one request; the FileIO needs four for each.
 
         Args:
-            paths: Of the objects, at least one.
+            paths: The objects, at least one.
             otherwise: Deletes them by the FileIO.
 
         Raises:
@@ -146,7 +145,7 @@ class ObjectReads:
             otherwise()
 
     def creates(self, path: str) -> bool:
-        """Whether `create` makes a file there. The first time in a process and bucket four requests find it out.
+        """Whether `create` works there. The first call of a process for a bucket probes it with four requests.
 
         Raises:
             OSError: The store could not be probed.
@@ -154,26 +153,26 @@ class ObjectReads:
         return self._comparing(path) is not None
 
     def known_to_create(self, path: str) -> bool | None:
-        """As `creates`, without a request; None: it was not found out yet."""
+        """As `creates`, without a request; None if the bucket was not probed yet."""
         served = self._client(path)
         return False if served is None or not served[0].trusted else served[0].conditions.heeded
 
     def why_not_created(self, path: str) -> str:
-        """Why `create` makes no file there."""
+        """Why `create` does not work there."""
         if arrow_file_io(self._file_io, path) is None:
-            return "no client here puts conditions on writes to it"
+            return "no client here can make conditional writes to it"
         served = self._client(path)
         if served is not None:
-            return served[0].conditions.why_not or "nothing of it was read yet"
+            return served[0].conditions.why_not or "it was not read yet"
         if not self._wanted:
             return f"the variable {SWITCH} turns the extra 'fast' off"
         return object_client.unusable() or _SPECIAL
 
     def create(self, path: str, data: bytes) -> bool | None:
-        """Write an object if none is there, in one request that the store decides.
+        """Write an object if it does not exist, in one conditional request.
 
         Returns:
-            Whether it was written; None if the store cannot be asked so, and nothing was tried.
+            Whether it was written; None if that is not possible there, and no request was made.
 
         Raises:
             OSError: The request failed; the object may have been written.
@@ -193,10 +192,10 @@ class ObjectReads:
         return True
 
     def _comparing(self, path: str) -> tuple[ObjectClient, str] | None:
-        """The client that serves a path, and its key, if the store heeds conditions on writes.
+        """The client that serves a path, and its key, if the store heeds conditions.
 
-        A store that does not know them may answer that all is well, and overwrite. So the first write with a condition
-        waits for a probe, an object of its own in the same directory.
+        A store that does not know conditions may report success and overwrite. So the first conditional write waits for
+        a probe, an object of its own in the same directory.
         """
         served = self._client(path)
         if served is None or not served[0].trusted:
@@ -250,12 +249,12 @@ class ObjectReads:
         bucket, _, key = arrow.to_filesystem_path(path).partition("/")
         system, clients = self._known
         if system is not arrow.filesystem:
-            # With a new token of a REST catalog comes a new file system.
+            # A new token of a REST catalog comes with a new file system.
             self._known = system, clients = arrow.filesystem, {}
         if bucket not in clients:
             clients[bucket] = _client_of(system, bucket, self._timeout)
         client = clients[bucket]
-        # The client would drop slashes at the ends of a key.
+        # The client would drop slashes at either end of a key.
         fits = client is not None and not client.given_up and key.strip("/") == key != ""
         return (client, key) if client is not None and fits else None
 
@@ -266,7 +265,7 @@ def _client_of(file_system: Any, name: str, timeout: float) -> ObjectClient | No
     if bucket is not None:
         try:
             client = ObjectClient.of(bucket)
-        except Exception as error:  # noqa: BLE001 (the FileIO serves whatever obstore cannot be made for)
+        except Exception as error:  # noqa: BLE001 (the FileIO serves the bucket then)
             reason = f"obstore refuses its settings ({type(error).__name__})"
         else:
             _LOG.debug("store_client", "%(bucket)s is read by the client of the extra 'fast'", bucket=name, reason=None)
@@ -277,7 +276,7 @@ def _client_of(file_system: Any, name: str, timeout: float) -> ObjectClient | No
 
 
 def _ignored(client: ObjectClient, key: str) -> str | None:
-    """How a store ignores conditions; None: it heeds them."""
+    """How a store ignores conditions; None if it heeds them."""
     try:
         try:
             with one_request():
@@ -300,14 +299,14 @@ def _ignored(client: ObjectClient, key: str) -> str | None:
 def _note_ignored(client: ObjectClient, why: str) -> None:
     client.conditions.note_ignored(why)
     text = (
-        "%(bucket)s does not compare before it writes (%(reason)s): one program at a time may write a table there, and "
-        "a late save of a reader is undone later"
+        "%(bucket)s ignores conditions on writes (%(reason)s): only one program at a time may write a table there, and "
+        "a late write may undo the progress that a reader has saved"
     )
     _LOG.warning("store_unconditional", text, bucket=client.bucket.name, reason=why)
 
 
 def _second_opinion(client: ObjectClient, error: OSError, otherwise: Callable[[], T]) -> T:
-    """What the FileIO says where a client failed that is not trusted yet; tells which of the two serves from now on."""
+    """Repeat a failed request by the FileIO, and decide which of the two serves the bucket from now on."""
     missing = isinstance(error, FileNotFoundError)
     try:
         with one_request():

@@ -1,4 +1,4 @@
-"""Data files in a store: every read of them is a request of the store's, timed out, retried and counted."""
+"""Data files in a store: each read is a request, timed out, retried and counted."""
 
 from __future__ import annotations
 
@@ -13,31 +13,32 @@ from pypaimon.streaming.io.binary_file import BinaryFile
 from pypaimon.streaming.io.fetch_ahead import Piece
 from pypaimon.streaming.io.io_requests import one_request
 from pypaimon.streaming.io.object_client import Part
-from pypaimon.streaming.io.store import BegunCall, Store
+from pypaimon.streaming.io.retried_requests import BegunCall
+from pypaimon.streaming.io.store import Store
 
 WHOLE_BYTES = 4 << 20
-"""Bytes up to which a file is read at once: a round trip costs more than the columns that are not needed."""
+"""Files up to this size are read whole: a round trip costs more than the columns that are not needed."""
 
 _AHEAD = 1 << 20
-"""Bytes that are read at least: columns of a row group lie side by side."""
+"""The least number of bytes per request, since the columns of a row group are adjacent."""
 
 _PIECE = 4 << 20
-"""Bytes of one request where many are on their way at once."""
+"""Bytes of one request of several at the same time."""
 
 _GAP = 256 << 10
-"""Bytes between two ranges up to which they are fetched together."""
+"""Ranges with a gap of at most this many bytes are fetched together."""
 
 _TAIL = 256 << 10
-"""Bytes of the end that are read with the size: the footer, but of very many columns or row groups."""
+"""Bytes of the end that are read with the size. They hold the footer, unless there are very many columns."""
 
 _OPEN = -1
-"""The rank of files that are being read: their bytes are fetched before those of files behind them."""
+"""The rank of open files: their bytes are fetched before those of files that are read later."""
 
 _NOTHING = Part(b"", 0, 0)
 
 
 def is_read_whole(size: int) -> bool:
-    """Whether a file of so many bytes is read by one request."""
+    """Whether a file of this size is read by one request."""
     return size <= WHOLE_BYTES
 
 
@@ -45,16 +46,16 @@ def open_remote(store: Store, path: str, size: int | None) -> Any:
     """Open a data file for reading.
 
     Args:
-        store: Where it lies.
+        store: The store of the file.
         path: The file.
-        size: Its size as the manifest has it, None if only a part is wanted; decides only how it is read.
+        size: Its size in the manifest, None if only a part is needed; decides only how the file is read.
 
     Returns:
         A binary file that can seek.
 
     Raises:
-        FileNotFoundError: It is missing.
-        CorruptTableError: It may not be read.
+        FileNotFoundError: The file is missing.
+        CorruptTableError: The file may not be read.
         StoreError: The store kept failing (retriable); `IOTimeoutError` if it hung.
     """
     if size is None or not is_read_whole(size):
@@ -64,7 +65,7 @@ def open_remote(store: Store, path: str, size: int | None) -> Any:
 
 
 def read_part(store: Store, path: str, start: int, length: int) -> bytes:
-    """Some bytes of a file, which may be on their way already; fewer where it ends. Raises what `open_remote` does."""
+    """Some bytes of a file, perhaps prefetched; fewer at its end. Raises as `open_remote`."""
     on_its_way = store.ahead.take(Piece(path, start, length)) if is_read_whole(length) else None
     if on_its_way is not None:
         return bytes(on_its_way().data)
@@ -76,7 +77,7 @@ def read_part(store: Store, path: str, start: int, length: int) -> bytes:
 
 
 def begin_fetch(store: Store, piece: Piece) -> BegunCall[Part] | BegunCall[bytes]:
-    """Ask for a piece of a file: gives its bytes, as such of a whole file, else as a `Part`."""
+    """Request a piece of a file. The answer is `bytes` for a whole file, otherwise a `Part`."""
     if piece.start is None:
         return store.begin_read(piece.path)
 
@@ -90,11 +91,11 @@ def begin_fetch(store: Store, piece: Piece) -> BegunCall[Part] | BegunCall[bytes
 class RemoteFile(BinaryFile):
     """A binary file in a store, for one thread at a time.
 
-    Where the store's client needs no size to read, the end of the file, which readers want first, tells it. What a
-    request holds, its stream, is given up with it: a request that hung is asked again on a stream of its own.
+    If the store's client can read the end of a file without its size, the size comes with the end, which readers need
+    first. The stream of a request is given up with it: a request that hung is repeated on a new stream.
 
     Args:
-        store: Where it lies.
+        store: The store of the file.
         path: The file.
     """
 
@@ -110,11 +111,11 @@ class RemoteFile(BinaryFile):
         super().__init__()
 
     def will_read(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Have ranges on their way, in the order of their bytes, as far as bounds allow.
+        """Prefetch ranges, in the order of their bytes, as far as the limits allow.
 
         Args:
-            ranges: First byte and length of each, in order; they do not overlap. What lies behind the end of the file,
-                as one that is damaged may say, is left out.
+            ranges: First byte and length of each, in order, without overlaps. Bytes after the end of the file, which a
+                damaged file may name, are left out.
         """
         size = sys.maxsize if self._size is None else self._size
         inside = [(start, min(length, size - start)) for start, length in ranges if start < size]
@@ -123,7 +124,7 @@ class RemoteFile(BinaryFile):
             self._lane.expect(self._pieces)
 
     def read(self, size: int | None = -1) -> Any:
-        """So many bytes from the position on, as a buffer, fewer only at the end; without a number all, as `bytes`."""
+        """Read bytes at the position: this many, as a buffer, fewer only at the end; or all, as `bytes`."""
         if size is None or size < 0:
             return bytes(self.read(max(0, self._end() - self._position)))
         wanted = size if self._size is None else min(size, max(0, self._size - self._position))
@@ -144,7 +145,7 @@ class RemoteFile(BinaryFile):
         return data
 
     def _pieces_of(self, wanted: int) -> list[Piece]:
-        """The pieces that hold so many bytes from the position on; none if some of these are in none."""
+        """The pieces that contain this many bytes at the position; empty if some bytes are in no piece."""
         first = bisect_right(self._pieces, self._position, key=_start) - 1
         if first < 0:
             return []
@@ -160,9 +161,9 @@ class RemoteFile(BinaryFile):
         return []
 
     def _join(self, pieces: Sequence[Piece], wanted: int) -> Any:
-        """Bytes from the position on that lie in pieces; the last one is kept, for the next bytes may lie in it.
+        """Read bytes at the position from pieces, fewer at the end of the file.
 
-        Fewer than are wanted where the file ends.
+        The last piece is kept, since it may contain the next bytes.
         """
         found: list[Any] = []
         while wanted and len(found) < len(pieces):
@@ -181,17 +182,15 @@ class RemoteFile(BinaryFile):
         return found[0] if len(found) == 1 else b"".join(found)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to a place; returns it."""
         start = {io.SEEK_SET: lambda: 0, io.SEEK_CUR: self.tell, io.SEEK_END: self._end}[whence]()
         self._position = start + offset
         return self._position
 
     def tell(self) -> int:
-        """The position."""
         return self._position
 
     def close(self) -> None:
-        """Let the streams go, and what is on its way."""
+        """Close the streams, and cancel what was prefetched."""
         self.closed = True
         self._lane.close()
         self._block = _NOTHING
@@ -202,12 +201,12 @@ class RemoteFile(BinaryFile):
         return self._load(None, _TAIL).size if self._size is None else self._size
 
     def _load_ahead(self, wanted: int) -> None:
-        """Make bytes from the position on the block that is at hand: these, and some behind them."""
+        """Load a block with the bytes at the position, and some that follow."""
         size = self._size
         self._load(self._position, wanted if size is None else min(max(wanted, _AHEAD), size - self._position))
 
     def _load(self, start: int | None, length: int) -> Part:
-        """Make bytes from a place on, or the last ones, the block that is at hand."""
+        """Load a block: bytes at an offset, or the last ones."""
         part = self._store.call("read", self._path, lambda _: self._fetch(start, length))
         self._block, self._size = part, part.size
         return part
@@ -218,7 +217,7 @@ class RemoteFile(BinaryFile):
     def _fetch(self, start: int | None, length: int) -> Part:
         part = self._store.objects.part(self._path, start, length, lambda: self._from_stream(start, length))
         if start is not None and len(part.data) != max(0, min(length, part.size - start)):
-            raise OSError(f"it ends after {start + len(part.data)} bytes, it should have {part.size}")
+            raise OSError(f"it ends after {start + len(part.data)} bytes, although its size is {part.size}")
         return part
 
     def _from_stream(self, start: int | None, length: int) -> Part:
@@ -240,7 +239,7 @@ class RemoteFile(BinaryFile):
 
 
 def _cut(path: str, ranges: Iterable[tuple[int, int]]) -> Iterator[Piece]:
-    """Pieces that hold ranges, each a request: near ranges together, long ones in several pieces."""
+    """The pieces of ranges, one request each: near ranges share a piece, long ones are divided."""
     begin = end = 0
     for start, length in [*ranges, (sys.maxsize, 0)]:
         if not begin <= start <= end + _GAP or begin == end:

@@ -1,4 +1,4 @@
-"""What a failed request comes to: missing, refused for good, timed out, or failing for now."""
+"""`translated`: the error of this package for a failed request."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _REFUSED_NUMBERS = frozenset(
     (errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EROFS, errno.ELOOP)
 )
 _FULL_NUMBERS = frozenset((errno.ENOSPC, errno.EDQUOT))
-# S3's answer to a HEAD has no body that would tell more than the status.
+# S3 answers a HEAD without a body, so only the status is known.
 _ENDED = re.compile(r"ExpiredToken|RequestExpired|TokenRefreshRequired|token .{0,20}expired|HTTP status:? 400\b", re.I)
 
 
 def translated(path: str, error: OSError) -> FileNotFoundError | StoreError | CorruptTableError:
-    """Our error for a failed request: missing, refused for good, timed out, or failing for now."""
+    """The error for a failed request: file not found, access refused, timed out, or a failure that may pass."""
     if isinstance(error, FileNotFoundError):
         return error
     if isinstance(error, IOTimeoutError):
@@ -49,11 +49,11 @@ def translated(path: str, error: OSError) -> FileNotFoundError | StoreError | Co
     refused = isinstance(error, PermissionError) or error.errno in _REFUSED_NUMBERS
     if refused or (code is not None and code[1] in _REFUSED_CODES) or _REFUSED.search(message):
         return CorruptTableError(path, f"may not be read or written ({error}); check the credentials and permissions")
-    return _at(path, StoreError(f"{path}: the store failed repeatedly: {error}{_advice(error)}"))
+    return _at(path, StoreError(f"{path}: the store failed repeatedly: {error}{_hint(error)}"))
 
 
 def place_of(path: str) -> str:
-    """The bucket, the file system or the first two directories of a path: what an outage has in common."""
+    """The bucket, the file system or the first two directories of a path, which the errors of one outage share."""
     return "/".join(path.split("/", 3)[:3])
 
 
@@ -62,10 +62,9 @@ def _at(path: str, error: StoreError) -> StoreError:
     return error
 
 
-def _advice(error: OSError) -> str:
-    """What helps, where the store says what is wrong."""
+def _hint(error: OSError) -> str:
     if error.errno in _FULL_NUMBERS:
-        return "; no space is left: free some, or have the quota raised, and do it again"
+        return "; no space is left: free some, or have the quota raised, and try again"
     if _ENDED.search(str(error)):
-        return "; stores answer so when credentials have ended: give the catalog new ones, and open the table again"
+        return "; stores answer this when credentials have expired: give the catalog new ones, and open the table again"
     return ""

@@ -1,4 +1,4 @@
-"""`SharedFetches`: pieces of a file that lie side by side are brought by one request, each to be taken by itself."""
+"""`SharedFetches`: adjacent pieces of a file are fetched by one request, and taken one by one."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from pypaimon.streaming.io.store import Store
 
 
 class SharedFetches:
-    """Makes requests for pieces; not thread-safe, `FetchAhead` calls it with its lock held.
+    """Makes requests for pieces. Not thread-safe: `FetchAhead` calls it with its lock held.
 
     Args:
-        store: Where the files lie.
+        store: The store of the files.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        # As long as somebody wants one of its pieces.
+        # Each as long as one of its pieces is wanted.
         self._under_way: WeakValueDictionary[Piece, _Whole] = WeakValueDictionary()
 
     def begin(self, piece: Piece) -> Answer:
-        """Ask for a piece, or for all that lies within the same one, of which it is a share.
+        """Request a piece, or the larger piece that contains it.
 
-        Only the first piece of those has all of them asked for: one that comes when the others were taken asks for
-        itself, so that no byte is fetched once for each of them.
+        Only the first piece of a larger one requests all of it. A piece that comes after the others were taken is
+        requested alone, so that the larger piece is not fetched again for each of them.
         """
         within = piece.within
         if within is None:
@@ -47,7 +47,7 @@ class _Whole:
     """A request for several pieces.
 
     Attributes:
-        wanted: How many of them somebody waits for.
+        wanted: How many of the pieces are still wanted.
     """
 
     def __init__(self, answer: Answer) -> None:
@@ -59,11 +59,11 @@ class _Whole:
 
     @property
     def can_be_joined(self) -> bool:
-        """Whether one more piece may be taken of it: it was neither cancelled nor seen to fail."""
+        """Whether one more piece may be taken from it: it was not cancelled, and did not fail."""
         return self._origin.is_here and not self._is_over
 
     def __call__(self) -> Part:
-        # Kept: of a request that failed each call would ask once more.
+        # The result is kept, since each call of a failed answer would repeat the request.
         if self._part is None:
             try:
                 self._part = self._answer()
@@ -73,7 +73,7 @@ class _Whole:
         return self._part
 
     def leave(self) -> None:
-        """One fewer waits for it."""
+        """Give up one piece; the last one cancels the request."""
         self.wanted -= 1
         if not self.wanted:
             self._is_over = True
@@ -84,10 +84,10 @@ class _Whole:
 
 
 class _Share:
-    """A piece of what one request brings.
+    """One piece of a shared request.
 
     Attributes:
-        requests: How many requests were made for it.
+        requests: Requests that were made for it: 0 if another piece made the request.
     """
 
     def __init__(self, piece: Piece, whole: _Whole, requests: int) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from pypaimon.streaming.errors import SchemaChangedError
+from pypaimon.streaming.errors import SchemaChangedError, UnsupportedContentError
 from pypaimon.streaming.files.casts import CastError
 from pypaimon.streaming.files.schema_mapping import map_columns
-from pypaimon.streaming.formats.format import UnsupportedContentError
 from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.model.time_zone import zone_of
 

@@ -13,10 +13,10 @@ import pyarrow as pa
 from pypaimon.streaming.apply_changes.keys import moved_by
 from pypaimon.streaming.batches.batch import BlockingBatch
 from pypaimon.streaming.batches.chunks import BatchChunk, ChunkReader
-from pypaimon.streaming.batches.run_forever import Patience
 from pypaimon.streaming.builder.assembly import StreamAssembly
 from pypaimon.streaming.builder.copied_stream import copied_stream
 from pypaimon.streaming.builder.opened import opened_chunks
+from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.concurrency.clock import Sleeper
 from pypaimon.streaming.concurrency.forking import Origin
 from pypaimon.streaming.errors import (
@@ -165,8 +165,7 @@ class Follower:
             )
 
     def _follow(self, scan: StreamScan, driver: ScanDriver, reader: ChunkReader) -> None:
-        patience = Patience()
-        pauses, attempt = patience.pauses(), 0
+        backoff, attempt = Backoff(), 0
         while not self._closed:
             chunk, has_ended = None, False
             try:
@@ -190,12 +189,11 @@ class Follower:
                 attempt += 1
                 text = "a live table failed (attempt %(attempt)d) and goes on after a pause: %(error)s"
                 _LOG.outage("waits_out", text, what_fails(error), attempt=attempt, error=str(error))
-                due = self._builder._clock.monotonic() + next(pauses)
-                self._sleeper.until_due(due, lambda: self._closed).block()
+                self._sleeper.pause(backoff.pause(attempt), lambda: self._closed)
                 continue
             if has_ended:
                 return
-            pauses, attempt = patience.pauses(), 0
+            attempt = 0
             if chunk is None:
                 driver.next_poll(lambda: self._closed).block()
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pyarrow as pa
 
 from pypaimon.streaming.builder.assembly import StreamAssembly
-from pypaimon.streaming.concurrency.bridge import wait_for_future
 from pypaimon.streaming.concurrency.clock import until_done
+from pypaimon.streaming.concurrency.threads_to_asyncio import wait_for_future
 from pypaimon.streaming.io.io_pool import spawn_detached
-from pypaimon.streaming.late_modules import LateModule
+from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.live_tables.disk_place import MemoryBound
 from pypaimon.streaming.live_tables.follower import Follower
 from pypaimon.streaming.live_tables.in_memory import InMemory
@@ -23,7 +23,7 @@ from pypaimon.streaming.options.arguments import at_least
 if TYPE_CHECKING:
     import duckdb as duckdb_module  # type: ignore[import-not-found, unused-ignore]
 else:
-    duckdb_module = LateModule("duckdb")
+    duckdb_module = LazyModule("duckdb")
 
 
 class _LiveTable:

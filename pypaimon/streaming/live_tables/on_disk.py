@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from pypaimon.streaming.apply_changes.duckdb_table import DuckDBTable
 from pypaimon.streaming.apply_changes.followed_columns import quoted
-from pypaimon.streaming.apply_changes.saved_state import OtherColumnsError, Saved
+from pypaimon.streaming.apply_changes.saved_state import Saved
 from pypaimon.streaming.batches.batch import BlockingBatch
-from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.errors import OtherColumnsError, StreamConfigError
 from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.live_tables.column_changes import in_schema
 from pypaimon.streaming.live_tables.disk_place import DiskPlace, MemoryBound, translated

@@ -211,5 +211,7 @@ def _joined(name: str, arrays: list[pa.Array]) -> pa.Array:
     except pa.ArrowInvalid as error:
         raise UnsupportedTableError(
             f"Column '{name}': records of one key together have more than 2 GB, which Arrow's arrays cannot hold "
-            f"({error}). Compact the table, or leave the column out with with_projection(...)."
+            f"({error}).",
+            advice="Compact the table, or leave the column out with with_projection(...).",
+            option="with_projection",
         ) from error

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pypaimon.streaming.io.temporary_files import written_temporarily
+from pypaimon.streaming.io.local_files import written_temporarily
 
 _BATCH_ROWS, _BATCH_BYTES = 8192, 2 << 20
 """What a batch holds that is read back: a merge has one of each run in memory."""

@@ -113,12 +113,12 @@ class RangeCheck:
             except FileNotFoundError as error:
                 raise TableChangedError(
                     "The table was dropped: it has no schema any more.",
-                    "Close this stream; if the table is created again, load it and build a new stream.",
+                    advice="Close this stream; if the table is created again, load it and build a new stream.",
                 ) from error
             if identity != wanted:
                 raise TableChangedError(
                     "The table was re-created: it is not the one that this stream was built for.",
-                    "Load the table again and build a new stream with a start of its own.",
+                    advice="Load the table again and build a new stream with a start of its own.",
                 )
 
         return check
@@ -274,5 +274,6 @@ def rolled_back(snapshot_id: int) -> TableChangedError:
     return TableChangedError(
         f"The table was rolled back: snapshot {snapshot_id} is no longer the one that this stream has read. "
         f"Rows that were delivered may be gone. {OR_REPLACED}",
-        "Decide what to undo, then start anew with with_start(...), or reset the consumer or group.",
+        advice="Decide what to undo, then choose another start with with_start(...), or reset the consumer or group.",
+        option="with_start",
     )

@@ -338,7 +338,7 @@ def catalog_error(error: BaseException) -> Exception:
     """What an error of a catalog means: the table is gone, is forbidden, or the catalog fails for now."""
     if isinstance(error, TableNotExistException):
         return TableChangedError(
-            f"The table was dropped: {error}.", "Close this stream; load the table anew if it comes back."
+            f"The table was dropped: {error}.", advice="Close this stream; load the table anew if it comes back."
         )
     if isinstance(error, TableNoPermissionException):
         return PermissionError(str(error))

@@ -8,8 +8,8 @@ from contextlib import suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from pypaimon.streaming.concurrency.deferred import Deferred
 from pypaimon.streaming.concurrency.forking import ForkSafeLock
+from pypaimon.streaming.concurrency.lazy import Lazy
 from pypaimon.streaming.errors import CorruptTableError, TableChangedError
 from pypaimon.streaming.internals import TableSchema, dynamic_options, on_branch
 from pypaimon.streaming.io.store import CONCURRENCY, Store
@@ -56,7 +56,7 @@ class TableDirectory:
         self._home = branch_directory(table.table_path, self.branch)
         loader = table.catalog_environment.snapshot_loader()
         self.snapshots = SnapshotManager(store, table.table_path, self.branch, loader)
-        self._manifests = Deferred(partial(_manifest_reader, store, table.table_path))
+        self._manifests = Lazy(partial(_manifest_reader, store, table.table_path))
         if manifests is not None:
             self.manifests = manifests
         self._schemas: dict[int, TableSchema] = {}
@@ -76,7 +76,7 @@ class TableDirectory:
             shared: _Shared = vars(table).setdefault(_SHARED, _Shared())
             if io_timeout not in shared:
                 store = Store(table.file_io, io_timeout, shared.most)
-                shared[io_timeout] = store, Deferred(partial(_manifest_reader, store, table.table_path, shared.cache))
+                shared[io_timeout] = store, Lazy(partial(_manifest_reader, store, table.table_path, shared.cache))
         store, manifests = shared[io_timeout]
         directory = TableDirectory(table, store.for_reader(), identity=identity)
         directory._manifests = manifests
@@ -198,7 +198,7 @@ class TableDirectory:
         if found.table_path != table_path:
             raise TableChangedError(
                 f"The table was re-created, and lies in {found.table_path} now.",
-                "Load the table again and build a new stream with a start of its own.",
+                advice="Load the table again and build a new stream with a start of its own.",
             )
         return str(found.catalog_environment.uuid)
 
@@ -278,7 +278,7 @@ def _manifest_reader(store: Store, table_path: str, cache: ManifestCache | None 
     return ManifestReader(store, table_path, cache)
 
 
-class _Shared(dict[float, tuple[Store, Deferred["ManifestReader"]]]):
+class _Shared(dict[float, tuple[Store, Lazy["ManifestReader"]]]):
     """What the directories of a table handle share. It lies on the handle and goes with it; its copies get none.
 
     Attributes:

@@ -156,7 +156,9 @@ def start_of_options(options: OptionValues) -> Start:
     if mode == "from-snapshot":
         if options.text(_TAG) is not None:
             raise StreamConfigError(
-                "Cannot scan from tag in streaming mode. Give the tag to the builder: with_start(tag=...)."
+                "Cannot scan from tag in streaming mode.",
+                advice="Give the tag to the builder: with_start(tag=...).",
+                option="with_start: tag",
             )
         if options.text(_WATERMARK) is not None:
             raise StreamConfigError("Cannot scan from watermark in streaming mode.")

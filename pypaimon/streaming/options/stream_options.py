@@ -291,8 +291,9 @@ def refuse_unmergeable(traits: TableTraits, raw: bool) -> None:
     ):
         raise UnsupportedTableError(
             f"{traits.merge_engine.value} streaming reading is not supported. You can use 'lookup' or "
-            "'full-compaction' changelog producer to support streaming reading. "
-            "with_raw(True) reads the records as they were written."
+            "'full-compaction' changelog producer to support streaming reading.",
+            advice="with_raw(True) reads the records as they were written.",
+            option="with_raw",
         )
 
 

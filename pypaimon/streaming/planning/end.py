@@ -36,8 +36,9 @@ class Bounds:
         last = self.last_id(None)
         if last is not None and snapshot.id > last:
             raise StreamConfigError(
-                f"The first full plan would be of snapshot {snapshot.id}, beyond the end at snapshot {last}. "
-                f"Start with with_start(snapshot_id={last}, full=True)."
+                f"The first full plan would be of snapshot {snapshot.id}, beyond the end at snapshot {last}.",
+                advice=f"Start with with_start(snapshot_id={last}, full=True).",
+                option="with_start",
             )
 
     def is_beyond(self, snapshot: Snapshot) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pypaimon.streaming.concurrency.forking import Origin
 from pypaimon.streaming.errors import CorruptTableError, IOTimeoutError, PaimonStreamError, StoreError
 from pypaimon.streaming.io.io_pool import IOPool
-from pypaimon.streaming.io.store import asked_ahead
+from pypaimon.streaming.io.retried_requests import asked_ahead
 from pypaimon.streaming.metadata.history import RangeCheck
 from pypaimon.streaming.metadata.snapshots import Snapshot, SnapshotManager
 from pypaimon.streaming.planning.planner_state import PlannerState

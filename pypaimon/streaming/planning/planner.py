@@ -17,7 +17,7 @@ from pypaimon.streaming.filtering.filters import columns_of
 from pypaimon.streaming.filtering.pruning import Scan
 from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.io.conditional_writes import is_local
-from pypaimon.streaming.io.store import asked_ahead
+from pypaimon.streaming.io.retried_requests import asked_ahead
 from pypaimon.streaming.metadata.history import RangeCheck
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory

@@ -74,7 +74,8 @@ class PositionResolver:
             raise TableChangedError(
                 f"The position is one of another table or branch (identity {position.table}; this one is "
                 f"{self.directory.identity}), or the table was re-created since.",
-                "Start anew with with_start(...).",
+                advice="Choose another start with with_start(...).",
+                option="with_start",
             )
 
     def _resumed_in_full(self, state: PlannerState, position: Position) -> PlannerState:

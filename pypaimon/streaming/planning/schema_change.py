@@ -121,5 +121,5 @@ class SchemaPolicy:
             raise TableChangedError(
                 f"Schema {self.first.id} was rolled back: another schema now has its id, so that this stream would "
                 "take one column for another.",
-                "Build a new stream.",
+                advice="Build a new stream.",
             )

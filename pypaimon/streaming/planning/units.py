@@ -101,7 +101,8 @@ class Units:
             raise TableChangedError(
                 f"The position names file {last.file_name}, which is not there in this snapshot: the table was "
                 "rolled back or re-created since the position was saved.",
-                "Start anew with with_start(...).",
+                advice="Choose another start with with_start(...).",
+                option="with_start",
             )
 
     def check_in_place(self, last: Unit, kept: _Mask) -> None:
@@ -118,7 +119,7 @@ class Units:
                 f"The position names file {last.file_name}, which is not in its place in this range: the table was "
                 "rolled back or re-created since the position was saved, or a difference of states is read with row "
                 "kinds now, or without.",
-                "Go on as the position was made, or leave it out to begin anew.",
+                advice="Go on as the position was made, or leave it out to begin anew.",
             )
 
     def _in_place(self, last: Unit) -> Iterator[int]:

@@ -78,7 +78,9 @@ class BlobPlaces:
         if not any(directory.holds(place) for directory in self.directories):
             raise UnsupportedTableError(
                 f"A descriptor of a blob points to {path}, outside of the places that are read: "
-                f"{', '.join(map(str, self.directories))}. Name it in with_blob_places(...) if it is to be read."
+                f"{', '.join(map(str, self.directories))}.",
+                advice="Name it in with_blob_places(...) if it is to be read.",
+                option="with_blob_places",
             )
 
 

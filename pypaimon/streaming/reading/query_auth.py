@@ -46,8 +46,10 @@ class Rules:
         if hidden:
             raise UnsupportedTableError(
                 f"The catalog's row filter looks at {', '.join(hidden)}. On a stream of upserts (changelog producer "
-                "none or input, or overwrites) a row that may no longer be seen would stay downstream. Use a changelog "
-                "producer lookup or full-compaction, or with_filter(..., unmatched='drop') to accept that."
+                "none or input, or overwrites) a row that may no longer be seen would stay downstream.",
+                advice="Use a changelog producer lookup or full-compaction, or accept that with "
+                "with_filter(..., unmatched='drop').",
+                option="with_filter: unmatched",
             )
 
     def enforced(self, records: Iterable[Records], fields: Sequence[DataField]) -> Iterator[Records]:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from pypaimon.streaming.concurrency.deferred import Deferred
 from pypaimon.streaming.concurrency.forking import polars_works
+from pypaimon.streaming.concurrency.lazy import Lazy
 from pypaimon.streaming.files.deletion_vectors import PlanVectors
 from pypaimon.streaming.internals import DataField, OffsetRow, TableSchema
 from pypaimon.streaming.io.io_pool import IOPool, spawn_detached
-from pypaimon.streaming.late_modules import LateModule
+from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.merge import MOST_RUNS
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model import row_kinds
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
     import pypaimon.streaming.filter_internals as filter_internals
 else:
-    duckdb, pandas, polars = LateModule("duckdb"), LateModule("pandas"), LateModule("polars")
-    filter_internals = LateModule("pypaimon.streaming.filter_internals")
+    duckdb, pandas, polars = LazyModule("duckdb"), LazyModule("pandas"), LazyModule("polars")
+    filter_internals = LazyModule("pypaimon.streaming.filter_internals")
 
 T = TypeVar("T")
 _THREADS = 8
@@ -61,7 +61,7 @@ class StreamRead:
             the properties, the blocking methods and pickling.
     """
 
-    def __init__(self, table: Any, io_timeout: float, parts: Deferred[ReadParts]) -> None:
+    def __init__(self, table: Any, io_timeout: float, parts: Lazy[ReadParts]) -> None:
         self.table = table
         self.output_projection = None
         self.limit = None
@@ -300,7 +300,7 @@ class StreamRead:
         taken, key = self._taken, (planned, differences)  # Another thread may take other splits meanwhile.
         if taken is None or taken[0] != key:
             parts = parts_as_planned(own := self._parts.get(), planned, differences=differences)
-            read = None if parts is own else made_read(type(self), self.table, self._io_timeout, Deferred.of(parts))
+            read = None if parts is own else made_read(type(self), self.table, self._io_timeout, Lazy.of(parts))
             taken = self._taken = key, read
         return taken[1] or self
 
@@ -330,7 +330,7 @@ class StreamRead:
 R = TypeVar("R", bound=StreamRead)
 
 
-def made_read(kind: type[R], table: Any, io_timeout: float, parts: Deferred[ReadParts]) -> R:
+def made_read(kind: type[R], table: Any, io_timeout: float, parts: Lazy[ReadParts]) -> R:
     """A read of some class with parts of its own; arguments: see `StreamRead`."""
     read = kind.__new__(kind)
     StreamRead.__init__(read, table, io_timeout, parts)
@@ -339,7 +339,7 @@ def made_read(kind: type[R], table: Any, io_timeout: float, parts: Deferred[Read
 
 def read_of(directory: TableDirectory, settings: ReadSettings) -> StreamRead:
     """A read of a table that is known."""
-    return StreamRead(directory.table, directory.store.pool.timeout, Deferred.of(ReadParts.of(directory, settings)))
+    return StreamRead(directory.table, directory.store.pool.timeout, Lazy.of(ReadParts.of(directory, settings)))
 
 
 def let_go(read: StreamRead) -> None:
@@ -355,7 +355,7 @@ def release_threads(read: StreamRead) -> None:
         read._parts.known.directory.store.pool.release()
 
 
-def _let_go(parts: Deferred[ReadParts]) -> None:
+def _let_go(parts: Lazy[ReadParts]) -> None:
     if parts.known is not None:
         parts.known.files_ahead.close()
 
@@ -363,7 +363,7 @@ def _let_go(parts: Deferred[ReadParts]) -> None:
 def _unpickled(kind: type[R], table: Any, io_timeout: float, settings: ReadSettings) -> R:
     directory = TableDirectory.of(table, io_timeout)
     directory.know(settings.schema)
-    return made_read(kind, table, io_timeout, Deferred.of(ReadParts.of(directory, settings)))
+    return made_read(kind, table, io_timeout, Lazy.of(ReadParts.of(directory, settings)))
 
 
 async def _hop(pool: IOPool, function: Callable[..., T], *args: Any) -> T:

@@ -253,8 +253,9 @@ def _check_blobs(fields: Sequence[DataField], predicate: Predicate | None) -> No
         known = is_blob(field.type) or is_blob_collection(field.type)
         if holds_blobs(field.type) and not known:
             raise UnsupportedTableError(
-                f"Columns with blobs deep inside of them cannot be streamed: {field.name} {field.type}. "
-                "Leave such columns out with with_projection(...)."
+                f"Columns with blobs deep inside of them cannot be streamed: {field.name} {field.type}.",
+                advice="Leave such columns out with with_projection(...).",
+                option="with_projection",
             )
         if known and predicate is not None and filters.compares(predicate, field.name):
             raise StreamConfigError(f"a filter may ask whether blobs are null, and nothing else of {field.name}")

@@ -16,7 +16,7 @@ from pypaimon.streaming.internals import DataFileMeta, TableSchema
 from pypaimon.streaming.io.conditional_writes import is_local
 from pypaimon.streaming.io.fetch_ahead import Piece
 from pypaimon.streaming.io.remote_files import WHOLE_BYTES, is_read_whole
-from pypaimon.streaming.io.store import asked_ahead
+from pypaimon.streaming.io.retried_requests import asked_ahead
 from pypaimon.streaming.metadata.file_paths import ByteRange, SpelledPath, merged_changelog_range
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
 from pypaimon.streaming.reading.joined_rows import blob_fields, files_joined

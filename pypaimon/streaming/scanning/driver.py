@@ -7,9 +7,9 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from typing import Any
 
-from pypaimon.streaming.concurrency.bridge import on_event_loop, wait_for_future
 from pypaimon.streaming.concurrency.clock import Clock, Sleeper
-from pypaimon.streaming.concurrency.deferred import Deferred
+from pypaimon.streaming.concurrency.lazy import Lazy
+from pypaimon.streaming.concurrency.threads_to_asyncio import on_event_loop, wait_for_future
 from pypaimon.streaming.concurrency.waits import Wait, Waits
 from pypaimon.streaming.consumers.progress import Progress
 from pypaimon.streaming.errors import EndOfScan, PositionExpiredError, StreamConfigError
@@ -48,7 +48,7 @@ class ScanDriver:
         lags: Threads that measure the lag there.
     """
 
-    def __init__(self, parts: Deferred[ScanParts], start: Start | None, clock: Clock) -> None:
+    def __init__(self, parts: Lazy[ScanParts], start: Start | None, clock: Clock) -> None:
         self.parts = parts
         self._opening = Opening(parts, start)
         self._clock = clock

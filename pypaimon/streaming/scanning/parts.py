@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pypaimon.streaming.concurrency.clock import Clock, until_done
-from pypaimon.streaming.concurrency.deferred import Deferred
+from pypaimon.streaming.concurrency.lazy import Lazy
 from pypaimon.streaming.consumers.progress import Progress
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -77,7 +77,7 @@ class Opening:
         start: The start that the builder was told, None where the table's options say.
     """
 
-    def __init__(self, parts: Deferred[ScanParts], start: Start | None) -> None:
+    def __init__(self, parts: Lazy[ScanParts], start: Start | None) -> None:
         self._parts = parts
         self._start = start
         self._pool = IOPool(1, timeout=float("inf"), name="paimon-table")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from pypaimon.streaming.concurrency.errand import Errand
+from pypaimon.streaming.concurrency.cancel_scope import CancelScope
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.model.plan import StreamSplit, last_split, put_behind
 from pypaimon.streaming.planning.planner_state import PlannerState, Step
@@ -20,7 +20,7 @@ class PrefetchedStep:
 
     Attributes:
         state: The state it is taken from.
-        errand: What it is taken for.
+        scope: Cancels the step.
         unasked: It was begun before anybody asked for it.
         behind: The last split that was planned on the way to the state, if it is known.
         future: Its outcome.
@@ -28,7 +28,7 @@ class PrefetchedStep:
     """
 
     state: PlannerState
-    errand: Errand
+    scope: CancelScope
     unasked: bool
     behind: StreamSplit | None
     future: Future[Step] = field(init=False)
@@ -69,19 +69,19 @@ class Prefetcher:
         self._lock = threading.RLock()
         self._queue: deque[PrefetchedStep] = deque()
 
-    def request(self, state: PlannerState, errand: Errand, max_age: float = 0.0) -> PrefetchedStep:
+    def request(self, state: PlannerState, scope: CancelScope, max_age: float = 0.0) -> PrefetchedStep:
         """The step from this state: made ahead, or begun now. Asking again while it is under way gives the same one.
 
         Args:
             state: Where the caller stands.
-            errand: What the step, and those made ahead after it, are taken for.
+            scope: Cancels the step, and those that are prefetched after it.
             max_age: A poll that found nothing counts for this many seconds; after that it is made again.
         """
         with self._lock:
             head = self._queue[0] if self._queue else None
             if head is None or head.state is not state or self._is_stale(head, max_age):
                 self._drop()
-                head = self._begin(state, errand, unasked=False, behind=None)
+                head = self._begin(state, scope, unasked=False, behind=None)
             return head
 
     def accept(self, taken: PrefetchedStep) -> None:
@@ -92,7 +92,7 @@ class Prefetcher:
             if self._queue:
                 self._go_on()
             elif self._ahead and not _ends_run(taken.future):
-                self._begin(taken.future.result().state, taken.errand, unasked=True, behind=taken.last_split)
+                self._begin(taken.future.result().state, taken.scope, unasked=True, behind=taken.last_split)
 
     def clear(self) -> list[Future[Step]]:
         """Throw away what was made ahead. Who waits for a step that had not begun yet gets `CancelledError`.
@@ -119,9 +119,11 @@ class Prefetcher:
         self._queue.clear()
         return [future for future in dropped if not future.cancel() and not future.done()]
 
-    def _begin(self, state: PlannerState, errand: Errand, unasked: bool, behind: StreamSplit | None) -> PrefetchedStep:
-        entry = PrefetchedStep(state, errand, unasked, behind)
-        with errand.on():
+    def _begin(
+        self, state: PlannerState, scope: CancelScope, unasked: bool, behind: StreamSplit | None
+    ) -> PrefetchedStep:
+        entry = PrefetchedStep(state, scope, unasked, behind)
+        with scope.entered():
             entry.future = self._pool.submit(self._take, entry)
         self._queue.append(entry)
         entry.future.add_done_callback(lambda _: self._on_done(entry))
@@ -141,7 +143,7 @@ class Prefetcher:
         """Begin the next step ahead if there is room and the last one gave a reason to."""
         last = self._queue[-1]
         if len(self._queue) < self._ahead and last.future.done() and not _ends_run(last.future):
-            self._begin(last.future.result().state, last.errand, unasked=True, behind=last.last_split)
+            self._begin(last.future.result().state, last.scope, unasked=True, behind=last.last_split)
 
 
 def _ends_run(future: Future[Step]) -> bool:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pypaimon.streaming.concurrency.bridge import wait_for_future
+from pypaimon.streaming.concurrency.threads_to_asyncio import wait_for_future
 from pypaimon.streaming.concurrency.waits import run, run_async
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.internals import PaimonFollowUpScanner
-from pypaimon.streaming.late_modules import LateModule
+from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.model.plan import Plan
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.planning.follow_up import follow_up_scanner
@@ -20,7 +20,7 @@ from pypaimon.streaming.scanning.plan_stream import BlockingPlanStream, PlanStre
 if TYPE_CHECKING:
     import pypaimon.streaming.filter_internals as filter_internals
 else:
-    filter_internals = LateModule("pypaimon.streaming.filter_internals")
+    filter_internals = LazyModule("pypaimon.streaming.filter_internals")
 
 S = TypeVar("S", bound="StreamScan")
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field, replace
 
+from pypaimon.streaming.concurrency.cancel_scope import CancelScope
 from pypaimon.streaming.concurrency.clock import until_done
-from pypaimon.streaming.concurrency.errand import Errand
 from pypaimon.streaming.consumers.consumer_manager import Consumer
 from pypaimon.streaming.consumers.progress import Progress
 from pypaimon.streaming.consumers.shared_start import SharedStart
@@ -71,7 +71,7 @@ class Segment:
         saved: The start that its file led to, where that is none of the group's; else None.
         begun: Progress knows where this segment begins.
         instead_of: Position after the plan in whose place it comes, for files of that one have expired; else None.
-        errand: What is asked for its sake.
+        scope: Cancels the calls that are made for it.
         left: The reader has gone elsewhere: a worker that is still on it must save nothing any more.
     """
 
@@ -79,7 +79,7 @@ class Segment:
     saved: Start | None = None
     begun: bool = False
     instead_of: Position | None = None
-    errand: Errand = field(default_factory=Errand)
+    scope: CancelScope = field(default_factory=CancelScope)
     left: bool = False
 
     def again(self) -> Segment:
@@ -89,7 +89,7 @@ class Segment:
     def leave(self) -> None:
         """Go elsewhere. Requests for what comes next here are given up; a save that is under way is not."""
         self.left = True
-        self.errand.give_up()
+        self.scope.cancel()
 
 
 Advancing = Callable[[Segment, PlannerState, float, Callable[[], bool]], Advance]
@@ -124,7 +124,7 @@ class PendingAdvance:
         if not self._claim.acquire(blocking=False):
             return
         try:
-            with self._segment.errand.on():
+            with self._segment.scope.entered():
                 found = self._advance(self._segment, self.state, self._max_age, stopping)
         except BaseException as error:  # noqa: BLE001 - it belongs to the one who waits for it
             self.found.set_exception(error)
@@ -209,12 +209,12 @@ class Worker:
         self, segment: Segment, state: PlannerState, max_age: float, is_cancelled: Callable[[], bool]
     ) -> PrefetchedStep | None:
         """The next step; None if nobody waits for it any more before it is done, for a request may hang."""
-        taken = self._prefetcher.request(state, segment.errand, max_age)
+        taken = self._prefetcher.request(state, segment.scope, max_age)
         if not until_done(taken.future, is_cancelled):
             return None
         if taken.future.result().idle and taken.unasked and not max_age:
             # The poll began before the call: it may have missed what was committed in between.
-            taken = self._prefetcher.request(state, segment.errand, max_age)
+            taken = self._prefetcher.request(state, segment.scope, max_age)
             if not until_done(taken.future, is_cancelled):
                 return None
         return taken

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pypaimon.streaming.writing.row_layout import BadRowError
+from pypaimon.streaming.errors import BadRowError
 
 _DAYS = (-719_162, 2_932_896)
 _SECONDS = (-62_135_596_800, 253_402_300_799)

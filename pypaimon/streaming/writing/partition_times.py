@@ -6,11 +6,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.errors import BadRowError, UnsupportedTableError
 from pypaimon.streaming.formats.binary_row_encoding import encoded_row
 from pypaimon.streaming.metadata.file_paths import FilePaths
 from pypaimon.streaming.options.option_values import OptionValues
-from pypaimon.streaming.writing.row_layout import BadRowError
 
 STRICT, FORMATTER = "partition.timestamp-format.strict", "partition.timestamp-formatter"
 PATTERN = "partition.timestamp-pattern"

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pypaimon.streaming.errors import PaimonStreamError, UnsupportedTableError
+from pypaimon.streaming.errors import BadRowError, SchemaMismatchError, UnsupportedTableError
 from pypaimon.streaming.files.casts import CastError, cast
 from pypaimon.streaming.internals import AtomicType, MultisetType
 from pypaimon.streaming.model.arrow_types import arrow_type
@@ -28,14 +28,6 @@ _WHAT_ELSE = {
 }
 _INTEGERS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
 _EXACT_FLOATS = {pa.float32(): (pa.int8(), pa.int16()), pa.float64(): (pa.int8(), pa.int16(), pa.int32(), pa.float32())}
-
-
-class SchemaMismatchError(PaimonStreamError, ValueError):
-    """The columns of what is written do not fit the table; nothing of it was written."""
-
-
-class BadRowError(PaimonStreamError, ValueError):
-    """A row does not fit the table: a null where none may be, a value that would be cut, an unknown row kind."""
 
 
 @dataclass(frozen=True, slots=True)

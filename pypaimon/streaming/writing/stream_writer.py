@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
-from pypaimon.streaming.concurrency.bridge import wait_for_future
+from pypaimon.streaming.concurrency.threads_to_asyncio import wait_for_future
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.model.position import Position

@@ -9,7 +9,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from pypaimon.streaming.concurrency.forking import Origin
-from pypaimon.streaming.errors import OR_REPLACED, PaimonStreamError, StreamConfigError, TableChangedError
+from pypaimon.streaming.errors import (
+    OR_REPLACED,
+    BatchOrderError,
+    CommitFailedError,
+    KeyIndexConflictError,
+    PaimonStreamError,
+    StreamConfigError,
+    TableChangedError,
+    WriterClosedError,
+    WriterConflictError,
+)
 from pypaimon.streaming.indexes.file_index import warn_about_unwritten_indexes
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -18,25 +28,19 @@ from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.writing.changes.new_columns import altered
 from pypaimon.streaming.writing.changes.records import Record
 from pypaimon.streaming.writing.changes.table_changes import ChangeSettings, table_changes
-from pypaimon.streaming.writing.commit.commit_ledger import BatchOrderError, CommitLedger
+from pypaimon.streaming.writing.commit.commit_ledger import CommitLedger
 from pypaimon.streaming.writing.commit.commit_session import CommitSession
-from pypaimon.streaming.writing.commit.conflicts import KeyIndexConflictError
 from pypaimon.streaming.writing.commit.discarding import discard
 from pypaimon.streaming.writing.commit.exactly_once import commit_once
 from pypaimon.streaming.writing.commit.last_commit import LastCommit, Standing, standing
-from pypaimon.streaming.writing.commit.reports import Assumption, CommitFailedError, CommitReport, Written
+from pypaimon.streaming.writing.commit.reports import Assumption, CommitReport, Written
 from pypaimon.streaming.writing.commit.snapshot_commit import RolledBackError
 from pypaimon.streaming.writing.files.file_options import warn_about_orc_zone
 from pypaimon.streaming.writing.pending_rows import PendingRows
 from pypaimon.streaming.writing.schema_pin import SchemaPin
 from pypaimon.streaming.writing.upkeep import tell_of_upkeep
 from pypaimon.streaming.writing.writable_tables import check_writable
-from pypaimon.streaming.writing.writer_settings import (
-    WriterClosedError,
-    WriterConflictError,
-    WriterSettings,
-    check_watermark,
-)
+from pypaimon.streaming.writing.writer_settings import WriterSettings, check_watermark
 
 _LOG = StreamLog(__name__)
 
@@ -387,5 +391,5 @@ class TableWriter:
                 f"{self.name} was rolled back behind snapshot {self.last.snapshot}, which held commit "
                 f"{self.last.identifier} of '{self.user}', while it was written. {OR_REPLACED} Nothing was committed "
                 "since.",
-                "Open a new writer: its last_committed and position tell what the table holds now.",
+                advice="Open a new writer: its last_committed and position tell what the table holds now.",
             )

@@ -5,19 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError
+from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.writing.commit.exactly_once import Overwrite
-
-
-class WriterClosedError(PaimonStreamError):
-    """The writer has ended: it was closed, an error or a cancellation came in the midst of what it did, or it was made
-    in a process from which this one was forked. Open a new one under the same commit user: its `last_committed` tells
-    what the table holds."""
-
-
-class WriterConflictError(PaimonStreamError):
-    """Another writer committed meanwhile, of the same commit user, or keys of a table with dynamic buckets; this commit
-    is not visible, and the writer ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +33,9 @@ def kind_column(table: Any, given: str | None) -> str | None:
     of_table: str | None = table.options.options.to_map().get("rowkind.field")
     if of_table is not None and given not in (None, of_table):
         raise StreamConfigError(
-            f"with_row_kind_column({given!r}): the table's option 'rowkind.field' names '{of_table}'; leave it out."
+            f"with_row_kind_column: got {given!r}, but the table's option 'rowkind.field' names '{of_table}'; leave it "
+            "out.",
+            option="with_row_kind_column",
         )
     return of_table or given
 

@@ -7,7 +7,6 @@ import logging
 import os
 import signal
 from collections.abc import Callable
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from pypaimon.streaming import (
     run_forever_async,
     stream_database,
 )
-from pypaimon.streaming.batches.run_forever import Patience, waiting_out
+from pypaimon.streaming.batches.run_forever import backoff_of, waiting_out
 from pypaimon.streaming.logs import FIELDS
 from support.stores.fault_file_io import UNAVAILABLE, Call, FaultFileIO
 from support.tables.streamed_table import Table
@@ -374,8 +373,8 @@ def test_a_dead_letter_that_nobody_would_await_is_refused(table: Table) -> None:
 
 def test_pauses_double_up_to_the_longest(table: Table) -> None:
     bounds = [1, 2, 4, 8, 10, 10]
-    pauses = list(islice(Patience(1, 1.0, 10.0).pauses(), len(bounds)))
+    pauses = [backoff_of(1, 1.0, 10.0).pause(failures) for failures in range(1, len(bounds) + 1)]
     assert all(most / 2 <= pause <= most for pause, most in zip(pauses, bounds, strict=True))
     for attempts, first, longest in ((0, 1.0, 2.0), (1, -1.0, 2.0), (1, 3.0, 2.0)):
         with pytest.raises(StreamConfigError, match="run_forever"):
-            Patience(attempts, first, longest)
+            backoff_of(attempts, first, longest)

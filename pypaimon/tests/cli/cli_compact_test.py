@@ -1,4 +1,4 @@
-"""`paimon-stream compact`: what it tells, what it takes, and what it refuses."""
+"""`paimon-stream compact`: its output, its options, and what it refuses."""
 
 from __future__ import annotations
 
@@ -68,17 +68,17 @@ def test_partitions_and_json(program: Program, table: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("partition", "told"),
+    ("partition", "message"),
     [
         ("day=soon", "invalid value 'soon' of partition column 'day' (DATE NOT NULL)"),
         ("hour=3", "'hour' is not a partition column; the partition columns are day"),
         ("day", "="),
     ],
 )
-def test_partitions_that_are_none_are_refused(program: Program, table: Any, partition: str, told: str) -> None:
+def test_invalid_partitions_are_refused(program: Program, table: Any, partition: str, message: str) -> None:
     outcome = program("compact", "db.t", "--partition", partition)
     assert outcome.code == 2
-    assert told in outcome.err
+    assert message in outcome.err
 
 
 def test_following_compacts_until_it_is_told_to_end(program: Program, table: Any) -> None:
@@ -106,12 +106,12 @@ def test_partitions_by_a_condition_and_by_age(program: Program, table: Any) -> N
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [(("--where", "v = 3"), "'v'"), (("--where", "day >"), "expected"), (("--idle", "soon"), "90s, 5m, 2h, 1d")],
 )
 def test_conditions_that_are_none_are_refused(
-    program: Program, table: Any, arguments: tuple[str, str], told: str
+    program: Program, table: Any, arguments: tuple[str, str], message: str
 ) -> None:
     outcome = program("compact", "db.t", *arguments)
     assert outcome.code == 2
-    assert told in outcome.err
+    assert message in outcome.err

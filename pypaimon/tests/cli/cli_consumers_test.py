@@ -59,7 +59,7 @@ def test_show_says_what_there_is(manager: ConsumerManager, program: Program) -> 
 @pytest.mark.parametrize(("to", "expected"), [("1", 1), ("3", 3), ("5", 5), ("earliest", 1), ("latest", 5)])
 def test_reset_moves_every_shard(manager: ConsumerManager, program: Program, to: str, expected: int) -> None:
     found = program("consumers", "reset", "db.orders", "etl", "--to", to, "--yes")
-    assert (found.code, found.out) == (0, f"Consumer etl goes on at snapshot {expected}.\n")
+    assert (found.code, found.out) == (0, f"Consumer etl continues at snapshot {expected}.\n")
     assert {info.next_snapshot for info in manager.infos() if info.consumer_id == "etl"} == {expected}
 
 
@@ -76,7 +76,7 @@ def test_reset_of_an_id_that_is_not_there_asks(
     arguments = ("consumers", "reset", "db.orders", "elt", "--to", "3")
     refused = program(*arguments)
     assert (refused.code, manager.list_all_ids()) == (1, ["etl", "test"])
-    assert "db.orders has no consumer 'elt'; it has: etl, test; with --yes it is made" in refused.err
+    assert "db.orders has no consumer 'elt'; it has: etl, test; with --yes it is created" in refused.err
     for answer, ids in (("n", ["etl", "test"]), ("y", ["elt", "etl", "test"])):
         master, slave = os.openpty()
         os.write(master, f"{answer}\n".encode())
@@ -85,7 +85,7 @@ def test_reset_of_an_id_that_is_not_there_asks(
             asked = program(*arguments)
         os.close(master)
         assert (asked.code, manager.list_all_ids()) == (0 if answer == "y" else 130, ids)
-        assert "Make it, to begin at snapshot 3?" in asked.err
+        assert "Create it, to start at snapshot 3?" in asked.err
     assert program("consumers", "reset", "db.orders", "new", "--to", "3", "--yes").code == 0
 
 

@@ -76,7 +76,7 @@ def test_an_error_stops_one_table_alone(program: Program, database: Database, tm
         connection.execute("CREATE SCHEMA db; CREATE TABLE db.people AS SELECT 42 AS k")
     found = program("copy", "db.*", "--to-duckdb", str(file))
     assert (found.code, found.out) == (1, "")
-    assert "1 tables were not read to their ends. people: there is a table" in found.err
+    assert "1 tables were not read to the end. people: there is a table" in found.err
     assert held(file) == {"orders": [1, 2], "orders_old": [1, 2], "people": [42]}
 
 
@@ -99,7 +99,7 @@ def test_it_goes_on_with_each_change_until_it_is_told_to_end(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("db.*",), "where to copy the tables? Give --to-duckdb FILE or --to-warehouse PATH"),
         (("db.*", "--to-duckdb", "f", "--to-warehouse", "w"), "--to-warehouse does not go with --to-duckdb"),
@@ -117,10 +117,10 @@ def test_it_goes_on_with_each_change_until_it_is_told_to_end(
     ],
 )
 def test_what_does_not_go_together_is_refused(
-    program: Program, database: Database, arguments: tuple[str, ...], told: str
+    program: Program, database: Database, arguments: tuple[str, ...], message: str
 ) -> None:
     found = program("copy", *arguments)
-    assert (found.code, found.out) == (2, "") and told in found.err
+    assert (found.code, found.out) == (2, "") and message in found.err
     assert not Path("f").exists()
 
 

@@ -1,4 +1,4 @@
-"""`paimon-stream files`, and `table_files` behind it: what is counted, what is due, and tables that are refused."""
+"""`paimon-stream files` and `table_files`: counts, files that are due, and tables that are refused."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def stages(found: dict[str, Any]) -> list[tuple[str, int, int]]:
 
 @pytest.mark.parametrize("statistics", [False, True])
 def test_explains_what_drops_files(tables: Any, program: Program, statistics: bool) -> None:
-    """Manifests and files by partition; files by statistics, where the writer was told to make some."""
+    """Manifests and files are pruned by partition; files also by statistics, if the writer creates them."""
     events(tables, **{"metadata.stats-mode": "full"} if statistics else {})
     found = explain(program, "db.events", "--filter", "day = '2026-11-21' AND value > 5")
     assert (found["snapshot"], found["kind"], found["passed_over"]) == (3, "full", 0)

@@ -94,7 +94,7 @@ def test_without_consumers_it_says_so(table: Any, program: Program) -> None:
 
 def test_a_limit_that_nobody_is_held_to_is_no_success(table: Any, program: Program) -> None:
     found = program("lag", "db.orders", "--max-lag", "1")
-    assert (found.code, "nothing to hold to --max-lag 1" in found.err) == (3, True)
+    assert (found.code, "no consumers to compare with --max-lag 1" in found.err) == (3, True)
 
 
 def test_an_id_that_is_not_there_is_an_error(table: Any, program: Program) -> None:

@@ -15,10 +15,10 @@ from typing import Any
 import click
 import pytest
 
-from pypaimon.streaming.batches.run_forever import Patience
 from pypaimon.streaming.cli import tables as cli_tables
 from pypaimon.streaming.cli.app import program as commands
-from pypaimon.streaming.cli.table_options import refuse_unknown
+from pypaimon.streaming.cli.tables import refuse_unknown
+from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.errors import ConsumerConflictError, IOTimeoutError, StoreError
 from support.docs.cli_runs import PROGRAM, Program
 from support.docs.doc_pages import DOCS
@@ -103,7 +103,7 @@ def test_views_are_named_as_in_paimon(tables: Any, program: Program) -> None:
     [
         (("tail", "db.nothing"), 1, "paimon-stream: table db.nothing does not exist; db has orders\n"),
         (("tail", "orders"), 2, "'orders' names no database"),
-        (("tail", "db.orders$snapshots"), 1, "name it behind the table: 'db.table$audit_log'"),
+        (("tail", "db.orders$snapshots"), 1, "add its name to the table's: 'db.table$audit_log'"),
         (("tail", "db.orders", "--filter", "nothing = 1"), 2, "nothing"),
         (("tail", "db.orders", "--columns", "id,nothing"), 2, "there is no column 'nothing'"),
         (("tail", "db.orders", "--table-option", "scan.mod=latest"), 2, "Did you mean 'scan.mode'?"),
@@ -209,7 +209,7 @@ def test_the_demo_is_a_command(program: Program) -> None:
 def test_retry_does_all_of_it_again_while_what_fails_may_pass(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli_tables, "Patience", partial(Patience, first_pause=0.001))
+    monkeypatch.setattr(cli_tables, "Backoff", partial(Backoff, first_pause=0.001))
     failures: list[Exception] = [StoreError("throttled"), IOTimeoutError("hangs"), ConsumerConflictError("another")]
 
     @click.command()
@@ -227,5 +227,5 @@ def test_retry_does_all_of_it_again_while_what_fails_may_pass(
 
 def test_all_that_only_reads_can_be_told_to_retry() -> None:
     retrying = {words[-1] for words, command in every_command() if any(each.name == "retry" for each in command.params)}
-    # A copy goes on where it stands, a compaction with what is left.
+    # A copy continues at its position, a compaction with the remaining files.
     assert retrying - {"copy", "compact"} == {*"tail lag explain snapshots doctor files list show".split()}

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from pypaimon.streaming import ConsumerManager, CorruptTableError, StoreError, StreamConfigError
 from pypaimon.streaming.cli import _code_of
-from pypaimon.streaming.cli.contact import Endpoint
-from pypaimon.streaming.cli.output import cell, tell, to_json
+from pypaimon.streaming.cli.connectivity import Endpoint
+from pypaimon.streaming.cli.output import cell, print_result, to_json
 from pypaimon.streaming.cli.secrets import ShownLines, keep_secret, say, shown
-from pypaimon.streaming.errors import without_secrets
 from pypaimon.streaming.io.store import Store
+from pypaimon.streaming.redaction import without_secrets
 from support.docs.cli_runs import Program
 from support.stores.fault_file_io import UNAVAILABLE, FaultFileIO, failing
 from support.tables.streamed_table import Table
@@ -80,7 +80,7 @@ def test_records_and_words_of_the_program_hold_none(capsys: pytest.CaptureFixtur
     expected = {"path": HIDDEN, "options": {"s3.secret-key": "***", "parts": ["token=***", 1]}, "rows": 3}
     assert json.loads(to_json(record)) == expected
     assert cell(WHERE) == HIDDEN
-    tell(record, f"copied to {WHERE}", "text")
+    print_result(record, f"copied to {WHERE}", "text")
     say(f"waiting for {Endpoint.of({'warehouse': WHERE})}")
     assert capsys.readouterr() == (f"copied to {HIDDEN}\n", f"paimon-stream: waiting for {HIDDEN} (warehouse)\n")
 

@@ -75,11 +75,11 @@ def test_tail_says_which_tables_it_passes_over_and_which_it_could_not_read(
     assert found.code == 1
     assert {record["_table"] for record in found.records} == {"orders_us", "orders_old"}
     assert "orders_bad is passed over" in found.err
-    assert "1 tables were not read to their ends. orders_eu: " in found.err
+    assert "1 tables were not read to the end. orders_eu: " in found.err
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("db.*", "-f", "csv"), "--format csv goes with one table"),
         (("db.*", "-f", "arrow"), "--format arrow goes with one table"),
@@ -90,22 +90,22 @@ def test_tail_says_which_tables_it_passes_over_and_which_it_could_not_read(
         (("db.*", "--start", "3"), "--start 3 is a place in one table"),
         (("db.*$audit_log",), "one by one"),
         (("db.people", "--include", "x"), "give TABLE as 'db.*'"),
-        (("db.*", "--include", "("), "no regular expression"),
+        (("db.*", "--include", "("), "invalid regular expression"),
         (("none.*", "--until-latest"), "no database 'none'"),
     ],
 )
 def test_what_does_not_go_with_several_tables_is_refused(
-    database: Database, program: Program, arguments: tuple[str, ...], told: str
+    database: Database, program: Program, arguments: tuple[str, ...], message: str
 ) -> None:
     found = program("tail", *arguments)
-    assert (found.code, found.out) == (2, "") and told in found.err
+    assert (found.code, found.out) == (2, "") and message in found.err
 
 
 def test_where_nothing_matches_it_says_so(database: Database, program: Program) -> None:
     found = program("tail", "db.none_*", "--until-latest")
     assert (found.code, found.out, found.err) == (0, "", "no table matches db.none_*\n")
     found = program("lag", "db.none_*", "--max-lag", "1")
-    assert (found.code, found.out) == (3, "") and "nothing to hold to --max-lag 1" in found.err
+    assert (found.code, found.out) == (3, "") and "no consumers to compare with --max-lag 1" in found.err
 
 
 def test_lag_shows_the_worst_first_and_a_line_for_all(database: Database, program: Program) -> None:

@@ -1,4 +1,4 @@
-"""`paimon-stream tail --group`: members print what they have, and go on where others have confirmed."""
+"""`paimon-stream tail --group`: members print the rows of their slots, and continue where others have confirmed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_the_next_member_goes_on_where_the_one_before_has_confirmed(tmp_path: Pa
     assert first.code == 0
     assert [row["id"] for row in first.records] == [1, 2]
     assert "assigned slots 0" in first.err
-    # The last batch was not confirmed, for nothing was asked for behind it.
+    # The last batch was not confirmed, because no further batch was asked for.
     second = program(*arguments, "2")
     assert [row["id"] for row in second.records] == [2, 3]
 

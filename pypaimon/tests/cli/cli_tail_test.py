@@ -176,8 +176,8 @@ def test_adds_the_commit_to_each_row(tables: Any, program: Program) -> None:
     found = tail(program, "--start", "2", "--columns", "id", "--commits")
     assert [row["_snapshot_id"] for row in found] == [2, 3, 4]
     times = [table.snapshot_manager().get_snapshot_by_id(number).time_millis for number in (2, 3, 4)]
-    told = [datetime.fromisoformat(row["_commit_time"].replace("Z", "+00:00")) for row in found]
-    assert [round(time.timestamp() * 1000) for time in told] == times
+    shown = [datetime.fromisoformat(row["_commit_time"].replace("Z", "+00:00")) for row in found]
+    assert [round(time.timestamp() * 1000) for time in shown] == times
     arguments = ("tail", "db.orders", "--until-latest", "--commits")
     assert program(*arguments, "--format", "csv").out.startswith("_row_kind,_snapshot_id,_commit_time,id,")
     refused = program(*arguments)

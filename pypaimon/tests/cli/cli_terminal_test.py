@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from pypaimon.streaming.cli.catching_up import CatchingUp
+from pypaimon.streaming.cli.progress_bars import CatchUpBar
 from support.docs.cli_runs import PROGRAM, Program
 from support.samples import some
 from support.tables.orders import catalog, change, create_orders
@@ -66,19 +66,19 @@ def test_a_pipe_without_utf_8(table: Any, tmp_path: Path, form: str, text: str) 
     assert text.encode() in found.stdout
 
 
-def shown(happens: Callable[[CatchingUp], None]) -> str:
-    """What stands beside the bar at the end."""
+def shown(happens: Callable[[CatchUpBar], None]) -> str:
+    """The text next to the bar at the end."""
     out = io.StringIO()
-    with CatchingUp(Console(file=out, force_terminal=True, color_system=None, width=200)) as bar:
+    with CatchUpBar(Console(file=out, force_terminal=True, color_system=None, width=200)) as bar:
         happens(bar)
     return out.getvalue()
 
 
 def test_the_bar_counts_rows_inside_a_plan_and_snapshots_behind_it() -> None:
-    def large_plan(bar: CatchingUp) -> None:
+    def large_plan(bar: CatchUpBar) -> None:
         bar.rows(1_500, 4_000)
 
-    def second_of_ten(bar: CatchingUp) -> None:
+    def second_of_ten(bar: CatchUpBar) -> None:
         bar.reached(1, 4_000, lambda: 10)
         bar.reached(2, 4_100, lambda: 10)
 
@@ -91,13 +91,13 @@ def test_tail_tells_the_bar_of_a_large_plan(
     table: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The rows of its files are a plan that comes in several batches."""
-    told: list[tuple[int, int]] = []
-    monkeypatch.setattr(CatchingUp, "rows", lambda self, count, planned: told.append((count, planned)))
+    calls: list[tuple[int, int]] = []
+    monkeypatch.setattr(CatchUpBar, "rows", lambda self, count, planned: calls.append((count, planned)))
     monkeypatch.setattr(tail, "_BATCH_BYTES", 1)
     change(table, "+I", *((key, "placed", 1.0) for key in range(3, 9)))
     found = Program(tmp_path, capsys)("tail", "db.orders", "--until-latest", "-f", "json")
     assert (found.code, len(found.records)) == (0, 8)
-    counts = [count for count, _ in told]
+    counts = [count for count, _ in calls]
     assert counts == sorted(counts)
     assert 0 < counts[0] < 8
-    assert {planned for _, planned in told} == {8}
+    assert {planned for _, planned in calls} == {8}

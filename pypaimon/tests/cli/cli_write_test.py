@@ -1,4 +1,4 @@
-"""`paimon-stream write`: files and pipes of every format, commits, what is told, runs that go on, and bad input."""
+"""`paimon-stream write`: files and pipes of every format, commits, messages, runs that are resumed, and bad input."""
 
 from __future__ import annotations
 
@@ -211,8 +211,8 @@ def test_a_run_that_failed_goes_on_behind_its_commits(program: Program, catalog:
     first = program("write", "db.t", lines(tmp_path, 1, 2, 3, 4, "x", 6, 7), *arguments)
     assert first.code == 1
     assert first.err.splitlines() == [
-        "paimon-stream: not finished: 4 rows of the input are committed, 0 that were read behind them are not; "
-        "--commit-user load --resume goes on behind them",
+        "paimon-stream: not finished: 4 rows of the input are committed, 0 that were read after them are not; "
+        "--commit-user load --resume continues after them",
         "paimon-stream: line 5, column 'id': 'x' does not fit BIGINT NOT NULL: expected a whole number",
     ]
     assert ids(catalog) == [1, 2, 3, 4]
@@ -223,7 +223,7 @@ def test_a_run_that_failed_goes_on_behind_its_commits(program: Program, catalog:
         "db.t: 0 rows in 0 commits, 7 passed over\n"
     )
     short = program("write", "db.t", lines(tmp_path, 1, 2), *arguments)
-    assert short.code == 1 and "7 rows were committed, and the input has 2" in short.err
+    assert short.code == 1 and "7 rows were committed, but the input has only 2" in short.err
     other = program("write", "db.t", lines(tmp_path, 1, name="other.jsonl"), *arguments)
     assert other.code == 1 and "wrote 'rows.jsonl', and the input is 'other.jsonl'" in other.err
 
@@ -378,16 +378,16 @@ def test_an_interrupt_discards_what_was_not_committed(
         ("a.jsonl", b'{"id": 1}\n{"idd": 2}', "line 2: the table has no column 'idd'"),
         ("a.jsonl", b'{"id": null}', "BIGINT NOT NULL, and a row holds null"),
         ("a.csv", b"", "no header"),
-        ("a.csv", b"\xff\n1", "no text in UTF-8"),
-        ("a.csv", b"id,name\n1,a\n\n2\n", "row 2: the header has 2 columns, and it has 1: '2'"),
-        ("a.csv", b"id,name\n1,a,b\n", "row 1: the header has 2 columns, and it has 3: '1,a,b'"),
+        ("a.csv", b"\xff\n1", "is not UTF-8"),
+        ("a.csv", b"id,name\n1,a\n\n2\n", "row 2: the header has 2 columns, but this row has 1: '2'"),
+        ("a.csv", b"id,name\n1,a,b\n", "row 1: the header has 2 columns, but this row has 3: '1,a,b'"),
         ("a.csv", b"id,name,name\n1,a,b\n", "the column 'name' more than once"),
         ("a.csv", b"id;name\n1;a\n", "the header of the input is one column, 'id;name': --delimiter ';'?"),
-        ("a.csv", b'id,name\n1,"a\n2,b\n', "ends in the midst of a quoted field"),
-        ("a.csv", b"id,name\n1,\xff\n", "the input is no CSV"),
+        ("a.csv", b'id,name\n1,"a\n2,b\n', "ends inside a quoted field"),
+        ("a.csv", b"id,name\n1,\xff\n", "the input is not CSV"),
         ("a.csv", b"id,sum\n1,2\n2,1.005\n", "row 2, column 'sum': '1.005' does not fit DECIMAL(10, 2)"),
-        ("a.parquet", b"no parquet at all", "the input is no Parquet"),
-        ("a.arrow", b"no arrow at all", "the input is no Arrow"),
+        ("a.parquet", b"no parquet at all", "the input is not Parquet"),
+        ("a.arrow", b"no arrow at all", "the input is not Arrow"),
     ],
 )
 def test_bad_input_is_told_in_a_line(

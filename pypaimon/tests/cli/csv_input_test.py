@@ -10,8 +10,7 @@ import sys
 import pytest
 
 from pypaimon.streaming.cli import csv_input
-from pypaimon.streaming.cli.bad_input import BadInputError
-from pypaimon.streaming.cli.csv_input import csv_batches
+from pypaimon.streaming.cli.csv_input import BadInputError, csv_batches
 from support.samples import sample_seed
 
 pytestmark = pytest.mark.slow
@@ -60,7 +59,7 @@ def test_a_row_of_empty_fields_between_tabs_is_one_however_it_comes(
 
 
 def test_lines_that_end_otherwise_are_an_error_that_says_so() -> None:
-    with pytest.raises(BadInputError, match="the header of the input is no CSV"):
+    with pytest.raises(BadInputError, match="the header of the input is not CSV"):
         read("a,b\r1,2\r")
 
 
@@ -77,7 +76,7 @@ def test_a_row_without_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_rows_are_counted_over_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(csv_input, "_BLOCK", 8)
-    with pytest.raises(ValueError, match="row 8: the header has 2 columns, and it has 1: 'x'"):
+    with pytest.raises(ValueError, match="row 8: the header has 2 columns, but this row has 1: 'x'"):
         read("a,b\n" + "1,2\n" * 7 + "x\n")
 
 

@@ -1,4 +1,4 @@
-"""Waits that are ended: none is missed, none is ended by a wake that came before it."""
+"""Waits that are interrupted: every wake is seen, and an earlier one does not end a wait."""
 
 from __future__ import annotations
 

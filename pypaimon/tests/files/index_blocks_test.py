@@ -18,11 +18,11 @@ from pypaimon.filesystem.local_file_io import LocalFileIO
 from pypaimon.table.row.generic_row import GenericRow
 from pyroaring import BitMap
 
+from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.files import deletion_vectors
 from pypaimon.streaming.files.deletion_vectors import IndexBlocks, PlanVectors
 from pypaimon.streaming.internals import DeletionFile
-from pypaimon.streaming.io.retry_policy import RetryPolicy
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.model.plan import SplitMode
 from support.stores.fault_file_io import SCHEME, Call, FaultFileIO, Meeting
@@ -37,7 +37,7 @@ FAR = 2 << 20
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    store = Store(LocalFileIO(str(tmp_path)), retry=RetryPolicy(attempts=2), sleep=lambda _: None)
+    store = Store(LocalFileIO(str(tmp_path)), retry=Backoff(attempts=2), sleep=lambda _: None)
     yield store
     store.close()
 

@@ -16,7 +16,7 @@ from pypaimon.common.options import Options
 from pypaimon.filesystem.local_file_io import LocalFileIO
 from pypaimon.filesystem.pyarrow_file_io import PyArrowFileIO
 
-from pypaimon.streaming.concurrency.lasting_clock import LastingClock
+from pypaimon.streaming.concurrency.clock import SuspendAwareClock
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager
 from pypaimon.streaming.errors import ConsumerConflictError, CorruptTableError
 from pypaimon.streaming.groups.assigned_slots import AssignedSlots
@@ -81,7 +81,7 @@ class Runner:
     """A member in a thread of this process."""
 
     def __init__(self, group: GroupDirectory, session: float = 0.4) -> None:
-        clock, self.assigned = LastingClock(), AssignedSlots()
+        clock, self.assigned = SuspendAwareClock(), AssignedSlots()
         times = GroupTimes(session, session / 4)
         draw = iter(f"{id(self) % (1 << 24):06x}{count:02x}" for count in range(256)).__next__
         self.member = GroupMember("", 4, times, clock, draw, self.assigned, pin_owner=group.owner)

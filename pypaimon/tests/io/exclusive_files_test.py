@@ -21,9 +21,9 @@ from pypaimon.filesystem.local_file_io import LocalFileIO
 from pypaimon.filesystem.pyarrow_file_io import PyArrowFileIO
 
 from pypaimon.streaming import StreamConfigError, TableChangedError
+from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.errors import StoreError
 from pypaimon.streaming.io.object_reads import SWITCH
-from pypaimon.streaming.io.retry_policy import RetryPolicy
 from pypaimon.streaming.io.store import Store
 from support.stores.fault_file_io import SCHEME, FaultFileIO
 from support.stores.hadoop_file_io import HADOOP, HadoopFileIO
@@ -53,7 +53,7 @@ def untrusted() -> Iterator[None]:
 
 
 def patient(file_io: Any) -> Store:
-    return Store(file_io, retry=RetryPolicy(attempts=3), sleep=lambda _: None)
+    return Store(file_io, retry=Backoff(attempts=3), sleep=lambda _: None)
 
 
 def store_at(server: S3Server) -> Store:
@@ -155,7 +155,7 @@ def test_an_object_store_that_overwrites_is_refused_before_the_first_file(server
     home = f"{OBJECTS}/{tmp_path.name}"
     with (
         server.behaving(heeds_conditions=False),
-        pytest.raises(StreamConfigError, match="overwrites a file that it was told to create"),
+        pytest.raises(StreamConfigError, match="overwrites an existing file in spite of the condition"),
     ):
         store_at(server).create_exclusive(f"{home}/file", b"own")
     assert store_at(server).list_names(home) == []
@@ -165,7 +165,7 @@ def test_a_directory_that_overwrites_is_refused_before_the_first_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "link", os.replace)
-    with pytest.raises(StreamConfigError, match="overwrites a file that it was told to create"):
+    with pytest.raises(StreamConfigError, match="overwrites an existing file in spite of the condition"):
         patient(LocalFileIO()).create_exclusive(f"{tmp_path}/file", b"own")
     assert list(tmp_path.iterdir()) == []
 
@@ -175,7 +175,7 @@ def test_a_directory_without_links_is_refused_by_name(tmp_path: Path, monkeypatc
         raise OSError(errno.EOPNOTSUPP, "Operation not supported")
 
     monkeypatch.setattr(os, "link", refused)
-    with pytest.raises(StoreError, match="makes no hard links"):
+    with pytest.raises(StoreError, match="has no hard links"):
         patient(LocalFileIO()).create_exclusive(f"{tmp_path}/file", b"own")
     assert list(tmp_path.iterdir()) == []
 
@@ -183,7 +183,7 @@ def test_a_directory_without_links_is_refused_by_name(tmp_path: Path, monkeypatc
 def test_stores_that_cannot_promise_it_are_refused_by_name(
     server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(StreamConfigError, match="not known to create a file only where there is none"):
+    with pytest.raises(StreamConfigError, match="cannot create a file only if there is none"):
         patient(FaultFileIO()).create_exclusive(f"{SCHEME}{tmp_path}/file", b"own")
     monkeypatch.setenv(SWITCH, "off")
     with server.asked() as asked, pytest.raises(StreamConfigError, match="with the extra 'fast' installed"):

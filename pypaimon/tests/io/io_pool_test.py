@@ -17,10 +17,11 @@ from weakref import WeakKeyDictionary
 import pytest
 
 from pypaimon.streaming.errors import IOTimeoutError, StoreError
-from pypaimon.streaming.io import io_pool
-from pypaimon.streaming.io.io_pool import IOPool, longest_wait
+from pypaimon.streaming.io import pool_registry
+from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.io.io_requests import one_request
 from pypaimon.streaming.io.local_files import step_by_step
+from pypaimon.streaming.io.pool_registry import longest_wait
 from support.stores.pyarrow_exit import ends_with_s3_in_flight
 from support.stores.request_time import FOR_EVER, hang, let_pass, takes
 
@@ -235,7 +236,7 @@ def test_whoever_waits_gives_up_what_others_left_hanging() -> None:
 
 def test_what_has_no_time_limit_is_no_request_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     limited, unlimited = IOPool(1, LONG), IOPool(1, float("inf"))
-    monkeypatch.setattr(io_pool, "_pools", WeakKeyDictionary({limited: None, unlimited: None}))
+    monkeypatch.setattr(pool_registry, "pools", WeakKeyDictionary({limited: None, unlimited: None}))
     begun = threading.Barrier(2)
 
     def waits(event: threading.Event) -> bool:
@@ -255,7 +256,7 @@ def test_what_has_no_time_limit_is_no_request_that_hangs(monkeypatch: pytest.Mon
 
 
 def test_waits_are_told_while_another_thread_makes_pools(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(io_pool, "_pools", WeakKeyDictionary())
+    monkeypatch.setattr(pool_registry, "pools", WeakKeyDictionary())
     made: list[IOPool] = []
     maker = threading.Thread(target=lambda: made.extend(IOPool(1, LONG) for _ in range(1000)))
     interval = sys.getswitchinterval()
@@ -302,19 +303,19 @@ def test_the_call_s_own_timeout_error_is_not_taken_for_the_pool_s() -> None:
 
 def test_a_call_knows_that_it_was_given_up() -> None:
     pool = IOPool(2, LONG)
-    told: list[bool] = []
+    seen: list[bool] = []
 
     def slow(event: threading.Event) -> None:
-        told.append(pool.given_up)
+        seen.append(pool.given_up)
         hang(event)
-        told.append(pool.given_up)
+        seen.append(pool.given_up)
         done.set()
 
     done = threading.Event()
     with gate() as event, pytest.raises(IOTimeoutError):
         pool.run(slow, event)
     assert done.wait(LONG)
-    assert told == [False, True]
+    assert seen == [False, True]
     pool.close()
 
 
@@ -356,7 +357,7 @@ def run(text: str, *descriptors: int) -> subprocess.CompletedProcess[str]:
 
 
 def run_with_s3(text: str) -> subprocess.CompletedProcess[str]:
-    """Run a script beside a store that never answers. Its connections stay open when the script has ended."""
+    """Run a script with a store that never answers. Its connections stay open after the script has ended."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return run(PRELUDE + S3.format(fileno=server.fileno()) + text, server.fileno())
 
@@ -403,7 +404,7 @@ def test_a_request_that_nobody_waits_for_any_more_does_not_hold_the_interpreter(
 
 @ends_with_s3_in_flight
 def test_a_request_that_hangs_in_a_hook_at_exit_does_not_hold_the_interpreter() -> None:
-    """What is registered in the midst of the hooks is not called any more."""
+    """A hook that is registered while hooks run is not called any more."""
     call = GIVE_UP.format(call="store.open_input_file, 'bucket/key'").replace("\n", "\n    ")
     hook = f"def at_exit():\n    {call}\nimport atexit\npool.run(len, '')\natexit.register(at_exit)\n"
     assert run_with_s3(hook.replace("pool = IOPool", "global pool; pool = IOPool")).stdout == "given up\n"

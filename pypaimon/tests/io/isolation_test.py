@@ -1,4 +1,4 @@
-"""Streams of one table handle beside each other: what hangs in one holds up no other, and all of them are bounded."""
+"""Concurrent streams of one table handle: a request that hangs in one does not block others; all are limited."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pytest
 from pypaimon.streaming import StoreError
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.io.io_requests import Hanging
-from pypaimon.streaming.io.retry_policy import RetryPolicy
 from pypaimon.streaming.io.store import Store
 from support.stores.fault_file_io import Call, FaultFileIO
 from support.stores.request_time import hang
@@ -28,7 +27,7 @@ class HangingFiles(FaultFileIO):
 
     Attributes:
         hangs: Says for which.
-        hold: What a request that hangs does: it is given up at once, unless told otherwise.
+        hold: What a request that hangs does; by default it is given up at once.
         held: How many hang.
     """
 
@@ -106,7 +105,7 @@ class Silent:
 
 def test_readers_that_come_and_hang_are_bounded_together_and_who_is_answered_goes_on() -> None:
     silent = Silent()
-    store = Store(silent, retry=RetryPolicy(hung_attempts=1))
+    store = Store(silent, hung_attempts=1)
     healthy = store.for_reader()
     assert healthy.list_names("answers") == []
     before = threading.active_count()

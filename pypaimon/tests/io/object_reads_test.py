@@ -1,4 +1,4 @@
-"""The client of the extra `fast`: it answers as the table's FileIO does, stands in only where it may, tells nothing."""
+"""The client of the extra `fast`: it answers as the table's FileIO, serves only what it may, and leaks no secrets."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from pypaimon.filesystem.pyarrow_file_io import PyArrowFileIO
 from pypaimon.filesystem.resolving_file_io import ResolvingFileIO
 
 from pypaimon.streaming import CorruptTableError, IOTimeoutError, StoreError
+from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.io import object_client as clients
 from pypaimon.streaming.io.object_client import Bucket, ObjectClient
 from pypaimon.streaming.io.object_reads import SWITCH
 from pypaimon.streaming.io.remote_files import RemoteFile
-from pypaimon.streaming.io.retry_policy import RetryPolicy
 from pypaimon.streaming.io.store import Store
 from support.samples import examples
 from support.stores.pyarrow_exit import ends_with_s3_in_flight
@@ -70,7 +70,7 @@ def file_io_of(server: S3Server, kind: type[PyArrowFileIO] = PyArrowFileIO, **op
 
 
 def store_of(file_io: Any, timeout: float = 60.0) -> Store:
-    return Store(file_io, timeout, retry=RetryPolicy(attempts=3), sleep=lambda _: None)
+    return Store(file_io, timeout, retry=Backoff(attempts=3), sleep=lambda _: None)
 
 
 class Pair:
@@ -355,7 +355,7 @@ def test_a_proxy_of_the_environment_is_left_to_those_who_know_it(monkeypatch: py
 
 
 def test_the_environment_changes_nothing(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """obstore takes whatever it is not told from variables, and Arrow other ones."""
+    """obstore and Arrow take settings that are not given from different environment variables."""
     for name, value in {
         "AWS_ACCESS_KEY_ID": "another",
         "AWS_SECRET_ACCESS_KEY": "another",
@@ -383,7 +383,7 @@ def test_the_environment_changes_nothing(server: S3Server, monkeypatch: pytest.M
 # ---- how it is trusted ----
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[tuple[int, Any]]:
+def logged(caplog: pytest.LogCaptureFixture) -> list[tuple[int, Any]]:
     return [(each.levelno, vars(each)["paimon"]["reason"]) for each in caplog.records if "object_reads" in each.name]
 
 
@@ -401,7 +401,7 @@ def test_where_it_fails_and_the_file_io_does_not_the_file_io_serves(
     with server.asked() as asked:
         assert store_of(file_io_of(server)).read(path) == b"x" * 10
     assert methods(asked) == {"GET": 1, "HEAD": 1}
-    assert told(caplog) == [(logging.WARNING, "[Errno 13] HTTP status 403 (AccessDenied)")]
+    assert logged(caplog) == [(logging.WARNING, "[Errno 13] HTTP status 403 (AccessDenied)")]
 
 
 def test_what_the_file_io_misses_too_makes_it_trusted(server: S3Server) -> None:
@@ -481,7 +481,7 @@ def run(server: S3Server, code: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_reading_goes_on_in_a_forked_process(server: S3Server) -> None:
-    """obstore's threads stay behind; a request of the child would hang."""
+    """obstore's threads stay in the parent; a request of the child would hang."""
     path = server.put("forked", b"content")
     code = f"""
 assert store().read({path!r}) == b"content"

@@ -16,12 +16,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pypaimon.streaming import CorruptTableError, IOTimeoutError, StoreError
+from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.files.data_files import read_file
 from pypaimon.streaming.formats.external_formats import local_copy
 from pypaimon.streaming.io import fetch_ahead, remote_files
 from pypaimon.streaming.io.fetch_ahead import FetchLimits
 from pypaimon.streaming.io.remote_files import RemoteFile, open_remote, read_part
-from pypaimon.streaming.io.retry_policy import RetryPolicy
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.stores.counting_file_io import CountingFileIO
@@ -79,7 +79,7 @@ def remote() -> Iterator[RemoteStore]:
 
 
 def store_of(remote: RemoteStore) -> Store:
-    return Store(remote, retry=RetryPolicy(attempts=3), sleep=lambda _: None)
+    return Store(remote, retry=Backoff(attempts=3), sleep=lambda _: None)
 
 
 def numbers(count: int) -> pa.Table:
@@ -88,7 +88,7 @@ def numbers(count: int) -> pa.Table:
 
 
 def reading(warehouse: Any, remote: RemoteStore, rows: int) -> Any:
-    """A function that reads a file of so many rows from the store."""
+    """A function that reads a file with this number of rows from the store."""
     table = create_table(warehouse, "t", COLUMNS)
     file = put(table, "data-1.parquet", numbers(rows))
     file.file_path = SCHEME + str(file.file_path)
@@ -226,7 +226,7 @@ def test_a_large_part_of_a_file_that_ends_within_it_is_shorter(monkeypatch: pyte
 
 
 class Held(RemoteStore):
-    """Requests for a whole piece, so many bytes at least, wait until as many of them are under way as is said."""
+    """Requests of at least this many bytes wait until the given number of them is in flight."""
 
     def __init__(self, parties: int, least: int = 1 << 20) -> None:
         super().__init__()
@@ -272,7 +272,7 @@ def test_bytes_of_a_large_file_are_bounded(warehouse: Any, monkeypatch: pytest.M
 
 
 def written(warehouse: Any, file_format: str, rows: pa.Table) -> tuple[Any, Any]:
-    """A table of a format, and a file of it that says where it lies in the store."""
+    """A table of a format, and one of its files, with its path in the store."""
     kind, _, compression = file_format.partition(" ")
     table = create_table(warehouse, "t", COLUMNS, options={"file.format": kind})
     if kind == "orc":
@@ -350,7 +350,7 @@ def test_only_pieces_of_columns_that_are_read_are_asked_for(warehouse: Any, monk
 def test_a_piece_that_holds_the_end_of_one_column_and_the_begin_of_another_is_asked_for_once(
     warehouse: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the order in which columns are wanted; those of the system lie first, and are wanted last."""
+    """In any order of columns: the system columns come first in the file, and are read last."""
     counting = CountingFileIO()
     table = create_table(warehouse, "t", COLUMNS)
     file = put(table, "data-1.parquet", numbers(LARGE))

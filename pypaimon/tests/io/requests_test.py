@@ -188,21 +188,21 @@ def test_where_changelogs_outlive_snapshots_one_more_is_asked_for(tmp_path: Path
 def test_behind_each_snapshot_costs_three_requests_and_none_twice(
     table: Table, file_io: FaultFileIO, prefetch: int
 ) -> None:
-    behind = 60
+    ahead = 60
     scan = caught_up(table, file_io, prefetch)
-    for number in range(2, behind + 2):
+    for number in range(2, ahead + 2):
         table.commit([number])
     together = Meeting({f"snapshot-{number}" for number in range(40, 50)})
     file_io.wherever(together)
-    assert snapshots(available(scan)) == list(range(2, behind + 2))
+    assert snapshots(available(scan)) == list(range(2, ahead + 2))
     names = file_io.names()
     twice = {name: count for name, count in Counter(names).items() if count > 1}
     objects = [name for name in names if not name.startswith(("LATEST", "EARLIEST"))]
-    wanted = 3 * behind
+    wanted = 3 * ahead
     assert not [name for name in twice if name.startswith("manifest")]
     # Once more: the one before each of four windows, and the end of the last one.
-    again = {name: count for name, count in twice.items() if name != f"snapshot-{behind + 2}"}
-    assert again == dict.fromkeys(["snapshot-2", "snapshot-3", "snapshot-4", f"snapshot-{behind + 1}"], 2)
+    again = {name: count for name, count in twice.items() if name != f"snapshot-{ahead + 2}"}
+    assert again == dict.fromkeys(["snapshot-2", "snapshot-3", "snapshot-4", f"snapshot-{ahead + 1}"], 2)
     assert names.count("snapshot-1") == 1
     assert len(objects) <= wanted + 8, kinds_of(objects)
     assert file_io.counts()["list"] == 0

@@ -82,7 +82,7 @@ def test_a_new_snapshot_when_caught_up(site: Site, fast: bool) -> None:
                 assert scan.plan() is None
 
             cost = site.cost(step)
-            # Without the client of `fast`, the tag of the snapshot before tells that it is the same.
+            # Without the client of `fast`, the tag of the snapshot before shows that it is unchanged.
             assert cost == ({"GET": 4 + 1} if fast else {"GET": 3, "HEAD": 4 + 1})
 
 
@@ -97,8 +97,8 @@ def test_each_snapshot_while_behind(site: Site, fast: bool) -> None:
 
         cost = site.cost(step)
         # Beside: the hint, the snapshot before each of three windows, and the end of the last window.
-        least, beside = (3, 5) if fast else (6, 6)
-        assert cost.total() == least * BEHIND + beside, cost
+        least, fixed = (3, 5) if fast else (6, 6)
+        assert cost.total() == least * BEHIND + fixed, cost
         assert set(cost) == ({"GET"} if fast else {"GET", "HEAD"})
 
 

@@ -18,7 +18,7 @@ from pypaimon.streaming import (
     stream_read_builder,
     stream_write_builder,
 )
-from pypaimon.streaming.batches.run_forever import Patience
+from pypaimon.streaming.batches.run_forever import backoff_of
 from pypaimon.streaming.builder.assembly import group_parts
 from pypaimon.streaming.builder.scan import AsyncStreamingTableScan
 from pypaimon.streaming.cli.app import program
@@ -31,7 +31,7 @@ from pypaimon.streaming.indexes.bloom_filter import BloomFilterWriter
 from pypaimon.streaming.live_tables.disk_place import memory_bound
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.stream_options import StreamOptions, options_of_table
-from pypaimon.streaming.writing.commit.snapshot_commit import RetryOptions
+from pypaimon.streaming.writing.commit.snapshot_commit import backoff_of as commit_backoff
 from pypaimon.streaming.writing.dynamic_buckets.key_buckets import BucketRules
 from pypaimon.streaming.writing.files.file_options import FileOptions
 from pypaimon.streaming.writing.files.statistics import StatsMode
@@ -144,9 +144,9 @@ BOUNDS = [
         lambda table, v: stream_database(table.catalog, "db").with_discovery_interval(v),
         *ABOVE_0,
     ),
-    Bound("run_forever: attempts", lambda table, v: Patience(v, 0, 0), *at_least(1)),
-    Bound("run_forever", lambda table, v: Patience(1, v, 1), 0, -TINY, "expected seconds from 0"),
-    Bound("run_forever", lambda table, v: Patience(1, v, 1), 1, 1 + 1e-9, "pauses cannot grow from"),
+    Bound("run_forever: attempts", lambda table, v: backoff_of(v, 0, 0), *at_least(1)),
+    Bound("run_forever", lambda table, v: backoff_of(1, v, 1), 0, -TINY, "expected seconds from 0"),
+    Bound("run_forever", lambda table, v: backoff_of(1, v, 1), 1, 1 + 1e-9, "pauses cannot grow from"),
     Bound("threads", lambda table, v: compact(table.handle(), threads=v), *at_least(1)),
     Bound("idle_seconds", lambda table, v: compact(table.handle(), idle_seconds=v), *FROM_0),
     Bound("interval_seconds", lambda table, v: compactor(table.handle(), interval_seconds=v), *FROM_0),
@@ -172,7 +172,7 @@ BOUNDS = [
         )
     ),
     of_table("target-file-row-num", lambda table: FileOptions.of(table, "me"), *whole_from(1)),
-    of_table("commit.max-retries", RetryOptions.of, *whole_from(0)),
+    of_table("commit.max-retries", commit_backoff, *whole_from(0)),
     *(
         of_table(f"dynamic-bucket.{name}", BucketRules.of, *bound)
         for name, greatest in (

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pypaimon.streaming.late_modules import LateModule
+from pypaimon.streaming.lazy_imports import LazyModule
 
 pytestmark = pytest.mark.slow
 
@@ -80,6 +80,6 @@ def test_a_module_that_fails_by_itself_is_an_error(tmp_path: Any, monkeypatch: p
     tmp_path.joinpath("half_installed.py").write_text("import a_package_that_is_missing\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="a_package_that_is_missing"):
-        _ = LateModule("half_installed").DataFrame
+        _ = LazyModule("half_installed").DataFrame
     with pytest.raises(AttributeError):
-        _ = LateModule("pathlib").Paths
+        _ = LazyModule("pathlib").Paths

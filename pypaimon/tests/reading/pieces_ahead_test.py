@@ -15,7 +15,7 @@ import pytest
 from pypaimon.streaming import CorruptTableError, IOTimeoutError
 from pypaimon.streaming.io import fetch_ahead
 from pypaimon.streaming.io.fetch_ahead import FetchLimits
-from pypaimon.streaming.io.retry_policy import RetryPolicy
+from pypaimon.streaming.io.store import HUNG_ATTEMPTS
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
 from support.stores.fault_file_io import FORBIDDEN, SCHEME, UNAVAILABLE, Call, FaultFileIO, Meeting
 from support.stores.request_time import hang
@@ -201,7 +201,7 @@ def test_a_schema_that_hangs_is_told_as_soon_as_without_fetching_ahead(warehouse
     with pytest.raises(IOTimeoutError):
         read.to_arrow(splits)
     over.set()
-    assert store.names("read").count("schema-1") == RetryPolicy().hung_attempts
+    assert store.names("read").count("schema-1") == HUNG_ATTEMPTS
     assert is_idle(read)
 
 

@@ -11,8 +11,7 @@ import pytest
 from pypaimon.table.row.blob import BlobDescriptor, BlobViewStruct
 
 from pypaimon.streaming import stream_read_builder, stream_write_builder
-from pypaimon.streaming.errors import CorruptTableError, UnsupportedTableError
-from pypaimon.streaming.writing.row_layout import BadRowError
+from pypaimon.streaming.errors import BadRowError, CorruptTableError, UnsupportedTableError
 from support.tables.blob_tables import blob_table, rows
 from support.tables.handles import batch_read
 

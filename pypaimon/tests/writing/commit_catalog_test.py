@@ -14,10 +14,11 @@ from pypaimon.catalog.catalog_environment import CatalogEnvironment
 from pypaimon.common.json_util import JSON
 
 from pypaimon.streaming import stream_write_builder
+from pypaimon.streaming.errors import CommitFailedError
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.writing.commit.commit_session import CommitSession
 from pypaimon.streaming.writing.commit.exactly_once import commit_once
-from pypaimon.streaming.writing.commit.reports import Assumption, CommitFailedError, CommitReport
+from pypaimon.streaming.writing.commit.reports import Assumption, CommitReport
 from pypaimon.streaming.writing.record_writer import RecordWriter
 
 COLUMNS = pa.schema([("dt", pa.date32()), ("v", pa.int64())])

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from pypaimon.streaming.writing.commit.conflicts import CommitConflictError, ConflictRules, check_changes
+from pypaimon.streaming.errors import CommitConflictError
+from pypaimon.streaming.writing.commit.conflicts import ConflictRules, check_changes
 from pypaimon.streaming.writing.commit.file_changes import APPEND, COMPACT, OVERWRITE, Changes, FileChange, Record
 from pypaimon.streaming.writing.commit.index_changes import combined_index
 from support.tables.manifest_entries import EMPTY_ROW, added, deleted, vectors

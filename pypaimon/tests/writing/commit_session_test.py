@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from pypaimon import Schema
 
+from pypaimon.streaming.errors import CommitFailedError, CommitUnknownError
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.writing.commit.commit_ledger import CommitLedger, CommitUnknownError
+from pypaimon.streaming.writing.commit.commit_ledger import CommitLedger
 from pypaimon.streaming.writing.commit.commit_session import MOST_AHEAD, MOST_SECONDS, CommitSession
 from pypaimon.streaming.writing.commit.exactly_once import commit_once
-from pypaimon.streaming.writing.commit.reports import Assumption, CommitFailedError, CommitReport
+from pypaimon.streaming.writing.commit.reports import Assumption, CommitReport
 from support.crash.crashing_file_io import Killed, MortalFileIO
 from support.samples import SOAK, sample_seed
 from support.spark.sink_world import COLUMNS, World, write

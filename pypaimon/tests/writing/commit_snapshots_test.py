@@ -13,14 +13,13 @@ import pytest
 from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming import compact, stream_write_builder
-from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.errors import CommitConflictError, CommitFailedError, StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.filtering.partition_spec import PartitionSpec
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.write_internals import CommitMessage
 from pypaimon.streaming.writing.commit.compaction import commit_compaction
-from pypaimon.streaming.writing.commit.conflicts import CommitConflictError
 from pypaimon.streaming.writing.commit.exactly_once import commit_batch, commit_once
-from pypaimon.streaming.writing.commit.reports import Assumption, CommitFailedError, CommitReport
+from pypaimon.streaming.writing.commit.reports import Assumption, CommitReport
 from pypaimon.streaming.writing.commit.strict_mode import LAST_SAFE_SNAPSHOT
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from support.crash.crashing_file_io import MortalFileIO

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 from pypaimon.schema.data_types import ArrayType, AtomicType, DataField
 
-from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.errors import BadRowError, UnsupportedTableError
 from pypaimon.streaming.model.arrow_types import arrow_type
 from pypaimon.streaming.model.time_zone import time_zone
-from pypaimon.streaming.writing.row_layout import BadRowError, KindRules, row_layout
+from pypaimon.streaming.writing.row_layout import KindRules, row_layout
 
 APPEND = KindRules(False, frozenset(), "deduplicate", False, False)
 

@@ -207,7 +207,7 @@ def test_a_bucket_is_probed_once(server: S3Server, tmp_path: Path, caplog: pytes
     with server.behaving(heeds_conditions=False), caplog.at_level(logging.WARNING):
         commit(table, "writer", 8)
         commit(table, "writer", 9)
-    lines = [record.getMessage() for record in caplog.records if "does not compare" in record.getMessage()]
+    lines = [record.getMessage() for record in caplog.records if "ignores conditions on writes" in record.getMessage()]
     assert len(lines) == 1 and "one program at a time" in lines[0]
 
 

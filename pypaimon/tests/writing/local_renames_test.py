@@ -174,7 +174,7 @@ def test_a_file_system_without_links_is_named_at_once_and_nothing_stays(
 
     monkeypatch.setattr(os, "link", refused)
     files = table.data_files()
-    with pytest.raises(CommitFailedError, match=r"makes no hard links, .*its files are deleted"):
+    with pytest.raises(CommitFailedError, match=r"has no hard links, .*its files are deleted"):
         commit(table, 2)
     assert len(asked) == 1 and table.data_files() == files
     assert not list((table.path / "snapshot").glob(".*.tmp"))

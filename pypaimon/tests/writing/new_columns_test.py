@@ -9,18 +9,16 @@ from typing import Any
 import pytest
 from pypaimon import CatalogFactory, Schema
 
-from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.errors import BadChangeError, SchemaChangeRefusedError, StreamConfigError
 from pypaimon.streaming.internals import AtomicType
 from pypaimon.streaming.writing.changes.change_reader import Changes, read_changes
 from pypaimon.streaming.writing.changes.new_columns import (
     Alteration,
-    SchemaChangeRefusedError,
     alterations,
     altered,
     check_policy,
     refuse_new_columns,
 )
-from pypaimon.streaming.writing.changes.records import BadChangeError
 from pypaimon.streaming.writing.changes.values import Reading
 from support.tables.change_rows import fields
 

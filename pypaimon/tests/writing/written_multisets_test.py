@@ -12,7 +12,7 @@ from pypaimon import CatalogFactory
 
 from pypaimon.streaming import stream_read_builder, stream_write_builder
 from pypaimon.streaming.compaction.compactor import compact
-from pypaimon.streaming.writing.row_layout import BadRowError, SchemaMismatchError
+from pypaimon.streaming.errors import BadRowError, SchemaMismatchError
 from support.tables.handles import create_table
 
 pytestmark = pytest.mark.slow

@@ -8,22 +8,14 @@ from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
-from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.errors import BadChangeError, StreamConfigError
 from pypaimon.streaming.internals import DataField
 from pypaimon.streaming.model.row_kinds import DELETE, INSERT, NAMES, UPDATE_BEFORE
 from pypaimon.streaming.model.time_zone import time_zone as zone_of_name
 from pypaimon.streaming.writing.changes.canal_json import CanalJson
 from pypaimon.streaming.writing.changes.debezium_json import DebeziumJson
 from pypaimon.streaming.writing.changes.maxwell_json import MaxwellJson
-from pypaimon.streaming.writing.changes.records import (
-    BadChangeError,
-    ChangeFormat,
-    Declared,
-    Record,
-    Row,
-    UnreadableError,
-    parsed,
-)
+from pypaimon.streaming.writing.changes.records import ChangeFormat, Declared, Record, Row, UnreadableError, parsed
 from pypaimon.streaming.writing.changes.unavailable_values import UnavailableValue
 from pypaimon.streaming.writing.changes.values import BadValueError, Reading, column_of
 
@@ -77,20 +69,25 @@ def format_of(name: str, placeholder: str | None) -> ChangeFormat:
         try:
             return DebeziumJson(UnavailableValue() if placeholder is None else UnavailableValue(placeholder))
         except ValueError as error:
-            raise StreamConfigError(f"unavailable_value_placeholder: {error}, got {placeholder!r}") from error
+            raise StreamConfigError(
+                f"unavailable_value_placeholder: {error}, got {placeholder!r}", option="unavailable_value_placeholder"
+            ) from error
     if placeholder is not None:
-        raise StreamConfigError(f"unavailable_value_placeholder: expected None for {name!r}, which has no placeholders")
+        raise StreamConfigError(
+            f"unavailable_value_placeholder: expected None for {name!r}, which has no placeholders",
+            option="unavailable_value_placeholder",
+        )
     return CanalJson() if name == "canal-json" else MaxwellJson()
 
 
 def reading_of(time_unit: str | None, time_zone: str | None) -> Reading:
     """What a caller says of times; raises StreamConfigError if it is no unit, or no zone."""
     if time_unit is not None and time_unit not in get_args(TimeUnit):
-        raise StreamConfigError(f"time_unit: expected 'ms', 'us' or 'ns', got {time_unit!r}")
+        raise StreamConfigError(f"time_unit: expected 'ms', 'us' or 'ns', got {time_unit!r}", option="time_unit")
     try:
         return Reading(time_unit, None if time_zone is None else zone_of_name(time_zone))
     except ValueError as error:
-        raise StreamConfigError(f"time_zone: {error}") from error
+        raise StreamConfigError(f"time_zone: {error}", option="time_zone") from error
 
 
 def read_changes(
@@ -158,7 +155,8 @@ def to_arrow(changes: Changes, fields: Sequence[DataField], reading: Reading, ki
         try:
             columns.append(column_of(changes.values(each.name), each.type, changes.says_of(each.name), reading))
         except BadValueError as error:
-            raise BadChangeError(changes.records[error.index], each.name, str(error)) from error
+            record = changes.records[error.index]
+            raise BadChangeError(record, each.name, str(error), advice=error.advice, option=error.option) from error
         except ValueError as error:
             raise BadChangeError(changes.records[0], each.name, str(error)) from error
         names.append(each.name)

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal, get_args
 
-from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError
+from pypaimon.streaming.errors import BadChangeError, SchemaChangeRefusedError, StreamConfigError
 from pypaimon.streaming.internals import AtomicType, DataField, PyarrowFieldParser, dynamic_options
 from pypaimon.streaming.model.data_types import parameter, root
 from pypaimon.streaming.write_internals import ColumnAlreadyExistException, SchemaChange
 from pypaimon.streaming.writing.changes.change_reader import Changes
-from pypaimon.streaming.writing.changes.records import BadChangeError
 from pypaimon.streaming.writing.changes.values import BadValueError, Reading, column_of, converter
 
 OnNewColumn = Literal["fail", "add", "ignore"]
@@ -55,8 +54,10 @@ def refuse_new_columns(found: Sequence[Changes], fields: Sequence[DataField], ta
             raise BadChangeError(
                 record,
                 new,
-                f"{table} has no such column. Add it, or choose on_new_column='add', which adds it by itself, or "
-                "on_new_column='ignore', which leaves it out",
+                f"{table} has no such column.",
+                advice="Add it, or choose on_new_column='add', which adds it by itself, or on_new_column='ignore', "
+                "which leaves it out.",
+                option="on_new_column",
             )
 
 
@@ -118,10 +119,6 @@ def altered(table: Any, wanted: Sequence[Alteration]) -> Any:
                     f"{table.identifier.get_full_name()} could not get {_listed(missing)}: {error}"
                 ) from error
     raise SchemaChangeRefusedError(f"{table.identifier.get_full_name()} is altered by others all the time")
-
-
-class SchemaChangeRefusedError(PaimonStreamError):
-    """The catalog refuses to alter the table for the columns of change records. Nothing of the call was written."""
 
 
 def _missing(wanted: Sequence[Alteration], fields: Sequence[DataField]) -> list[Alteration]:

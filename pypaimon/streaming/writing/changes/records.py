@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal, NamedTuple, Protocol
 
-from pypaimon.streaming.errors import PaimonStreamError
-
 Row = Mapping[str, Any]
 """Values as JSON has them, by column; numbers with a fraction are `Decimal`, so that no digit is lost."""
 
@@ -17,24 +15,6 @@ Record = bytes | str | Mapping[str, Any] | None
 """A record as a topic holds it, or parsed already; None: a tombstone."""
 
 _DECODER = json.JSONDecoder(parse_float=Decimal)
-
-
-class BadChangeError(PaimonStreamError, ValueError):
-    """A change record that cannot become rows of the table. Nothing of the call was written.
-
-    Attributes:
-        record: Which record of the call, from 1.
-        column: The column, or field of the record, that is at fault; None: the record as a whole.
-    """
-
-    def __init__(self, record: int, column: str | None, detail: str) -> None:
-        self.record = record
-        self.column = column
-        self.detail = detail
-        super().__init__(f"Change record {record}{f', column {column!r}' if column is not None else ''}: {detail}")
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.record, self.column, self.detail)
 
 
 class UnreadableError(ValueError):

@@ -6,6 +6,7 @@ import re
 from datetime import date, datetime
 from typing import Any
 
+from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.model.time_zone import TimeZone
 
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -115,15 +116,20 @@ def _in_zone(wall: int, offset: int | None, local: bool, zone: TimeZone | None) 
         if not local:
             return wall
         if zone is None:
-            raise ValueError("it has no time zone, and the column needs one: give it with time_zone=...")
+            raise StreamConfigError(
+                "it has no time zone, and the column needs one.",
+                advice="Give it with time_zone=...",
+                option="time_zone",
+            )
         return wall - zone.offset_of_clock(wall // _NANOS) * _NANOS
     instant = wall - offset * _NANOS
     if local:
         return instant
     if zone is None:
-        raise ValueError(
-            "it has a time zone, and the column has none: make the column TIMESTAMP WITH LOCAL TIME ZONE, or say with "
-            "time_zone=... in which zone its clock is"
+        raise StreamConfigError(
+            "it has a time zone, and the column has none: a column of type TIMESTAMP WITH LOCAL TIME ZONE takes it.",
+            advice="Or give the zone of the column's clock with time_zone=...",
+            option="time_zone",
         )
     return instant + zone.offset(instant // _NANOS) * _NANOS
 
@@ -146,9 +152,10 @@ def _nanos(parts: Any) -> int:
 
 def _known(unit: str | None) -> str:
     if unit not in _PER_SECOND:
-        raise ValueError(
-            "a number does not say its unit: send the schema with the records, or say it with time_unit='ms', 'us' or "
-            "'ns'"
+        raise StreamConfigError(
+            "a number does not say its unit.",
+            advice="Send the schema with the records, or give time_unit='ms', 'us' or 'ns'.",
+            option="time_unit",
         )
     return unit
 

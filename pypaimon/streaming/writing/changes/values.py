@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.internals import ArrayType, AtomicType, DataType, MapType, MultisetType, RowType
 from pypaimon.streaming.model.arrow_types import arrow_type
 from pypaimon.streaming.model.data_types import bounded, root
@@ -41,11 +42,18 @@ class BadValueError(ValueError):
 
     Attributes:
         index: Which one.
+        advice: What to do about it, or None.
+        option: See `PaimonStreamError`.
     """
 
-    def __init__(self, index: int, detail: str) -> None:
+    def __init__(self, index: int, detail: str, cause: Exception) -> None:
         self.index = index
-        super().__init__(detail)
+        self.advice: str | None = None
+        self.option: str | None = None
+        what: object = cause
+        if isinstance(cause, PaimonStreamError):
+            what, self.advice, self.option = cause.message, cause.advice, cause.option
+        super().__init__(f"{detail}: {what}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +128,7 @@ def _one_by_one(values: Sequence[Any], convert: Convert, kind: DataType, target:
             pa.array([each], target)
             found.append(each)
     except (ValueError, OverflowError, TypeError, ArithmeticError) as error:
-        raise BadValueError(len(found), f"{_shown(value)} does not fit {kind}: {error}") from error
+        raise BadValueError(len(found), f"{_shown(value)} does not fit {kind}", error) from error
     return found
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from pypaimon.streaming.consumers.consumer_manager import Consumer, consumers_of
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
-from pypaimon.streaming.errors import PaimonStreamError
+from pypaimon.streaming.errors import QueryReusedError
 from pypaimon.streaming.io.conditional_writes import Seen
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -23,79 +23,6 @@ from pypaimon.streaming.writing.commit.ledger_record import Record
 _WINDOW = 32
 _MAX_RANGES = 4096
 _RECORD_PREFIX = "sink-"
-
-
-class CommitUnknownError(PaimonStreamError):
-    """Nobody can tell whether a commit is in the table: what would tell has been deleted, or was never recorded.
-
-    Attributes:
-        user: Commit user.
-        batch: Commit identifier.
-        why: What would tell, and why it does not.
-        fact: What is wrong, without what to do about it.
-    """
-
-    def __init__(self, user: str, batch: int, why: str) -> None:
-        self.user = user
-        self.batch = batch
-        self.why = why
-        self.fact = f"Commit {batch} of '{user}' may be in the table or not: {why}. Nothing was committed."
-        super().__init__(
-            f"{self.fact} Look whether its rows are in the table. If they are, go on with later identifiers; if they "
-            "are not, write them under another commit user."
-        )
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.user, self.batch, self.why)
-
-
-class BatchOrderError(PaimonStreamError):
-    """A commit came after a later one of the same user; nothing was committed.
-
-    Attributes:
-        user: Commit user.
-        batch: Commit identifier.
-        later: The identifier that is in the table.
-        fact: What is wrong, without what to do about it.
-    """
-
-    def __init__(self, user: str, batch: int, later: int) -> None:
-        self.user = user
-        self.batch = batch
-        self.later = later
-        self.fact = (
-            f"Commit {batch} of '{user}' is not in the table, and commit {later}, which is later, is. Nothing was "
-            "committed."
-        )
-        super().__init__(
-            f"{self.fact} The commits of a user follow each other: another writer of this user has gone on, or this "
-            "one was set back. End one of them, or give each a user of its own."
-        )
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.user, self.batch, self.later)
-
-
-class QueryReusedError(PaimonStreamError):
-    """Commits from two origins came under one user, so that their numbers mean nothing; nothing was committed.
-
-    Attributes:
-        user: Commit user.
-        batch: Commit identifier.
-        fact: What is wrong, without what to do about it.
-    """
-
-    def __init__(self, user: str, batch: int) -> None:
-        self.user = user
-        self.batch = batch
-        self.fact = (
-            f"Commit {batch} of '{user}' comes from another origin than the commits before it, so that it cannot be "
-            "told from an earlier one of the same number. Nothing was committed."
-        )
-        super().__init__(f"{self.fact} Give each origin a commit user of its own.")
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.user, self.batch)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.errors import (
+    BatchOrderError,
+    CommitConflictError,
+    CommitFailedError,
+    StreamConfigError,
+    StrictModeError,
+    UnsafeCommitError,
+)
 from pypaimon.streaming.logs import StreamLog
-from pypaimon.streaming.writing.commit.commit_ledger import BatchOrderError
-from pypaimon.streaming.writing.commit.conflicts import CommitConflictError
 from pypaimon.streaming.writing.commit.discarding import discard
-from pypaimon.streaming.writing.commit.reports import CommitFailedError, UnsafeCommitError
-from pypaimon.streaming.writing.commit.snapshot_commit import NobodyArbitratesError, Outcome, SnapshotCommit
-from pypaimon.streaming.writing.commit.strict_mode import StrictModeError
+from pypaimon.streaming.writing.commit.snapshot_commit import NoConditionalCommitError, Outcome, SnapshotCommit
 
 _LOG = StreamLog(__name__)
 
@@ -41,7 +44,7 @@ def run_commit(table: Any, commit: SnapshotCommit, messages: Sequence[Any], what
         _left(table, commit, messages, advice)
         raise
     except Exception as error:
-        kind = UnsafeCommitError if isinstance(error, NobodyArbitratesError) else CommitFailedError
+        kind = UnsafeCommitError if isinstance(error, NoConditionalCommitError) else CommitFailedError
         raise kind(f"{what} failed: {_why(error)}. {_left(table, commit, messages, advice)}") from error
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pypaimon.streaming.errors import CommitFailedError
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.writing.commit.commit_plan import AsGiven
 from pypaimon.streaming.writing.commit.commit_run import log_kept, run_commit
 from pypaimon.streaming.writing.commit.discarding import discard
 from pypaimon.streaming.writing.commit.file_changes import compact_changes
 from pypaimon.streaming.writing.commit.new_snapshot import CommitFacts
-from pypaimon.streaming.writing.commit.reports import CommitFailedError, CommitReport, Written
+from pypaimon.streaming.writing.commit.reports import CommitReport, Written
 from pypaimon.streaming.writing.commit.snapshot_commit import SnapshotCommit
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Any, TypeAlias
 
-from pypaimon.streaming.errors import PaimonStreamError
+from pypaimon.streaming.errors import CommitConflictError, KeyIndexConflictError
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.index_manifests import DELETION_VECTORS, HASH
 from pypaimon.streaming.writing.commit.file_changes import (
@@ -18,18 +18,6 @@ from pypaimon.streaming.writing.commit.file_changes import (
     Identity,
     Record,
 )
-
-
-class CommitConflictError(PaimonStreamError):
-    """What a commit changes is not in the table any more, or is there already; nothing was committed.
-
-    Another job rewrote or deleted the files meanwhile. The work has to be planned anew from the latest snapshot.
-    """
-
-
-class KeyIndexConflictError(CommitConflictError):
-    """Keys got their buckets from index files that are not those of the table any more; nothing was committed."""
-
 
 KeyIndexes: TypeAlias = Mapping[bytes, frozenset[str]]
 """Names of the index files of keys (dynamic buckets), by serialised partition row."""

@@ -7,18 +7,13 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from pypaimon.streaming.errors import PaimonStreamError, StoreError
+from pypaimon.streaming.errors import BatchOrderError, CommitUnknownError, PaimonStreamError, StoreError
 from pypaimon.streaming.filtering.partition_spec import PartitionSpec
 from pypaimon.streaming.io.conditional_writes import ChangedFileError
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.writing.commit.commit_ledger import (
-    BatchOrderError,
-    CommitLedger,
-    CommitStatus,
-    CommitUnknownError,
-)
+from pypaimon.streaming.writing.commit.commit_ledger import CommitLedger, CommitStatus
 from pypaimon.streaming.writing.commit.commit_plan import AsGiven, InPlaceOf, Plan
 from pypaimon.streaming.writing.commit.commit_run import log_kept, run_commit
 from pypaimon.streaming.writing.commit.commit_session import CommitSession

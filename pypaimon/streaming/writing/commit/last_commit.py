@@ -101,5 +101,5 @@ def _lost(directory: TableDirectory, user: str, snapshot: int) -> TableChangedEr
         f"Snapshot {snapshot} of {directory.table.identifier.get_full_name()} is gone, and the newest commit of "
         f"'{user}' is not among those after it, although the consumer '{user}' keeps it: that file was removed or "
         "expired, or snapshots were deleted by force.",
-        "Find out what the table holds, and go on under another commit user.",
+        advice="Find out what the table holds, and go on under another commit user.",
     )

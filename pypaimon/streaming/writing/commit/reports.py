@@ -6,21 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.files.blob_files import is_blob_file
 from pypaimon.streaming.files.row_id_groups import is_vector_file
-
-
-class CommitFailedError(PaimonStreamError):
-    """A commit is not there, or it is not known whether it is: to repeat it under its identifier finds out."""
-
-    retriable = True
-
-
-class UnsafeCommitError(CommitFailedError):
-    """Another program commits to the table at the same time, in a store where nobody arbitrates between the two."""
-
-    retriable = False
 
 
 @dataclass(frozen=True, slots=True)

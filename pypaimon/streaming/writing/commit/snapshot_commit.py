@@ -15,20 +15,17 @@ arbitrate between writers) nobody knows yet. While nobody knows, nothing that it
 from __future__ import annotations
 
 import json
-import random
-import time
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from pypaimon.streaming.errors import OR_REPLACED, PaimonStreamError
+from pypaimon.streaming.concurrency.backoff import Backoff
+from pypaimon.streaming.errors import OR_REPLACED, BatchOrderError, KeyIndexConflictError, PaimonStreamError
 from pypaimon.streaming.metadata.file_paths import FilePaths
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.options.option_values import OptionValues
-from pypaimon.streaming.writing.commit.commit_ledger import BatchOrderError
 from pypaimon.streaming.writing.commit.commit_plan import Plan
-from pypaimon.streaming.writing.commit.conflicts import KeyIndexConflictError
 from pypaimon.streaming.writing.commit.file_changes import COMPACT
 from pypaimon.streaming.writing.commit.manifest_files import ManifestOptions
 from pypaimon.streaming.writing.commit.new_snapshot import CommitFacts
@@ -47,7 +44,7 @@ class RolledBackError(GaveUpError):
     """The snapshot that the commit was to follow is not there any more, or is another one; nothing was committed."""
 
 
-class NobodyArbitratesError(GaveUpError):
+class NoConditionalCommitError(GaveUpError):
     """Another program commits at the same time, in a store where one commit may replace another unseen."""
 
     def __init__(self, number: int, user: str, why: str) -> None:
@@ -77,31 +74,23 @@ class Outcome:
         return None if self.snapshot is None else self.snapshot.id
 
 
-@dataclass(frozen=True, slots=True)
-class RetryOptions:
-    """How often a commit is tried, and how long it waits in between, in seconds."""
+def backoff_of(table: Any) -> Backoff:
+    """How often a commit is tried, and how long it pauses in between, by the options of a table."""
+    options = OptionValues(table.options.options.to_map())
 
-    retries: int
-    timeout: float
-    shortest_wait: float
-    longest_wait: float
+    def seconds(key: str, default: float) -> float:
+        millis = options.duration_millis(key)
+        return default if millis is None else millis / 1000
 
-    @staticmethod
-    def of(table: Any) -> RetryOptions:
-        """As a table's options say."""
-        options = OptionValues(table.options.options.to_map())
-
-        def seconds(key: str, default: float) -> float:
-            millis = options.duration_millis(key)
-            return default if millis is None else millis / 1000
-
-        retries = options.integer("commit.max-retries", least=0)
-        waits = seconds("commit.min-retry-wait", 0.01), seconds("commit.max-retry-wait", 10.0)
-        return RetryOptions(10 if retries is None else retries, seconds("commit.timeout", float("inf")), *waits)
-
-    def wait(self, retry: int) -> float:
-        """Seconds before a retry: twice as long each time, and up to a fifth more, so that two do not keep step."""
-        return float(min(self.shortest_wait * 2**retry, self.longest_wait) * (1 + random.random() / 5))
+    retries = options.integer("commit.max-retries", least=0)
+    return Backoff(
+        attempts=1 + (10 if retries is None else retries),
+        first_pause=seconds("commit.min-retry-wait", 0.01),
+        longest_pause=seconds("commit.max-retry-wait", 10.0),
+        # As Java's RetryWaiter: the configured wait, and up to a fifth more.
+        jitter=(1.0, 1.2),
+        timeout=seconds("commit.timeout", float("inf")),
+    )
 
 
 def check_commit_options(table: Any) -> None:
@@ -112,7 +101,7 @@ def check_commit_options(table: Any) -> None:
         StreamConfigError: An option cannot be read, or is out of its range.
     """
     ManifestOptions.of(table)
-    RetryOptions.of(table)
+    backoff_of(table)
     StrictMode.of(table)
 
 
@@ -169,7 +158,7 @@ class SnapshotCommit:
         self._drafts = SnapshotDrafts(table, self._strict)
         self._publisher = publisher_of(table, directory)
         self._paths = FilePaths.of(table.table_path, table.table_schema)
-        self._retry = RetryOptions.of(table)
+        self._backoff = backoff_of(table)
         self.looks_back = self._publisher.looks_back
         self._ours: set[str] = set()
         self._error: Exception | None = None
@@ -192,12 +181,7 @@ class SnapshotCommit:
             StoreError: The store failed.
         """
         self._publisher.prepare()
-        began = time.monotonic()
-        for retry in range(self._retry.retries + 1):
-            if retry and time.monotonic() - began > self._retry.timeout:
-                break
-            if retry:
-                time.sleep(self._retry.wait(retry - 1))
+        for retry in self._backoff.tries():
             looks = bool(retry) or self._stale or not self._publisher.arbitrates
             if looks and not self._looks_again():
                 continue
@@ -258,7 +242,7 @@ class SnapshotCommit:
                 if self._ordered and snapshot.commit_identifier > self._facts.identifier:
                     raise BatchOrderError(self._facts.user, self._facts.identifier, snapshot.commit_identifier)
             elif not self._publisher.arbitrates:
-                raise NobodyArbitratesError(number, snapshot.commit_user, self._publisher.why_not)
+                raise NoConditionalCommitError(number, snapshot.commit_user, self._publisher.why_not)
             self._examined, self._mark = number, snapshot.fingerprint
         return None
 

@@ -7,32 +7,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pypaimon.streaming.errors import PaimonStreamError
+from pypaimon.streaming.errors import StrictModeError
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.writing.commit.file_changes import APPEND, COMPACT, OVERWRITE, Changes
 from pypaimon.streaming.writing.commit.table_state import TableState
 
 LAST_SAFE_SNAPSHOT = "commit.strict-mode.last-safe-snapshot"
-
-
-class StrictModeError(PaimonStreamError):
-    """Another user's snapshot since the last safe one forbids the commit; nothing was committed.
-
-    Attributes:
-        snapshot: Id of that snapshot.
-    """
-
-    def __init__(self, snapshot: int, what: str) -> None:
-        self.snapshot = snapshot
-        self._what = what
-        super().__init__(
-            f"Snapshot {snapshot} {what}, and '{LAST_SAFE_SNAPSHOT}' is set. Nothing was committed. Plan the work anew "
-            "from the latest snapshot, and name that one as the last safe one, or leave the option out."
-        )
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.snapshot, self._what)
 
 
 class StrictMode:

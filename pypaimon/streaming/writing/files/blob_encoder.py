@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from pypaimon.streaming.errors import BadRowError
 from pypaimon.streaming.internals import GenericRow, PaimonBlob
 from pypaimon.streaming.write_internals import BlobFormatWriter
-from pypaimon.streaming.writing.row_layout import BadRowError
 
 BlobSource = Callable[[bytes], PaimonBlob]
 """Makes pypaimon's blob of given bytes."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.concurrency.forking import ForkSafeLock
-from pypaimon.streaming.errors import PaimonStreamError, StoreError
+from pypaimon.streaming.errors import BadRowError, PaimonStreamError, StoreError
 from pypaimon.streaming.formats.format import FormatWriter, WriteSettings
 from pypaimon.streaming.formats.registry import FORMATS, new_file
 from pypaimon.streaming.indexes.column_index import kind_of
@@ -27,7 +27,6 @@ from pypaimon.streaming.writing.files.bucket_files import BucketFiles
 from pypaimon.streaming.writing.files.file_options import FileKind
 from pypaimon.streaming.writing.files.record_facts import RecordFacts
 from pypaimon.streaming.writing.files.statistics import FileStatistics
-from pypaimon.streaming.writing.row_layout import BadRowError
 
 _INDEX_FILE = ".index"
 _ARROW_DATA_ERRORS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, pa.ArrowCapacityError)

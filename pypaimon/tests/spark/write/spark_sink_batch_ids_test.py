@@ -12,17 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pypaimon.streaming.errors import BatchOrderError, CommitFailedError, CommitUnknownError, QueryReusedError
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.writing.commit.commit_ids import BatchIds
-from pypaimon.streaming.writing.commit.commit_ledger import (
-    BatchOrderError,
-    CommitLedger,
-    CommitUnknownError,
-    QueryReusedError,
-)
+from pypaimon.streaming.writing.commit.commit_ledger import CommitLedger
 from pypaimon.streaming.writing.commit.exactly_once import commit_once
 from pypaimon.streaming.writing.commit.ledger_record import Record
-from pypaimon.streaming.writing.commit.reports import Assumption, CommitFailedError, CommitReport
+from pypaimon.streaming.writing.commit.reports import Assumption, CommitReport
 from support.crash.crashing_file_io import Killed, MortalFileIO
 from support.samples import every, examples
 from support.spark.sink_world import World, write

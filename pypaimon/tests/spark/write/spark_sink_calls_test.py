@@ -18,8 +18,9 @@ pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is instal
 from pyspark.sql.types import LongType, StructField, StructType
 
 from pypaimon.spark.write.sink import Sink, TaskFiles
+from pypaimon.streaming.errors import CommitFailedError
 from pypaimon.streaming.writing.commit.exactly_once import commit_once
-from pypaimon.streaming.writing.commit.reports import Assumption, CommitFailedError
+from pypaimon.streaming.writing.commit.reports import Assumption
 
 ROWS = StructType([StructField("id", LongType()), StructField("v", LongType())])
 

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pypaimon.streaming.errors import CommitUnknownError
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.writing.commit.commit_ledger import CommitLedger, CommitUnknownError
+from pypaimon.streaming.writing.commit.commit_ledger import CommitLedger
 from pypaimon.streaming.writing.commit.exactly_once import commit_once
 from pypaimon.streaming.writing.commit.reports import Assumption
 from support.crash.crashing_file_io import Killed, MortalFileIO

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from pypaimon.streaming.errors import CommitFailedError
 from pypaimon.streaming.writing.commit.exactly_once import commit_batch, commit_once
-from pypaimon.streaming.writing.commit.reports import Assumption, CommitFailedError, CommitReport
+from pypaimon.streaming.writing.commit.reports import Assumption, CommitReport
 from support.crash.crashing_file_io import MortalFileIO
 from support.spark.sink_world import World, write
 from support.stores.lossy_store import SCHEME, Answer, LossyStore, lossy_links

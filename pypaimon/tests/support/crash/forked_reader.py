@@ -24,7 +24,7 @@ _MAKERS: set[str] = set()
 _FREED = {"concurrency.forking", "io.io_pool"}
 _OF_STREAMS = {
     "batches.read_ahead",
-    "concurrency.errand",
+    "concurrency.cancel_scope",
     "consumers.progress",
     "consumers.unconfirmed",
     "scanning.prefetch",

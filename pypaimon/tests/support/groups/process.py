@@ -14,7 +14,7 @@ from functools import partial
 
 from pypaimon.filesystem.local_file_io import LocalFileIO
 
-from pypaimon.streaming.concurrency.lasting_clock import LastingClock
+from pypaimon.streaming.concurrency.clock import SuspendAwareClock
 from pypaimon.streaming.consumers.consumer_manager import ConsumerManager
 from pypaimon.streaming.groups.assigned_slots import AssignedSlots
 from pypaimon.streaming.groups.group_directory import GroupDirectory
@@ -29,7 +29,7 @@ at = partial(Position, "t")
 
 def main(warehouse: str, consumer_id: str, slots: int, last: int, session: float, members: int) -> None:
     """Be a member."""
-    store, clock, assigned = Store(LocalFileIO()), LastingClock(), AssignedSlots()
+    store, clock, assigned = Store(LocalFileIO()), SuspendAwareClock(), AssignedSlots()
     manager = ConsumerManager(LocalFileIO(), warehouse, store=store)
     directory = GroupDirectory(manager, store, consumer_id, lambda: at(1), at, lambda position: True)
     directory.open()

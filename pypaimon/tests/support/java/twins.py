@@ -22,14 +22,14 @@ from pypaimon import CatalogFactory
 from pypaimon.data.generic_variant import GenericVariant
 
 from pypaimon.streaming.compaction.compactor import compact
-from pypaimon.streaming.errors import PaimonStreamError, UnsupportedTableError
+from pypaimon.streaming.errors import BadRowError, PaimonStreamError, UnsupportedTableError
 from pypaimon.streaming.model.arrow_types import arrow_type
 from pypaimon.streaming.model.time_zone import zone_of_table
 from pypaimon.streaming.writing.blob_forms import blob_forms
 from pypaimon.streaming.writing.commit.exactly_once import Assumption, commit_once
 from pypaimon.streaming.writing.known_state import KnownState
 from pypaimon.streaming.writing.record_writer import RecordWriter
-from pypaimon.streaming.writing.row_layout import BadRowError, row_layout
+from pypaimon.streaming.writing.row_layout import row_layout
 from pypaimon.streaming.writing.writable_tables import check_writable, kind_rules
 from pypaimon.streaming.writing.write_state import WriteState
 from support.java import writer as live_java_writer

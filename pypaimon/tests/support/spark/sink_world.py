@@ -12,8 +12,8 @@ import pyarrow as pa
 from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming.consumers.consumer_manager import ConsumerManager
+from pypaimon.streaming.errors import CommitUnknownError
 from pypaimon.streaming.model.system_columns import VALUE_KIND
-from pypaimon.streaming.writing.commit.commit_ledger import CommitUnknownError
 from pypaimon.streaming.writing.commit.exactly_once import commit_once
 from pypaimon.streaming.writing.commit.reports import Assumption, CommitReport
 from pypaimon.streaming.writing.record_writer import RecordWriter

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from pypaimon.streaming.io import io_pool, io_requests
+from pypaimon.streaming.io import io_requests, pool_registry
 
 FOR_EVER = 1e9
 """Seconds, more than any time limit."""
@@ -26,7 +26,7 @@ def hang(until: threading.Event) -> None:
 
 def let_pass(seconds: float) -> None:
     """Let all requests be under way so much longer; who waits for one finds that at the next look."""
-    for pool in list(io_pool._pools):
+    for pool in list(pool_registry.pools):
         with pool._lock:
             for call in pool._running.values():
                 if call.request is not None:
@@ -34,5 +34,5 @@ def let_pass(seconds: float) -> None:
 
 
 def _look() -> None:
-    for pool in list(io_pool._pools):
+    for pool in list(pool_registry.pools):
         pool.give_up_overdue()

@@ -1,4 +1,4 @@
-"""Between threads and asyncio: a thread's result awaited, so that a cancelled wait cancels nothing but itself."""
+"""From threads to asyncio: the result of a thread is awaited; cancelling the wait does not cancel the call."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ T = TypeVar("T")
 
 
 def on_event_loop() -> bool:
-    """Whether this thread runs an event loop, which blocking would hold up."""
+    """Whether this thread runs an event loop, which must not be blocked."""
     if "asyncio" not in sys.modules:
-        # Importing it costs a process that only blocks as much as a plan.
+        # Importing asyncio takes as long as a plan; a process that only blocks does not need it.
         return False
     import asyncio
 
@@ -25,14 +25,14 @@ def on_event_loop() -> bool:
 
 
 async def wait_for_future(future: Future[T]) -> T:
-    """The result of a call on another thread. If the wait is cancelled the call goes on and keeps its result."""
+    """The result of a call on another thread. If the wait is cancelled, the call continues and keeps its result."""
     import asyncio
 
     loop = asyncio.get_running_loop()
     done = loop.create_future()
 
     def wake(_: Future[T]) -> None:
-        # The loop may be closed by the time the call comes back; then nobody waits any more.
+        # The loop may be closed when the call returns; then nobody waits any more.
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(lambda: None if done.done() else done.set_result(None))
 

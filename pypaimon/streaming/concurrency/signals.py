@@ -1,4 +1,4 @@
-"""SIGTERM as a wish to end in good order."""
+"""SIGTERM as a request to end in good order."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from typing import Any
 
 @contextmanager
 def on_sigterm(stop: Callable[[], object]) -> Iterator[None]:
-    """Call something at the first SIGTERM; a second one ends the process, as if this were not here.
+    """Call a function at the first SIGTERM; a second one ends the process as usual.
 
-    Nothing is changed outside the main thread, on Windows, and where the program has a handler of its own: that one
-    decides.
+    Changes nothing outside the main thread, on Windows, and if the program has a handler of its own.
 
     Args:
-        stop: Called in the main thread, in the midst of whatever it does.
+        stop: Called in the main thread, wherever that is interrupted. It must not take locks.
     """
     in_main_thread = threading.current_thread() is threading.main_thread()
     if sys.platform == "win32" or not in_main_thread or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:

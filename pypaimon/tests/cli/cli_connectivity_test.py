@@ -1,4 +1,4 @@
-"""`paimon-stream` and a catalog that is not there, does not answer or refuses: who, why, and whether to try again."""
+"""`paimon-stream` and a catalog that is missing, does not answer, or refuses: the cause and the exit code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import click
 import pytest
 
-from pypaimon.streaming.cli import contact
+from pypaimon.streaming.cli import connectivity
 from support.docs.cli_runs import PROGRAM, Outcome, Program
 from support.stores.s3_server import BUCKET, S3Server
 from support.tables.orders import create_orders
@@ -93,7 +93,7 @@ def test_says_who_refuses_and_that_no_credentials_were_given(
 
 
 def test_says_whom_it_waits_for_and_gives_up(lag: Remote, server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contact, "_SILENT_SECONDS", 0.05)
+    monkeypatch.setattr(connectivity, "_SILENT_SECONDS", 0.05)
     problem = f"{server.endpoint} (s3.endpoint)"
     with server.failing("schema", "hang"):
         found = lag("db.orders", "--connect-timeout", "0.5")
@@ -102,8 +102,8 @@ def test_says_whom_it_waits_for_and_gives_up(lag: Remote, server: S3Server, monk
             thread.join()
     assert found.code == 75
     assert found.err.splitlines() == [
-        f"paimon-stream: waiting for {problem} (at most 0.5 s): it takes connections, and does not answer",
-        f"paimon-stream: no answer from {problem} within 0.5 s: it takes connections, and does not answer",
+        f"paimon-stream: waiting for {problem} (at most 0.5 s): it accepts connections, but does not answer",
+        f"paimon-stream: no answer from {problem} within 0.5 s: it accepts connections, but does not answer",
     ]
 
 
@@ -131,7 +131,7 @@ def test_tail_waits_on_if_it_is_told_to(
 
 
 def test_says_that_a_request_hangs_in_the_midst(lag: Remote, server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contact, "_HANG_SECONDS", 0.2)
+    monkeypatch.setattr(connectivity, "_HANG_SECONDS", 0.2)
     echo = click.echo
 
     def comes_back(text: str, **settings: Any) -> None:
@@ -143,7 +143,7 @@ def test_says_that_a_request_hangs_in_the_midst(lag: Remote, server: S3Server, m
         found = lag("db.orders")
     assert found.code == 0
     assert found.err.startswith(
-        f"paimon-stream: waiting for {server.endpoint} (s3.endpoint): a request has not come back"
+        f"paimon-stream: waiting for {server.endpoint} (s3.endpoint): a request has not returned"
     )
 
 
@@ -164,7 +164,7 @@ def test_a_dead_endpoint_ends_it_soon(tmp_path: Path) -> None:
     options = [f"s3.endpoint=http://somebody:secret@127.0.0.1:{port}", "s3.access-key=a", "s3.secret-key=b"]
     given = [word for option in options for word in ("-o", option)]
     command = [*PROGRAM, "-w", "s3://lake/wh", *given, "lag", "db.orders", "--connect-timeout", "0.5"]
-    # The client goes on for a minute and more; at its end the interpreter would wait for it.
+    # The client retries for a minute and more; the exit of the interpreter would wait for it.
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (result.returncode, result.stdout) == (75, "")
     text = f"paimon-stream: no answer from http://127.0.0.1:{port} (s3.endpoint) within 0.5 s: Connection refused\n"
@@ -180,4 +180,4 @@ def test_a_dead_endpoint_ends_it_soon(tmp_path: Path) -> None:
     ],
 )
 def test_names_the_option_that_names_the_endpoint(options: dict[str, str], address: str) -> None:
-    assert str(contact.Endpoint.of(options)) == address
+    assert str(connectivity.Endpoint.of(options)) == address

@@ -1,4 +1,4 @@
-"""What is read and what is dropped of a plan, and by which knowledge: manifests, then files."""
+"""What a plan reads, and what pruning drops: manifests, then files, step by step."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _STEPS = {
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What is left of a plan's files after one step.
+    """The files of a plan that are left after one step of pruning.
 
     Attributes:
         what: The step.
-        dropped: Files that it drops.
+        dropped: Files that the step drops.
         files: Files that are left.
-        rows: Rows in them.
-        bytes: Bytes of them.
+        rows: Rows in the files that are left.
+        bytes: Bytes of the files that are left.
     """
 
     what: str
@@ -54,9 +54,9 @@ class Pruned:
 
     Attributes:
         manifests: Manifests that the snapshot lists for this kind of plan.
-        manifests_read: Those of them that the filter needs.
-        stages: Files in the snapshot, and what each step leaves of them.
-        without_statistics: Files of the plan whose manifest has no statistics of columns that are no keys.
+        manifests_read: How many of them are read.
+        stages: Files in the snapshot, and those that each step leaves.
+        without_statistics: Files of the plan whose manifest lacks statistics of columns other than keys.
     """
 
     manifests: int

@@ -1,4 +1,4 @@
-"""Calls that serve one purpose: once nobody waits for that they are given up, but for writes, which are not begun."""
+"""Calls of a cancelled scope end; writes that have started are waited for, and no further ones start."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pypaimon.streaming.concurrency.errand import Errand
+from pypaimon.streaming.concurrency.cancel_scope import CancelScope
 from pypaimon.streaming.io.store import Store
 from support.stores.fault_file_io import Call, FaultFileIO
 
@@ -39,10 +39,10 @@ def content(path: str) -> bytes | None:
 
 
 @pytest.mark.parametrize("kind", WRITES)
-def test_who_was_given_up_begins_no_write(file_io: FaultFileIO, path: str, kind: str) -> None:
-    store, errand = Store(file_io), Errand()
-    errand.give_up()
-    with errand.on(), pytest.raises(CancelledError):
+def test_a_cancelled_scope_starts_no_write(file_io: FaultFileIO, path: str, kind: str) -> None:
+    store, scope = Store(file_io), CancelScope()
+    scope.cancel()
+    with scope.entered(), pytest.raises(CancelledError):
         WRITES[kind](store, path)
     assert content(path) == b"old"
     assert file_io.counts()["write"] == file_io.counts()["delete"] == 0
@@ -50,8 +50,8 @@ def test_who_was_given_up_begins_no_write(file_io: FaultFileIO, path: str, kind:
 
 
 @pytest.mark.parametrize("kind", WRITES)
-def test_a_write_that_was_begun_is_waited_for(file_io: FaultFileIO, path: str, kind: str) -> None:
-    store, errand, ended = Store(file_io), Errand(), threading.Event()
+def test_a_write_that_was_started_is_waited_for(file_io: FaultFileIO, path: str, kind: str) -> None:
+    store, scope, ended = Store(file_io), CancelScope(), threading.Event()
     begun, go_on = threading.Event(), threading.Event()
 
     def hold(call: Call) -> Any:
@@ -61,7 +61,7 @@ def test_a_write_that_was_begun_is_waited_for(file_io: FaultFileIO, path: str, k
         return call.answer()
 
     def write() -> None:
-        with errand.on():
+        with scope.entered():
             WRITES[kind](store, path)
             ended.set()
 
@@ -69,7 +69,7 @@ def test_a_write_that_was_begun_is_waited_for(file_io: FaultFileIO, path: str, k
     thread = threading.Thread(target=write)
     thread.start()
     assert begun.wait(PATIENCE)
-    errand.give_up()
+    scope.cancel()
     go_on.set()
     thread.join(PATIENCE)
     assert ended.is_set()
@@ -78,7 +78,7 @@ def test_a_write_that_was_begun_is_waited_for(file_io: FaultFileIO, path: str, k
 
 
 def test_a_call_that_was_begun_as_it_ended_is_given_up_too() -> None:
-    errand, given_up = Errand(), []
-    errand.give_up()
-    errand.add(Future(), lambda: given_up.append(True))
+    scope, given_up = CancelScope(), []
+    scope.cancel()
+    scope.add(Future(), lambda: given_up.append(True))
     assert given_up == [True]

@@ -1,4 +1,4 @@
-"""Modules that annotations name and that are imported when somebody asks for what the annotations mean."""
+"""Modules that only annotations name: they are imported when somebody evaluates the annotations."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from importlib import import_module
 from typing import Any
 
 
-class LateModule:
+class LazyModule:
     """Stands for a module in annotations: `typing.get_type_hints` imports it, `import pypaimon.streaming` does not.
 
-    Where the module is not installed, what it would hold is `Any`. Type checkers see the import beside it:
+    If the module is not installed, its attributes are `Any`. Type checkers see the real import:
 
         if TYPE_CHECKING:
             import polars
         else:
-            polars = LateModule("polars")
+            polars = LazyModule("polars")
     """
 
     def __init__(self, name: str) -> None:

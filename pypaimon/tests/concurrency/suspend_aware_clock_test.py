@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pypaimon.streaming.concurrency.lasting_clock import LastingClock
+from pypaimon.streaming.concurrency.clock import SuspendAwareClock
 
 
 def test_of_several_clocks_the_one_counts_that_went_furthest() -> None:
     awake, wall = [5.0], [1000.0]
-    clock = LastingClock((lambda: awake[0], lambda: wall[0]))
+    clock = SuspendAwareClock((lambda: awake[0], lambda: wall[0]))
     assert clock() == 0
     awake[0], wall[0] = 7.0, 1001.0
     assert clock() == 2
@@ -22,7 +22,7 @@ def test_of_several_clocks_the_one_counts_that_went_furthest() -> None:
 
 
 def test_it_goes_by_the_clocks_of_the_machine() -> None:
-    clock = LastingClock()
+    clock = SuspendAwareClock()
     first = clock()
     while clock() == first:
         pass
