@@ -12,14 +12,13 @@ from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.slot_rule import SlotRule
-from pypaimon.streaming.options.start import StartMode
+from pypaimon.streaming.options.start import chooses_files
 from pypaimon.streaming.options.stream_options import CommitMode, OnExpired, StreamOptions
 from pypaimon.streaming.scanning.parts import ScanParts
 
 OnSlots = Callable[[tuple[int, ...]], object]
 _LEAST_SESSION, _POLLS_PER_SESSION = 5.0, 1.7
 _SESSIONS_PER_EXPIRATION = 4
-_CHOOSES_FILES = StartMode.FROM_CREATION_TIMESTAMP.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +108,7 @@ def check_former(settings: str, own: StreamOptions) -> None:
         StreamConfigError: They differ in a start by the creation time of files.
     """
     start = json.loads(settings)["start"]
-    if start != own.start.text and any(each.startswith(_CHOOSES_FILES) for each in (start, own.start.text)):
+    if start != own.start.text and any(map(chooses_files, (start, own.start.text))):
         raise StreamConfigError(
             f"the group is in its first plan, whose files the start {start!r} has chosen; this reader has "
             f"{own.start.text!r}. Give it the same start, or begin another group."
@@ -127,7 +126,7 @@ def _refuse_settings(options: StreamOptions) -> None:
         (options.follow_up_scanner is not None, "with_follow_up_scanner: the members may have different ones"),
         (options.on_expired is not OnExpired.FAIL, "with_on_expired: one member would begin anew, the others not"),
         (
-            options.start.mode is StartMode.FROM_FILE_CREATION_TIME,
+            options.start.created_after(in_first_plan=False) is not None,
             "a start from a time at which files were created",
         ),
     ):

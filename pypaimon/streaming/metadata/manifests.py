@@ -141,7 +141,7 @@ class ManifestReader:
                 found.append(entries if kept is None else kept(entries))
         return pa.concat_tables(found) if len(found) > 1 else (found or [schema.empty_table()])[0]
 
-    def read_ahead(self, manifests: pa.Table, schema: pa.Schema = ENTRY_SCHEMA, first: int = 0) -> list[pa.Table]:
+    def prefetch(self, manifests: pa.Table, schema: pa.Schema = ENTRY_SCHEMA, first: int = 0) -> list[pa.Table]:
         """Have these manifests at hand for `entries`; small ones are not kept decoded. Errors as `entries`.
 
         Args:

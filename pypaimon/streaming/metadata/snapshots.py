@@ -109,7 +109,7 @@ class SnapshotManager:
         """Several long-lived changelogs; as `get_snapshots_batch`."""
         return self._changelogs.fetch(snapshot_ids, most)
 
-    def look_ahead(self, snapshot_ids: Iterable[int]) -> list[Snapshot]:
+    def prefetch(self, snapshot_ids: Iterable[int]) -> list[Snapshot]:
         """Those snapshots as they are in the store now, asked for at the same time, up to the first that is missing.
 
         Also up to the first that cannot be read: what is wrong with that one is raised by the call that asks for it

@@ -71,7 +71,7 @@ class Between:
     def __post_init__(self) -> None:
         start, end = self.start, self.end
         if isinstance(start, int) and isinstance(end, int) and end < start:
-            raise StreamConfigError(f"{self.given}: the start lies after the end; swap them.")
+            raise StreamConfigError(f"{self.given}: the start comes after the end; swap them.")
         if self.tag_to_snapshot and self.mode is BetweenMode.DIFF:
             raise StreamConfigError(
                 f"{self.given}: the mode 'diff' and '{TAG_TO_SNAPSHOT}' contradict each other: two tags are a "

@@ -1,4 +1,4 @@
-"""Where a stream ends, and what it holds back (docs/java-semantics.md#ends)."""
+"""`Bounds`: where a stream ends, and which snapshots it holds back (docs/java-semantics.md#ends)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Bounds:
     now_millis: Callable[[], int]
 
     def last_id(self, latest_at_start: int | None) -> int | None:
-        """The last snapshot of the stream, None if no snapshot id bounds it."""
+        """Id of the last snapshot of the stream; None if no snapshot id bounds it."""
         end = self.options.end
         return latest_at_start if end is None or end.snapshot_id is None else end.snapshot_id
 
@@ -31,7 +31,7 @@ class Bounds:
         """Refuse a first full plan that holds more than the bound allows.
 
         Raises:
-            StreamConfigError: It is of a later snapshot than the last one.
+            StreamConfigError: Its snapshot is later than the last one of the stream.
         """
         last = self.last_id(None)
         if last is not None and snapshot.id > last:
@@ -43,7 +43,7 @@ class Bounds:
     def is_beyond(self, snapshot: Snapshot) -> bool:
         """Whether the stream ends before this snapshot, by its watermark or its commit time.
 
-        A first full plan of such a snapshot is handed out all the same, and is the last plan.
+        A first full plan of such a snapshot is still handed out, as the last plan.
         """
         bound, end = self.options.end_watermark, self.options.end
         if bound is not None and snapshot.watermark is not None and snapshot.watermark > bound:
@@ -51,7 +51,7 @@ class Bounds:
         return end is not None and end.millis is not None and snapshot.time_millis > end.millis
 
     def ends_when_caught_up(self) -> bool:
-        """Whether a stream that has read everything ends: its last commit time lies in the past."""
+        """Whether a stream that has read everything ends, because its last commit time has passed."""
         end = self.options.end
         return end is not None and end.millis is not None and self.now_millis() > end.millis
 

@@ -268,7 +268,7 @@ class Worker:
             begun = position if before is None or step.plan is None else before
             found = state.start is not None and state.start.position is None and state.start is not segment.saved
             # Who has expired and goes on with changes gives up its own part only: that is no start of the group.
-            found = found and not (state.anew and begun.phase is Phase.FOLLOW)
+            found = found and not (state.restarted and begun.phase is Phase.FOLLOW)
             other = progress.begin(begun, self._now(), found, step.state.end_id, segment.instead_of)
             if other is not None:
                 return self._joined(other, self._planner.initial(), progress)

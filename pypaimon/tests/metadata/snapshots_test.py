@@ -374,14 +374,14 @@ def test_damage_is_an_error_only_after_what_comes_before_it(table: Table) -> Non
     assert (found, next_id, passed) == (manager.get(5), 6, 4)
     with pytest.raises(CorruptTableError, match="snapshot-6"):
         manager.find_next_scannable(6, lambda _: True)
-    assert [snapshot.id for snapshot in table.manager().look_ahead(range(1, 9))] == [1, 2, 3, 4, 5]
-    assert table.manager().look_ahead(range(6, 9)) == []
+    assert [snapshot.id for snapshot in table.manager().prefetch(range(1, 9))] == [1, 2, 3, 4, 5]
+    assert table.manager().prefetch(range(6, 9)) == []
 
 
 def test_looking_ahead_ends_at_the_first_that_is_missing(table: Table) -> None:
     table.put(1, 2, 4)
     manager = table.manager()
-    assert [snapshot.id for snapshot in manager.look_ahead(range(1, 9))] == [1, 2]
+    assert [snapshot.id for snapshot in manager.prefetch(range(1, 9))] == [1, 2]
     assert manager.find_next_scannable(1, lambda _: False) == (None, 3, 2)
     assert manager.get_snapshots_batch([1, 3, 4]) == {1: manager.get(1), 3: None, 4: manager.get(4)}
 

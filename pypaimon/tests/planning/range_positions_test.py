@@ -186,7 +186,7 @@ class TestFilesAreMissing:
         for path in lost if manifest else table.path.glob("bucket-0/changelog-*"):
             path.unlink()
         drive.planner._directory.manifests._cache = ManifestCache()
-        drive.planner._plans.forget()
+        drive.planner._builder.forget()
         expire_snapshots(table, 4)
         with pytest.raises(PositionExpiredError, match="Snapshot 3 has expired"):
             drive.step() if manifest else table.builder().new_read().to_arrow(plans[-1].splits())
