@@ -10,7 +10,10 @@ _WORDS = [
     (r", or choose on_schema_change='follow' \| 'ignore'", ""),
     (r"Build a new stream from a freshly loaded table and continue at this position", "Start the program again"),
     (r"with_filter\(\.\.\., unmatched='drop'\)", "--unmatched drop"),
-    (r"[Ss]tart (?:anew|again) with with_start\(\.\.\.\)", "say where to go on, --start or paimon-stream consumers reset"),
+    (
+        r"[Ss]tart (?:anew|again) with with_start\(\.\.\.\)",
+        "say where to go on, --start or paimon-stream consumers reset",
+    ),
     (r"use stream_read_builder\(table, view=\.\.\.\)", "name it behind the table: 'db.table$audit_log'"),
     (r"with_raw\(True\) reads the records as they were written\.", ""),
     (r"with_start\(snapshot_id=(\d+), full=True\)", "--start latest-full"),

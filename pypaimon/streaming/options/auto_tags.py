@@ -1,6 +1,6 @@
-"""Automatic tags: which moment the name of one stands for, by the options that they were made with.
+"""`AutoTags`: the time that the name of an automatic tag stands for, by the options that it was made with.
 
-Follows `TagPeriodHandler`: a name is read leniently, so that a month 13 is the January after it.
+Follows Java's `TagPeriodHandler`, which parses names leniently: a month 13 is the January after it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class AutoTags:
     """Names of automatic tags of one table.
 
     Args:
-        options: The table's.
+        options: Options of the table.
 
     Raises:
         StreamConfigError: An option cannot be read.
@@ -44,7 +44,7 @@ class AutoTags:
             self._pattern = re.compile(_HOURLY["with-dashes" if period == "two-hours" else formatter], re.ASCII)
 
     def time(self, name: str) -> datetime | None:
-        """The moment of a tag, local time; None: such a name is not one of an automatic tag."""
+        """The local time of a tag; None if an automatic tag has no such name."""
         found = self._pattern.fullmatch(name.split(" ")[0] if self._daily else name)
         if found is None:
             return None
@@ -57,10 +57,10 @@ class AutoTags:
             return None
 
     def before(self, name: str, names: list[str]) -> str | None:
-        """The automatic tag before this one, None if there is none.
+        """The automatic tag before this one, or None.
 
         Raises:
-            StreamConfigError: The name is not one of an automatic tag.
+            StreamConfigError: An automatic tag has no such name.
         """
         time = self.time(name)
         if time is None:

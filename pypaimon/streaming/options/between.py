@@ -22,23 +22,23 @@ RANGE_KEYS = (BETWEEN, BETWEEN_TIMES, TO_AUTO_TAG)
 
 
 class BetweenMode(str, Enum):
-    """What is read of a range."""
+    """How a range is read."""
 
     AUTO = "auto"
-    """The changelog where the table has a changelog producer, else the delta."""
+    """The changelog if the table has a changelog producer, else the delta."""
     DELTA = "delta"
     """The files that APPEND snapshots added."""
     CHANGELOG = "changelog"
-    """The changelog files of snapshots, those of OVERWRITE ones left out."""
+    """The changelog files of snapshots other than OVERWRITE."""
     DIFF = "diff"
-    """What the states at both ends differ in."""
+    """The difference of the states at both ends."""
 
 
 class Ends(str, Enum):
-    """What the ends of a range are."""
+    """The kind of the ends of a range."""
 
     SNAPSHOTS = "snapshots"
-    """Snapshot ids, or tags; as text they are tags if there are both, else ids."""
+    """Snapshot ids or tags. Texts are tags if both tags exist, else ids."""
     TIMES = "times"
     """Epoch milliseconds."""
     AUTO_TAG = "auto tag"
@@ -47,17 +47,17 @@ class Ends(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """What happened after one moment of a table's history, up to another one.
+    """The changes after one moment of a table's history, up to and with another one.
 
     Attributes:
         given: The call or option that asks for it, for errors.
-        ends: What `start` and `end` are.
+        ends: The kind of `start` and `end`.
         start: The range begins after it; None for an automatic tag.
         end: The range ends with it.
-        mode: What is read.
-        tag_to_snapshot: Tags stand for the ids of their snapshots; else two tags are always a difference of states.
-        kinds: Rows come with their kinds, so that a difference leads from one state to the other. Else it holds the
-            rows that are new or changed, as Java's.
+        mode: How the range is read.
+        tag_to_snapshot: Tags stand for the ids of their snapshots. Otherwise two tags mean a difference of states.
+        kinds: Rows come with their kinds, so that a difference turns one state into the other. Otherwise it holds the
+            rows that are new or changed, as in Java.
     """
 
     given: str
@@ -83,7 +83,7 @@ def between_of_arguments(start: Any, end: Any, mode: Any, tag_to_snapshot: Any) 
     """The range that the arguments of the builder's `between` ask for.
 
     Raises:
-        StreamConfigError: The ends are of different kinds or the wrong way round, or `mode` is no choice.
+        StreamConfigError: The ends are of different kinds or the wrong way round, or `mode` is unknown.
     """
     given = f"between({_shown(start)}, {_shown(end)})"
     chosen = choice(BetweenMode, "between: mode", mode)
@@ -112,7 +112,7 @@ def between_of_options(options: OptionValues) -> Between | None:
     """The range that options name; None if they name none.
 
     Raises:
-        StreamConfigError: They name several, or none that can be read.
+        StreamConfigError: They name several ranges, or one that cannot be parsed.
     """
     keys = [key for key in RANGE_KEYS if options.text(key) is not None]
     if not keys:
