@@ -22,7 +22,7 @@ from pypaimon.streaming.cli.global_options import catalog_options, given, log_op
 from pypaimon.streaming.cli.secrets import keep_secret, say
 from pypaimon.streaming.cli.table_options import refuse_unknown
 from pypaimon.streaming.errors import PaimonStreamError
-from pypaimon.streaming.metadata.unreadable_types import naming_unreadable_types
+from pypaimon.streaming.metadata.table_directory import naming_unreadable_types
 from pypaimon.streaming.options.views import VIEWS, View
 
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from pypaimon.streaming.cli.tables import TableSource, patiently
 from pypaimon.streaming.databases.tables_of_database import TablesOfDatabase, matches
 from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.io.io_pool import IOPool
-from pypaimon.streaming.metadata.unreadable_types import naming_unreadable_types
+from pypaimon.streaming.metadata.table_directory import naming_unreadable_types
 
 C = TypeVar("C")
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""Many sorted runs as few: merged in stages, so that only so many are open, and in memory, at the same time."""
+"""Merges many sorted runs to few, in stages, to bound the open files and the memory."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from pypaimon.streaming.merge.runs import Chunk, UnsortedRunError, chunks
 from pypaimon.streaming.merge.stored_runs import RunMemory, StoredRun
 
 MOST_RUNS = 32
-"""Runs that are read at the same time; each holds a file open, and a few batches of it."""
+"""Runs that are read at the same time. Each holds an open file and a few of its batches."""
 
 STORED_BYTES = 64 << 20
-"""Bytes of what stages have made that stay in memory; what is more goes to temporary files."""
+"""Bytes of the results of stages that stay in memory. The rest goes to temporary files."""
 
 Run = Iterable[pa.RecordBatch]
 Begin = Callable[[list[Run]], list[Run]]
-"""Takes runs that are about to be read, and gives the same: may have their first batches read at the same time."""
+"""Takes runs before they are read and returns them. May read their first batches at the same time."""
 
 _LOG = StreamLog(__name__)
 
 
 @contextmanager
 def few_runs(runs: Iterable[Run], keys: Sequence[str], begin: Begin) -> Iterator[list[Run]]:
-    """The same records in no more than `MOST_RUNS` runs, those of one key in the order of the given runs.
+    """The same records in at most `MOST_RUNS` runs; records of one key stay in the order of the given runs.
 
-    Neighbouring runs become one that holds all their records, sorted and not merged: that is left to the engine, which
-    must see all records of a key at once. As few are put together as must be, and those at the end, which are the
-    smallest as `sorted_runs` makes them. Temporary files have no names, and end with the context.
+    Adjacent runs become one run with all their records, sorted but not merged, because the engine must see all records
+    of a key at once. As few runs as possible are joined, beginning at the end, where `sorted_runs` has the smallest.
+    Temporary files have no names and end with the context.
 
     Args:
-        runs: Batches of each, sorted by `keys`.
-        keys: What they are sorted by.
+        runs: Batches of each run, sorted by `keys`.
+        keys: The columns that the runs are sorted by.
         begin: Called with runs before they are read.
 
     Raises:
@@ -57,7 +57,7 @@ def few_runs(runs: Iterable[Run], keys: Sequence[str], begin: Begin) -> Iterator
 
 
 def _next_stage(runs: list[Run], keys: Sequence[str], begin: Begin, store: Callable[[], StoredRun]) -> list[Run]:
-    """Fewer runs, each of at most `MOST_RUNS`: as many as wanted, or the fewest that one stage can make."""
+    """Fewer runs, each made from at most `MOST_RUNS`: `MOST_RUNS` runs, or the fewest that one stage can make."""
     surplus, end = len(runs) - MOST_RUNS, len(runs)
     made: list[Run] = []
     while surplus > 0 and end > 1:
@@ -66,7 +66,7 @@ def _next_stage(runs: list[Run], keys: Sequence[str], begin: Begin, store: Calla
         try:
             write_merged(stored, begin(runs[start:end]), keys)
         except UnsortedRunError as error:
-            # Runs that were made are in order, and behind all others, which so have kept their places.
+            # Only given runs can be unsorted, and these are at their original index, because made runs come after them.
             raise UnsortedRunError(start + error.run) from error
         made.append(stored.read())
         surplus, end = surplus - (end - start - 1), start

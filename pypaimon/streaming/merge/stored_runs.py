@@ -1,4 +1,4 @@
-"""Runs that were made in the course of a merge: in memory as far as that may hold them, else in temporary files."""
+"""`StoredRun`: an intermediate run of a merge, in memory up to a bound and then in a temporary file."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ import pyarrow as pa
 from pypaimon.streaming.io.temporary_files import written_temporarily
 
 _BATCH_ROWS, _BATCH_BYTES = 8192, 2 << 20
-"""What a batch holds that is read back: a merge has one of each run in memory."""
+"""Size of a batch that is read back. A merge has one batch of each run in memory."""
 
 
 @dataclass(slots=True)
 class RunMemory:
-    """What runs may keep in memory together.
+    """The memory that runs share.
 
     Attributes:
-        left: Bytes.
-        spilled: Bytes that had to go to files.
+        left: Bytes that may still be used.
+        spilled: Bytes that went to files.
     """
 
     left: int
@@ -31,10 +31,10 @@ class RunMemory:
 
 
 class StoredRun:
-    """A run that was made: the first part of it in memory, the rest in a temporary file, which has no name.
+    """An intermediate run: its first part in memory, the rest in a temporary file without a name.
 
     Args:
-        memory: What may stay in memory.
+        memory: The memory that it shares with other runs.
     """
 
     def __init__(self, memory: RunMemory) -> None:
@@ -50,15 +50,15 @@ class StoredRun:
         self.close()
 
     def close(self) -> None:
-        """Let go of it. Idempotent."""
+        """Release memory and file. Idempotent."""
         self._batches.clear()
         if self._file is not None:
-            # What could not be written cannot be on closing either; nobody wants it any more.
+            # Closing flushes buffered bytes, which may fail as the write before it did. They are not needed any more.
             with suppress(OSError):
                 self._file.close()
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Put records behind those that there are.
+        """Append records.
 
         Raises:
             StoreError: A temporary file cannot be written.
@@ -81,7 +81,7 @@ class StoredRun:
             self._writer.write_batch(part)
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """All of it, once: what was given out is let go.
+        """Read all records once, and release them on the way.
 
         Raises:
             StoreError: A temporary file cannot be written.
@@ -91,7 +91,7 @@ class StoredRun:
         if self._writer is not None:
             with _writing():
                 self._writer.close()
-                # What was buffered is written now.
+                # Seeking writes the buffered bytes, so it may fail.
                 self._file.seek(0)
             yield from pa.ipc.open_stream(self._file)
 

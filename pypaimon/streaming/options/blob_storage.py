@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.internals import DataField, TableSchema
-from pypaimon.streaming.model.blob_types import BLOB, is_blob, is_blob_collection
+from pypaimon.streaming.model.data_types import BLOB, is_blob, is_blob_collection
 from pypaimon.streaming.options.arguments import typed
 from pypaimon.streaming.options.option_values import OptionValues
 

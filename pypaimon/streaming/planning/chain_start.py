@@ -12,7 +12,7 @@ from typing import Any
 
 from pypaimon.streaming.errors import PositionExpiredError, StoreError, StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.internals import TableSchema
-from pypaimon.streaming.metadata.history import RangeCheck
+from pypaimon.streaming.metadata.history import SnapshotRangeValidator
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import Position
@@ -41,7 +41,7 @@ class ChainStarts:
     def __init__(self, directory: TableDirectory, chain: ChainBranches, schema: TableSchema) -> None:
         self.chain = chain
         self.directory = directory.of_branch(chain.snapshot)
-        self.checks = RangeCheck(self.directory, with_changelogs=False)
+        self.checks = SnapshotRangeValidator(self.directory, with_changelogs=False)
         self._delta = directory.snapshots
         self._schema = schema
 

@@ -6,7 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, StoreError
-from pypaimon.streaming.metadata.history import RANGE_CHECK_INTERVAL, RangeCheck, is_same_history, rolled_back
+from pypaimon.streaming.metadata.history import (
+    RANGE_CHECK_INTERVAL,
+    SnapshotRangeValidator,
+    is_same_history,
+    rolled_back,
+)
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.planning.planner_state import PlannerState, SnapshotMark, Step
 from pypaimon.streaming.planning.snapshot_prefetch import Window
@@ -28,7 +33,7 @@ class HistoryCheck:
         checks: Checks of single snapshots.
     """
 
-    def __init__(self, checks: RangeCheck) -> None:
+    def __init__(self, checks: SnapshotRangeValidator) -> None:
         self._checks = checks
 
     def checked(self, window: Window, take: Callable[[PlannerState], Step]) -> Step:

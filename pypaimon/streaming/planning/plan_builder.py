@@ -17,7 +17,7 @@ from pypaimon.streaming.errors import PositionExpiredError
 from pypaimon.streaming.filtering.field_binding import rebound_filter
 from pypaimon.streaming.filtering.pruning import Scan
 from pypaimon.streaming.io.store import asked_ahead
-from pypaimon.streaming.metadata.history import RangeCheck, is_same_history
+from pypaimon.streaming.metadata.history import SnapshotRangeValidator, is_same_history
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import Plan, PlanKind
@@ -59,7 +59,7 @@ class PlanBuilder:
         schemas: SchemaPolicy,
         follow_up: FollowUp,
         bounds: Bounds,
-        checks: RangeCheck,
+        checks: SnapshotRangeValidator,
         log: PlannerLog,
         kept_units: KeptUnits | None,
     ) -> None:

@@ -25,7 +25,7 @@ from pypaimon.streaming.errors import PositionExpiredError, TableChangedError
 from pypaimon.streaming.filtering.filters import columns_of
 from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.io.conditional_writes import is_local
-from pypaimon.streaming.metadata.history import RangeCheck
+from pypaimon.streaming.metadata.history import SnapshotRangeValidator
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import Plan, PlanKind
@@ -88,7 +88,7 @@ class Planner:
         given = options.follow_up_scanner if self._range is None else self._range.follow_up
         self._follow_up = FollowUp(follow_up_scanner(self.traits, given), options)
         self._bounds = Bounds(options, now_millis)
-        self.checks = RangeCheck(directory, self.traits.decoupled_changelog)
+        self.checks = SnapshotRangeValidator(directory, self.traits.decoupled_changelog)
         self.log = PlannerLog(directory.table)
         self._builder = PlanBuilder(
             directory, schemas, self._follow_up, self._bounds, self.checks, self.log, kept_units

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from pypaimon.streaming.errors import PositionExpiredError, StreamConfigError, TableChangedError
-from pypaimon.streaming.metadata.history import RangeCheck, is_same_history, rolled_back
+from pypaimon.streaming.metadata.history import SnapshotRangeValidator, is_same_history, rolled_back
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import Phase, Position
@@ -29,7 +29,7 @@ class PositionResolver:
     """
 
     directory: TableDirectory
-    checks: RangeCheck
+    checks: SnapshotRangeValidator
     bounds: Bounds
     configured: Start
     chains: ChainStarts | None = None

@@ -11,7 +11,7 @@ from pypaimon.streaming.concurrency.forking import Origin
 from pypaimon.streaming.errors import CorruptTableError, IOTimeoutError, PaimonStreamError, StoreError
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.io.store import asked_ahead
-from pypaimon.streaming.metadata.history import RangeCheck
+from pypaimon.streaming.metadata.history import SnapshotRangeValidator
 from pypaimon.streaming.metadata.snapshots import Snapshot, SnapshotManager
 from pypaimon.streaming.planning.planner_state import PlannerState
 
@@ -98,7 +98,7 @@ class SnapshotPrefetcher:
     def __init__(
         self,
         snapshots: SnapshotManager,
-        checks: RangeCheck,
+        checks: SnapshotRangeValidator,
         widest: int = _MAX_WINDOW,
         eager: bool = False,
         prefetch_manifests: Callable[[Sequence[Snapshot]], None] | None = None,

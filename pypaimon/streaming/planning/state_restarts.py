@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow.compute as pc
 
-from pypaimon.streaming.metadata.history import RangeCheck
+from pypaimon.streaming.metadata.history import SnapshotRangeValidator
 from pypaimon.streaming.metadata.snapshots import Snapshot, SnapshotManager
 from pypaimon.streaming.options.stream_options import StreamOptions
 from pypaimon.streaming.options.table_traits import TableTraits
@@ -34,7 +34,7 @@ class StateRestarts:
     snapshots: SnapshotManager
     traits: TableTraits
     options: StreamOptions
-    checks: RangeCheck
+    checks: SnapshotRangeValidator
     bounds: Bounds
 
     def may_be_due(self, snapshot: Snapshot) -> bool:

@@ -1,4 +1,4 @@
-"""Rows of data evolution: the columns of a group of files, with those that lie in files of their own."""
+"""Rows of data evolution: the columns of a group of files, including blobs and vectors in files of their own."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def joined_rows(
     constants: Mapping[str, pa.Scalar],
     batch_size: int,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a group, in the order of their ids; none is left out.
+    """All rows of a group, in the order of their ids.
 
     Args:
         group: The files.
         layout: The columns that are read.
         directory: The table.
         read: Reads columns of a data file or a vector file.
-        constants: Values of columns that are the same in all rows; by name.
+        constants: Values of columns that are equal in all rows, by name.
         batch_size: Rows per batch, at most.
 
     Raises:
@@ -60,7 +60,7 @@ def joined_rows(
 
 
 def blob_fields(layout: Layout) -> list[DataField]:
-    """The fields whose values lie in blob files."""
+    """The fields whose values are in blob files."""
     storage = BlobStorage.of(layout.schema)
     return [field for field in layout.fields if storage.in_blob_files(field)]
 

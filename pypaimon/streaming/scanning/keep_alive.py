@@ -1,4 +1,4 @@
-"""`KeepAlive`: rewrites the files of a reader in time while its caller is busy with what it was given."""
+"""`KeepAlive`: rewrites the files of a reader in time while its caller is busy with a plan."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LEAST_PAUSE, _LONGEST_PAUSE = 0.1, 86_400.0
 
 @dataclass(slots=True, eq=False)
 class _Watch:
-    """What a thread is told: to end, and that by now."""
+    """Tells a thread to end, and wakes it for that."""
 
     woken: queue.SimpleQueue[None] = field(default_factory=queue.SimpleQueue)
     ended: bool = False
@@ -28,15 +28,15 @@ class _Watch:
 
 
 class KeepAlive:
-    """Calls `Progress.keep_alive` on a daemon thread of its own, between `begin` and `end`.
+    """Calls `Progress.keep_alive` on its own daemon thread, between `begin` and `end`.
 
-    It confirms nothing. A conflict or a damaged file ends the thread: the reader's own next call meets the same error.
-    A store that fails is asked again later. The thread ends too when nobody holds this object any more. Both calls are
-    made at once, by any thread; `end` also by a signal handler or the garbage collector.
+    It confirms nothing. A conflict or a damaged file ends the thread, because the reader's own next call raises the
+    same error. A failing store is tried again later. The thread also ends when this object is garbage collected. Both
+    methods return at once and may be called from any thread, `end` also from a signal handler or the garbage collector.
 
     Args:
-        progress: Whose files; without an expiration of consumers there is no thread.
-        clock: Says how to wait.
+        progress: The progress whose files are kept. Without an expiration of consumers there is no thread.
+        clock: How to wait.
     """
 
     def __init__(self, progress: Progress, clock: Clock) -> None:
@@ -46,7 +46,7 @@ class KeepAlive:
         self._thread: threading.Thread | None = None
 
     def begin(self) -> None:
-        """Have a thread running; a process that was forked needs one of its own."""
+        """Start the thread if none runs. A forked process needs its own."""
         after = self._progress.keep_alive_after
         if after is None or (self._watch is not None and self._thread is not None and self._thread.is_alive()):
             return
@@ -57,7 +57,7 @@ class KeepAlive:
         self._thread.start()
 
     def end(self) -> None:
-        """Let the thread end; waits for nothing. Idempotent."""
+        """Let the thread end, without waiting for it. Idempotent."""
         watch, self._watch = self._watch, None
         if watch is not None:
             watch.end()

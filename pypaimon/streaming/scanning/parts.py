@@ -1,4 +1,4 @@
-"""`ScanParts`: what a scan works with once it knows its table; `Opening`: where it stands before that."""
+"""`ScanParts`: the parts of a scan once it knows its table; `Opening`: the states of a scan before that."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pypaimon.streaming.scanning.worker import Advance, Advancing, Segment, Work
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScanParts:
-    """The parts of one scan; to make them asks for nothing.
+    """The parts of one scan. Making them sends no requests.
 
     Attributes:
         directory: The table.
@@ -31,8 +31,8 @@ class ScanParts:
         options: The stream's settings.
         progress: Saved progress, or None without a consumer id.
         prefetcher: Takes the planner's steps.
-        worker: What a worker does between two plans.
-        lag_meter: Tells how far behind.
+        worker: Takes steps on a worker thread.
+        lag_meter: Measures the lag.
         keep_alive: Keeps the files of progress; None without a consumer id.
     """
 
@@ -49,7 +49,7 @@ class ScanParts:
     def of(
         directory: TableDirectory, planner: Planner, options: StreamOptions, progress: Progress | None, clock: Clock
     ) -> ScanParts:
-        """Put them together."""
+        """Make the parts."""
         prefetcher = Prefetcher(planner.step, steps_ahead(options), clock.monotonic)
         return ScanParts(
             directory,
@@ -63,18 +63,18 @@ class ScanParts:
         )
 
     def release(self) -> None:
-        """Let the threads end; they come back when they are needed."""
+        """Let the threads end. They start again when they are needed."""
         self.prefetcher.release()
         self.planner.release()
         self.directory.store.pool.release()
 
 
 class Opening:
-    """States of a scan, also of one that does not know its table yet.
+    """The states of a scan, also before it knows its table.
 
     Args:
-        parts: What the scan works with.
-        start: The start that the builder was told, None where the table's options say.
+        parts: The parts of the scan.
+        start: The start of the builder, or None for that of the table's options.
     """
 
     def __init__(self, parts: Deferred[ScanParts], start: Start | None) -> None:
@@ -101,7 +101,7 @@ class Opening:
         return None if state.start is None else state.start.position
 
     def resolved(self, state: PlannerState, planner: Planner) -> PlannerState:
-        """A state that may have been made before the table was known, as it is of the planner's."""
+        """The planner's state for a state that may have been made before the table was known."""
         if state.start is not None and state.start is self._start:
             return planner.initial()
         if _is_resolved(state):
@@ -110,11 +110,11 @@ class Opening:
         return planner.initial() if position is None else planner.at(position)
 
     def advancing(self, state: PlannerState, parts: ScanParts | None) -> Advancing:
-        """What makes an advance from a state: the worker, or what finds the table first."""
+        """The function that advances from a state: the worker's, or one that finds the table first."""
         return self._open if parts is None or not _is_resolved(state) else parts.worker.advance
 
     def _open(self, segment: Segment, state: PlannerState, max_age: float, stopping: Callable[[], bool]) -> Advance:
-        """Wait for the table, and take no step."""
+        """Wait for the table without taking a step."""
         if not (stopping() or segment.left):
             parts = self._pool.submit(self._parts.get)
             if until_done(parts, lambda: stopping() or segment.left):
@@ -123,18 +123,18 @@ class Opening:
         return Advance(state, self.position(state), ended=stopping())
 
     def release(self) -> None:
-        """Let the thread end; it comes back when it is needed."""
+        """Let the thread end. It starts again when it is needed."""
         self._pool.release()
 
 
 def _is_resolved(state: PlannerState) -> bool:
-    """Whether a state says where the stream stands: not "as configured", nor at a snapshot of whichever table."""
+    """Whether a state is bound to the table: neither the configured start nor a snapshot of an unknown table."""
     if state.start is None:
         return state.next_id is not None
     return state.start.position is None or state.start.position.table != UNKNOWN_TABLE
 
 
 def steps_ahead(options: StreamOptions) -> int:
-    """Steps to take ahead of the caller."""
+    """The number of steps to prefetch."""
     bound = options.max_unconfirmed
     return options.prefetch if bound is None else min(options.prefetch, bound)
