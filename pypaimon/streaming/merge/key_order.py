@@ -10,8 +10,7 @@ import pyarrow as pa
 
 from pypaimon.streaming.merge.ordering import KeyCodec
 from pypaimon.streaming.merge.runs import concat
-from pypaimon.streaming.merge.stages import MOST_RUNS, Begin, Run, write_merged
-from pypaimon.streaming.merge.stored_runs import RunMemory, StoredRun
+from pypaimon.streaming.merge.stages import MOST_RUNS, Begin, Run, RunMemory, StoredRun, write_merged
 
 PIECE_BYTES = 32 << 20
 """Bytes that are sorted at once."""

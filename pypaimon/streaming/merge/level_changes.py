@@ -168,7 +168,6 @@ def _compacted(
     """Records and changes of groups.
 
     Args:
-        groups: The groups.
         merged: Their results.
         before: Row of the record before each, or -1.
         changed: Which groups may have changed.

@@ -186,7 +186,6 @@ def manifest_entries(entries: pa.Table, paths: FilePaths, schema: TableSchema) -
     Args:
         entries: Rows of `ENTRY_SCHEMA`.
         paths: Where the table keeps its files.
-        schema: The schema of the table.
     """
     fields = {field.name: field for field in schema.fields}
     keys = [fields[name] for name in schema.primary_keys if name not in schema.partition_keys]

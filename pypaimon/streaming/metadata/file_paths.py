@@ -201,7 +201,6 @@ class FilePaths:
         Args:
             partition: Directory of the partition, see `partitions`.
             bucket: The bucket; -2 is `bucket-postpone`.
-            file_name: Name of the file.
             external_path: The recorded external path, which replaces the path in the table; or None.
         """
         if external_path:

@@ -28,7 +28,6 @@ class SnapshotRangeValidator:
     """Checks positions against the existing snapshots. Each check sends requests.
 
     Args:
-        directory: The table.
         with_changelogs: Whether long-lived changelogs can be followed too.
     """
 

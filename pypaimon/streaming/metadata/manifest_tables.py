@@ -166,7 +166,6 @@ def together(files: Sequence[bytes], parsers: Sequence[Parser]) -> list[pa.Table
     """The tables of files of one kind. Small ones are decoded together, because a column costs more than its values.
 
     Args:
-        files: The files.
         parsers: The parser of each file.
 
     Raises:

@@ -216,7 +216,6 @@ class SnapshotFiles:
         """Put a snapshot into the cache, and return it.
 
         Args:
-            snapshot: The snapshot.
             forgotten: The number of calls of `forget` when its read began. A read from before the last call is not
                 cached; None: cache it.
         """

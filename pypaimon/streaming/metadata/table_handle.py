@@ -60,7 +60,6 @@ class TableHandle:
         file_io: pypaimon's `FileIO` of the table.
         table_path: The directory of the table.
         table_schema: The latest schema.
-        catalog_environment: The catalog environment.
         applied: Options that copies have added to those of the table; a value of None removes an option.
         newest: The schema as it is in the store.
 

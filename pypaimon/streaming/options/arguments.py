@@ -59,7 +59,6 @@ def needed(what: str, value: Any, expected: str, *names: str) -> Any:
 
     Args:
         what: The call and its argument.
-        value: The value.
         expected: What the value should be, for the error.
         names: Names of the attributes.
 

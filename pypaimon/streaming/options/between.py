@@ -5,8 +5,9 @@ Java's rules: docs/java-semantics.md#batch-ranges.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any
 
@@ -145,3 +146,58 @@ def _millis(options: OptionValues, key: str, text: str) -> int:
     millis = options.with_value(key, text).local_timestamp_millis(key)
     assert millis is not None
     return millis
+
+
+_DAY, _DAY_SHORT = r"(\d{1,10})-(\d\d)-(\d\d)", r"(\d{1,10})(\d\d)(\d\d)"
+_DAILY = {"with-dashes": _DAY, "without-dashes": _DAY_SHORT, "without-dashes-and-spaces": _DAY_SHORT}
+_HOURLY = {
+    "with-dashes": rf"{_DAY} (\d\d)",
+    "without-dashes": rf"{_DAY_SHORT} (\d\d)",
+    "without-dashes-and-spaces": rf"{_DAY_SHORT}(\d\d)",
+}
+_MINUTE = rf"{_DAY_SHORT}(\d\d)(\d\d)"
+
+
+class AutoTags:
+    """Names of automatic tags of one table.
+
+    Raises:
+        StreamConfigError: An option cannot be read.
+    """
+
+    def __init__(self, options: OptionValues) -> None:
+        period = options.one_of("tag.creation-period", ("daily", "hourly", "two-hours"), "daily")
+        formatter = options.one_of("tag.period-formatter", tuple(_DAILY), "with-dashes")
+        self._daily = False
+        if options.duration_millis("tag.creation-period-duration") is not None:
+            self._pattern = re.compile(_MINUTE, re.ASCII)
+        elif period == "daily":
+            self._daily = True
+            self._pattern = re.compile(_DAILY[formatter], re.ASCII)
+        else:
+            self._pattern = re.compile(_HOURLY["with-dashes" if period == "two-hours" else formatter], re.ASCII)
+
+    def time(self, name: str) -> datetime | None:
+        """The local time of a tag; None if an automatic tag has no such name."""
+        found = self._pattern.fullmatch(name.split(" ")[0] if self._daily else name)
+        if found is None:
+            return None
+        year, month, day, *rest = (int(part) for part in found.groups())
+        hour, minute = (*rest, 0, 0)[:2]
+        try:
+            first = datetime(year + (month - 1) // 12, (month - 1) % 12 + 1, 1)
+            return first + timedelta(days=day - 1, hours=hour, minutes=minute)
+        except (ValueError, OverflowError):
+            return None
+
+    def before(self, name: str, names: list[str]) -> str | None:
+        """The automatic tag before this one, or None.
+
+        Raises:
+            StreamConfigError: An automatic tag has no such name.
+        """
+        time = self.time(name)
+        if time is None:
+            raise StreamConfigError(f"Specified tag '{name}' is not an auto-created tag.")
+        moments = {each: moment for each in names if (moment := self.time(each)) is not None and moment < time}
+        return max(moments, key=moments.__getitem__, default=None)

@@ -32,7 +32,6 @@ class ChainBranches:
         """The branches that a table is read through.
 
         Args:
-            options: Options of the table.
             branch: The branch that was loaded.
 
         Returns:

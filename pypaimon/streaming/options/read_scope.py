@@ -51,7 +51,6 @@ class ReadScope:
         Args:
             options: The settings of the stream, over the options of the table.
             schema: The schema that the stream reads with.
-            view: The view, or None.
         """
         ids = {field.name: f"#{field.id}" for field in schema.fields}
         condition = "" if options.predicate is None else _condition(options.predicate, ids)

@@ -52,7 +52,6 @@ class Retention:
         """Whether the next commit may expire a snapshot that no consumer keeps.
 
         Args:
-            snapshot_id: The snapshot.
             time_millis: When it was committed.
             latest_id: The latest snapshot.
             now_millis: The current time.

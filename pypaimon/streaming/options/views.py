@@ -26,7 +26,6 @@ def fields(schema: TableSchema, view: View | None) -> list[DataField]:
     The columns of `binlog` are those of `audit_log`, which a filter uses. They come out as arrays.
 
     Args:
-        schema: The table's schema.
         view: The view, or None for the table itself.
     """
     if view in LOGS:

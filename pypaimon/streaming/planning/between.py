@@ -19,8 +19,7 @@ from pypaimon.streaming.metadata.history import is_same_history, rolled_back
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import Phase, Position
-from pypaimon.streaming.options.auto_tags import AutoTags
-from pypaimon.streaming.options.between import Between, BetweenMode, Ends
+from pypaimon.streaming.options.between import AutoTags, Between, BetweenMode, Ends
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.table_traits import ChangelogProducer, TableTraits
 from pypaimon.streaming.planning.comparison import rescaled
@@ -59,9 +58,7 @@ class RangeScanner:
     """Finds a range in the history of a table, and resumes inside of it.
 
     Args:
-        directory: The table.
         traits: Its kind.
-        options: Its options.
         between: The range to find.
 
     Attributes:

@@ -13,8 +13,7 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import PlanKind
 from pypaimon.streaming.options.between import BetweenMode
 from pypaimon.streaming.options.stream_options import CatchUp, StreamOptions
-from pypaimon.streaming.planning.end import Bounds
-from pypaimon.streaming.planning.follow_up import CommitKind
+from pypaimon.streaming.planning.follow_up import Bounds, CommitKind
 from pypaimon.streaming.planning.incremental_diff import IncrementalDiffScanner
 from pypaimon.streaming.planning.planner_state import PlannerState
 from pypaimon.streaming.planning.schema_change import SchemaPolicy
@@ -47,10 +46,8 @@ class CatchUpScanner:
     the user, because the proof is about the table's own rule.
 
     Args:
-        directory: The table.
         plans: Plans of single snapshots under the stream's first schema.
         schemas: Which schema a snapshot is read with.
-        options: The stream's settings.
         bounds: The ends of the stream.
 
     Attributes:

@@ -29,7 +29,6 @@ class ChainStarts:
 
     Args:
         directory: The delta branch.
-        chain: The branches.
         schema: The schema to read with: that of the delta branch.
 
     Attributes:
@@ -106,7 +105,6 @@ class ChainStarts:
         """The snapshots of the first plan at a position inside of it.
 
         Args:
-            position: The position.
             delta: The snapshot of the delta branch; None: the branch was empty.
 
         Raises:

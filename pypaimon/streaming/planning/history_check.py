@@ -41,7 +41,6 @@ class HistoryCheck:
 
         Args:
             window: The next snapshots, as `state.ahead`.
-            take: Takes a step.
 
         Returns:
             A step that uses only proven snapshots; `ahead` keeps no others. If a prefetched window has changed, none of

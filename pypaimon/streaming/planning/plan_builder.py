@@ -25,8 +25,7 @@ from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.planning.catch_up import CaughtUp
 from pypaimon.streaming.planning.chain_start import ChainStarts
-from pypaimon.streaming.planning.end import Bounds
-from pypaimon.streaming.planning.follow_up import CommitKind, FollowUp
+from pypaimon.streaming.planning.follow_up import Bounds, CommitKind, FollowUp
 from pypaimon.streaming.planning.planned_units import KeptUnits
 from pypaimon.streaming.planning.planner_log import PlannerLog
 from pypaimon.streaming.planning.planner_state import PlannerState, SnapshotMark, Span, Step
@@ -41,7 +40,6 @@ class PlanBuilder:
     """Makes the steps of one stream that read snapshots.
 
     Args:
-        directory: The table.
         schemas: Which schema a snapshot is read with.
         follow_up: Which snapshots are read after the start, and which files of them.
         bounds: The ends of the stream, and its settings; the filter uses the names of the stream's first schema.

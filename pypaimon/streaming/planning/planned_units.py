@@ -65,7 +65,6 @@ class PlannedUnits:
 
         Args:
             after: Last unit that was handed out.
-            limits: The limits.
 
         Returns:
             Positions of the entries of the plan, and its last unit if units are left, else None.
@@ -148,7 +147,6 @@ class KeptUnits:
         Args:
             key: The snapshot and how it is read; equal keys have equal units.
             after: Last unit that was handed out.
-            limits: The limits.
             plan: Plans the units if they are not kept.
         """
         held = self._held
@@ -174,7 +172,6 @@ class UnitPrefetcher:
     It holds the last few windows of snapshots. A snapshot whose window was dropped is planned alone.
 
     Args:
-        manifests: The table's manifests.
         selection: Which entries are read.
         factory: Makes files of them.
         ordered: Puts entries of several snapshots in canonical order, given the number of the snapshot of each entry.

@@ -36,8 +36,7 @@ from pypaimon.streaming.options.stream_options import StreamOptions, needs_fixed
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.planning.between import RangeScanner
 from pypaimon.streaming.planning.catch_up import CatchUpScanner
-from pypaimon.streaming.planning.end import Bounds
-from pypaimon.streaming.planning.follow_up import CommitKind, FollowUp, follow_up_scanner
+from pypaimon.streaming.planning.follow_up import Bounds, CommitKind, FollowUp, follow_up_scanner
 from pypaimon.streaming.planning.history_check import HistoryCheck
 from pypaimon.streaming.planning.plan_builder import PlanBuilder
 from pypaimon.streaming.planning.planned_units import KeptUnits
@@ -55,9 +54,7 @@ class Planner:
     """Plans of one stream.
 
     Args:
-        directory: The table.
         schema: The schema to read with: the table's latest when the stream was built.
-        options: The stream's settings.
         read_columns: Names of the columns that are read (projection and filter), or None for all.
         now_millis: The wall clock, epoch milliseconds.
         kept_units: Shared with planners of the stream that have other limits.
@@ -332,7 +329,6 @@ class Planner:
 
         Args:
             state: The state after the plan.
-            plan: The plan.
             expired: The error of its reader.
 
         Raises:

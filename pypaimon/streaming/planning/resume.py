@@ -12,7 +12,7 @@ from pypaimon.streaming.model.position import Phase, Position
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import OnExpired
 from pypaimon.streaming.planning.chain_start import ChainStarts
-from pypaimon.streaming.planning.end import Bounds
+from pypaimon.streaming.planning.follow_up import Bounds
 from pypaimon.streaming.planning.planner_state import PlannerState, SnapshotMark
 
 
@@ -110,9 +110,6 @@ def start_instead(
     """Where a stream starts again whose position has expired.
 
     Args:
-        policy: The policy.
-        state: The state of the stream.
-        expired: The error.
         of_chain: Whether the table is a chain table, whose full plans are always of the latest snapshots.
 
     Raises:

@@ -29,7 +29,6 @@ def difference(old: TableSchema, new: TableSchema, fields: ReadFields | None) ->
     Options, comments, and fields that are not read do not count.
 
     Args:
-        old: The schema of the stream.
         new: The schema of a snapshot.
         fields: The fields that are read; None for all columns, their order included.
     """

@@ -35,9 +35,7 @@ class EntrySelection:
     """Masks over entries, and manifests, of one table for one stream's filter and shard.
 
     Args:
-        directory: The table.
         schema: The schema that the stream reads with.
-        options: The stream's settings.
         created_after: Only files created at this time or later, epoch milliseconds; None: all.
 
     Attributes:

@@ -59,9 +59,7 @@ class SnapshotPlans:
     """Plans of single snapshots of one table, for one stream's filter, shard and limits.
 
     Args:
-        directory: The table.
         schema: The schema that the stream reads with.
-        options: The stream's settings.
         created_after: Only files created at this time or later (`from-file-creation-time`), epoch milliseconds.
         kept_units: Shared with plans of the stream that have other limits.
     """
@@ -106,7 +104,6 @@ class SnapshotPlans:
         Which levels are left out: docs/java-semantics.md#first-plans.
 
         Args:
-            snapshot: The snapshot.
             after: Last unit of it that was handed out.
 
         Raises:
@@ -156,7 +153,6 @@ class SnapshotPlans:
         earlier one has brought. Java's rules: docs/java-semantics.md#overwrites.
 
         Args:
-            before: The snapshot before, or None.
             snapshot: The OVERWRITE snapshot.
             after: Last bucket that was handed out.
 
@@ -339,7 +335,6 @@ class SnapshotPlans:
         """The next part of a snapshot: its units, the chosen entries, and the last unit if more are left.
 
         Args:
-            snapshot: The snapshot.
             scan: What of it is read.
             after: Last unit that was handed out.
             plan: Plans its units if they are not kept from the part before.

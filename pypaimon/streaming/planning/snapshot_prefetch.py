@@ -87,7 +87,6 @@ class SnapshotPrefetcher:
     that waits for such a window gets its error.
 
     Args:
-        snapshots: The table's snapshots.
         checks: Finds a single snapshot.
         widest: Snapshots in a window at most.
         eager: Look for a later snapshot at once, not only while snapshots keep coming.

@@ -67,7 +67,6 @@ class SplitFactory:
             units: Entries.
             chosen: Positions of the entries to read, ascending.
             mode: How rows come from the files.
-            snapshot_id: The snapshot.
             deletions: Where deletion vectors are.
             branch: The branch of the entries whose `OF_BRANCH` is true, without file names; None: no other branch.
             files: The chosen entries as files, if they were made before.

@@ -45,7 +45,6 @@ class StartingScanner:
     """Finds the beginning of a stream. Each call sends requests.
 
     Args:
-        directory: The table.
         traits: Its kind.
         start: The start to find.
         must_stand: Whether a snapshot that has expired is an error, instead of a start at the earliest one.

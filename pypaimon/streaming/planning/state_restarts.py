@@ -10,8 +10,7 @@ from pypaimon.streaming.metadata.history import SnapshotRangeValidator
 from pypaimon.streaming.metadata.snapshots import Snapshot, SnapshotManager
 from pypaimon.streaming.options.stream_options import StreamOptions
 from pypaimon.streaming.options.table_traits import TableTraits
-from pypaimon.streaming.planning.end import Bounds
-from pypaimon.streaming.planning.follow_up import CommitKind
+from pypaimon.streaming.planning.follow_up import Bounds, CommitKind
 from pypaimon.streaming.planning.snapshot_plans import SnapshotPlans
 
 

@@ -91,7 +91,6 @@ class Units:
         """Check that the unit that was handed out last is still in its place.
 
         Args:
-            last: The unit.
             kept: Entries that are read. Where nothing is read, a manifest may be left out, so places prove nothing.
 
         Raises:

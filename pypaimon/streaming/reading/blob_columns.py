@@ -38,7 +38,6 @@ def blob_array(
     """Wrap a column of cells.
 
     Args:
-        array: The column.
         target: Its type with blobs. A collection that is stored as one blob has cells of another type.
         map_key: The key type of a map that is stored as one blob.
         fetcher: Reads blobs.

@@ -31,9 +31,7 @@ class BlobValues:
     """Puts blobs into the batches of one split.
 
     Args:
-        directory: The table.
         layout: The output columns, some of them blobs.
-        split: The split.
         settings: Whether descriptors come out, and where they may point.
     """
 

@@ -56,7 +56,6 @@ class ReferredTable:
         """The blobs of some rows as descriptors; null for null values.
 
         Args:
-            field_id: The column.
             wanted: Row ids.
 
         Raises:

@@ -64,7 +64,6 @@ class BucketMerge:
         """The current rows of the files of a bucket, with their kinds in `_VALUE_KIND`, in key order.
 
         Args:
-            files: The files.
             keep_deletes: Whether deletes come out too.
             in_order: Whether the files are of several partitions, older ones first. The order decides between records
                 of a key that are otherwise equally new.

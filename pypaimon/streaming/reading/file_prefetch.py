@@ -40,7 +40,6 @@ class ReadPieces:
     large files, which their reader requests.
 
     Args:
-        directory: The table.
         index_blocks: Index files of deletion vectors.
         layouts: The layout of each known schema, by `schema_key`.
         schema: The schema of splits without their own.
@@ -173,7 +172,6 @@ class FilePrefetcher:
     Prefetches nothing from a local disk.
 
     Args:
-        directory: The table.
         pieces: Lists the pieces of splits.
     """
 

@@ -31,7 +31,6 @@ class FileRows:
     """Reads data files of a table, and skips damaged or missing ones if its options allow that.
 
     Args:
-        directory: The table.
         layout: The schema to read, with the options of the table.
         batch_size: Rows per batch, at most.
         vectors: The deletion vectors of all files that are read.

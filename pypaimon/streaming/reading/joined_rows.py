@@ -34,7 +34,6 @@ def joined_rows(
     Args:
         group: The files.
         layout: The columns that are read.
-        directory: The table.
         read: Reads columns of a data file or a vector file.
         constants: Values of columns that are equal in all rows, by name.
         batch_size: Rows per batch, at most.

@@ -85,7 +85,6 @@ class QueryAuth:
     """Requests the rules for reading a table from its catalog.
 
     Args:
-        directory: The table.
         ask: pypaimon's function that returns the rules for names of columns.
     """
 

@@ -82,7 +82,6 @@ def parts_as_planned(own: ReadParts, planned: RowSelection, *, differences: bool
     """The parts for splits that were planned with a filter or columns; `own` if they add nothing.
 
     Args:
-        own: The parts of the read.
         planned: The filter and columns of the splits.
         differences: Whether the splits compare two states, so that no record replaces another.
 

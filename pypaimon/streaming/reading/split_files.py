@@ -117,9 +117,7 @@ def missing_file_error(
     """The error that says why a file of a split is missing.
 
     Args:
-        directory: The table.
         schema: The schema of the split.
-        split: The split.
         error: Names the file.
     """
     path = str(error.filename or "")

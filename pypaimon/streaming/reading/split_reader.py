@@ -47,7 +47,6 @@ class SplitReader:
     """Reads splits in one layout.
 
     Args:
-        directory: The table.
         layout: The columns to read and to give out.
         unmatched: What records of an upsert stream become that do not match the filter.
         keep_deletes: Whether first plans show stored deletes (audit log).
@@ -264,7 +263,6 @@ class IndexFilter:
     If versions of a key are merged, a file without a matching row must be read, because it may hold the newest version.
 
     Args:
-        directory: The table.
         layout: The columns to read, with the filter.
         unmatched: What records of an upsert stream become that do not match.
     """
@@ -279,7 +277,6 @@ class IndexFilter:
         """Whether a file can hold a record that comes out.
 
         Args:
-            file: The file.
             upserts: Whether its records replace the row before, so that one that does not match comes out as a delete.
         """
         if not self._enabled or (file.embedded_index is None and not file.extra_files):

@@ -39,7 +39,6 @@ class ScanDriver:
         parts: The parts of the scan. If they are not known yet, the first step requests the table on a worker. Calls
             that block request it too, others do not.
         start: The start of the builder, or None for that of the table's options.
-        clock: The clock.
 
     Attributes:
         handover: The state of the scan and the plan to take; lets one call at a time drive.

@@ -20,7 +20,6 @@ class Handover(Generic[T, S]):
     `exclusively` may `offer`, `move` or `take`.
 
     Args:
-        state: The state of the stream.
         busy: Text of the error for a second call at the same time.
     """
 

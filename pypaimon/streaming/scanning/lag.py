@@ -50,9 +50,7 @@ class LagMeter:
     snapshot is fetched, and `rows` is unknown. Long-lived changelogs, if the table keeps any, are listed too.
 
     Args:
-        directory: The table.
         planner: Knows which snapshots a stream reads.
-        clock: The clock.
     """
 
     def __init__(self, directory: TableDirectory, planner: Planner, clock: Clock) -> None:
@@ -83,7 +81,6 @@ class LagMeter:
         Sends no requests: without the cached snapshots rows and seconds are unknown.
 
         Args:
-            position: The position.
             latest: Id of the snapshot that was the latest when it was last requested; 0: no snapshot.
         """
         is_cut = position.unit is not None or position.phase is Phase.RANGE

@@ -73,7 +73,6 @@ class Opening:
     """The states of a scan, also before it knows its table.
 
     Args:
-        parts: The parts of the scan.
         start: The start of the builder, or None for that of the table's options.
     """
 

@@ -55,7 +55,6 @@ class Prefetcher:
     the run. An error is raised for calls that wait for it; a later call tries again.
 
     Args:
-        step: The planner's step.
         ahead: Steps to prefetch; 0: none.
         monotonic: Seconds of a clock that never goes back.
     """

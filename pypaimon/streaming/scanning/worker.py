@@ -100,7 +100,6 @@ class PendingAdvance:
 
     Args:
         segment: The segment of the state.
-        state: The state of the stream.
         max_age: See `Prefetcher.request`.
         advance: Makes the advance from these and a function that returns whether the stream is to end here.
     """
@@ -138,7 +137,6 @@ class Worker:
     Args:
         planner: Decides what comes next.
         prefetcher: Takes its steps.
-        options: The stream's settings.
         progress: Saved progress, or None.
         monotonic: Seconds of a clock that never goes back.
     """
@@ -163,7 +161,6 @@ class Worker:
 
         Args:
             segment: The segment of the state.
-            state: The state of the stream.
             max_age: See `Prefetcher.request`.
             stopping: Whether the stream is to end here. A step that is under way is then not waited for.
         """
