@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pypaimon.streaming.merge.groups import Mask, value_columns
+from pypaimon.streaming.merge.groups import Kinds, Mask, value_columns
 from pypaimon.streaming.merge.ordering import Ints, identity, numeric_codes
 from pypaimon.streaming.merge.runs import Chunk, chunks
 from pypaimon.streaming.model.row_kinds import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
@@ -78,12 +78,7 @@ def _differing(chunk: Chunk) -> pa.RecordBatch:
     for name in value_columns(chunk.batch):
         changed |= differing(chunk.batch.column(name), earlier, later)
     kept[pairs], kept[pairs + 1] = False, changed
-    rows = pa.array(order[kept])
-    columns = {
-        name: pa.array(kinds[kept]) if name == VALUE_KIND else chunk.batch.column(name).take(rows)
-        for name in chunk.batch.schema.names
-    }
-    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+    return _taken(chunk.batch, order[kept], kinds[kept])
 
 
 def _changes(chunk: Chunk, compared: Sequence[str]) -> pa.RecordBatch:
@@ -100,12 +95,15 @@ def _changes(chunk: Chunk, compared: Sequence[str]) -> pa.RecordBatch:
     for name in compared:
         differs |= differing(chunk.batch.column(name), earlier, later)
     changed[pairs] = changed[pairs + 1] = differs
-    rows = pa.array(order[changed])
-    columns = {
-        name: pa.array(kinds[changed]) if name == VALUE_KIND else chunk.batch.column(name).take(rows)
-        for name in chunk.batch.schema.names
-    }
-    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+    return _taken(chunk.batch, order[changed], kinds[changed])
+
+
+def _taken(batch: pa.RecordBatch, rows: Ints, kinds: Kinds) -> pa.RecordBatch:
+    """Rows of a batch with these row kinds."""
+    index = pa.array(rows)
+    names = batch.schema.names
+    columns = [pa.array(kinds) if name == VALUE_KIND else batch.column(name).take(index) for name in names]
+    return pa.RecordBatch.from_arrays(columns, names=names)
 
 
 def differing(column: pa.Array, earlier: Ints, later: Ints) -> Mask:

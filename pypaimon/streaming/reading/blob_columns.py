@@ -63,15 +63,12 @@ class _Blobs:
         self._fetcher = fetcher
 
     def sizes(self) -> Numbers:
-        """Bytes of the blobs of each row."""
         return self._found.lengths
 
     def values(self, start: int, length: int) -> pa.Array:
-        """The blobs of some rows."""
         return self._fetcher.fetch(self._found.rows(start, length))
 
     def descriptors(self) -> pa.Array:
-        """All rows as descriptors."""
         return cells_of(self._found)
 
 
@@ -88,18 +85,15 @@ class EitherBlobs:
         self._length = length
 
     def sizes(self) -> Numbers:
-        """Bytes of the blobs of each row."""
         total: Numbers = np.zeros(self._length, np.int64)
         for each in self._arrays:
             total = total + each.sizes()
         return total
 
     def values(self, start: int, length: int) -> pa.Array:
-        """The blobs of some rows."""
         return pc.coalesce(pa.nulls(length, pa.large_binary()), *(each.values(start, length) for each in self._arrays))
 
     def descriptors(self) -> pa.Array:
-        """All rows as descriptors."""
         nulls = pa.nulls(self._length, pa.large_binary())
         return pc.coalesce(nulls, *(each.descriptors() for each in self._arrays))
 
@@ -114,18 +108,15 @@ class _Lists:
         self._offsets = offsets - offsets[0]
 
     def sizes(self) -> Numbers:
-        """Bytes of the blobs of each row."""
         totals = np.concatenate(([0], np.cumsum(self._elements.sizes())))
         sizes: Numbers = totals[self._offsets[1:]] - totals[self._offsets[:-1]]
         return sizes
 
     def values(self, start: int, length: int) -> pa.Array:
-        """The blobs of some rows."""
         first, end = (int(self._offsets[index]) for index in (start, start + length))
         return self._over(start, length, self._elements.values(first, end - first))
 
     def descriptors(self) -> pa.Array:
-        """All rows as descriptors."""
         return self._over(0, len(self._array), self._elements.descriptors())
 
     def _over(self, start: int, length: int, elements: pa.Array) -> pa.Array:
@@ -153,11 +144,9 @@ class _Collections:
         self._fetcher = fetcher
 
     def sizes(self) -> Numbers:
-        """Bytes of the blobs of each row."""
         return self._found.lengths
 
     def values(self, start: int, length: int) -> pa.Array:
-        """The blobs of some rows."""
         found = self._found.rows(start, length)
         payloads = self._fetcher.fetch(found)
         return self._built(found, lambda row: partial(_part, payloads[row].as_buffer()), _blobs)

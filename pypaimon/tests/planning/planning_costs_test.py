@@ -145,7 +145,7 @@ def test_partitions_and_buckets_that_are_left_out_early_change_no_plan_and_no_po
         found, wanted = plans.full(last, unit), late(unit)
         assert (names(found.splits), found.last) == (names(wanted.splits), wanted.last)
         unit, count = found.last, count + 1
-        sizes = [each.preparation._last.held for each in (plans, whole)]
+        sizes = [each._kept_units._held for each in (plans, whole)]
         assert unit is None or sizes[0][1].units.entries.num_rows < sizes[1][1].units.entries.num_rows
     assert 1 <= count < 8
 
