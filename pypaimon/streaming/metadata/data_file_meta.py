@@ -156,7 +156,7 @@ class DataFiles:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FileRange:
-    """A range of files, as a split holds them: see `plan.FileSource`."""
+    """A range of files, as a split holds them: see `model.plan.FileColumns`."""
 
     files: DataFiles
     start: int

@@ -179,7 +179,7 @@ def inside(what: str, name: str) -> str:
     return name
 
 
-class SnapshotFiles:
+class SnapshotDirectory:
     """The files `<prefix><id>` of a directory, cached by id. Hint files are checked. Thread-safe.
 
     Args:

@@ -9,7 +9,7 @@ from typing import Any
 from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, StoreError, TableChangedError
 from pypaimon.streaming.internals import JSON, TableNoPermissionException, TableNotExistException
 from pypaimon.streaming.io.store import Store
-from pypaimon.streaming.metadata.snapshot_files import Snapshot, SnapshotFiles, branch_directory, inside
+from pypaimon.streaming.metadata.snapshot_files import Snapshot, SnapshotDirectory, branch_directory, inside
 
 __all__ = ["Snapshot", "SnapshotManager", "branch_directory", "inside"]
 
@@ -34,8 +34,8 @@ class SnapshotManager:
         self._loader = snapshot_loader
         self._table_path = table_path
         home = branch_directory(table_path, branch)
-        self._snapshots = SnapshotFiles(self._store, f"{home}/snapshot", "snapshot-")
-        self._changelogs = SnapshotFiles(self._store, f"{home}/changelog", "changelog-", are_changelogs=True)
+        self._snapshots = SnapshotDirectory(self._store, f"{home}/snapshot", "snapshot-")
+        self._changelogs = SnapshotDirectory(self._store, f"{home}/changelog", "changelog-", are_changelogs=True)
 
     def copy_with_branch(self, branch_name: str) -> SnapshotManager:
         """The snapshots of another branch of the table."""

@@ -70,7 +70,7 @@ class SplitMode(str, Enum):
     """As NET, but without the rows before: rows of `files` that are new or changed, as stored, and removed keys."""
 
 
-class SplitFiles(Protocol):
+class FileColumns(Protocol):
     """Files of a split as columns, whose rows and bytes are known without an object per file."""
 
     @property
@@ -130,20 +130,20 @@ class StreamSplit(DataSplit):
     keys_move: bool = False
     planned_for: RowSelection | None = None
     _next_plan: weakref.ref[Plan] | None = None
-    _source: list[DataFileMeta] | SplitFiles
-    _before: list[DataFileMeta] | SplitFiles
+    _source: list[DataFileMeta] | FileColumns
+    _before: list[DataFileMeta] | FileColumns
 
     def __init__(
         self,
         mode: SplitMode,
-        files: list[DataFileMeta] | SplitFiles,
+        files: list[DataFileMeta] | FileColumns,
         partition: GenericRow,
         bucket: int,
         *,
         snapshot_id: int,
         total_buckets: int | None = None,
         deletion_files: list[DeletionFile | None] | None = None,
-        before_files: list[DataFileMeta] | SplitFiles | None = None,
+        before_files: list[DataFileMeta] | FileColumns | None = None,
         before_deletion_files: list[DeletionFile | None] | None = None,
         schema: TableSchema | None = None,
     ) -> None:
@@ -170,7 +170,7 @@ class StreamSplit(DataSplit):
         return self._source
 
     @_files.setter
-    def _files(self, files: list[DataFileMeta] | SplitFiles) -> None:
+    def _files(self, files: list[DataFileMeta] | FileColumns) -> None:
         self._source = files
 
     @property

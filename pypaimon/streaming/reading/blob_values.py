@@ -17,7 +17,7 @@ from pypaimon.streaming.options.blob_storage import BlobStorage
 from pypaimon.streaming.reading.blob_columns import BlobArray, blob_array
 from pypaimon.streaming.reading.blob_fetcher import BlobFetcher, BlobPlaces
 from pypaimon.streaming.reading.blob_views import BlobViews
-from pypaimon.streaming.reading.read_layout import Layout, ReadSettings
+from pypaimon.streaming.reading.read_layout import ReadLayout, ReadSettings
 
 if TYPE_CHECKING:
     from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -35,7 +35,9 @@ class BlobValues:
         settings: Whether descriptors come out, and where they may point.
     """
 
-    def __init__(self, directory: TableDirectory, layout: Layout, split: StreamSplit, settings: ReadSettings) -> None:
+    def __init__(
+        self, directory: TableDirectory, layout: ReadLayout, split: StreamSplit, settings: ReadSettings
+    ) -> None:
         self._as_descriptors = settings.gives_descriptors
         self._types = layout.blobs
         views = BlobStorage.of(layout.schema).views

@@ -24,7 +24,7 @@ from pypaimon.streaming.merge import (
 from pypaimon.streaming.merge.stages import Begin
 from pypaimon.streaming.model.system_columns import LEVEL, SEQUENCE_NUMBER, VALUE_KIND
 from pypaimon.streaming.reading.file_rows import FileRows, begun
-from pypaimon.streaming.reading.read_layout import Layout
+from pypaimon.streaming.reading.read_layout import ReadLayout
 from pypaimon.streaming.reading.split_files import SplitFiles
 
 _MERGED_ROWS = 65_536
@@ -44,7 +44,7 @@ class BucketMerge:
         openers: Threads that open files at the same time.
     """
 
-    def __init__(self, layout: Layout, rows: FileRows, clustered: bool, batch_size: int, openers: IOPool) -> None:
+    def __init__(self, layout: ReadLayout, rows: FileRows, clustered: bool, batch_size: int, openers: IOPool) -> None:
         self._layout = layout
         self._rows = rows
         self._clustered = clustered

@@ -23,7 +23,7 @@ from pypaimon.streaming.io.store import asked_ahead
 from pypaimon.streaming.metadata.file_paths import ByteRange, SpelledPath, merged_changelog_range
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit, last_split, next_plans
 from pypaimon.streaming.reading.joined_rows import blob_fields, files_joined
-from pypaimon.streaming.reading.read_layout import Layout
+from pypaimon.streaming.reading.read_layout import ReadLayout
 from pypaimon.streaming.reading.split_files import deletion_files
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class ReadPieces:
         self,
         directory: TableDirectory,
         index_blocks: IndexBlocks,
-        layouts: Mapping[tuple[int, int], Layout],
+        layouts: Mapping[tuple[int, int], ReadLayout],
         schema: TableSchema,
         *,
         filtered: bool,
@@ -97,7 +97,7 @@ class ReadPieces:
             with suppress(LookupError):
                 yield from self._of_group(group, layout)
 
-    def _of_group(self, group: RowIdGroup, layout: Layout) -> Iterator[Piece]:
+    def _of_group(self, group: RowIdGroup, layout: ReadLayout) -> Iterator[Piece]:
         for file in files_joined(group, layout, self._directory.known_schema):
             if self._is_fetched(file):
                 yield _whole(file)

@@ -18,7 +18,7 @@ from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.model.system_columns import SEQUENCE_NUMBER, WRITTEN_NUMBER
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.table_traits import SNAPSHOT_ORDERING
-from pypaimon.streaming.reading.read_layout import Layout
+from pypaimon.streaming.reading.read_layout import ReadLayout
 from pypaimon.streaming.reading.split_files import SplitFiles
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class FileRows:
         vectors: The deletion vectors of all files that are read.
     """
 
-    def __init__(self, directory: TableDirectory, layout: Layout, batch_size: int, vectors: PlanVectors) -> None:
+    def __init__(self, directory: TableDirectory, layout: ReadLayout, batch_size: int, vectors: PlanVectors) -> None:
         self._directory = directory
         self._schema_id = layout.schema.id
         self._batch_size = batch_size

@@ -14,7 +14,7 @@ from pypaimon.streaming.files.vector_files import files_of_vectors, vector_colum
 from pypaimon.streaming.internals import DataField, DataFileMeta, TableSchema
 from pypaimon.streaming.model.system_columns import ROW_ID
 from pypaimon.streaming.options.blob_storage import BlobStorage
-from pypaimon.streaming.reading.read_layout import Layout
+from pypaimon.streaming.reading.read_layout import ReadLayout
 
 if TYPE_CHECKING:
     from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def joined_rows(
     group: RowIdGroup,
-    layout: Layout,
+    layout: ReadLayout,
     directory: TableDirectory,
     read: ReadFields,
     *,
@@ -58,13 +58,13 @@ def joined_rows(
         yield batch
 
 
-def blob_fields(layout: Layout) -> list[DataField]:
+def blob_fields(layout: ReadLayout) -> list[DataField]:
     """The fields whose values are in blob files."""
     storage = BlobStorage.of(layout.schema)
     return [field for field in layout.fields if storage.in_blob_files(field)]
 
 
-def files_joined(group: RowIdGroup, layout: Layout, schema_of: Callable[[int], TableSchema]) -> list[DataFileMeta]:
+def files_joined(group: RowIdGroup, layout: ReadLayout, schema_of: Callable[[int], TableSchema]) -> list[DataFileMeta]:
     """The data files and vector files that `joined_rows` reads of a group, in the order in which it opens them."""
     apart = {*layout.schema.partition_keys, *(field.name for field in blob_fields(layout))}
     stored = [field for field in layout.fields if field.name not in apart]

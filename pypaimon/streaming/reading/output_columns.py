@@ -16,11 +16,11 @@ from pypaimon.streaming.filtering import filters
 from pypaimon.streaming.model import row_kinds
 from pypaimon.streaming.model.row_kinds import INSERT, UPDATE_AFTER, UPDATE_BEFORE
 from pypaimon.streaming.options.views import ROWKIND
-from pypaimon.streaming.reading.read_layout import Layout, ReadSettings
+from pypaimon.streaming.reading.read_layout import ReadLayout, ReadSettings
 from pypaimon.streaming.reading.records import Records
 
 
-def output_columns(records: Records, bound: Layout, settings: ReadSettings, schema: pa.Schema) -> list[pa.Array]:
+def output_columns(records: Records, bound: ReadLayout, settings: ReadSettings, schema: pa.Schema) -> list[pa.Array]:
     """The output columns of some records, which may have fewer rows or none.
 
     Args:
@@ -32,7 +32,7 @@ def output_columns(records: Records, bound: Layout, settings: ReadSettings, sche
     return _packed(records, bound, settings, schema) if bound.packed else _as_they_are(records, bound, settings)
 
 
-def _as_they_are(records: Records, bound: Layout, settings: ReadSettings) -> list[pa.Array]:
+def _as_they_are(records: Records, bound: ReadLayout, settings: ReadSettings) -> list[pa.Array]:
     batch, kinds = records.batch, records.kinds
     if bound.with_rowkind:
         batch = batch.append_column(ROWKIND, _names(kinds, batch.num_rows))
@@ -46,7 +46,7 @@ def _as_they_are(records: Records, bound: Layout, settings: ReadSettings) -> lis
     return columns
 
 
-def _packed(records: Records, bound: Layout, settings: ReadSettings, schema: pa.Schema) -> list[pa.Array]:
+def _packed(records: Records, bound: ReadLayout, settings: ReadSettings, schema: pa.Schema) -> list[pa.Array]:
     """Rows of `$binlog`. Their own row kinds are all +I, as in an audit log."""
     packing = Packing.of(records)
     rowkind = row_kinds.to_names(pa.array(packing.kinds))

@@ -17,7 +17,7 @@ from pypaimon.streaming.reading.records import Records
 if TYPE_CHECKING:
     from pypaimon.streaming.metadata.table_directory import TableDirectory
     from pypaimon.streaming.read_internals import TableQueryAuthResult
-    from pypaimon.streaming.reading.read_layout import Layout
+    from pypaimon.streaming.reading.read_layout import ReadLayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class QueryAuth:
         ask = table.catalog_environment.table_query_auth(table.options, table.identifier)
         return None if ask is None else QueryAuth(directory, ask)
 
-    def rules(self, layout: Layout) -> Rules | None:
+    def rules(self, layout: ReadLayout) -> Rules | None:
         """The current rules for the columns of a layout, or None. One request, two if there are rules.
 
         Raises:
@@ -141,7 +141,7 @@ def _refusing(function: Any, *args: Any) -> Any:
         ) from error
 
 
-def _bound(result: TableQueryAuthResult, layout: Layout, latest: Sequence[DataField]) -> Rules:
+def _bound(result: TableQueryAuthResult, layout: ReadLayout, latest: Sequence[DataField]) -> Rules:
     result.validate_against_schema(list(latest))
     result.validate_readable_without_rename(list(latest), list(layout.schema.fields))
     read = {field.name for field in layout.fields}

@@ -27,7 +27,7 @@ from pypaimon.streaming.reading.blob import Blob, blobs_of
 from pypaimon.streaming.reading.blob_values import BlobValues
 from pypaimon.streaming.reading.output_columns import output_columns, unbroken
 from pypaimon.streaming.reading.query_auth import Rules
-from pypaimon.streaming.reading.read_layout import Layout, ReadSettings
+from pypaimon.streaming.reading.read_layout import ReadLayout, ReadSettings
 from pypaimon.streaming.reading.read_parts import ReadParts, parts_as_planned, planned_for
 from pypaimon.streaming.reading.records import Records
 from pypaimon.streaming.reading.split_files import deletion_files, in_reading_order, missing_file_error
@@ -144,7 +144,7 @@ class StreamRead:
                     blobs.close()
 
     def _records(
-        self, split: StreamSplit, bound: Layout, rules: Rules | None, vectors: PlanVectors
+        self, split: StreamSplit, bound: ReadLayout, rules: Rules | None, vectors: PlanVectors
     ) -> Iterator[Records]:
         """The records of a split that the filter and the catalog's rules let through."""
         if rules is not None:
@@ -300,10 +300,10 @@ class StreamRead:
             taken = self._taken = key, read
         return taken[1] or self
 
-    def _bound(self, split: StreamSplit) -> Layout:
+    def _bound(self, split: StreamSplit) -> ReadLayout:
         return self._layout_of(split.schema or self._settings.schema)
 
-    def _layout_of(self, schema: TableSchema) -> Layout:
+    def _layout_of(self, schema: TableSchema) -> ReadLayout:
         return self._parts.get().layout_of(schema)
 
     @property
@@ -318,7 +318,7 @@ class StreamRead:
         """The schema without the row kind, which pypaimon's `to_torch` calls."""
         return self._layout_of(self._settings.schema).arrow_schema
 
-    def _arrow_schema(self, bound: Layout) -> pa.Schema:
+    def _arrow_schema(self, bound: ReadLayout) -> pa.Schema:
         schema = bound.arrow_schema
         return schema.insert(0, row_kinds.ROW_KIND_FIELD) if self.include_row_kind else schema
 

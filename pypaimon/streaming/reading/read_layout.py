@@ -1,4 +1,4 @@
-"""`Layout`: the columns that a read gives out and those that it must read, bound to one schema by field ids."""
+"""`ReadLayout`: the columns that a read gives out and those that it must read, bound to one schema by field ids."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Output:
 
 
 @dataclass(frozen=True)
-class Layout:
+class ReadLayout:
     """A read of one schema.
 
     Attributes:
@@ -154,7 +154,7 @@ class Layout:
         parts = [part for part in (self.predicate, self.on_rowkind) if part is not None]
         return set().union(*map(filters.columns_of, parts))
 
-    def reading(self, columns: Collection[str]) -> Layout:
+    def reading(self, columns: Collection[str]) -> ReadLayout:
         """The same layout, which also reads these columns completely."""
         read = {field.name: field for field in self.fields}
         fields = ((field if field.name in columns else read.get(field.name)) for field in self.schema.fields)
@@ -177,7 +177,7 @@ class Layout:
         return [output.take(batch) for output in self.outputs]
 
 
-def layout(settings: ReadSettings) -> Layout:
+def layout(settings: ReadSettings) -> ReadLayout:
     """Bind settings to their own schema.
 
     Raises:
@@ -198,7 +198,7 @@ def _named(outputs: list[Output], request: Sequence[DataField], settings: ReadSe
     return [replace(output, name=name) for output, name in zip(outputs, settings.output_names, strict=True)]
 
 
-def follow(settings: ReadSettings, schema: TableSchema) -> Layout:
+def follow(settings: ReadSettings, schema: TableSchema) -> ReadLayout:
     """Bind settings to a newer schema by field ids, so that renamed columns are found under their new name.
 
     Without a projection all columns of the newer schema come out.
@@ -216,7 +216,7 @@ def follow(settings: ReadSettings, schema: TableSchema) -> Layout:
         raise SchemaChangedError(settings.schema.id, schema.id, str(error)) from error
 
 
-def _layout(settings: ReadSettings, fields: Sequence[DataField], outputs: list[Output]) -> Layout:
+def _layout(settings: ReadSettings, fields: Sequence[DataField], outputs: list[Output]) -> ReadLayout:
     schema, predicate = settings.schema, settings.predicate
     paths = [output.path for output in outputs]
     request = requested(fields, paths)
@@ -233,7 +233,7 @@ def _layout(settings: ReadSettings, fields: Sequence[DataField], outputs: list[O
     stored = tuple(field for field in used if field.name not in SYSTEM_TYPES and field.id != ROWKIND_FIELD.id)
     system_columns = tuple(field.name for field in used if field.name in SYSTEM_TYPES)
     packed = settings.view == "binlog"
-    return Layout(
+    return ReadLayout(
         schema,
         stored,
         system_columns,

@@ -17,7 +17,7 @@ from pypaimon.streaming.options.stream_options import Unmatched, refuse_hidden_d
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.reading.file_prefetch import FilePrefetcher, ReadPieces, schema_key
 from pypaimon.streaming.reading.query_auth import QueryAuth
-from pypaimon.streaming.reading.read_layout import Layout, ReadSettings, follow, layout
+from pypaimon.streaming.reading.read_layout import ReadLayout, ReadSettings, follow, layout
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,7 +35,7 @@ class ReadParts:
 
     directory: TableDirectory
     settings: ReadSettings
-    layouts: dict[tuple[int, int], Layout]
+    layouts: dict[tuple[int, int], ReadLayout]
     index_blocks: IndexBlocks
     prefetcher: FilePrefetcher
     auth: QueryAuth | None
@@ -49,7 +49,7 @@ class ReadParts:
         ahead = FilePrefetcher(directory, ReadPieces(directory, blocks, layouts, settings.schema, filtered=filtered))
         return ReadParts(directory, settings, layouts, blocks, ahead, QueryAuth.of(directory))
 
-    def layout_of(self, schema: TableSchema) -> Layout:
+    def layout_of(self, schema: TableSchema) -> ReadLayout:
         """The settings bound to a schema."""
         known = self.layouts.get(schema_key(schema))
         if known is None:

@@ -12,7 +12,7 @@ from pypaimon.streaming.filtering import filters
 from pypaimon.streaming.model import row_kinds
 from pypaimon.streaming.model.data_types import holds_blobs
 from pypaimon.streaming.options.stream_options import Unmatched
-from pypaimon.streaming.reading.read_layout import Layout
+from pypaimon.streaming.reading.read_layout import ReadLayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class RecordFilter:
         unmatched: What records of an upsert stream become that do not match.
     """
 
-    def __init__(self, layout: Layout, unmatched: Unmatched) -> None:
+    def __init__(self, layout: ReadLayout, unmatched: Unmatched) -> None:
         self._layout = layout
         self._unmatched = unmatched
 

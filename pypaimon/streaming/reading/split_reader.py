@@ -29,7 +29,7 @@ from pypaimon.streaming.options.stream_options import Unmatched
 from pypaimon.streaming.reading.bucket_merge import BucketMerge
 from pypaimon.streaming.reading.file_rows import FileRows, one_ahead
 from pypaimon.streaming.reading.joined_rows import joined_rows
-from pypaimon.streaming.reading.read_layout import Layout
+from pypaimon.streaming.reading.read_layout import ReadLayout
 from pypaimon.streaming.reading.records import RecordFilter, Records, adding
 from pypaimon.streaming.reading.split_files import SplitFiles
 
@@ -59,7 +59,7 @@ class SplitReader:
     def __init__(
         self,
         directory: TableDirectory,
-        layout: Layout,
+        layout: ReadLayout,
         *,
         unmatched: Unmatched,
         keep_deletes: bool,
@@ -74,7 +74,7 @@ class SplitReader:
         self._tell_deletes = tell_deletes
         self._batch_size = batch_size
         self._openers = openers
-        self._index_filter = IndexFilter(directory, layout, unmatched)
+        self._index_filter = FileIndexFilter(directory, layout, unmatched)
         self._traits = layout.traits
         self._clustered = OptionValues(layout.schema.options).boolean("pk-clustering-override", False)
         self._filter = RecordFilter(layout, unmatched)
@@ -257,7 +257,7 @@ def _rows_there(file_is_there: bool, vector: DeletionVector | None, position: in
     return pa.repeat(pa.scalar(file_is_there), count)
 
 
-class IndexFilter:
+class FileIndexFilter:
     """Rules out files by their indexes. Only for files that are read one by one, record by record.
 
     If versions of a key are merged, a file without a matching row must be read, because it may hold the newest version.
@@ -267,7 +267,7 @@ class IndexFilter:
         unmatched: What records of an upsert stream become that do not match.
     """
 
-    def __init__(self, directory: TableDirectory, layout: Layout, unmatched: Unmatched) -> None:
+    def __init__(self, directory: TableDirectory, layout: ReadLayout, unmatched: Unmatched) -> None:
         self._directory = directory
         self._layout = layout
         self._drops = unmatched is Unmatched.DROP

@@ -22,7 +22,7 @@ from pypaimon.streaming.planning.planner_state import PlannerState
 from pypaimon.streaming.scanning.handover import Handover
 from pypaimon.streaming.scanning.lag import Lag
 from pypaimon.streaming.scanning.metrics import ScanMetrics
-from pypaimon.streaming.scanning.parts import Opening, ScanParts
+from pypaimon.streaming.scanning.parts import ScanOpening, ScanParts
 from pypaimon.streaming.scanning.worker import Advance, PendingAdvance, ScanState, Segment
 
 _BUSY = "this scan is being driven by another call; use one scan per reader, or wait for the other call first"
@@ -49,7 +49,7 @@ class ScanDriver:
 
     def __init__(self, parts: Deferred[ScanParts], start: Start | None, clock: Clock) -> None:
         self.parts = parts
-        self._opening = Opening(parts, start)
+        self._opening = ScanOpening(parts, start)
         self._clock = clock
         # Two, because a seek may leave one that hangs. Saves and lags have their own threads for the same reason.
         self._pool = IOPool(2, timeout=float("inf"), name="paimon-scan")

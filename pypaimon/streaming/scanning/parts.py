@@ -1,4 +1,4 @@
-"""`ScanParts`: the parts of a scan once it knows its table; `Opening`: its states before that; `KeepAlive`."""
+"""`ScanParts`: the parts of a scan once it knows its table; `ScanOpening`: its states before that; `KeepAlive`."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class ScanParts:
         self.directory.store.pool.release()
 
 
-class Opening:
+class ScanOpening:
     """The states of a scan, also before it knows its table.
 
     Args:

@@ -49,7 +49,7 @@ class ByteReader:
 
 
 @dataclass(slots=True)
-class Leaf:
+class KeyLeaf:
     """A key and its number."""
 
     key: bytes
@@ -71,7 +71,7 @@ class _Branch:
     def __init__(self, kind: int, prefix: bytes, index: bytearray | None = None) -> None:
         self.kind = kind
         self.prefix = prefix
-        self.children: dict[int, Leaf | _Branch] = {}
+        self.children: dict[int, KeyLeaf | _Branch] = {}
         empty = _NO_PLACE if kind == _NODE_48 else 0
         self.index = bytearray([empty] * _INDEX_SIZE[kind]) if index is None else index
 
@@ -88,7 +88,7 @@ class _Branch:
                 larger.index[byte] = place
         return larger
 
-    def put(self, byte: int, child: Leaf | _Branch) -> None:
+    def put(self, byte: int, child: KeyLeaf | _Branch) -> None:
         """Add a child to a node with room."""
         count = len(self.children)
         if self.kind in (_NODE_4, _NODE_16):
@@ -116,7 +116,7 @@ class KeyTree:
 
     def __init__(self) -> None:
         self.size = 0
-        self._root: Leaf | _Branch | None = None
+        self._root: KeyLeaf | _Branch | None = None
 
     @staticmethod
     def read(reader: ByteReader) -> KeyTree:
@@ -137,7 +137,7 @@ class KeyTree:
         assert self._root is not None
         return struct.pack("<q", self.size) + b"".join(_written(self._root))
 
-    def leaves(self) -> Iterator[Leaf]:
+    def leaves(self) -> Iterator[KeyLeaf]:
         """All keys, in order."""
         return iter(()) if self._root is None else _leaves(self._root)
 
@@ -152,16 +152,16 @@ class KeyTree:
 
     def insert(self, key: bytes, number: int) -> None:
         """Add a new key."""
-        self._root = Leaf(key, number) if self._root is None else _inserted(self._root, Leaf(key, number), 0)
+        self._root = KeyLeaf(key, number) if self._root is None else _inserted(self._root, KeyLeaf(key, number), 0)
         self.size += 1
 
 
-def _inserted(node: Leaf | _Branch, leaf: Leaf, depth: int) -> _Branch:
+def _inserted(node: KeyLeaf | _Branch, leaf: KeyLeaf, depth: int) -> _Branch:
     """Add a leaf below a node, and return the node in its place."""
     key = leaf.key
-    prefix = node.key[depth:] if isinstance(node, Leaf) else node.prefix
+    prefix = node.key[depth:] if isinstance(node, KeyLeaf) else node.prefix
     common = next((place for place, byte in enumerate(prefix) if byte != key[depth + place]), len(prefix))
-    if isinstance(node, Leaf) or common < len(prefix):
+    if isinstance(node, KeyLeaf) or common < len(prefix):
         above = _Branch(_NODE_4, prefix[:common])
         above.put(prefix[common], node)
         above.put(key[depth + common], leaf)
@@ -178,11 +178,11 @@ def _inserted(node: Leaf | _Branch, leaf: Leaf, depth: int) -> _Branch:
     return node
 
 
-def _read(reader: ByteReader, path: bytes) -> Leaf | _Branch:
+def _read(reader: ByteReader, path: bytes) -> KeyLeaf | _Branch:
     kind, count, length = reader.unpack(_HEADER)
     prefix = reader.take(length)
     if kind == _LEAF:
-        leaf = Leaf(*_LEAF_BODY.unpack(reader.take(_LEAF_BODY.size)))
+        leaf = KeyLeaf(*_LEAF_BODY.unpack(reader.take(_LEAF_BODY.size)))
         if not leaf.key.startswith(path):
             raise ValueError(f"the key {leaf.key.hex()} is below {path.hex()}")
         return leaf
@@ -208,8 +208,8 @@ def _bytes_of_children(kind: int, index: bytearray, count: int) -> list[int]:
     return [byte for byte in range(256) if index[byte // 8] >> byte % 8 & 1]
 
 
-def _written(node: Leaf | _Branch) -> Iterator[bytes]:
-    if isinstance(node, Leaf):
+def _written(node: KeyLeaf | _Branch) -> Iterator[bytes]:
+    if isinstance(node, KeyLeaf):
         yield _HEADER.pack(_LEAF, 0, 0) + _LEAF_BODY.pack(node.key, node.number)
         return
     yield _HEADER.pack(node.kind, len(node.children), len(node.prefix)) + node.prefix + node.stored_index()
@@ -217,8 +217,8 @@ def _written(node: Leaf | _Branch) -> Iterator[bytes]:
         yield from _written(node.children[byte])
 
 
-def _leaves(node: Leaf | _Branch) -> Iterator[Leaf]:
-    if isinstance(node, Leaf):
+def _leaves(node: KeyLeaf | _Branch) -> Iterator[KeyLeaf]:
+    if isinstance(node, KeyLeaf):
         yield node
         return
     for byte in sorted(node.children):
