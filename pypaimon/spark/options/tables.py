@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pypaimon.spark.lean_imports  # noqa: F401
 from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.metadata.table_directory import naming_unreadable_types
 from pypaimon.streaming.metadata.table_handle import FilesOnly, TableHandle
-from pypaimon.streaming.metadata.unreadable_types import naming_unreadable_types
 
 if TYPE_CHECKING:
     from pypaimon.spark.options.sink_options import SinkOptions

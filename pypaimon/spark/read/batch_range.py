@@ -93,11 +93,11 @@ def _splits_of_range(builder: EngineReadBuilder, between: Between) -> list[Strea
 
 def _state(builder: EngineReadBuilder, snapshot: Snapshot) -> list[StreamSplit]:
     """Everything that is committed at a snapshot, including rows whose changelog no compaction has produced yet."""
-    from pypaimon.streaming.metadata.history import RangeCheck
+    from pypaimon.streaming.metadata.history import SnapshotRangeValidator
     from pypaimon.streaming.planning.snapshot_plans import SnapshotPlans
 
     schema = builder.schema.copy(new_options={**builder.schema.options, "changelog-producer": "none"})
-    with RangeCheck(builder.directory, False).reading(snapshot):
+    with SnapshotRangeValidator(builder.directory, False).reading(snapshot):
         return SnapshotPlans(builder.directory, schema, builder.options).full(snapshot).splits
 
 

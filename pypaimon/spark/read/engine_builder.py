@@ -27,8 +27,8 @@ from pypaimon.streaming.options.views import View, fields
 if TYPE_CHECKING:
     from pypaimon.spark.options.source_options import SourceOptions
     from pypaimon.streaming.consumers.progress import Progress
+    from pypaimon.streaming.planning.planned_units import KeptUnits
     from pypaimon.streaming.planning.planner import Planner
-    from pypaimon.streaming.planning.prepared import LastPrepared
     from pypaimon.streaming.reading.read import StreamRead
     from pypaimon.streaming.scanning.lag import LagMeter
 
@@ -196,14 +196,14 @@ class EngineReadBuilder(StreamAssembly):
         self,
         limits: Limits | None = None,
         last_snapshot: int | None = None,
-        last_prepared: LastPrepared | None = None,
+        kept_units: KeptUnits | None = None,
     ) -> Planner:
         """The state machine by itself.
 
         Args:
             limits: Of each of its plans.
             last_snapshot: Nothing is planned beyond this snapshot.
-            last_prepared: Shared with the planners of this builder that have other limits.
+            kept_units: Shared with the planners of this builder that have other limits.
         """
         from pypaimon.streaming.planning.planner import Planner
 
@@ -211,7 +211,7 @@ class EngineReadBuilder(StreamAssembly):
         if last_snapshot is not None:
             options = replace(options, end=End(snapshot_id=last_snapshot))
         columns, clock = self._read_columns(), self._clock
-        return Planner(self.directory, self._schema, options, columns, clock.time_millis, last_prepared)
+        return Planner(self.directory, self._schema, options, columns, clock.time_millis, kept_units)
 
     def new_lag_meter(self) -> LagMeter:
         """What measures the lag of a planner's state."""

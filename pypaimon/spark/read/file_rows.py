@@ -16,7 +16,7 @@ from pypaimon.spark.read.engine_builder import EngineReadBuilder
 from pypaimon.spark.read.file_columns import column_of, row_kind_column, unsupported
 from pypaimon.streaming.files.data_files import column_names, located
 from pypaimon.streaming.internals import DataFileMeta
-from pypaimon.streaming.metadata.history import RangeCheck
+from pypaimon.streaming.metadata.history import SnapshotRangeValidator
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
 from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.reading.query_auth import QueryAuth
@@ -129,7 +129,7 @@ def _missing_columns(
     try:
         held = column_names(builder.directory, file)
     except FileNotFoundError as error:
-        raise RangeCheck(builder.directory, False).missing_file(split.snapshot_id, error) from error
+        raise SnapshotRangeValidator(builder.directory, False).missing_file(split.snapshot_id, error) from error
     values = partition_values(split, builder.schema)
     return {name: value for name, value in values.items() if name in uncertain and name not in held}
 

@@ -20,8 +20,8 @@ from pypaimon.streaming.metadata.history import is_same_history
 from pypaimon.streaming.model.plan import Plan
 from pypaimon.streaming.model.position import Phase, Position
 from pypaimon.streaming.options.stream_options import Limits
+from pypaimon.streaming.planning.planned_units import KeptUnits
 from pypaimon.streaming.planning.planner_state import PlannerState, Step
-from pypaimon.streaming.planning.prepared import LastPrepared
 from pypaimon.streaming.scanning.lag import Lag
 
 _REMEMBERED = 4
@@ -45,7 +45,7 @@ class MicroBatchPlanner:
         self._table = builder.directory.identity
         self._states: OrderedDict[Offset, PlannerState] = OrderedDict()
         self._plans: OrderedDict[tuple[Offset, Offset], list[Plan]] = OrderedDict()
-        self._last_prepared = LastPrepared()
+        self._kept_units = KeptUnits()
         self._frozen: int | None = None
         self._initial: PlannerState | None = None
         self._polled: tuple[Offset, float] | None = None
@@ -176,7 +176,7 @@ class MicroBatchPlanner:
     def _step(self, state: PlannerState, limits: Limits) -> Step:
         if not limits and self._frozen is None:
             return self._planner.step(state)
-        return self._builder.new_planner(limits, self._frozen, self._last_prepared).step(state)
+        return self._builder.new_planner(limits, self._frozen, self._kept_units).step(state)
 
     def _replayed(self, begin: Position, end: Position) -> list[Plan]:
         """The plans from one position to another, regardless of the limits with which they were first made."""

@@ -18,7 +18,7 @@ from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.model.plan import Plan, PlanKind, StreamSplit
 from pypaimon.streaming.model.position import Phase, Position, of_table
 from pypaimon.streaming.options.read_scope import ReadScope
-from pypaimon.streaming.reading.read import StreamRead, let_go, release_threads
+from pypaimon.streaming.reading.read import StreamRead, drop_prefetched, release_threads
 from pypaimon.streaming.scanning.driver import ScanDriver
 from pypaimon.streaming.scanning.plan_stream import BlockingPlanStream
 
@@ -178,7 +178,7 @@ class ChunkReader:
         """End at once, including a call in which another thread waits."""
         self._driver.close()
         self._pool.close()
-        let_go(self._read)
+        drop_prefetched(self._read)
 
     def _next_of(self, plan: Plan) -> BatchChunk:
         batches: list[pa.RecordBatch] = []

@@ -14,8 +14,6 @@ from pypaimon.streaming.options.start import Start, StartMode, start_of_options
 from pypaimon.streaming.options.stream_options import GivenOptions, StreamOptions
 from pypaimon.streaming.options.table_traits import TableTraits
 
-_RESUMED = (StartMode.LATEST_FULL, StartMode.FROM_POSITION)
-
 
 def followed_table(table: Any) -> tuple[Any, ChainBranches | None]:
     """The handle of the table, or branch, whose snapshots a stream of a table follows.
@@ -59,7 +57,7 @@ def options_of_chain(
             f"{options.between.given}: a chain table has no ranges, because snapshot ids, tags and times are those of "
             f"one branch. Load the branch, a table of its own, as {delta}."
         )
-    if start.mode not in _RESUMED:
+    if not start.of_chain:
         raise _unsupported(f"startup mode '{start.text}'", delta, "Snapshot ids and times are those of one branch")
     if options.consumer is not None or of_table.text("consumer-id") is not None:
         raise _unsupported("consumer-id", delta, "Save positions (Position.to_json()) to resume")

@@ -23,7 +23,7 @@ from pypaimon.streaming.cli.secrets import keep_secret, say
 from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.internals import ConfigOption, CoreOptions
-from pypaimon.streaming.metadata.unreadable_types import naming_unreadable_types
+from pypaimon.streaming.metadata.table_directory import naming_unreadable_types
 from pypaimon.streaming.model.time_zone import TIME_ZONE
 from pypaimon.streaming.options.known_options import HEEDED_BY_READERS
 from pypaimon.streaming.options.views import VIEWS, View

@@ -20,7 +20,7 @@ from pypaimon.streaming.databases.events import DatabaseEvent, TableDropped, Tab
 from pypaimon.streaming.databases.tables_of_database import TablesOfDatabase, matches
 from pypaimon.streaming.errors import PaimonStreamError, TablesFailedError
 from pypaimon.streaming.io.io_pool import IOPool
-from pypaimon.streaming.metadata.unreadable_types import naming_unreadable_types
+from pypaimon.streaming.metadata.table_directory import naming_unreadable_types
 
 T = TypeVar("T")
 _GLOB = frozenset("*?[")

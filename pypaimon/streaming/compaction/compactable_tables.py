@@ -12,7 +12,7 @@ from pypaimon.streaming.formats.registry import check_format
 from pypaimon.streaming.indexes.file_index import IndexOptions
 from pypaimon.streaming.merge.engines.factory import merge_engine
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.model.blob_types import holds_blobs
+from pypaimon.streaming.model.data_types import holds_blobs
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.options.known_options import refuse_misspelled_keys
 from pypaimon.streaming.options.option_values import OptionValues

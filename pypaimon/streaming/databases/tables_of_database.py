@@ -29,12 +29,12 @@ from pypaimon.streaming.io.request_errors import translated
 from pypaimon.streaming.metadata.manifest_cache import ManifestCache
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.metadata.table_handle import FilesOnly, TableHandle
+from pypaimon.streaming.options.start import Start, StartMode
 
 Configure = Callable[[StreamReadBuilder], object]
 
 _MOST_REQUESTS = 4
 """Of one table at the same time."""
-_OF_STATE = (None, "latest-full")
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class TablesOfDatabase:
         """
         if place is not None and place.position is not None:
             builder.with_start(position=place.position)
-        elif self.start and is_new and self.start.get("mode") not in _OF_STATE:
+        elif is_new and (mode := self.start.get("mode")) and not Start(StartMode(mode)).has_state:
             earliest = TableDirectory.of(builder.table).snapshots.earliest_id()
             builder.with_start("earliest" if earliest in (None, 1) else "latest-full")
         elif self.start:

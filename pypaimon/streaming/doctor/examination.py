@@ -15,7 +15,7 @@ from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo, consumer
 from pypaimon.streaming.doctor.layout import Layout
 from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, TableChangedError
 from pypaimon.streaming.internals import TableSchema
-from pypaimon.streaming.metadata.history import RangeCheck
+from pypaimon.streaming.metadata.history import SnapshotRangeValidator
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.options.option_values import OptionValues
@@ -194,7 +194,7 @@ class _Look:
 
     def _layout(self, latest: Snapshot, traits: TableTraits, options: OptionValues) -> Layout:
         target = options.size_bytes("target-file-size", _TARGET_BYTES[traits.primary_key])
-        with RangeCheck(self._directory, with_changelogs=False).reading(latest):
+        with SnapshotRangeValidator(self._directory, with_changelogs=False).reading(latest):
             return Layout.read(self._directory, latest, traits, target)
 
     def _stream_options(self, schema: TableSchema, traits: TableTraits, options: OptionValues) -> StreamOptions:

@@ -20,14 +20,10 @@ from pypaimon.streaming.model.plan import Plan
 from pypaimon.streaming.model.position import Phase, Position
 from pypaimon.streaming.options.end import End
 from pypaimon.streaming.options.slot_rule import DividedBy
-from pypaimon.streaming.options.start import StartMode
 from pypaimon.streaming.options.stream_options import CatchUp, OnExpired, StreamOptions
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.planning.planner import Planner
 from pypaimon.streaming.planning.planner_state import PlannerState
-
-_OF_NEW_TABLES = (StartMode.LATEST_FULL, StartMode.LATEST, StartMode.EARLIEST)
-_BY_CREATION = (StartMode.FROM_FILE_CREATION_TIME, StartMode.FROM_CREATION_TIMESTAMP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +139,7 @@ def _start(planner: Planner, directory: TableDirectory, state: PlannerState, opt
     position = planner.position(state)
     if position is not None:
         return position
-    if options.start.mode in _OF_NEW_TABLES and directory.snapshots.latest_id() is None:
+    if options.start.stands_when_empty and directory.snapshots.latest_id() is None:
         return Position(directory.identity, 1)
     raise StreamConfigError(
         f"The start {options.start.text!r} is not there yet, and workers would each find one of their own. Begin once "
@@ -182,6 +178,6 @@ def settings_of(options: StreamOptions) -> dict[str, str]:
         "unmatched": options.unmatched.value,
         "raw": str(options.raw),
         "overwrites": str(options.read_overwrite),
-        "files_created_since": str(start.millis if start.mode in _BY_CREATION else None),
+        "files_created_since": str(start.created_after(in_first_plan=True)),
         "order": f"{options.sort_partitions}, splits of {options.split_target_bytes}, {options.split_open_bytes}",
     }

@@ -18,7 +18,7 @@ from pypaimon.streaming.filtering.bucket_selection import BucketFunction, bucket
 from pypaimon.streaming.filtering.filters import split_and
 from pypaimon.streaming.filtering.statistics import EncodedStats, Mask, PartitionValues, evaluate
 from pypaimon.streaming.internals import TableSchema
-from pypaimon.streaming.model.blob_types import holds_blobs
+from pypaimon.streaming.model.data_types import holds_blobs
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.table_traits import TableTraits

@@ -1,4 +1,4 @@
-"""Two states of a bucket: the changes that turn one into the other, and the rows in which they differ."""
+"""The changes between two states of a bucket, and the rows in which the states differ."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pypaimon.streaming.merge.groups import Mask, value_columns
+from pypaimon.streaming.merge.groups import Kinds, Mask, value_columns
 from pypaimon.streaming.merge.ordering import Ints, identity, numeric_codes
 from pypaimon.streaming.merge.runs import Chunk, chunks
 from pypaimon.streaming.model.row_kinds import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
@@ -21,18 +21,18 @@ def net_changes(
     keys: Sequence[str],
     compared: Sequence[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The changes between two states, as two calls of `merge_batches` with the same columns give them.
+    """The changes between two states that two calls of `merge_batches` with the same columns return.
 
     Args:
         before: The rows of the earlier state, sorted by key, one per key.
-        after: Those of the later state.
+        after: The rows of the later state.
         keys: The primary key without partition columns.
-        compared: The columns that make a row another one; None: all value columns.
+        compared: The columns to compare; None: all value columns.
 
     Yields:
-        Batches in key order, none empty, with the columns of the states: a key that came is +I, one that went -D, one
-        whose row differs -U with the earlier row and right behind it +U with the later one. Values are compared as Java
-        compares them: NaN equals NaN, -0.0 differs from 0.0. `_VALUE_KIND` of the states does not count.
+        Batches in key order, none empty, with the columns of the states: +I for an added key, -D for a removed one,
+        and for a changed row -U with the earlier row followed by +U with the later one. Values are compared as in
+        Java: NaN equals NaN, -0.0 differs from 0.0. `_VALUE_KIND` of the states is not compared.
     """
     for chunk in chunks([before, after], keys):
         changes = _changes(chunk, value_columns(chunk.batch) if compared is None else compared)
@@ -43,17 +43,17 @@ def net_changes(
 def differing_rows(
     before: Iterable[pa.RecordBatch], after: Iterable[pa.RecordBatch], keys: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """What is new or another in a later state, and what is gone, as Java's difference of two snapshots.
+    """The new, changed and removed rows of a later state, as in Java's difference of two snapshots.
 
     Args:
-        before: The records of the earlier state, sorted by key, one per key, deletes among them.
-        after: Those of the later state.
+        before: The records of the earlier state, sorted by key, one per key, deletes included.
+        after: The records of the later state.
         keys: The primary key without partition columns.
 
     Yields:
-        Batches in key order, none empty: records of the later state with the kind that they are stored with, where the
-        earlier one has no record of the key, or one that differs in a value or in being a delete; and rows of the
-        earlier one, as -D, whose key the later one does not have.
+        Batches in key order, none empty: records of the later state with their stored row kind, if the earlier state
+        does not have the key, or has another value or is a delete where the other is not; and rows of the earlier
+        state, as -D, whose key the later state does not have.
     """
     for chunk in chunks([before, after], keys):
         rows = _differing(chunk)
@@ -70,20 +70,15 @@ def _differing(chunk: Chunk) -> pa.RecordBatch:
     is_after = order >= chunk.counts[0]
     kept = is_after | adds
     kinds = np.where(is_after, kinds, DELETE).astype(np.int8)
-    # Rows of the earlier state come first in the batch and, since the order is stable, first in their key: `pairs` has
-    # the earlier rows of keys in both states, and right behind each is the later one.
+    # Rows of the earlier state come first in the batch and, because the order is stable, first in their key. `pairs`
+    # has the earlier rows of keys in both states. The later row is right after each.
     pairs = starts[np.diff(starts, append=len(order)) > 1]
     earlier, later = order[pairs], order[pairs + 1]
     changed = adds[pairs] != adds[pairs + 1]
     for name in value_columns(chunk.batch):
         changed |= differing(chunk.batch.column(name), earlier, later)
     kept[pairs], kept[pairs + 1] = False, changed
-    rows = pa.array(order[kept])
-    columns = {
-        name: pa.array(kinds[kept]) if name == VALUE_KIND else chunk.batch.column(name).take(rows)
-        for name in chunk.batch.schema.names
-    }
-    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+    return _taken(chunk.batch, order[kept], kinds[kept])
 
 
 def _changes(chunk: Chunk, compared: Sequence[str]) -> pa.RecordBatch:
@@ -100,12 +95,15 @@ def _changes(chunk: Chunk, compared: Sequence[str]) -> pa.RecordBatch:
     for name in compared:
         differs |= differing(chunk.batch.column(name), earlier, later)
     changed[pairs] = changed[pairs + 1] = differs
-    rows = pa.array(order[changed])
-    columns = {
-        name: pa.array(kinds[changed]) if name == VALUE_KIND else chunk.batch.column(name).take(rows)
-        for name in chunk.batch.schema.names
-    }
-    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+    return _taken(chunk.batch, order[changed], kinds[changed])
+
+
+def _taken(batch: pa.RecordBatch, rows: Ints, kinds: Kinds) -> pa.RecordBatch:
+    """Rows of a batch with these row kinds."""
+    index = pa.array(rows)
+    names = batch.schema.names
+    columns = [pa.array(kinds) if name == VALUE_KIND else batch.column(name).take(index) for name in names]
+    return pa.RecordBatch.from_arrays(columns, names=names)
 
 
 def differing(column: pa.Array, earlier: Ints, later: Ints) -> Mask:
@@ -120,7 +118,7 @@ def differing(column: pa.Array, earlier: Ints, later: Ints) -> Mask:
             pairs = zip(old.to_pylist(), new.to_pylist(), strict=True)
             return np.array([identity(one) != identity(other) for one, other in pairs], dtype=np.bool_)
         differs = pc.fill_null(pc.not_equal(old, new), False).to_numpy(zero_copy_only=False)
-    # A null compares as equal so far, or by what its code happens to be: it differs from every value.
+    # So far a null compares as equal, or by an arbitrary code. It differs from every value.
     if column.null_count:
         valid = column.is_valid().to_numpy(zero_copy_only=False)
         differs = differs | (valid[earlier] != valid[later])

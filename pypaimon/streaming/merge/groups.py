@@ -1,4 +1,4 @@
-"""Records grouped by key, and what an engine makes of the groups: values that the engines share."""
+"""`Groups`: records grouped by key; `Merged`: the result of a merge engine for each group."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 def is_retract(kinds: Kinds) -> Mask:
-    """Which records take something back (-U, -D)."""
+    """A mask of the retractions (-U, -D)."""
     mask: Mask = (kinds == UPDATE_BEFORE) | (kinds == DELETE)
     return mask
 
@@ -34,7 +34,7 @@ class Groups:
     Positions count the records of all groups in that order; `rows[position]` is the record's row in `batch`.
 
     Attributes:
-        batch: The rows, in any order, possibly with rows of no group.
+        batch: The rows in any order, possibly with rows that belong to no group.
         rows: Row of each position.
         starts: First position of each group.
     """
@@ -64,7 +64,7 @@ class Groups:
 
     @cached_property
     def positions(self) -> Ints:
-        """0, 1, 2, ..."""
+        """All positions: 0, 1, 2, ..."""
         return np.arange(len(self.rows))
 
     @cached_property
@@ -80,22 +80,22 @@ class Groups:
         return is_retract(self.kinds)
 
     def last(self, mask: Mask) -> Ints:
-        """Last position of each group where the mask holds, -1 where it holds nowhere."""
+        """Last position of each group at which the mask is true, else -1."""
         return np.maximum.reduceat(np.where(mask, self.positions, -1), self.starts)
 
     def first(self, mask: Mask) -> Ints:
-        """First position of each group where the mask holds, -1 where it holds nowhere."""
+        """First position of each group at which the mask is true, else -1."""
         beyond = len(self.rows)
-        # No position is as large as `beyond`, so it stands for "nowhere" in a minimum.
+        # `beyond` is greater than any position, so in a minimum it stands for "not found".
         found = np.minimum.reduceat(np.where(mask, self.positions, beyond), self.starts)
         return np.where(found == beyond, -1, found)
 
     def any(self, mask: Mask) -> Mask:
-        """Whether the mask holds at any position of each group."""
+        """Whether the mask is true at any position of each group."""
         return np.logical_or.reduceat(mask, self.starts)
 
     def row_of(self, positions: Ints) -> Ints:
-        """Rows of positions, -1 where the position is -1."""
+        """Rows of positions; -1 for position -1."""
         return np.where(positions < 0, -1, self.rows[positions])
 
     def valid(self, column: str) -> Mask:
@@ -107,27 +107,27 @@ class Groups:
         return mask[self.rows]
 
     def values(self, column: str) -> pa.Array:
-        """The values of a column, by position."""
+        """The values of a column by position."""
         return self.batch.column(column).take(pa.array(self.rows))
 
     def where(self, mask: Mask) -> Groups:
-        """The groups of the mask alone."""
-        # `cumsum(sizes) - sizes` is where each group starts once the others are gone.
+        """Only the groups of the mask."""
+        # `cumsum(sizes) - sizes` is where each group starts after the others are removed.
         sizes = self.sizes[mask]
         return Groups(self.batch, self.rows[np.repeat(mask, self.sizes)], np.cumsum(sizes) - sizes)
 
     def only(self, mask: Mask) -> Groups:
-        """The same groups with the positions of the mask alone; every group must keep one."""
+        """The same groups with only the positions of the mask; every group must keep one."""
         counts = np.add.reduceat(mask.astype(np.int64), self.starts)
         return Groups(self.batch, self.rows[mask], np.cumsum(counts) - counts)
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What groups became: one row or none each.
+    """The result of each group: one row or none.
 
     Attributes:
-        kinds: Row kind of each group's result, `NO_ROW` where it has none.
+        kinds: Row kind of each result; `NO_ROW` without a row.
         rows: Row of the batch that each result is taken from.
         columns: Columns that are not taken from `rows`: the row to take each value from (-1: null), or the values.
     """
@@ -138,11 +138,11 @@ class Merged:
 
 
 def value_columns(batch: pa.RecordBatch) -> list[str]:
-    """The columns of the row itself, keys included."""
+    """The columns of the row, including keys, without system columns."""
     return [name for name in batch.schema.names if name not in _NO_VALUES]
 
 
 def take_or_null(values: pa.Array, rows: Any) -> pa.Array:
-    """Values at rows; null where the row is -1."""
+    """Values at rows; null for row -1."""
     absent = rows < 0
     return values.take(pa.array(rows, mask=absent) if absent.any() else pa.array(rows))

@@ -1,4 +1,4 @@
-"""Records in any order as sorted runs: sorted piece by piece, so that few of them are in memory at the same time."""
+"""Sorts records in any order into runs, piece by piece, so that few of them are in memory at the same time."""
 
 from __future__ import annotations
 
@@ -10,25 +10,24 @@ import pyarrow as pa
 
 from pypaimon.streaming.merge.ordering import KeyCodec
 from pypaimon.streaming.merge.runs import concat
-from pypaimon.streaming.merge.stages import MOST_RUNS, Begin, Run, write_merged
-from pypaimon.streaming.merge.stored_runs import RunMemory, StoredRun
+from pypaimon.streaming.merge.stages import MOST_RUNS, Begin, Run, RunMemory, StoredRun, write_merged
 
 PIECE_BYTES = 32 << 20
-"""What is sorted at once."""
+"""Bytes that are sorted at once."""
 
 STORED_BYTES = 64 << 20
-"""Bytes of sorted pieces that stay in memory; what is more goes to temporary files."""
+"""Bytes of sorted pieces that stay in memory. The rest goes to temporary files."""
 
 
 @contextmanager
 def in_key_order(files: Sequence[Run], keys: Sequence[str], begin: Begin) -> Iterator[list[Run]]:
-    """The same records as sorted runs, those of one key in the order in which they are given.
+    """The same records as sorted runs; records of one key stay in the given order.
 
-    All of them are read when the context is entered. Temporary files have no names, and end with it.
+    All records are read when the context is entered. Temporary files have no names and end with it.
 
     Args:
-        files: Batches of each, in any order.
-        keys: What records are to be sorted by.
+        files: Batches of each file, in any order.
+        keys: The columns to sort by.
         begin: Called with files before they are read.
 
     Raises:
@@ -42,7 +41,7 @@ def in_key_order(files: Sequence[Run], keys: Sequence[str], begin: Begin) -> Ite
             pieces.append(stack.enter_context(StoredRun(memory)))
             pieces[-1].write(_sorted(records, keys))
             if len(pieces) == MOST_RUNS:
-                # Each may hold a file open.
+                # Each piece may hold a file open.
                 merged.append(stack.enter_context(StoredRun(memory)))
                 write_merged(merged[-1], [piece.read() for piece in pieces], keys)
                 while pieces:
@@ -51,7 +50,7 @@ def in_key_order(files: Sequence[Run], keys: Sequence[str], begin: Begin) -> Ite
 
 
 def _pieces(files: Sequence[Run], begin: Begin) -> Iterator[pa.RecordBatch]:
-    """All records, as many together as are sorted at once."""
+    """All records, in pieces that are sorted at once."""
     found: list[pa.RecordBatch] = []
     size = 0
     for start in range(0, len(files), MOST_RUNS):

@@ -1,4 +1,4 @@
-"""Merging for a compaction that makes the changelog: the records of the output level, and what changes by them.
+"""Merging for a compaction that writes the changelog: the records of the output level and their changes.
 
 Java's rules: docs/java-semantics.md#compaction.
 """
@@ -22,8 +22,8 @@ from pypaimon.streaming.model.row_kinds import DELETE, INSERT, UPDATE_AFTER, UPD
 from pypaimon.streaming.model.system_columns import LEVEL, PLACE, VALUE_KIND
 
 NO_ROW_LEVEL = int(np.iinfo(np.int32).max)
-"""The level of records that are no row any more: they are superseded, and a key has its first row in them, but they
-are neither merged nor what was before."""
+"""The level of records that are no longer rows. They are superseded, and mark a key as existing, but are neither merged
+nor used as the row before."""
 _NOWHERE = np.empty(0, np.int64)
 
 
@@ -33,13 +33,13 @@ class ChangeRule:
 
     Attributes:
         level: The output level.
-        by_lookup: Whether each key with a record of level 0 is held against its record on the lowest level above, be
-            that compacted or not (`changelog-producer` = `lookup`, and what looks up otherwise); else each key against
-            its record on the output level, the highest one (`full-compaction`).
+        by_lookup: Whether each key with a record of level 0 is compared with its record on the lowest level above,
+            compacted or not (`changelog-producer` = `lookup`, and other tables that look up). Otherwise each key is
+            compared with its record on the output level, the highest one (`full-compaction`).
         keeps_first: Whether the first record of a key stays its row (merge engine `first-row`).
-        compared: The columns that make a row another one; None: an update is a change, whatever it changes.
-        replaces: Whether a record takes the place of those above the output level whatever they hold, and nobody asks
-            for changes: of those above nothing but keys and places is looked at.
+        compared: The columns to compare; None: every update is a change.
+        replaces: Whether a record replaces those above the output level regardless of their values, and changes are
+            not needed. Of the records above only keys and places are then used.
     """
 
     level: int
@@ -51,13 +51,12 @@ class ChangeRule:
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """Some keys, compacted.
+    """The compacted records of some keys.
 
     Attributes:
-        records: One record of each, -U and -D among them; some keys have none.
-        changes: What changes by them, in key order, -U right before its +U.
-        superseded: Places of the records above the output level that these are in the place of; empty where no places
-            came in.
+        records: At most one record per key, -U and -D included.
+        changes: The changes in key order, -U right before its +U.
+        superseded: Places of the records above the output level that these replace; empty if the runs have no places.
     """
 
     records: pa.RecordBatch
@@ -71,14 +70,14 @@ def merge_levels(
     """Merge sorted runs of one bucket that go to a level.
 
     Args:
-        runs: As `merge_batches` takes them, with `_LEVEL`. With `by_lookup` also the runs above the output level that
-            may hold the same keys: nothing comes out of a key that only they have. They may have `_PLACE`.
-        engine: How the records of one key become one.
+        runs: The runs of `merge_batches`, with `_LEVEL`. With `by_lookup` also the runs above the output level that may
+            hold the same keys; keys that only these hold are left out. They may have `_PLACE`.
+        engine: Merges the records of a key.
         rule: How changes are found.
 
     Yields:
-        Records and changes in key order: the columns of the runs without `_LEVEL` and `_PLACE`. Each change has the
-        sequence number of the record that it is made of.
+        Records and changes in key order, with the columns of the runs without `_LEVEL` and `_PLACE`. Each change has
+        the sequence number of its record.
 
     Raises:
         UnsortedRunError: The records of a run are not in order.
@@ -119,7 +118,7 @@ def _looked_up(chunk: Chunk, engine: MergeEngine, rule: ChangeRule) -> Compacted
         levels = _levels(groups)
     new = groups.any(levels == 0)
     if rule.keeps_first:
-        # A key that is above the output level has its row there.
+        # A key with a record above the output level has its row there.
         compacted_before = groups.any((levels > 0) & (levels <= rule.level))
         kept = compacted_before | ~groups.any(levels > rule.level)
         inputs = groups.only(levels <= rule.level).where(kept)
@@ -133,7 +132,7 @@ def _looked_up(chunk: Chunk, engine: MergeEngine, rule: ChangeRule) -> Compacted
     highest = np.iinfo(np.int64).max
     lowest = np.minimum.reduceat(np.where(levels > 0, levels, highest), groups.starts)
     before = groups.first((levels > 0) & (levels == lowest[groups.ids]))
-    # The record there holds, merged, what the levels above it hold.
+    # That record is the merge of all records on the levels above it.
     merging = groups.only((levels <= 0) | (groups.positions == before[groups.ids]))
     compacted = _compacted(merging, engine.merge(merging), groups.row_of(before), new, rule)
     return replace(compacted, superseded=superseded)
@@ -143,7 +142,7 @@ def _on_top(chunk: Chunk, engine: MergeEngine, rule: ChangeRule) -> Compacted:
     groups = _grouped(chunk)
     before = groups.row_of(groups.first(_levels(groups) == rule.level))
     several = groups.sizes > 1
-    # A key with one record keeps it as it is.
+    # A key with one record keeps it unchanged.
     rows, kinds = groups.row_of(groups.starts), groups.kinds[groups.starts].copy()
     if not several.any():
         return _compacted(groups, Merged(kinds, rows), before, before < 0, rule)
@@ -169,12 +168,11 @@ def _compacted(
     """Records and changes of groups.
 
     Args:
-        groups: They.
-        merged: What they became.
-        before: Row of the record that was there before each, -1 where there was none.
-        changed: Which of them may have changed.
+        merged: Their results.
+        before: Row of the record before each, or -1.
+        changed: Which groups may have changed.
         rule: How changes are found.
-        own_kind: Whether what came keeps its kind in the changes, instead of +I.
+        own_kind: Whether a new row keeps its row kind in the changes, instead of +I.
     """
     batch = groups.batch
     names = [name for name in batch.schema.names if name not in (LEVEL, PLACE)]
@@ -219,7 +217,7 @@ def _differs(source: pa.RecordBatch, compared: Sequence[str], old: Ints, new: In
 
 
 def _in_key_order(source: pa.RecordBatch, parts: Sequence[tuple[Mask, Ints, Kinds]]) -> pa.RecordBatch:
-    """Rows of the source, those of a group in the order of the parts."""
+    """Rows of the source in the order of the groups; the rows of a group in the order of the parts."""
     groups = np.concatenate([np.flatnonzero(mask) for mask, _, _ in parts])
     rows = np.concatenate([rows[mask] for mask, rows, _ in parts])
     kinds = np.concatenate([kinds[mask] for mask, _, kinds in parts])

@@ -1,4 +1,4 @@
-"""Merge-on-read: sorted runs in, one row per key out, in columns and in bounded memory."""
+"""Merge-on-read: merges sorted runs to one row per key, in columns and in bounded memory."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ def merge_batches(
     keep_sequence: bool = False,
     begin: Begin = list,
 ) -> Iterator[pa.RecordBatch]:
-    """Merges the sorted runs of one bucket, as Java's `MergeTreeReaders` with `SortMergeReader` do.
+    """Merge the sorted runs of one bucket, as Java's `MergeTreeReaders` with `SortMergeReader` do.
 
     Args:
         runs: Record batches of each run, sorted by the engine's keys. All hold the same columns: the keys, the value
-            columns, `_SEQUENCE_NUMBER` (int64), `_VALUE_KIND` (int8), `_LEVEL` (int32) if the engine wants levels, and
-            perhaps `_WRITTEN_NUMBER` (int64), which decides between equal sequence numbers.
-            The records of one key may lie in several runs and batches.
-        engine: How the records of one key become a row.
+            columns, `_SEQUENCE_NUMBER` (int64), `_VALUE_KIND` (int8), `_LEVEL` (int32) if the engine needs levels, and
+            optionally `_WRITTEN_NUMBER` (int64), which decides between equal sequence numbers.
+            The records of one key may be in several runs and batches.
+        engine: Merges the records of a key.
         keep_deletes: Whether -U and -D rows come out too.
-        keep_sequence: Whether `_SEQUENCE_NUMBER` comes out too: that of the newest record that went into a row.
-        begin: Called with runs that are about to be read, see `stages.Begin`.
+        keep_sequence: Whether `_SEQUENCE_NUMBER` comes out too: that of the newest record of a row.
+        begin: Called with runs before they are read, see `stages.Begin`.
 
     Yields:
         Batches, sorted by key, none empty: the columns of the runs without `_SEQUENCE_NUMBER`, `_WRITTEN_NUMBER` and
-        `_LEVEL`. A key with one record comes out as it is; otherwise the engine decides. Records of a key are ordered
+        `_LEVEL`. A key with one record comes out unchanged; otherwise the engine decides. Records of a key are ordered
         by the engine's sequence fields, then `_SEQUENCE_NUMBER`, `_WRITTEN_NUMBER`, and retractions first.
 
     Raises:
         UnsortedRunError: The records of a run are not in order.
         StoreError: A temporary file cannot be written.
 
-    Memory: one batch of each run, what is left of the batch before, and the chunk that is being merged; each run is
-    asked for a batch only when that is used up. More than `stages.MOST_RUNS` runs are merged in stages.
+    Memory: one batch of each run, the rest of the batch before, and the chunk that is being merged. The next batch of a
+    run is read only when the one before is used up. More than `stages.MOST_RUNS` runs are merged in stages.
     """
     with few_runs(runs, engine.keys, begin) as few:
         for chunk in chunks(few, engine.keys):
@@ -57,17 +57,17 @@ def merge_batches(
 
 
 def merge_records(batch: pa.RecordBatch, engine: MergeEngine) -> pa.RecordBatch:
-    """Merges the records of a writer, as Java's merge buffer does: one record per key, -D among them.
+    """Merge the records of a writer to one record per key, -D included, as Java's merge buffer does.
 
     Args:
         batch: Records in any order: the columns of `merge_batches`, without `_LEVEL` and `_WRITTEN_NUMBER`.
-        engine: How the records of one key become one.
+        engine: Merges the records of a key.
 
     Returns:
-        The same columns, sorted by key; `_SEQUENCE_NUMBER` is that of the newest record that went into one.
+        The same columns, sorted by key, with the `_SEQUENCE_NUMBER` of the newest record of each.
 
     Raises:
-        UnsupportedTableError: A -U or -D is there that the engine does not take.
+        UnsupportedTableError: The engine does not accept a -U or -D.
     """
     keys = [batch.column(name) for name in engine.keys]
     codec = KeyCodec(len(keys))
@@ -96,6 +96,7 @@ def _merge_chunk(chunk: Chunk, engine: MergeEngine, names: list[str], keep_delet
 
 
 def prepared(groups: Groups, engine: MergeEngine) -> Groups:
+    """The groups as an engine merges them: by age, and without superseded levels if it needs levels."""
     groups = by_age(groups, engine)
     levels = engine.wants_levels and LEVEL in groups.batch.schema.names
     return without_superseded_levels(groups) if levels else groups
@@ -109,7 +110,7 @@ def by_age(groups: Groups, engine: MergeEngine) -> Groups:
     if WRITTEN_NUMBER in groups.batch.schema.names:
         numbers.insert(0, numbers_of(groups.batch, WRITTEN_NUMBER)[groups.rows])
     if not engine.sequence and len(numbers) == 1:
-        # Nothing is sorted where no two neighbours of a group are in the wrong order.
+        # Skip the sort if all adjacent records of a group are in order.
         same = groups.ids[1:] == groups.ids[:-1]
         older = (sequence[1:] < sequence[:-1]) | ((sequence[1:] == sequence[:-1]) & (added[1:] < added[:-1]))
         if not (same & older).any():
@@ -119,13 +120,13 @@ def by_age(groups: Groups, engine: MergeEngine) -> Groups:
         codes = ranks(groups.values(name))
         # A null is the oldest in either direction.
         fields.append(codes if engine.ascending else np.where(codes == 0, np.iinfo(np.int64).min, -codes))
-    # The last key counts most: group, then sequence fields, numbers, and additions behind retractions.
+    # `lexsort` takes the last key as the most significant: group, sequence fields, numbers, retractions first.
     order = np.lexsort((added, *numbers, *reversed(fields), groups.ids))
     return Groups(groups.batch, groups.rows[order], groups.starts)
 
 
 def without_superseded_levels(groups: Groups) -> Groups:
-    """Level 0 and the lowest level above it: the record there holds, merged, what the levels below it hold."""
+    """Only records of level 0 and of the lowest level above it, whose record is the merge of all on higher levels."""
     levels = numbers_of(groups.batch, LEVEL)[groups.rows].astype(np.int64)
     highest = np.iinfo(np.int64).max
     lowest = np.minimum.reduceat(np.where(levels > 0, levels, highest), groups.starts)
@@ -136,7 +137,7 @@ def without_superseded_levels(groups: Groups) -> Groups:
 def assemble(
     batch: pa.RecordBatch, merged: Merged, firsts: Ints, several: Mask, kinds: Kinds, keep_deletes: bool
 ) -> pa.RecordBatch:
-    """The rows of all keys: single records as they are, groups as they were merged."""
+    """The rows of all keys: single records unchanged, groups merged."""
     rows = firsts.copy()
     rows[several] = merged.rows
     result_kinds = kinds[firsts]
@@ -152,7 +153,7 @@ def assemble(
             if made is None:
                 made = source.take(pa.array(rows[kept]))
             elif isinstance(made, pa.Array):
-                # Values that the engine made lie behind those of the batch, so that one `take` picks from both.
+                # Append the values that the engine made to those of the batch, so that one `take` picks from both.
                 both = pa.concat_arrays([source, made])
                 picked = firsts.copy()
                 picked[several] = len(source) + np.arange(len(made))
@@ -167,7 +168,7 @@ def assemble(
 
 
 def _rows(batch: pa.RecordBatch, order: Ints | None, kinds: Kinds, keep_deletes: bool) -> pa.RecordBatch:
-    """Rows in order, as they are."""
+    """Unmerged rows in order."""
     if keep_deletes or not is_retract(kinds).any():
         return batch if order is None else batch.take(pa.array(order))
     kept = ~is_retract(kinds)

@@ -1,4 +1,4 @@
-"""The order of keys and sequence fields: Java's comparison of each type, as arrays of numbers or bytes."""
+"""The order of keys and sequence fields as in Java, encoded as arrays of numbers or bytes."""
 
 from __future__ import annotations
 
@@ -20,17 +20,16 @@ _LONG_DECIMAL = 18
 
 
 class KeyCodec:
-    """Encodes key columns as one array of codes that sort, and compare, as Java compares the keys.
+    """Encodes key columns as one array of codes that sort and compare as the keys in Java.
 
     Java's order (`RecordComparator` as Paimon generates it): nulls first, numbers by value, floats by `Double.compare`
     (-0.0 before 0.0, NaN last), text and bytes as unsigned bytes, booleans false first, composite keys field by field.
-    So it is since Java 2. Before, floats were compared by < and >: zeros were equal, and NaN to every number, which is
-    not transitive, so that it mattered in which turn records met.
+    This is the order since Paimon 2. Before, floats were compared by < and >: zeros were equal, and NaN was equal to
+    every number, which is not transitive, so that the result depended on the order of comparisons.
 
-    The codes of one codec compare with each other as long as `fit` returned False for every batch since; when it
-    returned True, what was encoded before must be encoded anew. One numeric column becomes the numbers themselves,
-    other keys rows of bytes, padded to the longest value seen. Only where values are longer than 256 bytes it is one
-    `bytes` object per row.
+    The codes of one codec can be compared as long as `fit` returned False for every batch since. After it returned
+    True, earlier batches must be encoded again. A single numeric column is encoded as numbers, other keys as rows of
+    bytes, padded to the longest value so far. If values are longer than 256 bytes, each row is a `bytes` object.
     """
 
     def __init__(self, columns: int) -> None:
@@ -39,7 +38,7 @@ class KeyCodec:
         self._as_objects = False
 
     def fit(self, columns: Sequence[pa.Array]) -> bool:
-        """Widens the layout until the columns fit; True if it changed."""
+        """Widen the layout until the columns fit; True if it changed."""
         before = (tuple(self._widths), tuple(self._nullable), self._as_objects)
         for position, column in enumerate(columns):
             self._nullable[position] |= column.null_count > 0
@@ -66,7 +65,7 @@ class KeyCodec:
             parts.append(_padded(column, width) if _is_bytes(column.type) else _big_endian(column))
         rows = np.concatenate(parts, axis=1)
         length, width = rows.shape
-        # Up to 8 bytes sort as one integer, filled up with zeros behind them.
+        # Up to 8 bytes sort as one integer, padded with zeros.
         if width <= 8:
             words = np.zeros((length, 8), dtype=np.uint8)
             words[:, :width] = rows
@@ -75,7 +74,7 @@ class KeyCodec:
 
 
 def numeric_codes(column: pa.Array) -> Codes | None:
-    """Numbers in the order of the values, 0 where the value is null; None for a type that no number can hold."""
+    """Numbers in the order of the values, 0 for null; None for a type that cannot be a number."""
     kind = column.type
     codes: Codes
     if pa.types.is_boolean(kind):
@@ -96,7 +95,7 @@ def numeric_codes(column: pa.Array) -> Codes | None:
 
 
 def ranks(column: pa.Array) -> Codes:
-    """Integers in the order of the values, above 0, and 0 where the value is null: nulls first, as in Java.
+    """Positive integers in the order of the values, and 0 for null: nulls first, as in Java.
 
     Raises:
         TypeError: Values of this type have no order here (arrays, maps, rows).
@@ -119,7 +118,7 @@ def is_ordered(kind: pa.DataType) -> bool:
 
 
 def python_order(value: Any) -> Any:
-    """A Python value of a key as something that Python compares as Java compares the key."""
+    """A Python value of a key as a value that Python compares as Java compares the key."""
     if value is None:
         return (0,)
     if isinstance(value, str):
@@ -132,7 +131,7 @@ def python_order(value: Any) -> Any:
 
 
 def identity(value: Any) -> Any:
-    """A Python value as something hashable that is equal where Java finds the values equal."""
+    """A Python value as a hashable that is equal if Java finds the values equal."""
     if isinstance(value, dict):
         return tuple(identity(item) for item in value.values())
     if isinstance(value, (list, tuple)):
@@ -174,9 +173,9 @@ def _primitive_buffer(column: pa.Array, dtype: npt.DTypeLike, words: int) -> Cod
 
 
 def _ordered_bits(values: Codes, dtype: npt.DTypeLike) -> Codes:
-    """Float bits that order as integers; every NaN is the same, greatest one."""
+    """Float bits as integers in the order of the floats; every NaN is the same greatest number."""
     bits: Codes = np.where(np.isnan(values), values.dtype.type(np.nan), values).view(dtype)
-    # The bits of negative floats grow as the values fall: all but the sign are flipped.
+    # The bits of negative floats grow as the values fall, so flip all bits but the sign.
     return np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
 
 
@@ -186,24 +185,24 @@ def _big_endian(column: pa.Array) -> Codes:
         size = numbers.dtype.itemsize
         unsigned = numbers.view(f"u{size}")
         if numbers.dtype.kind == "i":
-            # The sign bit flipped: as unsigned numbers, and so as big-endian bytes, negative ones come first.
+            # Flip the sign bit, so that negative numbers come first as unsigned numbers and as big-endian bytes.
             unsigned = unsigned ^ unsigned.dtype.type(1 << (size * 8 - 1))
         return unsigned.astype(f">u{size}").view(np.uint8).reshape(-1, size)
     if not pa.types.is_decimal128(column.type):
         raise TypeError(f"values of type {column.type} have no order")
     words = np.where(_validity(column).reshape(-1, 1), decimal_words(column), 0).view(np.uint64)
-    # The same over 128 bits, the upper word in front.
+    # The same for 128 bits, with the upper word first.
     high = words[:, 1] ^ np.uint64(1 << 63)
     return np.stack([high, words[:, 0]], axis=1).astype(">u8").view(np.uint8).reshape(-1, 16)
 
 
 def _padded(column: pa.Array, width: int) -> Codes:
-    """Values padded with zeros, then their length: a value that ends with zero bytes is not its own prefix."""
+    """Values padded with zeros, then their length, which distinguishes values that end with zero bytes."""
     values = pc.fill_null(column.cast(pa.binary()), b"")
     lengths = _primitive(pc.binary_length(values), np.int32)
     if width == 0:
         return np.zeros((len(column), 2), dtype=np.uint8)
-    # Arrow pads texts only. ASCII padding does not look at what the bytes mean, so any bytes may pass as text.
+    # Arrow can only pad texts. ASCII padding does not interpret the bytes, so any bytes may pass as text.
     text = pa.Array.from_buffers(pa.string(), len(values), values.buffers(), offset=values.offset)
     padded = pc.ascii_rpad(text, width, padding="\0")
     data = _bytes_of(padded, width).reshape(len(column), width)
@@ -222,7 +221,7 @@ def _objects(columns: Sequence[pa.Array], nullable: Sequence[bool]) -> Codes:
     for column, with_nulls in zip(columns, nullable, strict=True):
         valid = _validity(column)
         if _is_bytes(column.type):
-            # A zero byte is escaped, so that the end of a value sorts below every longer one.
+            # Escape zero bytes, so that a value sorts before every longer one that it is a prefix of.
             values = pc.fill_null(column.cast(pa.binary()), b"").to_pylist()
             parts = [value.replace(b"\0", b"\0\1") + b"\0\0" for value in values]
         else:

@@ -1,4 +1,4 @@
-"""Sorted runs cut into chunks that hold every record of their keys, one batch of each run in memory."""
+"""Cuts sorted runs into chunks that hold every record of their keys, with one batch of each run in memory."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from pypaimon.streaming.internals import DataFileMeta
 from pypaimon.streaming.merge.ordering import Codes, Ints, KeyCodec, python_order
 
 CHUNK_BYTES = 256 << 20
-"""What is merged at once. Arrow's texts and bytes cannot have more than 2 GB in one array."""
+"""Bytes that are merged at once. One array of Arrow cannot hold more than 2 GB of texts or bytes."""
 
 
 def sorted_runs(files: Sequence[DataFileMeta]) -> list[list[DataFileMeta]]:
-    """The fewest runs whose files follow each other without overlapping keys.
+    """The fewest runs of files without overlapping keys.
 
-    As many runs as files overlap at most, as Java's `IntervalPartition` has in its widest section. The files of a run
-    are in key order and can be read one after the other as one run.
+    There are as many runs as files overlap at most, as in the widest section of Java's `IntervalPartition`. The files
+    of a run are in key order and can be read one after the other.
     """
-    # In order of its smallest key each file goes on the run that ends first, if that ends before the file begins; else
-    # it opens a run. `ends` is a heap of the runs by their largest key.
+    # In the order of smallest keys, each file is added to the run that ends first, if that ends before the file begins.
+    # Otherwise it starts a new run. `ends` is a heap of the runs by their largest key.
     bounds = [(key_order(file.min_key), key_order(file.max_key), file) for file in files]
     bounds.sort(key=lambda bound: bound[:2])
     runs: list[list[DataFileMeta]] = []
@@ -42,12 +42,12 @@ def sorted_runs(files: Sequence[DataFileMeta]) -> list[list[DataFileMeta]]:
 
 
 def key_order(row: Any) -> tuple[Any, ...]:
-    """A key of a file's metadata as something that Python compares as Java compares keys."""
+    """A key of a file's metadata as a value that Python compares as Java compares keys."""
     return tuple(python_order(value) for value in row.values)
 
 
 class UnsortedRunError(ValueError):
-    """The records of a run are not in key order; without an error there would be no end.
+    """The records of a run are not in key order. Without this error the merge would not end.
 
     Attributes:
         run: Index of the run.
@@ -60,7 +60,7 @@ class UnsortedRunError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Records of complete keys: no other chunk holds a record of these keys, and chunks come in key order.
+    """Records of complete keys: no other chunk holds a record of these keys. Chunks come in key order.
 
     Attributes:
         batch: The records, run after run; within a run in the order of the run.
@@ -73,11 +73,11 @@ class Chunk:
     counts: tuple[int, ...]
 
     def by_key(self) -> tuple[Ints | None, Ints]:
-        """The stable order of the records by key (None: as they are), and where in it each key starts."""
+        """The stable order of the records by key (None: unchanged), and where each key starts in it."""
         codes = self.codes
         order = None
         if sum(count > 0 for count in self.counts) > 1:
-            # Stable sorting finds the ascending runs and merges them, which is what makes this fast.
+            # A stable sort is fast here, because it finds the ascending runs and merges them.
             order = np.argsort(codes, kind="stable")
             codes = codes[order]
         # A key starts where a code differs from the one before.
@@ -87,7 +87,7 @@ class Chunk:
 
 
 class _Run:
-    """A run that is being read: what is left of its current batch."""
+    """A run that is being read, with the rest of its current batch."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch], keys: Sequence[str]) -> None:
         self._batches = iter(batches)
@@ -98,7 +98,7 @@ class _Run:
         self.ended = False
 
     def advance(self, codec: KeyCodec) -> bool:
-        """Reads on behind what is left; True if codes made before do not compare with the codes from now on."""
+        """Read the next batch; True if earlier codes cannot be compared with the codes from now on."""
         following = next((batch for batch in self._batches if batch.num_rows), None)
         if following is None:
             self.ended = True
@@ -118,11 +118,11 @@ class _Run:
 
     @property
     def undecided(self) -> bool:
-        """Whether no record can be handed out before more was read: the next batch may go on with the only key here."""
+        """Whether the next batch must be read first, because it may continue the only key here."""
         return not self.ended and (self.batch is None or bool(self.codes[0] == self.codes[-1]))
 
     def count_below(self, limit: Any) -> int:
-        """How many of the records have keys below the limit."""
+        """The number of records with keys below the limit."""
         if self.batch is None:
             return 0
         return int(np.searchsorted(self.codes, np.array([limit], dtype=self.codes.dtype), side="left")[0])
@@ -138,11 +138,11 @@ class _Run:
 
 
 def chunks(runs: Iterable[Iterable[pa.RecordBatch]], keys: Sequence[str]) -> Iterator[Chunk]:
-    """Cuts runs, each sorted by `keys`, into chunks of complete keys.
+    """Cut runs, each sorted by `keys`, into chunks of complete keys.
 
-    A chunk has about `CHUNK_BYTES` at most, unless one key has more. Holds one batch of each run and what is left of
-    the one before it (as a rule the records of one key). A batch of a run is asked for when everything of the one
-    before it, but its last key, was handed out.
+    A chunk has about `CHUNK_BYTES` at most, unless one key has more. Holds one batch of each run and the rest of the
+    one before it (usually the records of one key). The next batch of a run is read after all of the one before it,
+    except its last key, was handed out.
 
     Raises:
         UnsortedRunError: A batch ends with a smaller key than it begins with.
@@ -162,7 +162,7 @@ def chunks(runs: Iterable[Iterable[pa.RecordBatch]], keys: Sequence[str]) -> Ite
         for index, run in enumerate(opened):
             if run.batch is not None and run.codes[0] > run.codes[-1]:
                 raise UnsortedRunError(index)
-        # A run may go on with the last key that was read of it: keys below the smallest of these are complete.
+        # The next batch of a run may continue its last key, so only keys below the smallest last key are complete.
         limit = min((run.codes[-1] for run in active if not run.ended), default=None)
         counts = _counts(opened, limit)
         parts = [run.take(count) for run, count in zip(opened, counts, strict=True) if count]
@@ -171,11 +171,11 @@ def chunks(runs: Iterable[Iterable[pa.RecordBatch]], keys: Sequence[str]) -> Ite
 
 
 def _counts(runs: Sequence[_Run], limit: Any) -> list[int]:
-    """How many records of each run are handed out: those with keys below the limit, or fewer if they are too large."""
+    """The records to hand out of each run: those with keys below the limit, or fewer if they are too large."""
     counts = [len(run.codes) if limit is None else run.count_below(limit) for run in runs]
     while sum(run.row_bytes * count for run, count in zip(runs, counts, strict=True)) > CHUNK_BYTES:
-        # The limit is lowered to the middle key of the run with the most records until the chunk fits, or nothing lies
-        # below that key.
+        # Lower the limit to the middle key of the run with the most records, until the chunk fits or no record is below
+        # that key.
         longest = max(range(len(runs)), key=counts.__getitem__)
         middle = runs[longest].codes[counts[longest] // 2]
         fewer = [run.count_below(middle) if count else 0 for run, count in zip(runs, counts, strict=True)]
@@ -192,7 +192,7 @@ def _chunk(parts: list[tuple[pa.RecordBatch, Codes]], counts: tuple[int, ...]) -
 
 
 def concat(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """One batch of several with the same columns; nullability and metadata are those of the first.
+    """Concatenate batches with the same columns; metadata is that of the first.
 
     Raises:
         UnsupportedTableError: A column has more than 2 GB of texts or bytes.

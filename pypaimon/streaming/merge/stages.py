@@ -1,40 +1,138 @@
-"""Many sorted runs as few: merged in stages, so that only so many are open, and in memory, at the same time."""
+"""Merges many sorted runs to few, in stages, to bound the open files and the memory."""
 
 from __future__ import annotations
 
+import tempfile
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
+from pypaimon.streaming.io.local_files import written_temporarily
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.merge.runs import Chunk, UnsortedRunError, chunks
-from pypaimon.streaming.merge.stored_runs import RunMemory, StoredRun
+
+_BATCH_ROWS, _BATCH_BYTES = 8192, 2 << 20
+"""Size of a batch that is read back. A merge has one batch of each run in memory."""
+
+
+@dataclass(slots=True)
+class RunMemory:
+    """The memory that runs share.
+
+    Attributes:
+        left: Bytes that may still be used.
+        spilled: Bytes that went to files.
+    """
+
+    left: int
+    spilled: int = 0
+
+
+class StoredRun:
+    """An intermediate run: its first part in memory, the rest in a temporary file without a name.
+
+    Args:
+        memory: The memory that it shares with other runs.
+    """
+
+    def __init__(self, memory: RunMemory) -> None:
+        self._memory = memory
+        self._batches: deque[pa.RecordBatch] = deque()
+        self._file: Any = None
+        self._writer: Any = None
+
+    def __enter__(self) -> StoredRun:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release memory and file. Idempotent."""
+        self._batches.clear()
+        if self._file is not None:
+            # Closing flushes buffered bytes, which may fail as the write before it did. They are not needed any more.
+            with suppress(OSError):
+                self._file.close()
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append records.
+
+        Raises:
+            StoreError: A temporary file cannot be written.
+        """
+        if self._writer is None and batch.nbytes <= self._memory.left:
+            self._memory.left -= batch.nbytes
+            self._batches.append(batch)
+            return
+        self._memory.spilled += batch.nbytes
+        with _writing():
+            self._spill(batch)
+
+    def _spill(self, batch: pa.RecordBatch) -> None:
+        schema = pa.schema([pa.field(field.name, field.type) for field in batch.schema])
+        if self._writer is None:
+            self._file = tempfile.TemporaryFile(prefix="pypaimon-merge-")  # noqa: SIM115 - `__exit__` closes it
+            options = pa.ipc.IpcWriteOptions(compression="lz4")
+            self._writer = pa.ipc.new_stream(self._file, schema, options=options)
+        for part in _parts(pa.RecordBatch.from_arrays(batch.columns, schema=schema)):
+            self._writer.write_batch(part)
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """Read all records once, and release them on the way.
+
+        Raises:
+            StoreError: A temporary file cannot be written.
+        """
+        while self._batches:
+            yield from _parts(self._batches.popleft())
+        if self._writer is not None:
+            with _writing():
+                self._writer.close()
+                # Seeking writes the buffered bytes, so it may fail.
+                self._file.seek(0)
+            yield from pa.ipc.open_stream(self._file)
+
+
+def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES * batch.num_rows // max(1, batch.nbytes)))
+    for start in range(0, batch.num_rows, rows):
+        yield batch.slice(start, rows)
+
+
+def _writing() -> Any:
+    what = "A bucket with many files over the same keys is merged in temporary files"
+    return written_temporarily(what, ", or compact the table")
+
 
 MOST_RUNS = 32
-"""Runs that are read at the same time; each holds a file open, and a few batches of it."""
+"""Runs that are read at the same time. Each holds an open file and a few of its batches."""
 
 STORED_BYTES = 64 << 20
-"""Bytes of what stages have made that stay in memory; what is more goes to temporary files."""
+"""Bytes of the results of stages that stay in memory. The rest goes to temporary files."""
 
 Run = Iterable[pa.RecordBatch]
 Begin = Callable[[list[Run]], list[Run]]
-"""Takes runs that are about to be read, and gives the same: may have their first batches read at the same time."""
+"""Takes runs before they are read and returns them. May read their first batches at the same time."""
 
 _LOG = StreamLog(__name__)
 
 
 @contextmanager
 def few_runs(runs: Iterable[Run], keys: Sequence[str], begin: Begin) -> Iterator[list[Run]]:
-    """The same records in no more than `MOST_RUNS` runs, those of one key in the order of the given runs.
+    """The same records in at most `MOST_RUNS` runs; records of one key stay in the order of the given runs.
 
-    Neighbouring runs become one that holds all their records, sorted and not merged: that is left to the engine, which
-    must see all records of a key at once. As few are put together as must be, and those at the end, which are the
-    smallest as `sorted_runs` makes them. Temporary files have no names, and end with the context.
+    Adjacent runs become one run with all their records, sorted but not merged, because the engine must see all records
+    of a key at once. As few runs as possible are joined, beginning at the end, where `sorted_runs` has the smallest.
+    Temporary files have no names and end with the context.
 
     Args:
-        runs: Batches of each, sorted by `keys`.
-        keys: What they are sorted by.
+        runs: Batches of each run, sorted by `keys`.
+        keys: The columns that the runs are sorted by.
         begin: Called with runs before they are read.
 
     Raises:
@@ -57,7 +155,7 @@ def few_runs(runs: Iterable[Run], keys: Sequence[str], begin: Begin) -> Iterator
 
 
 def _next_stage(runs: list[Run], keys: Sequence[str], begin: Begin, store: Callable[[], StoredRun]) -> list[Run]:
-    """Fewer runs, each of at most `MOST_RUNS`: as many as wanted, or the fewest that one stage can make."""
+    """Fewer runs, each made from at most `MOST_RUNS`: `MOST_RUNS` runs, or the fewest that one stage can make."""
     surplus, end = len(runs) - MOST_RUNS, len(runs)
     made: list[Run] = []
     while surplus > 0 and end > 1:
@@ -66,7 +164,7 @@ def _next_stage(runs: list[Run], keys: Sequence[str], begin: Begin, store: Calla
         try:
             write_merged(stored, begin(runs[start:end]), keys)
         except UnsortedRunError as error:
-            # Runs that were made are in order, and behind all others, which so have kept their places.
+            # Only given runs can be unsorted, and these are at their original index, because made runs come after them.
             raise UnsortedRunError(start + error.run) from error
         made.append(stored.read())
         surplus, end = surplus - (end - start - 1), start

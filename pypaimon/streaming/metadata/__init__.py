@@ -1,1 +1,1 @@
-"""What is in a table's directory: snapshots, manifests, schemas, tags; decoded in bulk, cached."""
+"""The files of a table's directory: snapshots, manifests, schemas, tags; decoded in bulk and cached."""

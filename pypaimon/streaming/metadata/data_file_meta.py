@@ -1,4 +1,4 @@
-"""Manifest entries as pypaimon's `DataFileMeta`, built only for the files that survived pruning."""
+"""`DataFiles`: manifest entries as pypaimon's `DataFileMeta`, made only for files that survived pruning."""
 
 from __future__ import annotations
 
@@ -45,30 +45,29 @@ _AS_STORED = [
     "write_cols_sequences",
 ]
 OWN_PARTITION = "own_partition"
-"""Of entries that are read as files of another partition (`partition`): the one that they lie in."""
-# From so many files on polars makes Python values faster than pyarrow, in spite of what it costs to start.
+"""The partition that holds the files of entries which are read as files of another one (`partition`)."""
+# From this number of files on polars makes Python values faster than pyarrow, despite its start-up cost.
 _MANY = 100
-# Objects of so many files are made at once: fewer take longer each, more hold up who wants a few.
+# Objects of this many files are made at once. Fewer take longer each, more delay a caller that needs a few.
 _BLOCK = 1024
 _FIELDS = [field.name for field in dataclasses.fields(DataFileMeta)]
 
 
 class DataFiles:
-    """Manifest entries as files, in their order: columns, until value objects are asked for.
+    """Manifest entries as files, in their order. They stay columns until value objects are needed.
 
-    A plan may hold a million files. One object each, made at once, has the garbage collector stop every thread for
-    hundreds of milliseconds, and takes many times the memory of the columns.
+    A plan may hold a million files. One object per file, made at once, would have the garbage collector stop every
+    thread for hundreds of milliseconds, and take many times the memory of the columns.
 
-    In the value objects statistics are left out (they are in the entries) and `value_stats_cols` is empty, as in plans
-    of pypaimon; but ORC files keep the bounds of their values, if the entries have them.
+    The value objects have no statistics (these are in the entries) and an empty `value_stats_cols`, as in plans of
+    pypaimon. Only ORC files keep the bounds of their values, if the entries have them.
 
-    `file_path` is the full path of the file as recorded, which is the external path if it has one.
+    `file_path` is the full recorded path of the file: its external path, if it has one.
 
     Args:
         entries: Rows of `ENTRY_SCHEMA`, perhaps with `OWN_PARTITION`.
         paths: Where the table keeps its files.
         key_fields: The trimmed primary key (without partition columns); empty for a table without primary key.
-
     """
 
     def __init__(self, entries: pa.Table, paths: FilePaths, key_fields: Sequence[DataField] = ()) -> None:
@@ -80,7 +79,7 @@ class DataFiles:
         own = OWN_PARTITION if OWN_PARTITION in entries.schema.names else "partition"
         self._partitions = entries[own].combine_chunks().dictionary_encode()
         self._key_fields = list(key_fields)
-        # In front of each file: what those before it hold.
+        # Rows and bytes of all files before each file.
         self._rows, self._bytes = (
             np.concatenate([[0], np.cumsum(entries[name].to_numpy())]) for name in ("row_count", "file_size")
         )
@@ -102,7 +101,7 @@ class DataFiles:
         return int(self._bytes[stop] - self._bytes[start])
 
     def make(self, start: int, stop: int) -> list[DataFileMeta]:
-        """Value objects of the files from one place up to another; those beside them are made with them.
+        """Value objects of the files from one place up to another. Those of adjacent files are made with them.
 
         Raises:
             ValueError: A partition or a key cannot be decoded.
@@ -157,7 +156,7 @@ class DataFiles:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FileRange:
-    """Some of the files, as a split takes them: see `plan.FileSource`."""
+    """A range of files, as a split holds them: see `model.plan.FileColumns`."""
 
     files: DataFiles
     start: int
@@ -165,29 +164,28 @@ class FileRange:
 
     @property
     def row_count(self) -> int:
-        """Records in them."""
+        """Records in the files."""
         return self.files.row_count(self.start, self.stop)
 
     @property
     def file_size(self) -> int:
-        """Their bytes."""
+        """Bytes of the files."""
         return self.files.file_size(self.start, self.stop)
 
     def __len__(self) -> int:
         return self.stop - self.start
 
     def make(self) -> list[DataFileMeta]:
-        """Their value objects, made anew."""
+        """New value objects of the files."""
         return self.files.make(self.start, self.stop)
 
 
 def manifest_entries(entries: pa.Table, paths: FilePaths, schema: TableSchema) -> list[ManifestEntry]:
-    """Entries as pypaimon's, in their order; of their files see `DataFiles`.
+    """Entries as pypaimon's `ManifestEntry`, in their order. For their files see `DataFiles`.
 
     Args:
         entries: Rows of `ENTRY_SCHEMA`.
         paths: Where the table keeps its files.
-        schema: The table's.
     """
     fields = {field.name: field for field in schema.fields}
     keys = [fields[name] for name in schema.primary_keys if name not in schema.partition_keys]

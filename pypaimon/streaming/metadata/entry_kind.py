@@ -1,4 +1,4 @@
-"""`EntryKind`: what an entry of a manifest, or of an index manifest, says of its file."""
+"""`EntryKind`: whether an entry of a manifest or an index manifest adds or deletes its file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the data and index files of a table lie: partition directories as Java spells them, buckets, external paths.
+"""Paths of a table's data and index files: partition directories as Java spells them, buckets, external paths.
 
 Java's rules: docs/java-semantics.md#files.
 """
@@ -31,17 +31,17 @@ _MERGED_CHANGELOG = re.compile(
     r"(?P<base>.+\$(?P<bucket>-?\d+)-(?P<first>\d+))(-(?P<offset>\d+)-(?P<length>\d+))?\.cc-(?P<format>\w+)"
 )
 _BUCKET_DIRECTORY = re.compile(r"bucket-[^/]+$")
-# A `file:` URI is decoded once, so encoded separators and dots count too.
+# A `file:` URI is decoded once, so encoded separators and dots are refused too.
 _NO_FILE_NAME = r"(?i)[/\\]|%2f|%5c|^(\.|%2e){0,2}$"
-_NO_NAME = "{!r} is no name of a file in the directory of the table"
+_NO_NAME = "{!r} is not a valid file name in the directory of the table"
 _EPOCH = datetime(1970, 1, 1)
-# What Python takes for white space and Java does not.
+# White space in Python but not in Java.
 _NO_JAVA_SPACE = "\x85\xa0\u2007\u202f"
 _JAVA_UTF8 = "pypaimon.streaming.java"
 
 
 class SpelledPath(str):
-    """A path below a partition whose name pypaimon spells otherwise than Java.
+    """A path below a partition whose name pypaimon spells differently from Java.
 
     Attributes:
         other: The path as pypaimon spells it.
@@ -52,7 +52,6 @@ class SpelledPath(str):
     other: str
 
     def __new__(cls, path: str, other: str) -> SpelledPath:
-        """A path with its other spelling."""
         made = super().__new__(cls, path)
         made.other = other
         return made
@@ -62,10 +61,10 @@ class SpelledPath(str):
 
 
 def check_file_names(names: pa.Array | pa.ChunkedArray) -> None:
-    """Refuse names of a table's files (strings) that would lie outside of their directory.
+    """Refuse file names that would lead outside of their directory.
 
     Raises:
-        ValueError: One is empty, names a directory, or holds a separator.
+        ValueError: A name is empty, names a directory, or holds a separator.
     """
     wrong = names.filter(pc.match_substring_regex(names, _NO_FILE_NAME))
     if len(wrong):
@@ -73,8 +72,8 @@ def check_file_names(names: pa.Array | pa.ChunkedArray) -> None:
 
 
 def check_file_name(name: str) -> None:
-    """As `check_file_names`, for one; a name that is no text in UTF-8 is refused too."""
-    name.encode()  # an error of UTF-8 is a ValueError
+    """As `check_file_names` for one name, which must also be encodable as UTF-8."""
+    name.encode()  # UnicodeEncodeError is a ValueError
     if re.search(_NO_FILE_NAME, name):
         raise ValueError(_NO_NAME.format(name))
 
@@ -97,24 +96,24 @@ class ByteRange:
 
 
 def merged_changelog_name(unique: UUID, bucket: int, first: int, format_: str, part: tuple[int, int] | None) -> str:
-    """The name by which a manifest has a part of a merged changelog file; see `merged_changelog_range`.
+    """The name of a part of a merged changelog file in a manifest; see `merged_changelog_range`.
 
     Args:
-        unique: Of the file.
-        bucket: The bucket in whose directory the file lies: that of the part at offset 0.
+        unique: Unique id of the file.
+        bucket: The bucket whose directory holds the file: that of the part at offset 0.
         first: Length of that part, in bytes.
         format_: Format of the parts.
-        part: Offset and length of any other part; None: the one at offset 0, by whose name the file is there.
+        part: Offset and length of another part; None: the part at offset 0, whose name is that of the real file.
     """
     within = "" if part is None else f"-{part[0]}-{part[1]}"
     return f"compacted-changelog-{unique}${bucket}-{first}{within}.cc-{format_}"
 
 
 def merged_changelog_range(path: str) -> ByteRange | None:
-    """Where the bytes of a changelog file are that was merged with others (`cc-<format>`); None for any other file.
+    """The real file and range of a changelog file that was merged with others (`cc-<format>`); None for other files.
 
-    The recorded path may be a fake one: then the real file lies in the folder of another bucket beside it.
-    The names: docs/java-semantics.md#files.
+    The recorded path may not exist: the real file may be in the directory of another bucket of the partition. The
+    names: docs/java-semantics.md#files.
     """
     directory, _, name = path.rpartition("/")
     found = _MERGED_CHANGELOG.fullmatch(name)
@@ -131,17 +130,17 @@ def merged_changelog_range(path: str) -> ByteRange | None:
 class FilePaths:
     """Paths of a table's files, as Java's `FileStorePathFactory` and `DataFilePathFactory` make them.
 
-    pypaimon spells some values of partition columns otherwise: NaN and infinities, BINARY, and blanks that are none in
-    Java. What lies below such a partition is a `SpelledPath`. Of BINARY, Java's spelling is that of a cast to STRING;
-    with legacy names it would be that of an object's address, which nobody finds again, so pypaimon's is taken.
+    pypaimon spells some values of partition columns differently: NaN and infinities, BINARY, and white space that is
+    not blank in Java. Paths below such a partition are `SpelledPath`s. Java spells BINARY as a cast to STRING. With
+    legacy names it uses the address of an object, which cannot be found again, so pypaimon's spelling is used then.
 
     Attributes:
         table_path: Root directory of the table, for branches too.
         partition_fields: Partition columns in the order of the partition keys.
         default_name: Name of the directory for null and blank values (`partition.default-name`).
-        legacy_names: `partition.legacy-name`: values as Java's `toString()` has them, else as cast to STRING.
-        data_directory: `data-file.path-directory`: where below (or, if absolute, instead of) the root data files lie.
-        index_beside_data: `index-file-in-data-file-dir`: bucket index files lie in the bucket directory.
+        legacy_names: `partition.legacy-name`: values as by Java's `toString()`. Otherwise as by a cast to STRING.
+        data_directory: `data-file.path-directory`: directory of data files below the root, or an absolute path.
+        index_in_bucket: `index-file-in-data-file-dir`: bucket index files are in the bucket directory.
         zone: The time zone of the table's writers.
     """
 
@@ -150,7 +149,7 @@ class FilePaths:
     default_name: str = "__DEFAULT_PARTITION__"
     legacy_names: bool = True
     data_directory: str | None = None
-    index_beside_data: bool = False
+    index_in_bucket: bool = False
     zone: TimeZone = field(default_factory=partial(time_zone, None))
 
     @classmethod
@@ -176,7 +175,7 @@ class FilePaths:
         """
         levels = [self._names(rows, index) for index in range(len(self.partition_fields))]
         root = str(resolve_path(self.table_path, self.data_directory))
-        # A FileIO decodes file: URIs; what is escaped in a directory name must stay as it is.
+        # A FileIO decodes file: URIs, but escapes in a directory name must stay, so use a plain path for them.
         plain = local_path(root) if root.startswith("file:") else root
 
         def directory(names: Sequence[str]) -> str:
@@ -200,10 +199,9 @@ class FilePaths:
         """Full path of a data or changelog file, as recorded; see `merged_changelog_range`.
 
         Args:
-            partition: Directory of its partition, see `partitions`.
-            bucket: Its bucket; -2 is `bucket-postpone`.
-            file_name: Its name.
-            external_path: Where it lies instead, if that was recorded.
+            partition: Directory of the partition, see `partitions`.
+            bucket: The bucket; -2 is `bucket-postpone`.
+            external_path: The recorded external path, which replaces the path in the table; or None.
         """
         if external_path:
             return str(to_file_io_path(external_path))
@@ -212,13 +210,13 @@ class FilePaths:
         return SpelledPath(path, f"{partition.other}/{below}") if isinstance(partition, SpelledPath) else path
 
     def index_file(self, partition: str, bucket: int, file_name: str, external_path: str | None = None) -> str:
-        """Full path of the index file of a bucket; arguments as those of `data_file`."""
-        if external_path or self.index_beside_data:
+        """Full path of the index file of a bucket, with the arguments of `data_file`."""
+        if external_path or self.index_in_bucket:
             return self.data_file(partition, bucket, file_name, external_path)
         return f"{self.table_path.rstrip('/')}/index/{file_name}"
 
     def _names(self, rows: pa.Array, index: int) -> list[str]:
-        """One level of the directories of partitions: a column and its values."""
+        """The directory names of one partition column."""
         column = self.partition_fields[index]
         kind = str(column.type).upper()
         values = binary_row.decode_column(rows, index, column.type)
@@ -257,7 +255,7 @@ def _is_blank_in_java(text: str) -> bool:
 
 
 def _is_spelled_otherwise(scalar: pa.Scalar) -> bool:
-    """Whether pypaimon's name for a value is Python's text of it, and not Java's."""
+    """Whether pypaimon's name for a value is Python's text instead of Java's."""
     value: Any = scalar.as_py()
     if isinstance(value, str):
         return value.isspace()
@@ -284,7 +282,7 @@ def _text(scalar: pa.Scalar, type_text: str, legacy: bool, zone: TimeZone) -> st
 
 
 def _replaced_by_java(error: UnicodeError) -> tuple[str, int]:
-    """A replacement character for what cannot be decoded, as in Java, where half a surrogate pair is one thing."""
+    """Replace bytes that cannot be decoded as Java does, where half a surrogate pair is one replacement."""
     assert isinstance(error, UnicodeDecodeError)
     data, end = error.object, error.end
     if data[error.start] == 0xED and 0xA0 <= int.from_bytes(data[error.start + 1 : error.start + 2], "big") <= 0xBF:
@@ -322,7 +320,7 @@ def _timestamp_text(scalar: pa.Scalar, type_text: str, legacy: bool, zone: TimeZ
 
 
 def _local_date_time_text(moment: datetime, nanos: int) -> str:
-    """As Java's `LocalDateTime.toString()`: seconds only where something is left, fractions of 3, 6 or 9 digits."""
+    """As Java's `LocalDateTime.toString()`: seconds only if they are not 0, fractions of 3, 6 or 9 digits."""
     text = moment.isoformat("T", "minutes")
     if not moment.second and not nanos:
         return text
@@ -334,7 +332,7 @@ def _local_date_time_text(moment: datetime, nanos: int) -> str:
 
 
 def java_float_text(value: float, single: bool) -> str:
-    """As Java's `Float.toString` and `Double.toString` (JDK 19 on): the shortest text that reads back the same."""
+    """As Java's `Float.toString` and `Double.toString` (JDK 19 on): the shortest text that parses to the value."""
     if value != value:
         return "NaN"
     if value in (float("inf"), float("-inf")):
@@ -354,6 +352,6 @@ def java_float_text(value: float, single: bool) -> str:
 
 def _shortest(value: float, single: bool) -> str:
     rounded: Callable[[str], float] = (lambda text: c_float(float(text)).value) if single else float
-    # Java starts at two digits, which shows in the smallest numbers: 4.9E-324.
+    # Java uses at least two digits, as in the smallest number: 4.9E-324.
     texts = (f"{value:.{digits}g}" for digits in range(2, 18))
     return next(text for text in texts if rounded(text) == value)

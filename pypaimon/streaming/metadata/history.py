@@ -1,4 +1,4 @@
-"""Is the next snapshot still to come, or is the position wrong: expired, beyond the latest, of another table.
+"""`SnapshotRangeValidator`: whether a position is valid, has expired, is beyond the latest, or of another table.
 
 Java's rules: docs/java-semantics.md#ranges-and-expiry.
 """
@@ -21,15 +21,14 @@ from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 RANGE_CHECK_INTERVAL = 16
-"""Every how many polls in a row that found nothing the range is checked (`NextSnapshotFetcher`)."""
+"""Polls in a row that found nothing between two checks of the range (Java's `NextSnapshotFetcher`)."""
 
 
-class RangeCheck:
-    """Checks of a position against the snapshots that are there. Each asks the store.
+class SnapshotRangeValidator:
+    """Checks positions against the existing snapshots. Each check sends requests.
 
     Args:
-        directory: The table.
-        with_changelogs: Long-lived changelogs can be followed too.
+        with_changelogs: Whether long-lived changelogs can be followed too.
     """
 
     def __init__(self, directory: TableDirectory, with_changelogs: bool) -> None:
@@ -50,15 +49,15 @@ class RangeCheck:
         return self._directory.snapshots.latest_id()
 
     def check_missing(self, wanted: int) -> int | None:
-        """Check why snapshot `wanted` is not there; returns if it is simply the next one to be committed.
+        """Find out why a snapshot is missing. Returns if it is the next one to be committed.
 
         Returns:
-            The latest snapshot, None if there is none.
+            The id of the latest snapshot, or None.
 
         Raises:
-            PositionExpiredError: It is gone.
+            PositionExpiredError: The snapshot has expired.
             PositionBeyondLatestError: The table ends before it.
-            TableChangedError: The table was dropped, or re-created.
+            TableChangedError: The table was dropped or re-created.
             CorruptTableError: Its file is missing in the middle of others.
         """
         snapshots = self._directory.snapshots
@@ -86,10 +85,10 @@ class RangeCheck:
         return latest
 
     def check_reached(self, wanted: int) -> None:
-        """Check that the table has come to a snapshot, or is about to; it may have expired since.
+        """Check that a snapshot is or was in the table, or is the next one.
 
         Raises:
-            PositionBeyondLatestError: The table ends before.
+            PositionBeyondLatestError: The table ends before it.
         """
         latest = self._directory.snapshots.latest_id()
         if wanted > (latest or 0) + 1:
@@ -99,12 +98,12 @@ class RangeCheck:
         """Check that this is still the table that the stream was built for.
 
         Raises:
-            TableChangedError: It was dropped, or re-created.
+            TableChangedError: The table was dropped or re-created.
         """
         self.begin_identity()()
 
     def begin_identity(self) -> Callable[[], None]:
-        """As `check_identity`, asked for at once: the call that is returned waits for the answer, and raises."""
+        """As `check_identity`, but the request is sent at once, and the returned function waits for it and raises."""
         wanted, answer = self._directory.identity, self._directory.asked_identity()
 
         def check() -> None:
@@ -124,15 +123,15 @@ class RangeCheck:
         return check
 
     def check_fingerprint(self, snapshot_id: int, fingerprint: str | None) -> Snapshot | None:
-        """Check that a snapshot is still the one with this fingerprint; one that has expired cannot tell.
+        """Check that a snapshot still has this fingerprint. An expired one cannot be checked.
 
         Returns:
-            The snapshot, if it is there; None also for a damaged one without a fingerprint to hold it against, so that
-            a stream can begin behind it.
+            The snapshot, or None if it is missing. None also for a damaged one if there is no fingerprint to compare,
+            so that a stream can begin after it.
 
         Raises:
             TableChangedError: Another snapshot has its id: the table was rolled back.
-            CorruptTableError: It cannot be decoded, or may not be read.
+            CorruptTableError: The snapshot cannot be decoded, or may not be read.
         """
         if snapshot_id < 1:
             return None
@@ -141,7 +140,7 @@ class RangeCheck:
         except CorruptTableError as error:
             if fingerprint is not None:
                 raise
-            text = "the stream begins behind snapshot %(snapshot)d, which is damaged: %(error)s"
+            text = "the stream begins after snapshot %(snapshot)d, which is damaged: %(error)s"
             self._log.warning("start_damaged", text, snapshot=snapshot_id, error=str(error))
             return None
         if found is not None and not is_same_history(fingerprint, found.fingerprint):
@@ -149,9 +148,9 @@ class RangeCheck:
         return found
 
     def check_before(self, snapshot_id: int, fingerprint: str | None) -> Snapshot | None:
-        """As `check_fingerprint` of the snapshot before a start, and `check_identity` at the same time.
+        """`check_fingerprint` of the snapshot before a start and `check_identity`, at the same time.
 
-        Before the first snapshot there is none, and nothing is asked: that one is held against the table when it comes.
+        Sends nothing before the first snapshot, which is checked when it comes.
         """
         if snapshot_id < 1:
             return None
@@ -161,15 +160,12 @@ class RangeCheck:
         return found
 
     def begin_fingerprint(self, snapshot_id: int, fingerprint: str) -> Callable[[], None]:
-        """Ask at once whether a snapshot that was read still is the one with this fingerprint.
+        """Request at once whether a snapshot that was read still has this fingerprint.
 
         Returns:
-            Waits for the answer. Of a snapshot that has expired it checks that the table still is the same: no more can
-            be told.
-
-        Raises:
-            TableChangedError: By that call: another snapshot has its id, or the table is another one.
-            CorruptTableError: By that call: it cannot be decoded, or may not be read.
+            A function that waits for the answer. If the snapshot has expired, it can only check that the table is the
+            same. It raises TableChangedError if another snapshot has the id or the table is another one, and
+            CorruptTableError if the snapshot cannot be decoded or read.
         """
         answer = self.begin_refresh(snapshot_id)
 
@@ -185,11 +181,11 @@ class RangeCheck:
         return check
 
     def begin_refresh(self, snapshot_id: int) -> Callable[[], Snapshot | None]:
-        """Ask at once for a snapshot as it is in the store now; the call that is returned waits for it."""
+        """Request a snapshot at once as it is in the store now. The returned function waits for it."""
         return self._directory.snapshots.begin_refresh(snapshot_id)
 
     def another(self, snapshot_id: int) -> TableChangedError:
-        """The error for a snapshot id that another snapshot now carries: of a table made anew, or after a rollback."""
+        """The error for an id that another snapshot has now, of a re-created table or after a rollback."""
         try:
             self.check_identity()
         except TableChangedError as error:
@@ -203,11 +199,11 @@ class RangeCheck:
 
     @contextmanager
     def reading(self, *snapshots: Snapshot, changelog: bool = False) -> Iterator[None]:
-        """Tell a manifest that expired, or was rolled back, with its snapshot from one that a damaged table lacks.
+        """A context that turns a missing file into the error that says whether it expired or the table is damaged.
 
         Args:
-            snapshots: What is read, one that is gone told before others.
-            changelog: It is their changelog; see `missing_file`.
+            snapshots: The snapshots that are read. An expired one is reported before others.
+            changelog: Whether their changelog is read; see `missing_file`.
         """
         try:
             yield
@@ -228,8 +224,9 @@ class RangeCheck:
         Args:
             snapshot_id: The snapshot that needs it.
             error: Names the file.
-            fingerprint: Of the snapshot, if known.
-            changelog: The file is one of its changelog, which goes with the snapshot though a tag keeps the rest.
+            fingerprint: Fingerprint of the snapshot, if known.
+            changelog: Whether the file belongs to its changelog, which expires with the snapshot although a tag keeps
+                its other files.
         """
         path = str(error.filename or error)
         snapshots = self._directory.snapshots
@@ -254,23 +251,23 @@ class RangeCheck:
         return self._directory.snapshots.try_get_any(snapshot_id, self.with_changelogs)
 
     def found(self, snapshot_id: int) -> Snapshot | None:
-        """As `available`, as it is in the store now. One request, another one for the changelog."""
+        """As `available`, without the cache. One request, and another one for the changelog."""
         snapshots = self._directory.snapshots
         found = snapshots.refreshed(snapshot_id)
         return snapshots.refreshed_changelog(snapshot_id) if found is None and self.with_changelogs else found
 
 
 def is_same_history(saved: str | None, found: str | None) -> bool:
-    """Whether a snapshot is the one that a follower has read, by their fingerprints; one that is not known agrees.
+    """Whether two fingerprints are of one snapshot. An unknown fingerprint agrees with any.
 
-    The one comparison behind positions, consumers, shards, groups, targets and checkpoints. What each of them knows of
-    the snapshot before its next one is held against the table before a row of the next one is handed out.
+    Positions, consumers, shards, groups, targets and checkpoints all use this comparison. Each compares the snapshot
+    before its next one with the table before a row of the next one is handed out.
     """
     return saved is None or found is None or saved == found
 
 
 def rolled_back(snapshot_id: int) -> TableChangedError:
-    """The error for a snapshot id that another snapshot now carries."""
+    """The error for an id that another snapshot has after a rollback."""
     return TableChangedError(
         f"The table was rolled back: snapshot {snapshot_id} is no longer the one that this stream has read. "
         f"Rows that were delivered may be gone. {OR_REPLACED}",

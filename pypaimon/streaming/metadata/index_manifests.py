@@ -1,4 +1,4 @@
-"""Index manifests: which index files a snapshot has, and where the deletion vectors of its data files are."""
+"""Index manifests: the index files of a snapshot, and the places of the deletion vectors of its data files."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pypaimon.streaming.metadata.file_paths import FilePaths, check_file_name
 
 DELETION_VECTORS = "DELETION_VECTORS"
 HASH = "HASH"
-"""Of the keys of a bucket, in tables with dynamic buckets."""
+"""Index of the keys of a bucket, in tables with dynamic buckets."""
 _MOST_BYTES, _MOST_PER_BYTE = 1 << 20, 64
-"""Of the records, decompressed: each entry and range names a file of its own, which compresses to half at best."""
+"""Bound of the decompressed records. Each entry and range names another file, so half the size is the best case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class DeletionRange:
         data_file: Name of the data file.
         offset: Offset in bytes.
         length: Length in bytes, of magic number and bitmap.
-        cardinality: Number of deleted rows; None where the writing release did not record it.
+        cardinality: Number of deleted rows; None if the release did not record it.
     """
 
     data_file: str
@@ -49,7 +49,7 @@ class IndexEntry:
         file_size: Its size in bytes.
         row_count: Number of entries in it.
         ranges: Deletion vectors in it, empty for other types.
-        external_path: Full path, where the file is not in the table's index directory.
+        external_path: Full path if the file is not in the table's index directory, else None.
     """
 
     partition: bytes
@@ -63,7 +63,7 @@ class IndexEntry:
 
 
 def index_records(data: bytes) -> list[dict[str, Any]]:
-    """The records of an index manifest, with every field as it is stored; raises as `parse_index_manifest`."""
+    """The records of an index manifest with all stored fields. Raises what `parse_index_manifest` raises."""
     parsed = record_files.parse(data)
     if record_files.size(parsed) > _MOST_BYTES + _MOST_PER_BYTE * len(data):
         raise ValueError(f"the index manifest of {len(data)} bytes holds {record_files.size(parsed)} decompressed")
@@ -71,10 +71,10 @@ def index_records(data: bytes) -> list[dict[str, Any]]:
 
 
 def parse_index_manifest(data: bytes) -> tuple[IndexEntry, ...]:
-    """Decode an index manifest of any release, in its order; what it says is deleted is left out.
+    """Decode an index manifest of any release, in its order, without deleted files.
 
     Raises:
-        ValueError: It cannot be decoded, or grows beyond what names that differ allow.
+        ValueError: The file cannot be decoded, or decompresses to more than distinct names allow.
     """
     records = index_records(data)
     try:
@@ -87,7 +87,7 @@ def parse_index_manifest(data: bytes) -> tuple[IndexEntry, ...]:
 
 
 def deletion_files(entries: Iterable[IndexEntry], paths: FilePaths) -> dict[tuple[bytes, int, str], DeletionFile]:
-    """Where the deletion vectors are, by serialised partition row, bucket and name of the data file."""
+    """The deletion vectors by serialised partition, bucket and name of the data file."""
     vectors = [entry for entry in entries if entry.index_type == DELETION_VECTORS]
     partitions = list({entry.partition for entry in vectors})
     homes = dict(zip(partitions, paths.partitions(pa.array(partitions, pa.binary())), strict=True))

@@ -1,4 +1,4 @@
-"""`ManifestCache`: manifests and manifest lists that were read, up to so many bytes of memory."""
+"""`ManifestCache`: manifests and manifest lists that were read, up to a bound of memory."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SMALL_BYTES = 16 << 10
-"""Smaller files are kept as they are stored."""
-# What a column takes beside its values, measured.
+"""Smaller files are cached undecoded."""
+# Memory of a column in addition to its values, measured.
 _BYTES_PER_COLUMN = 1024
 
 
 class ManifestCache:
-    """Files by path, those that were used last; of one table, or of several that share it. Thread-safe.
+    """The last used files by path, of one table or of several that share the cache. Thread-safe.
 
     Args:
-        most_bytes: Bound, in bytes of memory.
+        most_bytes: Bound of memory, in bytes.
     """
 
     def __init__(self, most_bytes: int = 64 << 20) -> None:
@@ -30,24 +30,24 @@ class ManifestCache:
 
     @property
     def held_bytes(self) -> int:
-        """What is kept now, in bytes of memory."""
+        """Bytes of memory in use."""
         with self._lock.held:
             return int(self._cache.currsize)
 
     def get(self, path: str) -> pa.Table | bytes | None:
-        """A file, decoded or as it is stored; None: it is not here."""
+        """A file, decoded or as it is stored; None if it is not cached."""
         with self._lock.held:
             return self._cache.get(path)
 
     def keep(self, path: str, content: pa.Table | bytes) -> None:
-        """Take a file, unless it is too large."""
+        """Cache a file unless it is too large."""
         with self._lock.held:
             if memory_of(content) <= self._cache.maxsize:
                 self._cache[path] = content
 
 
 def memory_of(content: pa.Table | bytes) -> int:
-    """What a file counts in the cache: of a table with few rows most is not in its buffers; small files are few too."""
+    """Approximate memory of a file. A table with few rows needs most of it outside of its buffers."""
     if isinstance(content, bytes):
         return SMALL_BYTES
     size: int = content.get_total_buffer_size()

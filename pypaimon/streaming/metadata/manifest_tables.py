@@ -1,4 +1,4 @@
-"""Manifest lists and manifests as Arrow tables with fixed columns, whatever release wrote the file."""
+"""Manifest lists and manifests as Arrow tables with fixed columns for files of all releases."""
 
 from __future__ import annotations
 
@@ -79,25 +79,25 @@ ENTRY_SCHEMA = pa.schema([(name, type_) for name, _, type_, _ in _ENTRY_COLUMNS]
 Rows of statistics and partitions are serialised `BinaryRow`s, see `binary_row`."""
 
 STATISTICS = ("key_min", "key_max", "key_nulls", "value_min", "value_max", "value_nulls", "value_stats_cols")
-"""Columns of entries that only filters look at: more than half of what an entry takes."""
+"""Columns of entries that only filters use, which take more than half of the memory of an entry."""
 FILE_SCHEMA = pa.schema([field for field in ENTRY_SCHEMA if field.name not in STATISTICS])
-"""`ENTRY_SCHEMA` without statistics, which are not decoded then."""
+"""`ENTRY_SCHEMA` without statistics, which are then not decoded."""
 
 BOUNDS = ("value_min", "value_max", "value_stats_cols")
 BOUNDED_SCHEMA = pa.schema([field for field in ENTRY_SCHEMA if field.name not in STATISTICS or field.name in BOUNDS])
-"""`FILE_SCHEMA` with the bounds of ORC files, which tell the zone of their writers; null in a manifest of others."""
+"""`FILE_SCHEMA` with the bounds of ORC files, which show the time zone of their writers; null without ORC files."""
 
 MANIFEST_SCHEMA = pa.schema([(name, type_) for name, _, type_, _ in _MANIFEST_COLUMNS])
-"""Columns of `ManifestReader.manifest_list`; buckets, levels and row ids are null where the release knows none."""
+"""Columns of `ManifestReader.manifest_list`; buckets, levels and row ids are null in older releases."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parser:
-    """Decodes files of one kind, of any release. Called with a file it gives its table, and raises as `together`.
+    """Decodes files of one kind, of any release. Called with a file it returns its table, and raises as `together`.
 
     Attributes:
-        columns: What is taken of each record.
-        schema: Of the tables.
+        columns: The columns of each record.
+        schema: The schema of the tables.
         size: Number of bytes that a file must have, if known.
         count: Number of records that it must hold, if known.
     """
@@ -111,8 +111,8 @@ class Parser:
         """The table of a file."""
         return together([data], [self])[0]
 
-    def taken_apart(self, data: bytes) -> record_files.Records:
-        """The records of a file, still encoded; raises as `together`."""
+    def split_records(self, data: bytes) -> record_files.Records:
+        """The encoded records of a file. Raises what `together` raises."""
         if self.size is not None and len(data) != self.size:
             raise ValueError(f"the manifest list has {len(data)} bytes, its snapshot says {self.size}")
         records = record_files.parse(data)
@@ -122,7 +122,7 @@ class Parser:
         return records
 
     def flattened(self, records: pa.Table | list[dict[str, Any]]) -> pa.Table:
-        """The columns of records, at least one; raises as `together`."""
+        """The columns of at least one record. Raises what `together` raises."""
         try:
             if isinstance(records, list):
                 return self._checked(_arrays(records, self.columns, self.schema))
@@ -157,20 +157,19 @@ def manifest_parser(count: int | None = None, schema: pa.Schema = ENTRY_SCHEMA) 
 
     Args:
         count: Number of entries that a file must hold, if known.
-        schema: The columns that are wanted: `ENTRY_SCHEMA` or `FILE_SCHEMA`.
+        schema: The columns to decode: `ENTRY_SCHEMA` or `FILE_SCHEMA`.
     """
     return Parser(tuple(each for each in _ENTRY_COLUMNS if each[0] in schema.names), schema, count=count)
 
 
 def together(files: Sequence[bytes], parsers: Sequence[Parser]) -> list[pa.Table]:
-    """The tables of files of one kind. Those of small ones are parts of one: a column takes longer than its values.
+    """The tables of files of one kind. Small ones are decoded together, because a column costs more than its values.
 
     Args:
-        files: The files.
-        parsers: Of each; they differ in what is known of it.
+        parsers: The parser of each file.
 
     Raises:
-        ValueError: One cannot be decoded, is not of the size that it must have, or holds what none can hold.
+        ValueError: A file cannot be decoded, does not have the expected size, or holds an impossible value.
     """
     if parsers and parsers[0].schema.equals(BOUNDED_SCHEMA):
         return _with_bounds(files, parsers)
@@ -187,7 +186,7 @@ def _together(
     small: dict[tuple[bytes, int], list[int]] = {}
     decoded: dict[int, list[dict[str, Any]]] = {}
     for index, (data, parser) in enumerate(zip(files, parsers, strict=True)):
-        records = parser.taken_apart(data)
+        records = parser.split_records(data)
         if not record_files.count(records):
             continue
         if without_orc is not None and not _may_name_orc_files(records):
@@ -210,7 +209,7 @@ def _together(
 
 
 def _with_bounds(files: Sequence[bytes], parsers: Sequence[Parser]) -> list[pa.Table]:
-    """As `together`; bounds, which cost as much as most other columns, are decoded only if there are ORC files."""
+    """As `together`, but decodes bounds, which are costly, only in manifests with ORC files."""
     found = _together(files, parsers, [manifest_parser(parser.count, FILE_SCHEMA) for parser in parsers])
     for index, table in enumerate(found):
         for place, field in enumerate(BOUNDED_SCHEMA):
@@ -226,7 +225,7 @@ def _may_name_orc_files(records: record_files.Records) -> bool:
 
 
 def entry_records(entries: pa.Table) -> list[dict[str, Any]]:
-    """The records of entries, as a manifest holds them: the other way round than `manifest_parser`.
+    """The records of entries as a manifest holds them: the inverse of `manifest_parser`.
 
     Args:
         entries: Rows of `ENTRY_SCHEMA`.
@@ -247,13 +246,13 @@ def _column(table: pa.Table, path: str, type_: pa.DataType, required: bool) -> p
         _check_absent(path, required)
         return pa.chunked_array([pa.nulls(table.num_rows, type_)])
     if pa.types.is_timestamp(column.type):
-        # Avro holds the stored milliseconds, Parquet and ORC a time of their own unit.
+        # Avro holds the stored milliseconds, Parquet and ORC a timestamp in their own unit.
         column = column.cast(pa.timestamp("ms"))
     return column.cast(type_)
 
 
 def _at(table: pa.Table, path: str) -> pa.ChunkedArray | None:
-    """A field: a column of that name, or inside of one with the name of a record around it; None: there is none."""
+    """A column by its path, which may be a column of that name or a field of a record column; None if missing."""
     names = path.split(".")
     for count in range(len(names), 0, -1):
         outer = ".".join(names[:count])
@@ -268,7 +267,7 @@ def _at(table: pa.Table, path: str) -> pa.ChunkedArray | None:
 
 
 def _arrays(records: list[dict[str, Any]], columns: tuple[_Column, ...], schema: pa.Schema) -> list[pa.Array]:
-    """Columns of a few records: as rows at once, since making an Arrow array takes longer than the values in it."""
+    """Columns of a few records, made as one struct array, because making an Arrow array costs more than its values."""
     values = [_values(records, path, required) for _, path, _, required in columns]
     rows = [dict(zip(schema.names, row, strict=True)) for row in zip(*values, strict=True)]
     arrays: list[pa.Array] = pa.array(rows, pa.struct(list(schema))).flatten()

@@ -1,4 +1,4 @@
-"""Manifest lists and manifests of a table, in bulk: fetched together, kept by name."""
+"""`ManifestReader`: manifest lists and manifests of a table, fetched together and cached by name."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _IDENTIFIERS = ["partition", "bucket", "level", "file_name", "extra_files", "emb
 class ManifestReader:
     """Manifest lists, manifests and index manifests of one table, for all its branches.
 
-    The files are immutable and their names unique, so they are kept: small ones as they are stored, since decoded they
-    take tens of times as much, others decoded. Thread-safe.
+    The files are immutable and their names unique, so they are cached. Small ones are cached undecoded, because they
+    take tens of times as much memory decoded. Thread-safe.
 
     Args:
         store: Where the files are.
         table_path: Root directory of the table. Branches keep their manifests there too.
-        cache: Where they are kept; None: one of its own, of 64 MiB.
+        cache: The cache; None: a new one of 64 MiB.
     """
 
     def __init__(self, store: Store, table_path: str, cache: ManifestCache | None = None) -> None:
@@ -60,38 +60,38 @@ class ManifestReader:
 
         Args:
             name: Name of the file.
-            size: Its size in bytes, where the snapshot tells.
+            size: Its size in bytes, if the snapshot records it.
 
         Raises:
             FileNotFoundError: There is no such manifest list.
-            CorruptTableError: It cannot be decoded, or is not of this size.
+            CorruptTableError: The file cannot be decoded, or has another size.
         """
         return self._lists({name: list_parser(size)})[name]
 
     def manifest_lists(self, names: Sequence[str]) -> list[pa.Table]:
-        """Several manifest lists, in this order. What is not cached is fetched concurrently, one request each.
+        """Several manifest lists, in this order. Uncached ones are fetched concurrently, with one request each.
 
         Raises:
-            FileNotFoundError: One is missing.
-            CorruptTableError: One cannot be decoded.
+            FileNotFoundError: A list is missing.
+            CorruptTableError: A list cannot be decoded.
         """
         decoded = self._lists(dict.fromkeys(names, list_parser()))
         return [decoded[name] for name in names]
 
     def list_records(self, names: Sequence[str]) -> list[dict[str, Any]]:
-        """The records of several manifest lists, one list after the other, with every field as it is stored.
+        """The records of several manifest lists, one list after the other, with all stored fields.
 
-        Errors as `manifest_lists`.
+        Raises what `manifest_lists` raises.
         """
         files = zip(names, self.stored(names), strict=True)
         lists = [self._store.parse_data(self._path(name), data, _records) for name, data in files]
         return [record for records in lists for record in records]
 
     def stored(self, names: Sequence[str]) -> list[bytes]:
-        """Several manifests as they are stored. What is not cached so is fetched concurrently, one request each.
+        """Several manifests as they are stored. Uncached ones are fetched concurrently, with one request each.
 
         Raises:
-            FileNotFoundError: One is missing.
+            FileNotFoundError: A manifest is missing.
         """
         found = {name: self._cached_bytes(name) for name in names}
         missing = [name for name, data in found.items() if data is None]
@@ -103,7 +103,7 @@ class ManifestReader:
         return [data for data in found.values() if data is not None]
 
     def keep_written(self, name: str, data: bytes) -> None:
-        """Take a manifest or manifest list that was written just now, so that it need not be read, if it is small."""
+        """Cache a manifest or manifest list that was just written, if it is small, so that it need not be read."""
         if len(data) <= SMALL_BYTES:
             self._keep(name, data)
 
@@ -115,18 +115,18 @@ class ManifestReader:
     ) -> pa.Table:
         """The entries of these manifests, in the order of the manifests.
 
-        What is not cached is fetched concurrently, one request each, of large manifests some at a time; each is
-        decoded, filtered and let go before the next one.
+        Uncached manifests are fetched concurrently, with one request each, large ones in portions. Each is decoded,
+        filtered and released before the next one.
 
         Args:
             manifests: Rows of `MANIFEST_SCHEMA`.
-            schema: The columns that are wanted: `ENTRY_SCHEMA` or `FILE_SCHEMA`.
-            kept: Gives those of a manifest's entries that are wanted; None: all.
+            schema: The columns to decode: `ENTRY_SCHEMA` or `FILE_SCHEMA`.
+            kept: Filters the entries of a manifest; None: all.
 
         Raises:
             FileNotFoundError: A manifest is missing.
-            CorruptTableError: A manifest cannot be decoded, does not hold as many entries as its list says, or is there
-                twice.
+            CorruptTableError: A manifest cannot be decoded, has another number of entries than its list says, or is
+                listed twice.
         """
         names = manifests["file_name"].to_pylist()
         if len(set(names)) < len(names):
@@ -141,16 +141,16 @@ class ManifestReader:
                 found.append(entries if kept is None else kept(entries))
         return pa.concat_tables(found) if len(found) > 1 else (found or [schema.empty_table()])[0]
 
-    def read_ahead(self, manifests: pa.Table, schema: pa.Schema = ENTRY_SCHEMA, first: int = 0) -> list[pa.Table]:
-        """Have these manifests at hand for `entries`; small ones are not kept decoded. Errors as `entries`.
+    def prefetch(self, manifests: pa.Table, schema: pa.Schema = ENTRY_SCHEMA, first: int = 0) -> list[pa.Table]:
+        """Fetch manifests before `entries` needs them. Small ones are cached undecoded. Raises what `entries` raises.
 
         Args:
             manifests: Rows of `MANIFEST_SCHEMA`.
-            schema: The columns that are wanted: `ENTRY_SCHEMA` or `FILE_SCHEMA`.
-            first: How many of the first ones are wanted now.
+            schema: The columns to decode: `ENTRY_SCHEMA` or `FILE_SCHEMA`.
+            first: How many of the first manifests to decode now.
 
         Returns:
-            The entries of these; none, where something is wrong with one of them.
+            The entries of these; an empty list if one of them is damaged.
         """
         parsers = _parsers(manifests, schema)
         found = self._fetched(parsers, schema)
@@ -171,7 +171,7 @@ class ManifestReader:
 
         Raises:
             FileNotFoundError: There is no such index manifest.
-            CorruptTableError: It cannot be decoded.
+            CorruptTableError: The file cannot be decoded.
         """
         return self._store.parse(self._path(name), parse_index_manifest)
 
@@ -183,18 +183,18 @@ class ManifestReader:
         return self._all_decoded(self._fetched(parsers, MANIFEST_SCHEMA), parsers)
 
     def _all_decoded(self, found: Mapping[str, pa.Table | bytes], parsers: _Parsers) -> dict[str, pa.Table]:
-        """Several files decoded, small ones together."""
+        """Decode several files, small ones together."""
         small = {name: data for name, data in found.items() if isinstance(data, bytes) and len(data) <= SMALL_BYTES}
         tables: dict[str, pa.Table] = {}
         if len(small) > 1:
-            # What is wrong with one of them is found out one by one.
+            # If one is damaged, decoding them one by one below raises its error.
             with suppress(ValueError, RecursionError):
                 decoded = together(list(small.values()), [parsers[name] for name in small])
                 tables = dict(zip(small, decoded, strict=True))
         return {name: self._decoded(name, tables.get(name, data), parsers[name]) for name, data in found.items()}
 
     def _fetched(self, parsers: _Parsers, schema: pa.Schema) -> dict[str, pa.Table | bytes]:
-        """The files of these names; what is not cached is fetched concurrently, and comes as it is stored."""
+        """Files by name. Uncached ones are fetched concurrently and returned as they are stored."""
         found = {name: self._cached(name, schema) for name in parsers}
         missing = [name for name, content in found.items() if content is None]
         for name, data in zip(missing, self._store.read_many([self._path(name) for name in missing]), strict=True):
@@ -206,7 +206,7 @@ class ManifestReader:
         return {name: content for name, content in found.items() if content is not None}
 
     def _decoded(self, name: str, content: pa.Table | bytes, parser: Parser) -> pa.Table:
-        """A file decoded. If its bytes are damaged it is read again, and what could be decoded is kept."""
+        """Decode a file. If its bytes are damaged it is read again. The result is cached."""
         if isinstance(content, pa.Table):
             return content
         table, read = self._store.parse_data(self._path(name), content, lambda data: (parser(data), data))
@@ -220,7 +220,7 @@ class ManifestReader:
         return f"{self._directory}/{name}"
 
     def _cached(self, name: str, schema: pa.Schema) -> pa.Table | bytes | None:
-        """What is cached of a file, if it has these columns."""
+        """A cached file, if it has these columns."""
         content = self._cache.get(self._path(name))
         if isinstance(content, pa.Table) and not set(schema.names) <= set(content.schema.names):
             return None
@@ -235,7 +235,7 @@ def _records(data: bytes) -> list[dict[str, Any]]:
 
 
 def _portions(manifests: pa.Table) -> Iterator[pa.Table]:
-    """The manifests in their order, cut so that those of each portion are about as large together as may be fetched."""
+    """The manifests in their order, cut into portions of about `_FETCHED_BYTES`."""
     ends = np.cumsum(manifests["file_size"].to_numpy())
     first = 0
     while first < manifests.num_rows:
@@ -257,15 +257,15 @@ def _with_columns(entries: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def without(entries: pa.Table, others: pa.Table, column: str = "file_name") -> pa.Table:
-    """Entries, or manifests, that are not among the others, told apart by a column."""
+    """Entries, or manifests, that are not among the others, compared by a column."""
     return entries.filter(pc.invert(pc.is_in(entries[column], value_set=others[column].combine_chunks())))
 
 
 def live(entries: pa.Table) -> pa.Table:
-    """The files that are left: ADD entries in their order, without what DELETE entries name.
+    """The live files: ADD entries in their order, without those that DELETE entries name.
 
-    As in Java's `AbstractFileStoreScan`, the place of the DELETE entry among the manifests does not matter, and a file
-    is the same one if partition, bucket, level, file name, extra files, embedded index and external path are.
+    As in Java's `AbstractFileStoreScan`, the place of the DELETE entry among the manifests does not matter. Two entries
+    name one file if partition, bucket, level, file name, extra files, embedded index and external path are equal.
     """
     is_add = pc.equal(entries["kind"], EntryKind.ADD)
     if pc.all(is_add, min_count=0).as_py():
@@ -275,7 +275,7 @@ def live(entries: pa.Table) -> pa.Table:
 
 
 def _are_among(added: pa.Table, deleted: pa.Table) -> pa.Array:
-    """Which entries name the file of one of the others."""
+    """A mask of the entries that name the file of a deleted entry."""
     if not polars_works():
         gone = set(_identities(deleted))
         return pa.array([each in gone for each in _identities(added)], pa.bool_())
@@ -295,5 +295,5 @@ def _identifiers(entries: pa.Table) -> Any:
 
     frame = polars.from_arrow(entries.select(_IDENTIFIERS))
     assert isinstance(frame, polars.DataFrame)
-    # File names hold no slash, so joined they are still told apart.
+    # File names hold no slash, so the joined texts stay distinct.
     return frame.with_columns(polars.col("extra_files").list.join("/"))

@@ -6,8 +6,8 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, fields
+from functools import cache, partial
 from itertools import takewhile
 from typing import Any
 from urllib.parse import unquote
@@ -24,61 +24,110 @@ _LOG = StreamLog(__name__)
 _CACHED_SNAPSHOTS = 4096
 _NUMBER = re.compile(r"[0-9]{1,19}")
 _HINT = re.compile(rb"[0-9]{1,19}")
-# Flink commits with it where no watermark has come yet.
+_JSON = "json"
+# Flink commits this watermark before the first one has come.
 _NO_WATERMARK = -(2**63)
-# Of the years 1 to 9999, which is what a calendar holds.
+# The years 1 to 9999, which Python's calendar holds.
 _TIMES = range(-62_135_596_800_000, 253_402_300_800_000)
+
+
+def _required(value: dict[str, Any], name: str, kind: type) -> Any:
+    found = value.get(name)
+    if not isinstance(found, kind) or isinstance(found, bool):
+        raise ValueError(f"field {name!r} is {found!r}")
+    return found
+
+
+def _optional(value: dict[str, Any], name: str, kind: type) -> Any:
+    return None if value.get(name) is None else _required(value, name, kind)
+
+
+def _file_name(value: dict[str, Any], name: str, _: type) -> str:
+    found: str = _required(value, name, str)
+    check_file_name(found)
+    return found
+
+
+def _optional_file_name(value: dict[str, Any], name: str, kind: type) -> str | None:
+    return None if value.get(name) is None else _file_name(value, name, kind)
+
+
+def _time(value: dict[str, Any], name: str, kind: type) -> int:
+    found: int = _required(value, name, kind)
+    if found not in _TIMES:
+        raise ValueError(f"field {name!r} is {found!r}, which is not in the years 1 to 9999")
+    return found
+
+
+def _watermark(value: dict[str, Any], name: str, kind: type) -> int | None:
+    found: int | None = _optional(value, name, kind)
+    return None if found == _NO_WATERMARK else found
+
+
+def _properties(value: dict[str, Any], name: str, kind: type) -> dict[str, Any]:
+    return _optional(value, name, kind) or {}
+
+
+def _json(
+    name: str, kind: type = str, parse: Callable[[dict[str, Any], str, type], Any] = _required
+) -> Mapping[str, tuple[str, type, Callable[[dict[str, Any], str, type], Any]]]:
+    """Metadata of a stored field: its name in the file, its type, and the function that parses it."""
+    return {_JSON: (name, kind, parse)}
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One commit, as Paimon 0.8 and later record it; what a release did not write yet is None.
+    """One commit, as Paimon 0.8 and later record it. A field that a release did not write yet is None.
+
+    A new field of the file is one line here; a writer adds it in `writing/commit`.
 
     Attributes:
         id: Ascending from 1 without gaps.
         schema_id: Schema of the committer.
-        base_manifest_list: Everything before the commit.
-        delta_manifest_list: What the commit added and removed.
+        base_manifest_list: All files before the commit.
+        delta_manifest_list: The files that the commit added and removed.
         changelog_manifest_list: Changelog files of the commit, or None.
         index_manifest: Index files (deletion vectors and others), or None.
-        commit_user: Who committed.
+        commit_user: The committer.
         commit_identifier: The committer's number of the commit.
         commit_kind: APPEND, COMPACT, OVERWRITE or ANALYZE.
         time_millis: Commit time, epoch milliseconds.
         total_record_count: Records in all data files.
-        delta_record_count: Records added less removed by the commit.
+        delta_record_count: Records that the commit added, minus those that it removed.
         changelog_record_count: Records in its changelog files.
         watermark: Event-time watermark, epoch milliseconds.
         uuid: Unique id of the snapshot (newest releases).
-        is_changelog: It was read from `changelog/`: its snapshot has expired.
+        is_changelog: The snapshot was read from `changelog/`, because its own file has expired.
         statistics: Name of the file of table statistics, or None.
-        next_row_id: The first row id that is free, in tables with row tracking.
-        properties: What the committer noted beside.
+        next_row_id: The next free row id, in tables with row tracking.
+        properties: Other properties that the committer recorded.
     """
 
-    id: int
-    schema_id: int
-    base_manifest_list: str
-    delta_manifest_list: str
-    changelog_manifest_list: str | None
-    index_manifest: str | None
-    commit_user: str
-    commit_identifier: int
-    commit_kind: str
-    time_millis: int
-    total_record_count: int | None
-    delta_record_count: int | None
-    changelog_record_count: int | None
-    watermark: int | None
-    uuid: str | None
+    id: int = field(metadata=_json("id", int))
+    schema_id: int = field(metadata=_json("schemaId", int))
+    base_manifest_list: str = field(metadata=_json("baseManifestList", parse=_file_name))
+    delta_manifest_list: str = field(metadata=_json("deltaManifestList", parse=_file_name))
+    changelog_manifest_list: str | None = field(metadata=_json("changelogManifestList", parse=_optional_file_name))
+    index_manifest: str | None = field(metadata=_json("indexManifest", parse=_optional_file_name))
+    commit_user: str = field(metadata=_json("commitUser"))
+    commit_identifier: int = field(metadata=_json("commitIdentifier", int))
+    commit_kind: str = field(metadata=_json("commitKind"))
+    time_millis: int = field(metadata=_json("timeMillis", int, _time))
+    total_record_count: int | None = field(metadata=_json("totalRecordCount", int, _optional))
+    delta_record_count: int | None = field(metadata=_json("deltaRecordCount", int, _optional))
+    changelog_record_count: int | None = field(metadata=_json("changelogRecordCount", int, _optional))
+    watermark: int | None = field(metadata=_json("watermark", int, _watermark))
+    uuid: str | None = field(metadata=_json("uuid", parse=_optional))
     is_changelog: bool = False
-    statistics: str | None = None
-    next_row_id: int | None = None
-    properties: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    statistics: str | None = field(default=None, metadata=_json("statistics", parse=_optional))
+    next_row_id: int | None = field(default=None, metadata=_json("nextRowId", int, _optional))
+    properties: Mapping[str, Any] = field(
+        default_factory=dict, hash=False, metadata=_json("properties", dict, _properties)
+    )
 
     @property
     def fingerprint(self) -> str:
-        """Tells this snapshot from another one with the same id, after a rollback or a re-creation."""
+        """Distinguishes this snapshot from another one with its id, after a rollback or a re-creation."""
         return self.uuid or f"{self.commit_user}/{self.commit_identifier}/{self.time_millis}"
 
     @staticmethod
@@ -86,33 +135,18 @@ class Snapshot:
         """Decode the JSON of a snapshot, changelog or tag file.
 
         Raises:
-            ValueError: It is no JSON, or a field that every release writes is missing or of another type.
+            ValueError: The file is not JSON, or a field that every release writes is missing or of another type.
         """
         value = json.loads(data)
         if not isinstance(value, dict):
-            raise ValueError("no JSON object")
-        watermark = _optional(value, "watermark", int)
-        return Snapshot(
-            id=_field(value, "id", int),
-            schema_id=_field(value, "schemaId", int),
-            base_manifest_list=_file_name(value, "baseManifestList"),
-            delta_manifest_list=_file_name(value, "deltaManifestList"),
-            changelog_manifest_list=_optional_file_name(value, "changelogManifestList"),
-            index_manifest=_optional_file_name(value, "indexManifest"),
-            commit_user=_field(value, "commitUser", str),
-            commit_identifier=_field(value, "commitIdentifier", int),
-            commit_kind=_field(value, "commitKind", str),
-            time_millis=_time(value, "timeMillis"),
-            total_record_count=_optional(value, "totalRecordCount", int),
-            delta_record_count=_optional(value, "deltaRecordCount", int),
-            changelog_record_count=_optional(value, "changelogRecordCount", int),
-            watermark=None if watermark == _NO_WATERMARK else watermark,
-            uuid=_optional(value, "uuid", str),
-            is_changelog=is_changelog,
-            statistics=_optional(value, "statistics", str),
-            next_row_id=_optional(value, "nextRowId", int),
-            properties=_optional(value, "properties", dict) or {},
-        )
+            raise ValueError("not a JSON object")
+        found = {name: parse(value, key, kind) for name, (key, kind, parse) in _stored_fields()}
+        return Snapshot(**found, is_changelog=is_changelog)
+
+
+@cache
+def _stored_fields() -> tuple[tuple[str, tuple[str, type, Any]], ...]:
+    return tuple((each.name, each.metadata[_JSON]) for each in fields(Snapshot) if _JSON in each.metadata)
 
 
 def _numbered(number: int, is_changelog: bool, data: bytes) -> Snapshot:
@@ -122,39 +156,11 @@ def _numbered(number: int, is_changelog: bool, data: bytes) -> Snapshot:
     return snapshot
 
 
-def _file_name(value: dict[str, Any], name: str) -> str:
-    found: str = _field(value, name, str)
-    check_file_name(found)
-    return found
-
-
-def _optional_file_name(value: dict[str, Any], name: str) -> str | None:
-    return None if value.get(name) is None else _file_name(value, name)
-
-
-def _field(value: dict[str, Any], name: str, kind: type) -> Any:
-    found = value.get(name)
-    if not isinstance(found, kind) or isinstance(found, bool):
-        raise ValueError(f"field {name!r} is {found!r}")
-    return found
-
-
-def _time(value: dict[str, Any], name: str) -> int:
-    found: int = _field(value, name, int)
-    if found not in _TIMES:
-        raise ValueError(f"field {name!r} is {found!r}, which lies in no year from 1 to 9999")
-    return found
-
-
-def _optional(value: dict[str, Any], name: str, kind: type) -> Any:
-    return None if value.get(name) is None else _field(value, name, kind)
-
-
 def branch_directory(table_path: str, branch: str | None) -> str:
-    """Where a branch keeps snapshots, changelogs, schemas, tags and consumers; the table's root for `main`.
+    """The directory of a branch for snapshots, changelogs, schemas, tags and consumers; for `main` the table's root.
 
     Raises:
-        StreamConfigError: The branch would lie outside of the table's directory.
+        StreamConfigError: The branch would be outside of the table's directory.
     """
     root = table_path.rstrip("/")
     if branch is None or branch in ("", "main"):
@@ -163,24 +169,24 @@ def branch_directory(table_path: str, branch: str | None) -> str:
 
 
 def inside(what: str, name: str) -> str:
-    """The name of a branch or tag, which is a path below the table's directory.
+    """Check that the name of a branch or tag stays a path below the table's directory, and return it.
 
     Raises:
-        StreamConfigError: It would leave that directory, as it is or as a `file:` URI is decoded.
+        StreamConfigError: It would leave that directory, as it is or after a `file:` URI is decoded.
     """
     if any(".." in re.split(r"[/\\]", each) for each in (name, unquote(name))):
         raise StreamConfigError(f"{what} {name!r} would leave the directory of the table.")
     return name
 
 
-class SnapshotFiles:
-    """The files `<prefix><id>` of a directory, cached by id, with hint files that are only hints. Thread-safe.
+class SnapshotDirectory:
+    """The files `<prefix><id>` of a directory, cached by id. Hint files are checked. Thread-safe.
 
     Args:
-        store: Requests go through it.
-        directory: Where the files are; need not exist.
-        prefix: What their names begin with.
-        are_changelogs: They are what is left of snapshots that have expired.
+        store: Sends the requests.
+        directory: The directory, which need not exist.
+        prefix: Prefix of the file names.
+        are_changelogs: Whether the files are the long-lived changelogs of expired snapshots.
     """
 
     def __init__(self, store: Store, directory: str, prefix: str, are_changelogs: bool = False) -> None:
@@ -197,20 +203,21 @@ class SnapshotFiles:
         return f"{self._directory}/{self._prefix}{number}"
 
     def cached(self, number: int) -> Snapshot | None:
-        """What is known without a request."""
+        """A cached snapshot, or None."""
         with self._lock.held:
             return self._cache.get(number)
 
     def greatest_cached(self) -> int | None:
-        """The greatest id that is known without a request."""
+        """The greatest cached id, or None."""
         with self._lock.held:
             return max(self._cache, default=None)
 
     def keep(self, snapshot: Snapshot, forgotten: int | None = None) -> Snapshot:
-        """Put it into the cache; returns it.
+        """Put a snapshot into the cache, and return it.
 
         Args:
-            forgotten: How often `forget` had been called when its read began: an older read is not cached.
+            forgotten: The number of calls of `forget` when its read began. A read from before the last call is not
+                cached; None: cache it.
         """
         with self._lock.held:
             if forgotten in (None, self._forgotten):
@@ -218,24 +225,24 @@ class SnapshotFiles:
         return snapshot
 
     def forget(self, first: int = 0) -> None:
-        """Drop what is cached from this id on, and what reads that are under way will bring."""
+        """Drop the cached snapshots from this id on, and the results of reads that are under way."""
         with self._lock.held:
             self._forgotten += 1
             for number in [each for each in self._cache if each >= first]:
                 del self._cache[number]
 
     def let_go(self, most: int) -> None:
-        """Drop what is cached, but for so many of the greatest ids."""
+        """Drop all cached snapshots except those with the `most` greatest ids."""
         with self._lock.held:
             for number in sorted(self._cache)[: max(0, len(self._cache) - most)]:
                 del self._cache[number]
 
     def fetch(self, numbers: Iterable[int], most: int | None = None) -> dict[int, Snapshot | None]:
-        """These files, asked for at the same time unless cached; None for those that are missing.
+        """Files by id, requested at the same time unless cached; None for missing ones.
 
         Args:
-            numbers: Which.
-            most: How many may be asked for, the last ones; the others are None too. None: all.
+            numbers: The ids.
+            most: How many may be requested: the last ones. The others are None too. None: all.
         """
         found: dict[int, Snapshot | None] = {number: self.cached(number) for number in numbers}
         unknown = [number for number, snapshot in found.items() if snapshot is None]
@@ -243,7 +250,7 @@ class SnapshotFiles:
         return found
 
     def _read_into(self, found: dict[int, Snapshot | None], numbers: Sequence[int]) -> None:
-        """Ask for these files at the same time, past the cache, and add them one by one."""
+        """Request these files at the same time without the cache, and add them one by one."""
         paths = [self.path(number) for number in numbers]
         forgotten = self._forgotten
         for number, path, data in zip(numbers, paths, self._store.read_many(paths), strict=True):
@@ -252,9 +259,9 @@ class SnapshotFiles:
                     found[number] = self.keep(self._store.parse_data(path, data, self._parser(number)), forgotten)
 
     def refreshed_ahead(self, numbers: Sequence[int]) -> list[Snapshot]:
-        """These files as they are in the store now, asked for at the same time, up to the first that is missing.
+        """Files as they are in the store now, requested at the same time, up to the first that is missing.
 
-        Also up to the first that cannot be read: the reason is for him who needs that one.
+        Also up to the first that cannot be read. Its error is raised by the call that needs it.
         """
         self._drop(numbers)
         found: dict[int, Snapshot | None] = {}
@@ -268,11 +275,11 @@ class SnapshotFiles:
         return [snapshot for snapshot in together if snapshot]
 
     def refreshed(self, number: int) -> Snapshot | None:
-        """A file as it is in the store now, past the cache."""
+        """A file as it is in the store now, without the cache."""
         return self.begin_refresh(number)()
 
     def begin_refresh(self, number: int) -> Callable[[], Snapshot | None]:
-        """As `refreshed`, asked for at once: the call that is returned waits for the answer."""
+        """As `refreshed`, but the request is sent at once, and the returned function waits for the answer."""
         forgotten = self._forgotten
         data = self._store.begin_read(self.path(number))
 
@@ -305,7 +312,7 @@ class SnapshotFiles:
         return sorted(int(number) for number in numbers if _NUMBER.fullmatch(number))
 
     def hint(self, name: str) -> int | None:
-        """What a hint file says, unchecked; None without one, or if it holds no number."""
+        """The number in a hint file, unchecked; None without a file, or if it does not hold a number."""
         try:
             text = self._store.read(f"{self._directory}/{name}")
         except FileNotFoundError:
@@ -313,7 +320,7 @@ class SnapshotFiles:
         return int(text) if _HINT.fullmatch(text.strip()) else None
 
     def earliest(self) -> int | None:
-        """Smallest id: the hint if its file is there and the one before it is not, else by listing."""
+        """Smallest id: the hint if its file exists and the one before it does not, else by listing."""
         hint = self.hint("EARLIEST")
         if hint is not None:
             there, before = self._store.read_many([self.path(hint), self.path(hint - 1)])
@@ -322,13 +329,13 @@ class SnapshotFiles:
         return min(self.ids(), default=None)
 
     def latest(self) -> Snapshot | None:
-        """That of greatest id: the hint's if its file is there and the one after it is not, else by listing."""
+        """The file with the greatest id: the hint if its file exists and the next one does not, else by listing."""
         hint = self.hint("LATEST")
         if hint is not None:
             there, after = self._store.read_many([self.path(hint), self.path(hint + 1)])
             if there is not None and after is None:
                 with suppress(FileNotFoundError):
                     return self.keep(self._store.parse_data(self.path(hint), there, self._parser(hint)))
-        # One that was listed may be gone by now, through a rollback.
+        # A rollback may have removed a listed file by now.
         found = (self.refreshed(number) for number in reversed(self.ids()))
         return next((snapshot for snapshot in found if snapshot is not None), None)

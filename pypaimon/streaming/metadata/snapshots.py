@@ -1,4 +1,4 @@
-"""`SnapshotManager`: snapshots and long-lived changelogs of a branch: the range, the next, the one before a time."""
+"""`SnapshotManager`: the snapshots and long-lived changelogs of a branch, by id, by time, by watermark."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, StoreError, TableChangedError
 from pypaimon.streaming.internals import JSON, TableNoPermissionException, TableNotExistException
 from pypaimon.streaming.io.store import Store
-from pypaimon.streaming.metadata.snapshot_files import Snapshot, SnapshotFiles, branch_directory, inside
+from pypaimon.streaming.metadata.snapshot_files import Snapshot, SnapshotDirectory, branch_directory, inside
 
 __all__ = ["Snapshot", "SnapshotManager", "branch_directory", "inside"]
 
@@ -17,8 +17,10 @@ __all__ = ["Snapshot", "SnapshotManager", "branch_directory", "inside"]
 class SnapshotManager:
     """Snapshots and long-lived changelogs of one branch of a table.
 
-    What was read is cached by id. An id is not for ever: after a rollback another snapshot may carry it, so the cache
-    is dropped (`forget`) on restore, on a failed range check and when the table has changed. Thread-safe.
+    Snapshots are cached by id. After a rollback another snapshot may have an id, so the cache is dropped (`forget`) on
+    restore, on a failed range check and when the table has changed. Thread-safe.
+
+    The methods of pypaimon's own `SnapshotManager` are here under their names.
 
     Args:
         file_io: pypaimon's `FileIO`, or a `Store`.
@@ -32,8 +34,8 @@ class SnapshotManager:
         self._loader = snapshot_loader
         self._table_path = table_path
         home = branch_directory(table_path, branch)
-        self._snapshots = SnapshotFiles(self._store, f"{home}/snapshot", "snapshot-")
-        self._changelogs = SnapshotFiles(self._store, f"{home}/changelog", "changelog-", are_changelogs=True)
+        self._snapshots = SnapshotDirectory(self._store, f"{home}/snapshot", "snapshot-")
+        self._changelogs = SnapshotDirectory(self._store, f"{home}/changelog", "changelog-", are_changelogs=True)
 
     def copy_with_branch(self, branch_name: str) -> SnapshotManager:
         """The snapshots of another branch of the table."""
@@ -54,11 +56,11 @@ class SnapshotManager:
         return self._snapshots.get(snapshot_id)
 
     def greatest_known_id(self) -> int | None:
-        """The greatest id among the snapshots that are cached, None if none is. No request."""
+        """The greatest id among the cached snapshots, or None. Sends no request."""
         return self._snapshots.greatest_cached()
 
     def let_go(self, most: int) -> None:
-        """Drop snapshots that are cached, but for so many of the latest; they are asked for again when needed."""
+        """Drop the cached snapshots except the `most` latest ones. They are requested again when needed."""
         self._snapshots.let_go(most)
         self._changelogs.let_go(most)
 
@@ -67,10 +69,10 @@ class SnapshotManager:
         return self.try_get(snapshot_id)
 
     def get(self, snapshot_id: int) -> Snapshot:
-        """A snapshot that must be there.
+        """A snapshot that must exist.
 
         Raises:
-            CorruptTableError: It is not.
+            CorruptTableError: It does not exist.
         """
         snapshot = self.try_get(snapshot_id)
         if snapshot is None:
@@ -80,26 +82,26 @@ class SnapshotManager:
         return snapshot
 
     def refreshed(self, snapshot_id: int) -> Snapshot | None:
-        """A snapshot as it is in the store now, past the cache. One request."""
+        """A snapshot as it is in the store now, without the cache. One request."""
         return self._snapshots.refreshed(snapshot_id)
 
     def begin_refresh(self, snapshot_id: int) -> Callable[[], Snapshot | None]:
-        """As `refreshed`, asked for at once: the call that is returned waits for the answer."""
+        """As `refreshed`, but the request is sent at once, and the returned function waits for the answer."""
         return self._snapshots.begin_refresh(snapshot_id)
 
     def refreshed_changelog(self, snapshot_id: int) -> Snapshot | None:
-        """A long-lived changelog as it is in the store now, past the cache. One request."""
+        """A long-lived changelog as it is in the store now, without the cache. One request."""
         return self._changelogs.refreshed(snapshot_id)
 
     def get_snapshots_batch(
         self, snapshot_ids: Iterable[int], max_workers: int = 4, *, most: int | None = None
     ) -> dict[int, Snapshot | None]:
-        """Several snapshots, asked for at the same time; None for those that are missing. `max_workers` is not used.
+        """Several snapshots, requested at the same time; None for missing ones.
 
         Args:
             snapshot_ids: Their ids.
-            max_workers: pypaimon's.
-            most: How many that are not cached are asked for, the last ones; the others are None too. None: all.
+            max_workers: Exists in pypaimon; has no effect here.
+            most: How many may be requested: the last ones that are not cached. The others are None too. None: all.
         """
         return self._snapshots.fetch(snapshot_ids, most)
 
@@ -109,25 +111,25 @@ class SnapshotManager:
         """Several long-lived changelogs; as `get_snapshots_batch`."""
         return self._changelogs.fetch(snapshot_ids, most)
 
-    def look_ahead(self, snapshot_ids: Iterable[int]) -> list[Snapshot]:
-        """Those snapshots as they are in the store now, asked for at the same time, up to the first that is missing.
+    def prefetch(self, snapshot_ids: Iterable[int]) -> list[Snapshot]:
+        """Snapshots as they are in the store now, requested at the same time, up to the first that is missing.
 
-        Also up to the first that cannot be read: what is wrong with that one is raised by the call that asks for it
-        alone, after those before it were read.
+        Also up to the first that cannot be read. Its error is raised by the call that requests it alone, after the
+        snapshots before it were read.
         """
         return self._snapshots.refreshed_ahead(list(snapshot_ids))
 
     def find_next_scannable(
         self, start_id: int, should_scan: Callable[[Snapshot], bool], lookahead_size: int = 10, max_workers: int = 4
     ) -> tuple[Snapshot | None, int, int]:
-        """The first snapshot from `start_id` on that is to be scanned, looking ahead in windows that grow.
+        """The first snapshot from `start_id` on that `should_scan` accepts, searched in growing windows.
 
-        The first request asks for one snapshot; while all are there the window doubles, up to `lookahead_size`.
-        No file is fetched twice, and one that cannot be read is an error only once all before it were passed over.
-        `max_workers` is not used.
+        The first window is one snapshot; while all exist the window doubles, up to `lookahead_size`. No file is fetched
+        twice. A file that cannot be read is an error only after all before it were passed over. `max_workers` exists in
+        pypaimon and has no effect here.
 
         Returns:
-            The snapshot or None, the id to go on with, and how many were passed over.
+            The snapshot or None, the id to continue with, and how many were passed over.
 
         Raises:
             CorruptTableError: The next snapshot cannot be decoded, or may not be read.
@@ -152,17 +154,17 @@ class SnapshotManager:
             window = min(window * 2, max(1, lookahead_size))
 
     def get_latest_snapshot(self) -> Snapshot | None:
-        """The latest snapshot as it is now: from the catalog where that knows, else by hint, else by listing.
+        """The latest snapshot as it is now: from the catalog if it knows, else by hint, else by listing.
 
         Returns:
-            None: there is no snapshot.
+            None without a snapshot.
 
         Raises:
-            TableChangedError: The catalog does not know the table any more.
+            TableChangedError: The table is no longer in the catalog.
             CorruptTableError: The snapshot cannot be decoded, or may not be read.
             StoreError: The store, or the catalog, kept failing (retriable).
         """
-        # Another thread may find out meanwhile that the catalog does not know.
+        # Read `_loader` once, because another thread may set it to None meanwhile.
         loader = self._loader
         if loader is not None:
             try:
@@ -187,27 +189,27 @@ class SnapshotManager:
             raise CorruptTableError(table_path, f"the catalog's latest snapshot cannot be decoded: {error}") from error
 
     def try_get_earliest_snapshot(self, stop_snapshot_id: int | None = None) -> Snapshot | None:
-        """The earliest snapshot that has not expired; None if there is none, or it lies behind `stop_snapshot_id`."""
+        """The earliest snapshot that has not expired; None without one, or if it is after `stop_snapshot_id`."""
         earliest = self._snapshots.earliest()
         if earliest is None or (stop_snapshot_id is not None and earliest > stop_snapshot_id):
             return None
         return self._snapshots.get(earliest)
 
     def earliest_id(self) -> int | None:
-        """Id of the earliest snapshot, None if there is none."""
+        """Id of the earliest snapshot, or None."""
         return self._snapshots.earliest()
 
     def latest_id(self) -> int | None:
-        """Id of the latest snapshot, None if there is none."""
+        """Id of the latest snapshot, or None."""
         snapshot = self.get_latest_snapshot()
         return None if snapshot is None else snapshot.id
 
     def hinted_latest_id(self) -> int | None:
-        """What the hint LATEST says, unchecked; None without one. One request."""
+        """The id in the hint file LATEST, unchecked; None without one. One request."""
         return self._snapshots.hint("LATEST")
 
     def read_latest_file(self, max_retries: int = 5) -> str:
-        """What the hint LATEST says, unchecked; without one the greatest id there is. `max_retries` is not used.
+        """The id in the hint file LATEST, unchecked; without one the greatest id. `max_retries` has no effect here.
 
         Raises:
             PaimonStreamError: There is no snapshot.
@@ -223,7 +225,7 @@ class SnapshotManager:
         return self._snapshots.ids()
 
     def list_snapshots(self) -> list[Snapshot]:
-        """All snapshots, ascending; one that expires meanwhile is left out."""
+        """All snapshots, ascending, without those that expire meanwhile."""
         found = self.get_snapshots_batch(self.list_ids())
         return [snapshot for snapshot in found.values() if snapshot is not None]
 
@@ -231,22 +233,13 @@ class SnapshotManager:
         """A long-lived changelog, or None if its file is missing. One request unless cached."""
         return self._changelogs.get(snapshot_id)
 
-    def get_changelog_path(self, snapshot_id: int) -> str:
-        """Path of a long-lived changelog file."""
-        return self._changelogs.path(snapshot_id)
-
     def list_changelog_ids(self) -> list[int]:
         """Ids of all long-lived changelogs, ascending. One listing."""
         return self._changelogs.ids()
 
     def earliest_changelog_id(self) -> int | None:
-        """Id of the earliest long-lived changelog, None if there is none."""
+        """Id of the earliest long-lived changelog, or None."""
         return self._changelogs.earliest()
-
-    def latest_changelog_id(self) -> int | None:
-        """Id of the latest long-lived changelog, None if there is none."""
-        latest = self._changelogs.latest()
-        return None if latest is None else latest.id
 
     def earlier_or_equal_time_mills(self, timestamp: int) -> Snapshot | None:
         """The last snapshot committed at this time (epoch milliseconds) or before."""
@@ -260,7 +253,7 @@ class SnapshotManager:
             with_changelogs: Long-lived changelogs are searched too.
 
         Returns:
-            None if all were committed later, or there is none.
+            None if all snapshots were committed later.
         """
         low, high = self._snapshots.earliest(), self.latest_id()
         if with_changelogs and (changelog := self._changelogs.earliest()) is not None:
@@ -279,10 +272,10 @@ class SnapshotManager:
     def later_or_equal_watermark(self, watermark: int) -> Snapshot | None:
         """The first snapshot with this watermark (epoch milliseconds) or a later one, by binary search.
 
-        Snapshots without a watermark are passed over. Watermarks do not fall from one snapshot to the next.
+        Snapshots without a watermark are passed over. Watermarks never decrease from one snapshot to the next.
 
         Returns:
-            None if no watermark is so late, or there is no snapshot.
+            None if all watermarks are earlier.
         """
         low, high = self._snapshots.earliest(), self.latest_id()
         best = None
@@ -299,20 +292,20 @@ class SnapshotManager:
         return best
 
     def try_get_any(self, snapshot_id: int, with_changelogs: bool) -> Snapshot | None:
-        """A snapshot, or the long-lived changelog that is left of it where these are wanted."""
+        """A snapshot, or with `with_changelogs` its long-lived changelog if the snapshot has expired."""
         found = self.try_get(snapshot_id)
         return self.try_get_changelog(snapshot_id) if found is None and with_changelogs else found
 
     def forget(self, first_id: int = 0) -> None:
-        """Drop what is cached from this id on."""
+        """Drop the cached snapshots from this id on."""
         self._snapshots.forget(first_id)
         self._changelogs.forget(first_id)
 
 
 class _Listing:
-    """Snapshots by id, where some of the ids may be missing: expired meanwhile, lost, or never given.
+    """Snapshots by id, where ids may be missing: expired meanwhile, lost, or never used.
 
-    Listed once, at the first that is missing: nothing depends on how wide a gap is.
+    The ids are listed once, at the first missing one, so that the cost does not depend on the size of a gap.
     """
 
     def __init__(self, manager: SnapshotManager, with_changelogs: bool) -> None:
@@ -325,7 +318,7 @@ class _Listing:
         return sorted({*self._manager.list_ids(), *changelogs})
 
     def first(self, number: int, last: int) -> Snapshot | None:
-        """The first snapshot that is there, of these."""
+        """The first existing snapshot in this range."""
         found = self._manager.try_get_any(number, self._with_changelogs)
         if found is not None:
             return found
@@ -335,10 +328,10 @@ class _Listing:
 
 
 def catalog_error(error: BaseException) -> Exception:
-    """What an error of a catalog means: the table is gone, is forbidden, or the catalog fails for now."""
+    """The error to raise for an error of a catalog: the table is gone or forbidden, or the catalog fails for now."""
     if isinstance(error, TableNotExistException):
         return TableChangedError(
-            f"The table was dropped: {error}.", advice="Close this stream; load the table anew if it comes back."
+            f"The table was dropped: {error}.", advice="Close this stream; load the table again if it comes back."
         )
     if isinstance(error, TableNoPermissionException):
         return PermissionError(str(error))

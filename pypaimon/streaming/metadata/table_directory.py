@@ -1,21 +1,21 @@
-"""`TableDirectory`: what lies in the directory of a table, for one branch: snapshots, manifests, schemas, tags."""
+"""`TableDirectory`: the files of a table for one branch: snapshots, manifests, schemas, tags."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from contextlib import suppress
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from pypaimon.streaming.concurrency.forking import ForkSafeLock
 from pypaimon.streaming.concurrency.lazy import Lazy
-from pypaimon.streaming.errors import CorruptTableError, TableChangedError
+from pypaimon.streaming.errors import CorruptTableError, TableChangedError, UnsupportedTableError
 from pypaimon.streaming.internals import TableSchema, dynamic_options, on_branch
 from pypaimon.streaming.io.store import CONCURRENCY, Store
 from pypaimon.streaming.metadata.manifest_cache import ManifestCache
 from pypaimon.streaming.metadata.snapshots import Snapshot, SnapshotManager, branch_directory, catalog_error, inside
-from pypaimon.streaming.metadata.unreadable_types import naming_unreadable_types
 from pypaimon.streaming.model.time_zone import TimeZone, zone_of_table
 
 if TYPE_CHECKING:
@@ -28,23 +28,22 @@ _shared_lock = ForkSafeLock()
 
 
 class TableDirectory:
-    """The files of a table, for one branch, as one scan or read knows them. Thread-safe.
+    """The files of a table, for one branch, as one scan or read has read them. Thread-safe.
 
-    Each knows nothing at first, so that it sees the table as it is and not as it was when its handle was loaded;
-    `forget` makes it so again. The count of requests, and manifests, which are never written again under their names,
-    are shared by all that are made of one handle.
+    A new directory knows nothing, so that it sees the table as it is now and not as it was when its handle was loaded.
+    `forget` restores that. The directories of a handle share the count of requests, and manifests, which never change.
 
     Args:
         table: pypaimon's table.
-        store: Requests to where it lies.
-        manifests: The table's manifests; default: read by nobody else.
-        identity: What `identity` is, where that is known.
+        store: Sends the requests.
+        manifests: The table's manifests; None: a new reader of them.
+        identity: The `identity`, if it is known.
 
     Attributes:
         table: pypaimon's table.
-        store: Every request goes through it.
+        store: Sends every request.
         branch: Name of the branch.
-        snapshots: Its snapshots and long-lived changelogs.
+        snapshots: The snapshots and long-lived changelogs of the branch.
     """
 
     def __init__(
@@ -65,12 +64,12 @@ class TableDirectory:
 
     @staticmethod
     def of(table: Any, io_timeout: float = 60.0, identity: str | None = None) -> TableDirectory:
-        """The directory of a table handle, about which nothing is known yet.
+        """A new directory of a table handle.
 
         Args:
             table: pypaimon's table.
             io_timeout: Seconds that one request may take.
-            identity: What `identity` is, where that is known.
+            identity: The `identity`, if it is known.
         """
         with _shared_lock.held:
             shared: _Shared = vars(table).setdefault(_SHARED, _Shared())
@@ -84,12 +83,12 @@ class TableDirectory:
 
     @staticmethod
     def share(table: Any, most_requests: int, cache: ManifestCache) -> None:
-        """Have the directories of a handle that are made from here on be one of many.
+        """Have later directories of a handle share limits with other tables.
 
         Args:
             table: pypaimon's table.
-            most_requests: Each asks for no more at the same time.
-            cache: Where manifests are kept, those of other tables too.
+            most_requests: Requests of each directory at the same time, at most.
+            cache: The manifest cache, also of other tables.
         """
         with _shared_lock.held:
             shared = vars(table).setdefault(_SHARED, _Shared())
@@ -97,7 +96,7 @@ class TableDirectory:
 
     @cached_property
     def manifests(self) -> ManifestReader:
-        """The table's manifests. What decodes them is imported with the first use."""
+        """The table's manifests. Their decoder is imported at the first use."""
         return self._manifests.get().through(self.store)
 
     def of_branch(self, branch: str) -> TableDirectory:
@@ -109,14 +108,14 @@ class TableDirectory:
         return known
 
     def forget(self) -> None:
-        """Ask anew for snapshots and schemas: after a rollback others may carry the same ids."""
+        """Drop snapshots and schemas, because after a rollback others may have their ids."""
         self.snapshots.forget()
         self._schemas.clear()
         for directory in self._branches.values():
             directory.forget()
 
     def know(self, schema: TableSchema) -> None:
-        """Take a schema that was read before, so that nobody asks for it again."""
+        """Add a schema that was read before, so that it is not requested again."""
         self._schemas[schema.id] = schema
 
     def schema(self, schema_id: int) -> TableSchema:
@@ -124,8 +123,8 @@ class TableDirectory:
 
         Raises:
             FileNotFoundError: There is no such schema.
-            CorruptTableError: It cannot be decoded.
-            UnsupportedTableError: It has a column of a type that pypaimon does not know.
+            CorruptTableError: The schema cannot be decoded.
+            UnsupportedTableError: The schema has a column of a type that pypaimon does not know.
         """
         known = self._schemas.get(schema_id)
         if known is None:
@@ -135,11 +134,11 @@ class TableDirectory:
         return known
 
     def known_schema(self, schema_id: int) -> TableSchema:
-        """A schema that was read before. Asks for nothing; raises KeyError if it is not known."""
+        """A schema that was read before. Sends no request; raises KeyError if the schema is not known."""
         return self._schemas[schema_id]
 
     def reading_schema(self, schema_id: int) -> TableSchema:
-        """As `schema`, with the options that the table handle adds to those of the table: `table.copy({...})`."""
+        """As `schema`, with the options that the handle adds to those of the table: `table.copy({...})`."""
         schema = self.schema(schema_id)
         options = dict(schema.options)
         for key, value in dynamic_options(self.table).items():
@@ -151,14 +150,14 @@ class TableDirectory:
 
     @cached_property
     def zone(self) -> TimeZone:
-        """The time zone of its readers and writers; raises StreamConfigError if there is none of its name."""
+        """The time zone of readers and writers; raises StreamConfigError if its name is unknown."""
         return zone_of_table(self.table)
 
     @property
     def identity(self) -> str:
-        """Tells this table from a later one in its place, and its branches apart: that of the first time it was asked.
+        """Identifies this table among later ones in its place, and its branches. Kept from the first access.
 
-        The catalog's uuid, else when the table was created; then the branch, unless that is main.
+        The catalog's uuid, or the creation time of the table; then the branch, unless it is main.
         """
         if self._identity is None:
             first = None if self.table.catalog_environment.uuid else self._schemas.get(0)
@@ -166,21 +165,21 @@ class TableDirectory:
         return self._identity
 
     def current_identity(self) -> str:
-        """The identity as it is now. One request, to the catalog where that gives its tables a uuid.
+        """The identity as it is now. One request, to the catalog if it gives its tables a uuid.
 
         Raises:
             FileNotFoundError: The table is gone.
-            TableChangedError: The catalog does not know the table any more, or has it elsewhere.
+            TableChangedError: The table is no longer in the catalog, or has another path there.
         """
         return self.asked_identity()()
 
     def asked_identity(self) -> Callable[[], str]:
-        """As `current_identity`, asked for at once, and answered or raised by the call that is returned."""
+        """As `current_identity`, but the request is sent at once, and the returned function waits for the answer."""
         environment = self.table.catalog_environment
         if not environment.uuid:
             answer = self._asked_creation_time()
         elif environment.catalog_loader is None:
-            # Nobody could tell of another one.
+            # Without a catalog a re-created table cannot be found out.
             return lambda: self._on_branch(environment.uuid)
         else:
             answer = self.store.begin_call("catalog", self.table.table_path, self._load_uuid)
@@ -197,7 +196,7 @@ class TableDirectory:
             raise catalog_error(error) from error
         if found.table_path != table_path:
             raise TableChangedError(
-                f"The table was re-created, and lies in {found.table_path} now.",
+                f"The table was re-created, and is in {found.table_path} now.",
                 advice="Load the table again and build a new stream with a start of its own.",
             )
         return str(found.catalog_environment.uuid)
@@ -210,7 +209,7 @@ class TableDirectory:
             try:
                 return self.store.parse_data(path, first(), _creation_time)
             except FileNotFoundError:
-                # A branch made from a tag may begin with a later schema than 0.
+                # A branch that was created from a tag may have no schema 0.
                 root = f"{branch_directory(self.table.table_path, None)}/schema/{_SCHEMA_PREFIX}0"
                 return self.store.parse(root, _creation_time)
 
@@ -225,12 +224,12 @@ class TableDirectory:
             return None
 
     def tagged(self, snapshot_id: int) -> Snapshot | None:
-        """A snapshot that some tag keeps, or None. One listing, and one request for each tag, at the same time."""
+        """A snapshot that a tag keeps, or None. One listing, and one request per tag, at the same time."""
         paths = [f"{self._home}/tag/{_TAG_PREFIX}{name}" for name in self.tag_names()]
         for path, data in zip(paths, self.store.read_many(paths), strict=True):
             if data is None:
                 continue
-            # A damaged tag says nothing of the others.
+            # Another tag may keep the snapshot, so skip a damaged one.
             with suppress(CorruptTableError):
                 found = self.store.parse_data(path, data, Snapshot.from_json)
                 if found.id == snapshot_id:
@@ -248,7 +247,7 @@ class TableDirectory:
         return sorted(name[len(_BRANCH_PREFIX) :] for name in names if name.startswith(_BRANCH_PREFIX))
 
     def exists(self) -> bool:
-        """Whether the table is still there: it has a schema. One listing."""
+        """Whether the table exists, because it has a schema. One listing."""
         return any(name.startswith(_SCHEMA_PREFIX) for name in self.store.list_names(f"{self._home}/schema"))
 
     def latest_schema(self) -> TableSchema:
@@ -265,7 +264,7 @@ class TableDirectory:
         return self.schema(max(ids))
 
     def is_schema(self, path: str) -> bool:
-        """Whether a path, or the message that names it, is that of a schema."""
+        """Whether a path, or a message with a path, names a schema file."""
         return f"{self._home}/schema/{_SCHEMA_PREFIX}" in path
 
     def _schema_path(self, schema_id: int) -> str:
@@ -279,11 +278,11 @@ def _manifest_reader(store: Store, table_path: str, cache: ManifestCache | None 
 
 
 class _Shared(dict[float, tuple[Store, Lazy["ManifestReader"]]]):
-    """What the directories of a table handle share. It lies on the handle and goes with it; its copies get none.
+    """Stores and manifests that the directories of a table handle share. An attribute of the handle, not of its copies.
 
     Attributes:
-        most: Requests in flight at the same time, for each directory.
-        cache: Where manifests are kept; None: each reader of the handle keeps its own.
+        most: Requests of each directory at the same time.
+        cache: The manifest cache; None: one per IO timeout.
     """
 
     most: int = CONCURRENCY
@@ -298,7 +297,7 @@ def _parse_schema(schema_id: int, data: bytes) -> TableSchema:
         with naming_unreadable_types(f"schema {schema_id}"):
             schema = TableSchema.from_json(data.decode())
     except (LookupError, TypeError, AttributeError, RuntimeError) as error:
-        raise ValueError(f"no schema: {error}") from error
+        raise ValueError(f"not a schema: {error}") from error
     if not schema_id:
         _creation_time(data)
     if schema.id != schema_id:
@@ -311,3 +310,29 @@ def _creation_time(data: bytes) -> str:
     if not isinstance(value, dict) or not isinstance(value.get("timeMillis"), int):
         raise ValueError("field 'timeMillis' is missing")
     return str(value["timeMillis"])
+
+
+_UNKNOWN = re.compile(r"Unknown type: (GEOMETRY|GEOGRAPHY)\b")
+
+
+@contextmanager
+def naming_unreadable_types(where: str) -> Iterator[None]:
+    """A context that reports a schema which pypaimon cannot parse because of a type that Java has.
+
+    Args:
+        where: The schema or table with a column of the type, for the error.
+
+    Raises:
+        UnsupportedTableError: pypaimon failed to parse such a type.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        cause: BaseException | None = error
+        while cause is not None:
+            if named := _UNKNOWN.search(str(cause)):
+                raise UnsupportedTableError(
+                    f"Columns of type {named[1]} cannot be streamed, and {where} has one: pypaimon does not know it."
+                ) from error
+            cause = cause.__cause__
+        raise

@@ -1,6 +1,6 @@
-"""`TableHandle`: as much of pypaimon's table as a stream asks for, made of where it lies, its schema and its options.
+"""`TableHandle`: the part of pypaimon's table that a stream needs, made from its path, schema and options.
 
-pypaimon's own brings its readers, writers and catalogs along, which cost a process more than to plan a stream.
+pypaimon's own table imports its readers, writers and catalogs, which costs a process more than planning a stream.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _DIRECTORY = "data-file.path-directory"
 
 @dataclass(frozen=True, slots=True)
 class FilesOnly:
-    """What pypaimon calls a catalog environment, of a table of which nobody knows more than its files tell.
+    """pypaimon's catalog environment for a table that is known only from its files.
 
     Attributes:
         identifier: The table.
-        catalog: Options of the catalog in the file system; None: the table was found by its path.
+        catalog: Options of the file system catalog; None: the table was found by its path.
     """
 
     identifier: Identifier
@@ -34,7 +34,7 @@ class FilesOnly:
 
     @property
     def catalog_loader(self) -> Any:
-        """What loads other tables of the catalog; None without one."""
+        """The loader of the catalog; None without one."""
         if self.catalog is None:
             return None
         from pypaimon.streaming.read_internals import CatalogContext, FileSystemCatalogLoader
@@ -45,7 +45,7 @@ class FilesOnly:
         """The catalog does not know the latest snapshot."""
 
     def table_query_auth(self, options: CoreOptions, identifier: Identifier) -> Any:
-        """What asks the catalog for its rules, which it refuses; None where the table does not say that it has any."""
+        """The function that requests the catalog's rules, which it refuses; None if the table does not enable them."""
         asks = self.catalog is not None and options.query_auth_enabled
         return partial(self._ask_for_rules, identifier) if asks else None
 
@@ -57,16 +57,15 @@ class TableHandle:
     """A table in a file system. Attributes and methods are those of pypaimon's `FileStoreTable`.
 
     Args:
-        file_io: pypaimon's, of where it lies.
-        table_path: Its directory.
-        table_schema: Its latest schema.
-        catalog_environment: What is known of its catalog.
-        applied: What copies have laid over the options of the table; None: taken away.
-        newest: The schema as the store has it.
+        file_io: pypaimon's `FileIO` of the table.
+        table_path: The directory of the table.
+        table_schema: The latest schema.
+        applied: Options that copies have added to those of the table; a value of None removes an option.
+        newest: The schema as it is in the store.
 
     Attributes:
-        newest: The latest schema when the handle was found, without what copies have laid over it; None: nobody asked
-            for it, or not for that of this branch.
+        newest: The latest schema when the handle was found, without options of copies; None if it was not requested
+            for this branch.
     """
 
     def __init__(
@@ -89,7 +88,7 @@ class TableHandle:
 
     @staticmethod
     def found(file_io: Any, table_path: str, catalog_environment: FilesOnly) -> TableHandle | None:
-        """The table in a directory, None if there is none. Two requests.
+        """The table in a directory, or None. Two requests.
 
         Raises:
             PaimonStreamError: The store fails, or the schema cannot be read.
@@ -109,10 +108,10 @@ class TableHandle:
         return str(self.identifier.get_branch_name_or_default())
 
     def copy_without_time_travel(self, options: Mapping[str, str | None]) -> TableHandle:
-        """The same with other options.
+        """The same table with other options.
 
         Raises:
-            ValueError: One of them cannot be changed.
+            ValueError: An option cannot be changed.
         """
         old = self.options
         if _DIRECTORY in options and options[_DIRECTORY] != old.data_file_path_directory():

@@ -1,1 +1,1 @@
-"""Plain values that the whole library speaks of."""
+"""Plain values that all packages use: plans, positions, row kinds, types, time zones."""

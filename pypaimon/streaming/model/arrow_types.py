@@ -1,4 +1,4 @@
-"""Arrow's type for each type of Paimon: those of pypaimon, and MULTISET, for which it has none."""
+"""Arrow's types for Paimon's types: those of pypaimon, and MULTISET, which pypaimon does not convert."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from pypaimon.streaming.internals import (
 
 
 def arrow_type(data_type: DataType) -> pa.DataType:
-    """The type of columns. Of a MULTISET: a map from each element to how many times it is there, as int32.
+    """The Arrow type of a column. A MULTISET is a map from each element to its count as int32.
 
     Raises:
-        ValueError: There is none.
+        ValueError: Arrow has no such type.
     """
     return PyarrowFieldParser.from_paimon_type(_without_multisets(data_type))
 
@@ -33,18 +33,18 @@ def arrow_schema(fields: Iterable[DataField]) -> pa.Schema:
     """The schema of batches with these columns.
 
     Raises:
-        ValueError: There is no type for one.
+        ValueError: A column has a type that Arrow does not have.
     """
     return PyarrowFieldParser.from_paimon_schema(with_arrow_types(fields))
 
 
 def with_arrow_types(fields: Iterable[DataField]) -> list[DataField]:
-    """The fields with types for which pypaimon has one of Arrow."""
+    """The fields with types that pypaimon can convert to Arrow."""
     return list(map(_with_arrow_type, fields))
 
 
 def counted(multiset: MultisetType) -> MapType:
-    """The map that a multiset is in files and in Arrow."""
+    """The map type of a multiset in files and in Arrow."""
     return MapType(multiset.nullable, multiset.element, AtomicType("INT", False))
 
 
@@ -63,14 +63,14 @@ def holds_local_timestamps(kind: pa.DataType) -> bool:
 
 
 def map_entries(kind: pa.MapType, keys: pa.Array, items: pa.Array) -> pa.StructArray:
-    """Keys and values as the entries of maps. Arrow ends the process where a map has a null key.
+    """Keys and values as the entries of maps. A null key would crash Arrow.
 
     Raises:
-        UnsupportedTableError: A key is null, as Paimon allows where a key's type does.
+        UnsupportedTableError: A key is null, which Paimon allows if the type of the key does.
     """
-    # Counting also makes the count known: older Arrow takes an unknown one for nulls.
+    # Counting also stores the count: older Arrow releases take an unknown count for nulls.
     if keys.null_count:
-        raise UnsupportedTableError("A map has a null key, which maps of Arrow cannot have.")
+        raise UnsupportedTableError("A map has a null key, which Arrow's maps cannot hold.")
     return pa.StructArray.from_arrays([keys, items], fields=[kind.key_field, kind.item_field])
 
 

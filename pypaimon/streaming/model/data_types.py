@@ -1,11 +1,11 @@
-"""Paimon's atomic types as they are written in schemas: names, aliases, lengths and precisions."""
+"""Paimon's types as they are written in schemas: names, aliases, lengths and precisions, and which hold blobs."""
 
 from __future__ import annotations
 
 import re
 from decimal import Decimal
 
-from pypaimon.streaming.internals import AtomicType
+from pypaimon.streaming.internals import ArrayType, AtomicType, DataType, MapType, RowType, VectorType
 
 _TYPE = re.compile(r"([A-Z_]+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?(.*)")
 _ALIASES = {"INTEGER": "INT", "STRING": "VARCHAR", "BYTES": "VARBINARY", "NUMERIC": "DECIMAL", "DEC": "DECIMAL"}
@@ -17,7 +17,7 @@ INTEGER_BITS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
 
 
 def bounded(number: Decimal) -> Decimal:
-    """The number, unless it is one at which pyarrow ends the process: it scales by the exponent, however small.
+    """Check that a number does not crash pyarrow, which scales by any exponent, and return it.
 
     Raises:
         ValueError: Its exponent is far beyond the digits of any DECIMAL.
@@ -38,7 +38,7 @@ def root(data_type: AtomicType) -> str:
 
 
 def parameter(data_type: AtomicType) -> int | None:
-    """The length or precision of a type, None where it is not limited."""
+    """The length or precision of a type; None if it is not limited."""
     match = _TYPE.match(data_type.type.upper())
     if match and match.group(2):
         return int(match.group(2))
@@ -46,5 +46,31 @@ def parameter(data_type: AtomicType) -> int | None:
 
 
 def is_local_timestamp(data_type: object) -> bool:
-    """Whether it is TIMESTAMP WITH LOCAL TIME ZONE."""
+    """Whether a type is TIMESTAMP WITH LOCAL TIME ZONE."""
     return isinstance(data_type, AtomicType) and root(data_type) == "TIMESTAMP_LTZ"
+
+
+BLOB = AtomicType("BLOB")
+
+
+def is_blob(data_type: DataType) -> bool:
+    """Whether values of a type are blobs."""
+    return isinstance(data_type, AtomicType) and root(data_type) == "BLOB"
+
+
+def is_blob_collection(data_type: DataType) -> bool:
+    """Whether values of a type are arrays or maps of blobs."""
+    if isinstance(data_type, MapType):
+        return is_blob(data_type.value)
+    return isinstance(data_type, ArrayType) and is_blob(data_type.element)
+
+
+def holds_blobs(data_type: DataType) -> bool:
+    """Whether values of a type hold blobs at any depth."""
+    if isinstance(data_type, RowType):
+        return any(holds_blobs(field.type) for field in data_type.fields)
+    if isinstance(data_type, MapType):
+        return holds_blobs(data_type.key) or holds_blobs(data_type.value)
+    if isinstance(data_type, (ArrayType, VectorType)):
+        return holds_blobs(data_type.element)
+    return is_blob(data_type)

@@ -1,6 +1,6 @@
-"""The normal form of Arrow data, in which every encoder gets it.
+"""The normal form of Arrow data, which every encoder gets.
 
-Arrow has many layouts for the same rows, and encoders differ in what they make of the rarer ones. pyarrow's ORC writer
+Arrow has many layouts for the same rows, and encoders differ in how they treat the rarer ones. pyarrow's ORC writer
 shifts values after a null row whose fields hold values. Its Parquet writer refuses null lists over elements, and nulls
 in NOT NULL fields of null rows. Its casts fail because of values below nulls, and its cast of list views crashes. In
 the normal form
@@ -22,15 +22,15 @@ import pyarrow.types as types
 
 _Numbers = npt.NDArray[np.int64]
 _Mask = npt.NDArray[np.bool_] | None
-"""Which rows are not below a null; None: all of them."""
+"""Which rows are not below a null; None: all rows."""
 _Path = tuple[str, ...]
-"""A column, and the fields inside of it."""
+"""A column and the fields on the way to a nested one."""
 
 _MOST_ELEMENTS = 2**31 - 1
 
 
 class UnfitValueError(ValueError):
-    """A column holds a value that it may not hold.
+    """A column holds a value that its type does not allow.
 
     Attributes:
         column: Name of the column.
@@ -44,7 +44,7 @@ class UnfitValueError(ValueError):
 
 
 def normal_type(kind: pa.DataType) -> pa.DataType:
-    """The type of the same values in the normal form."""
+    """The normal form of a type."""
     if isinstance(kind, pa.BaseExtensionType):
         return normal_type(kind.storage_type)
     if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
@@ -67,14 +67,14 @@ def _normal_field(field: pa.Field) -> pa.Field:
 
 
 def normal_table(data: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows in the normal form. Columns that are in it are not copied.
+    """Rows in the normal form. Columns that have it already are not copied.
 
     Args:
         data: Rows in any layout.
-        schema: The types of the result, which are those of the normal form. Values are cast to them.
+        schema: The types of the result in the normal form. Values are cast to them.
 
     Raises:
-        UnfitValueError: A value cannot be cast, or is null where it may not be and nothing above it is null.
+        UnfitValueError: A value cannot be cast, or is null in a NOT NULL field with no null above it.
     """
     columns = []
     for column, field in zip(data.columns, schema, strict=True):
@@ -84,7 +84,7 @@ def normal_table(data: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def normal_array(values: pa.Array, field: pa.Field) -> pa.Array:
-    """The values of a column in the normal form, or the same array if they are in it. Errors as `normal_table`."""
+    """The values of a column in the normal form; the same array if they have it. Raises what `normal_table` raises."""
     return _normal(values, field, None, (field.name,))
 
 
@@ -112,7 +112,7 @@ def _normal(values: pa.Array, field: pa.Field, seen: _Mask, path: _Path) -> pa.A
 
 def _normal_leaf(values: pa.Array, field: pa.Field, seen: _Mask, path: _Path) -> pa.Array:
     if types.is_string_view(values.type) or types.is_binary_view(values.type):
-        # pyarrow before 18 neither casts nor takes views.
+        # pyarrow before 18 can neither cast nor take views.
         values = pa.array(values.to_pylist(), normal_type(values.type))
     is_cast = not values.type.equals(field.type)
     if seen is not None and (is_cast or field.nullable) and (values.offset or _shows_below_nulls(values, seen)):
@@ -173,7 +173,7 @@ def _normal_vectors(lists: pa.Array, field: pa.Field, seen: _Mask, path: _Path) 
 
 
 def _taken(values: pa.Array, field: pa.Field, starts: _Numbers, sizes: _Numbers, path: _Path) -> pa.Array:
-    """The elements of lists, one list after the other."""
+    """The elements of the lists in order, without those that belong to no list."""
     holds = sizes > 0
     starts, sizes = starts[holds], sizes[holds]
     ends = starts + sizes
@@ -186,9 +186,9 @@ def _taken(values: pa.Array, field: pa.Field, starts: _Numbers, sizes: _Numbers,
 
 
 def _picked(values: pa.Array, places: _Numbers, held: _Mask, field: pa.Field, seen: _Mask, path: _Path) -> pa.Array:
-    """The values at places, and null where none is held.
+    """The values at `places`, and null where `held` is false.
 
-    They are taken once they are in the normal form, since Arrow does not take from all layouts.
+    Values are brought into the normal form before they are taken, because Arrow cannot take from all layouts.
     """
     used = np.zeros(len(values), np.bool_)
     used[places if held is None else places[held]] = True
@@ -198,7 +198,7 @@ def _picked(values: pa.Array, places: _Numbers, held: _Mask, field: pa.Field, se
 
 
 def _is_whole(lists: pa.Array, children: Sequence[pa.Array]) -> bool:
-    """Whether lists that are not null hold all elements, by offsets of 32 bits."""
+    """Whether lists without nulls hold all elements, with offsets of 32 bits."""
     if lists.offset or not len(lists) or not (types.is_list(lists.type) or types.is_map(lists.type)):
         return False
     return not lists.offsets[0].as_py() and bool(lists.offsets[len(lists)].as_py() == len(children[0]))
@@ -212,7 +212,7 @@ def _offsets(sizes: _Numbers, path: _Path) -> pa.Buffer:
 
 
 def _elements(lists: pa.Array) -> tuple[_Numbers, _Numbers]:
-    """Where in `_children` the elements of each list begin, and how many there are."""
+    """Where the elements of each list begin in `_children`, and their number."""
     if types.is_fixed_size_list(lists.type):
         size = lists.type.list_size
         rows = np.arange(lists.offset, lists.offset + len(lists), dtype=np.int64)
@@ -226,7 +226,7 @@ def _elements(lists: pa.Array) -> tuple[_Numbers, _Numbers]:
 def _children(lists: pa.Array) -> list[pa.Array]:
     """The elements, or keys and values, of all lists, also of those before and after a slice."""
     if types.is_map(lists.type):
-        # `keys` and `items` leave out the offset of the entries, which arrays of other libraries may have.
+        # `keys` and `items` ignore the offset of the entries, which arrays of other libraries may have.
         entries = lists.values
         return [entries.field(0), entries.field(1)]
     return [lists.values]
@@ -237,7 +237,7 @@ def _fields(kind: pa.DataType) -> list[pa.Field]:
 
 
 def _held(values: pa.Array, field: pa.Field, seen: _Mask, path: _Path) -> _Mask:
-    """Which rows hold a value, and are not below a null."""
+    """Which rows hold a value and are not below a null."""
     if not field.nullable and values.null_count:
         _refuse_nulls(values, seen, path)
     return _both(seen, _valid(values))
@@ -266,13 +266,13 @@ def _both(one: _Mask, other: _Mask) -> _Mask:
 
 
 def _shows_below_nulls(values: pa.Array, seen: npt.NDArray[np.bool_]) -> bool:
-    """Whether values below a null are not null themselves."""
+    """Whether a value below a null is not null itself."""
     valid = _valid(values)
     return not (seen if valid is None else seen | ~valid).all()
 
 
 def _is_kept(values: pa.Array, field: pa.Field, seen: _Mask) -> bool:
-    """Whether a nested array stays as it is, if its children do."""
+    """Whether a nested array needs no change if its children need none."""
     if values.offset or not values.type.equals(field.type) or (types.is_map(values.type) and values.values.offset):
         return False
     if not field.nullable:
@@ -287,7 +287,7 @@ def _are_same(one: Sequence[pa.Array], other: Sequence[pa.Array]) -> bool:
 def _cast(values: pa.Array, kind: pa.DataType, path: _Path) -> pa.Array:
     try:
         if types.is_time(values.type) and types.is_integer(kind):
-            # Times are milliseconds wherever they are numbers.
+            # A time as a number is in milliseconds everywhere.
             values = values.cast(pa.time32("ms"))
         return values.cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -295,7 +295,7 @@ def _cast(values: pa.Array, kind: pa.DataType, path: _Path) -> pa.Array:
 
 
 def _filled(values: pa.Array) -> pa.Array:
-    """Any values in the place of nulls."""
+    """The array with arbitrary values in place of nulls."""
     valid = values.is_valid().to_numpy(zero_copy_only=False)
     blank = pa.Array.from_buffers(values.type, 1, [None, *pa.nulls(1, values.type).buffers()[1:]])
     places = np.where(valid, np.arange(len(values)), len(values))

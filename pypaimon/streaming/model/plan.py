@@ -1,4 +1,4 @@
-"""What planning hands out: `Plan` and `StreamSplit`, plain values."""
+"""`Plan` and `StreamSplit`: the results of planning, as plain values."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class PlanKind(str, Enum):
     CHANGELOG = "changelog"
     """The changelog files of one snapshot."""
     OVERWRITE = "overwrite"
-    """What one OVERWRITE snapshot replaced."""
+    """The rows that one OVERWRITE snapshot removed and added."""
     COLLAPSED = "collapsed"
     """The files that several APPEND snapshots added, in replay order."""
     NET = "net"
-    """What turns the state at one snapshot into that at a later one: with a primary key, one change per key."""
+    """The changes from the state at one snapshot to that at a later one: with a primary key, one change per key."""
     DIFF = "diff"
     """The rows that are new or changed in the later of two states."""
 
@@ -52,50 +52,50 @@ class SplitMode(str, Enum):
     ROWS = "rows"
     """Append files one after the other; every row is +I."""
     RECORDS = "records"
-    """Primary-key data files as they were written: nothing merged, kinds kept."""
+    """Primary-key data files as they were written: not merged, with their row kinds."""
     CHANGELOG = "changelog"
-    """Changelog files: nothing merged, kinds kept."""
+    """Changelog files: not merged, with their row kinds."""
     MERGE = "merge"
     """Primary-key data files merged on read; deletes are dropped."""
     OVERWRITE = "overwrite"
-    """`before_files` merged come out as -D, then `files` merged."""
+    """The merged rows of `before_files` as -D, then the merged rows of `files`."""
     CHAIN = "chain"
-    """As MERGE, but rows keep the kind that they are stored with; files may be of several partitions, older ones first,
-    and the rows of all are of the partition of the split."""
+    """As MERGE, but rows keep their stored row kind. Files may be of several partitions, older ones first; all rows
+    belong to the partition of the split."""
     EVOLUTION = "evolution"
     """Files of row-id groups, joined column by column."""
     NET = "net"
-    """`files` against `before_files`: one change per key where they are merged, else rows that are gone and came."""
+    """`files` compared with `before_files`: one change per key if they are merged, else removed and added rows."""
     DIFF = "diff"
-    """As NET, but of what was there before only that it is gone: rows of `files` that are new or changed, as stored."""
+    """As NET, but without the rows before: rows of `files` that are new or changed, as stored, and removed keys."""
 
 
-class SplitFiles(Protocol):
-    """Files of a split that are still columns: how many rows and bytes they hold is known without their objects."""
+class FileColumns(Protocol):
+    """Files of a split as columns, whose rows and bytes are known without an object per file."""
 
     @property
     def row_count(self) -> int:
-        """Physical records in them."""
+        """Physical records in the files."""
 
     @property
     def file_size(self) -> int:
-        """Their bytes."""
+        """Bytes of the files."""
 
     def __len__(self) -> int: ...
 
     def make(self) -> list[DataFileMeta]:
-        """Their value objects, in their order."""
+        """The value objects of the files, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
 class BranchFiles:
-    """Files of a split that are those of another branch.
+    """The files of a split that belong to another branch.
 
     Attributes:
-        branch: Its name.
+        branch: Name of the branch.
         names: Names of the files, and of the files with their deletion vectors.
-        snapshot_id: The snapshot of that branch that they are of.
-        fingerprint: Tells it from another one with its id.
+        snapshot_id: The snapshot of that branch that names the files.
+        fingerprint: Fingerprint of that snapshot.
     """
 
     branch: str
@@ -107,18 +107,18 @@ class BranchFiles:
 class StreamSplit(DataSplit):
     """Files of one bucket that are read together, in order, in one way.
 
-    A subclass of pypaimon's `DataSplit`; pickles. The objects in `files` and `before_files` are made when they are
-    first asked for; `row_count` and `file_size` need none.
+    A subclass of pypaimon's `DataSplit`; pickles. The objects in `files` and `before_files` are made at the first
+    access; `row_count` and `file_size` do not need them.
 
     Attributes:
         mode: How rows come from the files.
         before_deletion_files: Deletion files of `before_files`, one each or None.
-        schema: The schema to read with, where it is not the one of the reader (`on_schema_change="follow"`).
-        fingerprint: Tells the snapshot from another one with its id, where a stream planned it.
-        before_snapshot_id: The snapshot that `before_files` are of, where it is known: it may expire before this one.
-        keys_move: Of mode OVERWRITE: keys may be in other buckets afterwards.
-        of_branch: Those of `files` that are of another branch, whose schemas tell how they were written; None: none is.
-        planned_for: The filter and the columns that it was planned with; None: every row and column.
+        schema: The schema to read with if it is not that of the reader (`on_schema_change="follow"`).
+        fingerprint: Fingerprint of the snapshot, if a stream planned the split.
+        before_snapshot_id: The snapshot of `before_files`, if known. It may expire before the split's own snapshot.
+        keys_move: Whether keys may be in other buckets afterwards (mode OVERWRITE).
+        of_branch: The files that belong to another branch, whose schemas describe them; or None.
+        planned_for: The filter and columns that the split was planned with; None: all rows and columns.
     """
 
     mode: SplitMode
@@ -130,20 +130,20 @@ class StreamSplit(DataSplit):
     keys_move: bool = False
     planned_for: RowSelection | None = None
     _next_plan: weakref.ref[Plan] | None = None
-    _source: list[DataFileMeta] | SplitFiles
-    _before: list[DataFileMeta] | SplitFiles
+    _source: list[DataFileMeta] | FileColumns
+    _before: list[DataFileMeta] | FileColumns
 
     def __init__(
         self,
         mode: SplitMode,
-        files: list[DataFileMeta] | SplitFiles,
+        files: list[DataFileMeta] | FileColumns,
         partition: GenericRow,
         bucket: int,
         *,
         snapshot_id: int,
         total_buckets: int | None = None,
         deletion_files: list[DeletionFile | None] | None = None,
-        before_files: list[DataFileMeta] | SplitFiles | None = None,
+        before_files: list[DataFileMeta] | FileColumns | None = None,
         before_deletion_files: list[DeletionFile | None] | None = None,
         schema: TableSchema | None = None,
     ) -> None:
@@ -164,13 +164,13 @@ class StreamSplit(DataSplit):
 
     @property
     def _files(self) -> list[DataFileMeta]:
-        """Where the base class keeps its files."""
+        """The attribute in which the base class keeps its files."""
         if not isinstance(self._source, list):
             self._source = self._source.make()
         return self._source
 
     @_files.setter
-    def _files(self, files: list[DataFileMeta] | SplitFiles) -> None:
+    def _files(self, files: list[DataFileMeta] | FileColumns) -> None:
         self._source = files
 
     @property
@@ -182,25 +182,25 @@ class StreamSplit(DataSplit):
 
     @property
     def retracts(self) -> bool:
-        """Whether there is something in `before_files`."""
+        """Whether `before_files` holds a file."""
         return bool(len(self._before))
 
     def without_files(self) -> StreamSplit:
-        """What was there before alone, which is retracted. Of mode OVERWRITE, in which rows are not compared."""
+        """A split that only retracts `before_files` (mode OVERWRITE, in which rows are not compared)."""
         assert self.mode is SplitMode.OVERWRITE
         part = copy(self)
         part._source, part.data_deletion_files, part._next_plan = [], None, None
         return part
 
     def without_before_files(self) -> StreamSplit:
-        """What is there now alone. Of mode OVERWRITE, in which rows are not compared."""
+        """A split that only adds `files` (mode OVERWRITE, in which rows are not compared)."""
         assert self.mode is SplitMode.OVERWRITE
         part = copy(self)
         part._before, part.before_deletion_files = [], None
         return part
 
     def needed_by(self, path: str) -> int:
-        """The snapshot that one of its files belongs to: a file of data, or one of deletion vectors."""
+        """The snapshot that names a data file, or a file of deletion vectors, of the split."""
         before = {file.file_name for file in self.before_files}
         before |= {posixpath.basename(file.dv_index_path) for file in self.before_deletion_files or () if file}
         after = {file.file_name for file in self.files}
@@ -210,15 +210,14 @@ class StreamSplit(DataSplit):
         return int(self.snapshot_id)
 
     def of_files(self, indexes: Sequence[int]) -> StreamSplit:
-        """The split of these of its files alone.
+        """A split of some of the files.
 
-        Of mode ROWS, in which files do not depend on each other; or EVOLUTION, where no other one may hold columns of
-        their rows.
+        Only of mode ROWS, in which files are independent, or EVOLUTION, if no other file holds columns of their rows.
         """
         assert self.mode in (SplitMode.ROWS, SplitMode.EVOLUTION)
         part = copy(self)
         part._source = [self.files[index] for index in indexes]
-        # Other parts of the plan may be read by others.
+        # Another process may read the other parts of the plan.
         part._next_plan = None
         if self.data_deletion_files is not None:
             part.data_deletion_files = [self.data_deletion_files[index] for index in indexes]
@@ -235,7 +234,7 @@ class StreamSplit(DataSplit):
         return int(super().file_size) if isinstance(self._source, list) else self._source.file_size
 
     def __getstate__(self) -> dict[str, Any]:
-        """Elsewhere the columns of the whole plan are not wanted, nor the plans behind it."""
+        """Leave out the columns of the whole plan and the plans after it."""
         state = self.__dict__ | {"_source": self._files, "_before": self.before_files}
         state.pop("_next_plan", None)
         return state
@@ -251,10 +250,10 @@ class StreamSplit(DataSplit):
 
 
 class Plan(PaimonPlan):
-    """The splits of one step of a stream, and where the stream stands after it. Immutable.
+    """The splits of one step of a stream, and the position after it. Immutable.
 
-    A subclass of pypaimon's `Plan`. One that a program makes itself, as `Plan([])` in a test, has what it was given:
-    the other properties raise `StreamConfigError`, but for `snapshot_id` and `watermark`, which are None.
+    A subclass of pypaimon's `Plan`. In a plan that a program makes itself, as `Plan([])` in a test, properties that
+    were not given raise `StreamConfigError`, except `snapshot_id` and `watermark`, which are None.
     """
 
     def __init__(
@@ -285,18 +284,18 @@ class Plan(PaimonPlan):
         raise AttributeError(f"a plan is immutable; cannot set {name!r}")
 
     def splits(self) -> list[StreamSplit]:
-        """The splits, in the order in which they should be read; a bucket of an ordered table is one split."""
+        """The splits in the order to read them; a bucket of an ordered table is one split."""
         return list(self.__dict__["_stream_splits"])
 
     @property
     def snapshot_id(self) -> int:
-        """The snapshot that was planned; of a collapsed or net plan the last one."""
+        """The planned snapshot; the last one in a collapsed or net plan."""
         snapshot: int = self.__dict__["_snapshot"]
         return snapshot
 
     @property
     def position(self) -> Position:
-        """Where the stream goes on after this plan."""
+        """The position of the stream after this plan."""
         position: Position = self._of_stream("_position")
         return position
 
@@ -313,13 +312,13 @@ class Plan(PaimonPlan):
 
     @property
     def watermark(self) -> int | None:
-        """The snapshot's watermark in epoch milliseconds, None if it has none."""
+        """The snapshot's watermark in epoch milliseconds, or None."""
         watermark: int | None = self.__dict__["_watermark"]
         return watermark
 
     @property
     def commit_time(self) -> datetime:
-        """When the snapshot was committed (aware, UTC)."""
+        """The commit time of the snapshot (aware, UTC)."""
         return _EPOCH + timedelta(milliseconds=self._of_stream("_commit_time_millis"))
 
     @property
@@ -331,8 +330,8 @@ class Plan(PaimonPlan):
         value = self.__dict__[name]
         if value is None:
             raise StreamConfigError(
-                f"This plan has no {name.removeprefix('_').removesuffix('_millis')}: it was made without one, and not "
-                "by a stream."
+                f"This plan has no {name.removeprefix('_').removesuffix('_millis')}: it was made by a program without "
+                "one, not by a stream."
             )
         return value
 
@@ -349,24 +348,24 @@ class Plan(PaimonPlan):
 
 
 def last_split(plan: Plan) -> StreamSplit | None:
-    """The last one of the splits of a plan; None if there are none."""
+    """The last split of a plan, or None."""
     splits: tuple[StreamSplit, ...] = plan.__dict__["_stream_splits"]
     return splits[-1] if splits else None
 
 
 def plan_selection(plan: Plan) -> RowSelection | None:
-    """The filter and the columns that a plan was made with; None: every row and column."""
+    """The filter and columns that a plan was made with; None: all rows and columns."""
     found: RowSelection | None = plan.__dict__["_planned_for"]
     return found
 
 
-def put_behind(split: StreamSplit, plan: Plan) -> None:
-    """Have the last split of a plan know the plan behind it, as long as that one is waited for. It does not travel."""
+def set_next_plan(split: StreamSplit, plan: Plan) -> None:
+    """Link the last split of a plan to the next plan, as long as that plan is alive. The link is not pickled."""
     split._next_plan = weakref.ref(plan)
 
 
-def plans_behind(split: StreamSplit) -> Iterator[Plan]:
-    """The plans that were made ahead by now, behind the plan whose last split this is."""
+def next_plans(split: StreamSplit) -> Iterator[Plan]:
+    """The prefetched plans after the plan with this last split."""
     last: StreamSplit | None = split
     while last is not None and last._next_plan is not None and (plan := last._next_plan()) is not None:
         yield plan

@@ -1,4 +1,4 @@
-"""`Position`: where a stream stands, as a value that outlives processes, settings and versions."""
+"""`Position`: the progress of a stream as a value that outlives processes, settings and versions."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.model.json_fields import JsonFields, canonical_json, fields_of, parse_fields
 
 FORMAT_VERSION = 2
-"""The newest; a position is written in the oldest that can say it: 1, or 2 with a `base`."""
+"""The newest version. A position is written in the oldest version that can hold it: 1, or 2 with a `base`."""
 POSTPONE_BUCKET = -2
 UNKNOWN_TABLE = ""
 
 
 class Phase(str, Enum):
-    """Which part of a stream a position lies in."""
+    """The part of a stream that a position is in."""
 
     FULL = "full"
     """Inside the first full plan, of exactly `Position.snapshot`."""
     FOLLOW = "follow"
-    """Among the changes after it."""
+    """In the changes after it."""
     RANGE = "range"
     """Inside a range that is one plan: after snapshot `Position.since`, up to and with `Position.snapshot`."""
 
@@ -36,7 +36,7 @@ def bucket_order(bucket: int) -> tuple[bool, int]:
 @total_ordering
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """The smallest piece of a snapshot that a plan hands out: a file, or a whole bucket where files are merged.
+    """The smallest piece of a snapshot that a plan hands out: a file, or a whole bucket if its files are merged.
 
     Attributes:
         partition: Values of the partition columns as text, None for null; empty for a table without partitions.
@@ -65,7 +65,7 @@ def partition_order(partition: tuple[str | None, ...]) -> tuple[tuple[bool, str]
 
 @dataclass(frozen=True, slots=True)
 class ChainBase:
-    """What the first plan of a chain table reads beside the delta branch.
+    """What the first plan of a chain table reads in addition to the delta branch.
 
     Attributes:
         snapshot: Id of a snapshot of the snapshot branch; 0: that branch was empty.
@@ -82,20 +82,20 @@ class ChainBase:
 class Position:
     """The next snapshot to read and, inside a snapshot that a limit cut, the last unit handed out.
 
-    Positions are compared by how far they are; those of different tables cannot be compared.
+    Positions are ordered by progress. Positions of different tables cannot be compared.
 
     Attributes:
         table: Identity of the table: the catalog's uuid, else the creation time of schema 0. `UNKNOWN_TABLE` (empty)
-            where a snapshot id was restored before the scan knew its table: it then stands for whichever is read.
+            if a snapshot id was restored before the scan knew its table; it then fits any table.
         snapshot: Id of the next snapshot to read; of the one being read while `unit` is set or the phase is full; of
             the last one of the range in the phase range.
-        fingerprint: What tells the snapshot before (inside a snapshot: that one) from another with the same id:
-            its uuid, else commit user, identifier and time. None where there is none, or it is not known.
+        fingerprint: Fingerprint of the snapshot before (inside a snapshot: of that one), which another snapshot with
+            the same id does not have: its uuid, else commit user, identifier and time. None if it is not known.
         phase: Part of the stream.
         unit: Last unit handed out of `snapshot`, or None.
-        since: In the phase range: the snapshot after which the range begins. Else None.
-        base: In the first plan of a chain table, whose `snapshot` is one of the delta branch (0: that one was empty):
-            what that plan reads of the snapshot branch. Else None.
+        since: In the phase range the snapshot after which the range begins, else None.
+        base: In the first plan of a chain table what that plan reads of the snapshot branch, else None. `snapshot` is
+            then one of the delta branch (0: that branch was empty).
     """
 
     table: str
@@ -111,7 +111,7 @@ class Position:
         unit = () if self.unit is None else self.unit.order()
         return self.snapshot, self.phase is not Phase.FOLLOW, self.unit is not None, unit
 
-    # Not derived from equality: a position with and one without a fingerprint may be equally far.
+    # Not derived from equality: a position with and one without a fingerprint may mark the same progress.
 
     def __lt__(self, other: Position) -> bool:
         return self.order() < self._order_of(other)
@@ -136,10 +136,10 @@ class Position:
 
     @staticmethod
     def from_json(text: str) -> Position:
-        """Read what `to_json` wrote.
+        """The position that `to_json` wrote.
 
         Raises:
-            StreamConfigError: The text is not a position, or a newer release wrote it.
+            StreamConfigError: The text is not a position, or has a newer format version.
         """
         return _read(text, parse_fields)
 
@@ -204,5 +204,5 @@ def _base(fields: JsonFields) -> ChainBase:
 
 
 def of_table(position: Position, identity: str) -> Position:
-    """A position, of this table where it does not know its own."""
+    """The position with this table, if it does not know its own."""
     return replace(position, table=identity) if position.table == UNKNOWN_TABLE else position

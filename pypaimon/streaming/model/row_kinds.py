@@ -1,4 +1,4 @@
-"""Row kinds as the files store them, as users see them, and columns of them."""
+"""Row kinds as codes in files and as texts for users, and columns of them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _offsets(length: int) -> pa.Buffer:
 
 
 def constant(code: int, length: int) -> pa.Array:
-    """A column of one kind, as text; batches of the usual sizes share their memory."""
+    """A column of one row kind as text. Batches of the usual sizes share memory."""
     whole = max(1, 1 << (length - 1).bit_length()) if length else 1
     return _repeated(code, whole).slice(0, length)
 
@@ -45,13 +45,13 @@ def to_names(codes: pa.Array) -> pa.Array:
     lowest, highest = pc.min_max(codes).values()
     if lowest == highest and lowest.is_valid:
         return constant(lowest.as_py(), len(codes))
-    # Every name has two letters: twice as fast as taking from an array of texts.
+    # Every name has two letters, so this is twice as fast as taking from an array of texts.
     letters = _LETTERS[codes.to_numpy()]
     return pa.StringArray.from_buffers(len(codes), _offsets(len(codes)), pa.py_buffer(letters))
 
 
 def are_added(names: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-    """Which of `+I`, `-U`, `+U`, `-D` say that a row is there from then on; without nulls."""
+    """A mask of the row kinds that add a row: +I and +U. The names hold no nulls."""
     added = [_first_letters(chunk) == _PLUS for chunk in names.chunks]
     return np.concatenate([np.zeros(0, np.bool_), *added])
 
@@ -60,7 +60,7 @@ _PLUS = ord("+")
 
 
 def _first_letters(names: pa.Array) -> npt.NDArray[np.uint8]:
-    """Every name has two letters."""
+    """The first letter of each name, all of which have two."""
     if not len(names):
         return np.zeros(0, np.uint8)
     _, offsets, letters = names.buffers()

@@ -1,4 +1,4 @@
-"""`RowSelection`: which rows and columns a plan was made for, as its splits carry it to their reader."""
+"""`RowSelection`: the rows and columns that a plan was made for, which its splits carry to their reader."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RowSelection:
-    """A filter and a projection, under the names of one schema.
+    """A filter and a projection, with the names of one schema.
 
     Attributes:
         schema_id: The schema.
-        predicate: The filter; None: every row.
-        unmatched: What becomes of records of an upsert stream that do not match, as `Unmatched` says.
+        predicate: The filter; None: all rows.
+        unmatched: What records of an upsert stream become that do not match: a value of `Unmatched`.
         projection: The columns, fields of rows as `row.field`; None: all.
-        output_names: What they are called; None: as they are.
-        nested: Whether fields of rows stay inside of them.
+        output_names: Their names; None: their own.
+        nested: Whether fields of rows stay inside of their rows.
     """
 
     schema_id: int
@@ -31,7 +31,7 @@ class RowSelection:
 
     @property
     def is_everything(self) -> bool:
-        """Whether it leaves out nothing."""
+        """Whether it selects all rows and columns."""
         return self.predicate is None and self.projection is None
 
     @property

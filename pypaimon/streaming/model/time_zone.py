@@ -1,7 +1,7 @@
-"""`TimeZone`: what clocks of a zone show at a moment, and which moment that is, as Java has it.
+"""`TimeZone`: converts between moments and local times with the rules of Java's `java.time`.
 
-The one place that knows of time zones: `zone_of` is the zone of a table handle or a stream, `time_zone` one by its
-name. Without a name it is the zone of the process, as Java's is that of the JVM.
+Only this module knows time zones: `zone_of` is the zone of a table handle or a stream, `time_zone` a zone by its name.
+Without a name it is the zone of the process, as it is that of the JVM in Java.
 """
 
 from __future__ import annotations
@@ -58,16 +58,16 @@ _SHORT = dict(
 
 
 class TimeZone:
-    """The rules of a zone, as Java's `java.time` has them.
+    """The rules of a zone, as in Java's `java.time`.
 
-    A time that clocks pass twice is the first of the two moments; one that they skip is moved by as much as they do.
+    A local time that occurs twice is the first of the two moments. A skipped local time is moved by the gap.
 
     Args:
-        name: Its name; None: the zone of the process.
-        offset_at: Seconds that it is ahead of UTC, by seconds since 1970.
+        name: The name of the zone; None: the zone of the process.
+        offset_at: Returns the offset from UTC in seconds at a moment, given in seconds since 1970.
 
     Attributes:
-        name: Its name; None: the zone of the process.
+        name: The name of the zone; None: the zone of the process.
     """
 
     def __init__(self, name: str | None, offset_at: Callable[[int], int]) -> None:
@@ -89,64 +89,64 @@ class TimeZone:
 
     @property
     def is_utc(self) -> bool:
-        """Whether its name is one of UTC."""
+        """Whether the name is one of UTC's."""
         return self.name in _UTC_NAMES
 
     def offset(self, second: int) -> int:
-        """Seconds that it is ahead of UTC at a moment, given in seconds since 1970."""
+        """The offset from UTC in seconds at a moment, given in seconds since 1970."""
         return int(self._offset_at(min(max(second, _FIRST), _LAST)))
 
     def offset_of_clock(self, second: int) -> int:
-        """As `offset`, when clocks show a time, given in seconds since 1970."""
+        """The offset at a local time, given in seconds since 1970."""
         return int(self._looked_up(np.array([second]), of_wall_clocks=True)[0])
 
     def offsets(self, seconds: _Seconds) -> _Seconds:
-        """As `offset`, of many moments."""
+        """The offsets at many moments."""
         return self._looked_up(seconds, of_wall_clocks=False)
 
     def shows(self, clocks: Iterable[tuple[int, int]]) -> bool:
-        """Whether at these moments clocks show these times; both in seconds since 1970."""
+        """Whether these moments have these local times; both in seconds since 1970."""
         return all(self.offset(moment) == clock - moment for moment, clock in clocks)
 
     def wall_clocks(self, moments: pa.Array) -> pa.Array:
-        """Timestamps without a zone: what clocks show at moments, which are timestamps of UTC.
+        """Local times, as timestamps without a zone, of moments, which are timestamps of UTC.
 
         Raises:
-            pa.ArrowInvalid: One lies outside of what the unit can hold.
+            pa.ArrowInvalid: A time is out of the range of the unit.
         """
         per_second = PER_SECOND[moments.type.unit]
         return _moved(moments, self.offsets(_seconds(moments)) * per_second, pa.timestamp(moments.type.unit))
 
     def moments(self, wall_clocks: pa.Array) -> pa.Array:
-        """The other way round: timestamps of UTC.
+        """The inverse of `wall_clocks`: moments, as timestamps of UTC, of local times.
 
         Raises:
-            pa.ArrowInvalid: One lies outside of what the unit can hold.
+            pa.ArrowInvalid: A time is out of the range of the unit.
         """
         unit = wall_clocks.type.unit
         offsets = self._looked_up(_seconds(wall_clocks), of_wall_clocks=True)
         return _moved(wall_clocks, -offsets * PER_SECOND[unit], pa.timestamp(unit, "UTC"))
 
     def wall_millis(self, millis: int) -> int:
-        """What clocks show at a moment, both in milliseconds since 1970."""
+        """The local time at a moment, both in milliseconds since 1970."""
         return millis + 1000 * self.offset(millis // 1000)
 
     def millis(self, wall_millis: int) -> int:
-        """The other way round."""
+        """The inverse of `wall_millis`."""
         return wall_millis - 1000 * self.offset_of_clock(wall_millis // 1000)
 
     def now(self) -> datetime:
-        """The present moment, as clocks show it."""
+        """The current local time."""
         return self.local(datetime.now(timezone.utc))
 
     def local(self, moment: datetime) -> datetime:
-        """A moment as clocks show it: aware, with the offset of then."""
+        """The local time at a moment: aware, with the offset at that moment."""
         gone = moment - _EPOCH
         ahead = timedelta(seconds=self.offset(gone.days * _DAY + gone.seconds))
         return moment.astimezone(timezone(ahead))
 
     def moment(self, wall_clock: datetime) -> datetime:
-        """The moment (aware) at which clocks show a time; one that has a zone is a moment already."""
+        """The moment (aware) of a local time; an aware datetime is returned as it is."""
         if wall_clock.tzinfo is not None:
             return wall_clock
         gone = wall_clock.replace(tzinfo=timezone.utc) - _EPOCH
@@ -154,7 +154,7 @@ class TimeZone:
         return wall_clock.replace(tzinfo=timezone(timedelta(seconds=offset)))
 
     def _looked_up(self, seconds: _Seconds, *, of_wall_clocks: bool) -> _Seconds:
-        # Offsets are the same outside of these bounds, so that damaged timestamps do not fill the spans.
+        # Offsets do not change outside of these bounds, and damaged timestamps must not fill the cache of spans.
         seconds = np.clip(seconds, _FIRST, _LAST)
         numbers = seconds >> _SPAN_BITS
         offsets = np.empty(len(seconds), np.int64)
@@ -162,14 +162,13 @@ class TimeZone:
             of_span = numbers == number
             changes, known = self._span(number)
             if of_wall_clocks:
-                # Of the two offsets around a change the one before it counts, as long as clocks of either show less
-                # than what they show after it: for times that are passed twice, and for those that are skipped.
+                # The offset before a change counts for local times that occur twice, and for those that are skipped.
                 changes = changes + np.maximum(known[:-1], known[1:])
             offsets[of_span] = known[np.searchsorted(changes, seconds[of_span], side="right")]
         return offsets
 
     def _span(self, number: int) -> tuple[_Seconds, _Seconds]:
-        """Moments at which the offset changes within a span, and a day before and after it; and the offsets."""
+        """The moments at which the offset changes in a span and one day around it, and the offsets."""
         found = self._spans.get(number)
         if found is None:
             first, last = (number << _SPAN_BITS) - _DAY, ((number + 1) << _SPAN_BITS) + _DAY
@@ -195,11 +194,11 @@ class TimeZone:
 
 @lru_cache(maxsize=256)
 def zone_by_clocks(shown: frozenset[tuple[int, int]], first: int, last: int) -> TimeZone | None:
-    """The zone whose clocks show these times at these moments; None where those of several do, and differ elsewhere.
+    """The zone in which these moments have these local times; None if several such zones differ in between.
 
     Args:
-        shown: Moments and times, in seconds since 1970.
-        first: The first moment at which they may not differ.
+        shown: Moments and local times, in seconds since 1970.
+        first: The first moment at which the zones must agree.
         last: The last one.
     """
     zones = [zone for name in _names() if (zone := time_zone(name)).shows(shown)]
@@ -208,17 +207,17 @@ def zone_by_clocks(shown: frozenset[tuple[int, int]], first: int, last: int) -> 
 
 @lru_cache(maxsize=1)
 def _names() -> list[str]:
-    """The zones of the tz database, which is a walk through its directories."""
+    """The zones of the tz database, whose listing walks through its directories."""
     return sorted(available_timezones())
 
 
 def are_alike(zones: Sequence[TimeZone], first: int, last: int) -> bool:
-    """Whether clocks of all these zones show the same from one moment to another, in seconds since 1970."""
+    """Whether all zones have the same local time from one moment to another, in seconds since 1970."""
     if len(zones) < 2:
         return True
     first, last = max(first, _FIRST), min(last, _LAST)
     for number in range(first >> _SPAN_BITS, (last >> _SPAN_BITS) + 1):
-        # Offsets are the same between the changes of all of them.
+        # Between the changes of all zones the offsets are constant, so comparing around each change is enough.
         bounds = max(first, number << _SPAN_BITS), min(last, ((number + 1) << _SPAN_BITS) - 1)
         changes = {each for zone in zones for each in zone._span(number)[0].tolist()}
         points = (point for each in changes for point in (each - 1, each) if bounds[0] <= point <= bounds[1])
@@ -229,29 +228,29 @@ def are_alike(zones: Sequence[TimeZone], first: int, last: int) -> bool:
 
 
 def zone_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of some options that name the zone."""
+    """The option that names the zone, if it is set."""
     return {key: value for key, value in options.items() if key == TIME_ZONE}
 
 
 def zone_of(options: Mapping[str, Any]) -> TimeZone:
-    """The zone that options of a table name, with those of its handle; else that of the process.
+    """The zone that the options of a table or its handle name, else that of the process.
 
     Raises:
-        StreamConfigError: There is no such zone.
+        StreamConfigError: The zone is unknown.
     """
     return option_zone(options.get(TIME_ZONE))
 
 
 def zone_of_table(table: Any) -> TimeZone:
-    """As `zone_of`, of pypaimon's table."""
+    """As `zone_of`, for pypaimon's table."""
     return zone_of(table.options.options.to_map())
 
 
 def option_zone(name: Any) -> TimeZone:
-    """A zone by what was given for its name; None: that of the process.
+    """A zone by the value of the option; None: that of the process.
 
     Raises:
-        StreamConfigError: There is no such zone.
+        StreamConfigError: The zone is unknown.
     """
     try:
         return time_zone(None if name is None else str(name))
@@ -260,10 +259,10 @@ def option_zone(name: Any) -> TimeZone:
 
 
 def time_zone(name: str | None) -> TimeZone:
-    """A zone by its name in the tz database, or as an offset as in Java (`+08:00`, `GMT-5`); None: of the process.
+    """A zone by its name in the tz database, or by an offset as in Java (`+08:00`, `GMT-5`); None: of the process.
 
     Raises:
-        ValueError: There is none of that name.
+        ValueError: The name is unknown.
     """
     if name is None:
         return _of_process(os.environ.get("TZ"), time.tzname, time.timezone, time.altzone)
@@ -279,7 +278,7 @@ def _of_name(name: str) -> TimeZone:
         ahead = int(match[2]) * 3600 + int(match[3] or 0) * 60
         if ahead <= 18 * 3600 and int(match[3] or 0) < 60:
             ahead = -ahead if match[1] == "-" else ahead
-            # As Java's `TimeZone` has it, whose names are in files.
+            # The name as in Java's `TimeZone`, because these names are stored in files.
             return TimeZone(f"GMT{match[1]}{int(match[2]):02}:{match[3] or '00'}", lambda second: ahead)
     try:
         zone = ZoneInfo(_SHORT.get(name, name))
@@ -296,7 +295,7 @@ def _of_name(name: str) -> TimeZone:
 
 @lru_cache(maxsize=4)
 def _of_process(*_: Any) -> TimeZone:
-    """The zone of the process, as long as the arguments, by which the process knows it, are the same."""
+    """The zone of the process. The arguments are its settings, so that the cache follows a change of them."""
     return TimeZone(None, _local_offset)
 
 
@@ -304,7 +303,7 @@ def _local_offset(second: int) -> int:
     try:
         return time.localtime(second).tm_gmtoff
     except (OverflowError, OSError, ValueError):
-        # Not every system knows of times before 1970, or far ahead.
+        # Some systems cannot convert times before 1970 or far in the future.
         return time.localtime(min(max(second, 0), 1 << 31)).tm_gmtoff
 
 

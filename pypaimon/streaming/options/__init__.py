@@ -1,1 +1,1 @@
-"""What a stream is told: the options of its table and the calls of its builder, as checked values."""
+"""The settings of a stream: the options of its table and the calls of its builder, as checked values."""

@@ -1,10 +1,11 @@
-"""Checks of arguments: each names the call, the value and what is allowed."""
+"""Checks of arguments. Each raises `StreamConfigError` with the call, the value and what is allowed."""
 
 from __future__ import annotations
 
 import math
 import os
 import re
+from collections.abc import Callable
 from datetime import datetime
 from enum import Enum
 from typing import Any, TypeVar, cast
@@ -15,14 +16,14 @@ E = TypeVar("E", bound=Enum)
 
 
 _FEWEST_MILLIS = 100_000_000_000
-"""Fewer milliseconds are a time before March 1973, when there were no tables; as seconds they are one of today."""
+"""Fewer milliseconds are a time before March 1973, long before Paimon. They were probably meant as seconds."""
 
 
 def millis(what: str, value: Any) -> int:
-    """Epoch milliseconds of an aware datetime, of its ISO 8601 text, or as they are; 0 is before everything.
+    """Epoch milliseconds of an aware datetime, of an ISO 8601 text or of an int; 0 is before everything.
 
     Raises:
-        StreamConfigError: It is no time, has no time zone, or is given in seconds.
+        StreamConfigError: The value is not a time, has no time zone, or is in seconds.
     """
     if isinstance(value, str):
         try:
@@ -47,128 +48,86 @@ def millis(what: str, value: Any) -> int:
 
 
 def typed(kind: type, what: str, value: Any) -> Any:
-    """A value of this type; True is no number."""
+    """Check the type of an argument; True is not an int."""
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise StreamConfigError(f"{what}: expected {kind.__name__}, got {value!r} ({type(value).__name__})")
     return value
 
 
 def needed(what: str, value: Any, expected: str, *names: str) -> Any:
-    """A value that has these attributes, as an object of another library or a protocol is told by them.
+    """Check that an argument has these attributes. They identify a protocol, or an object of another library.
 
     Args:
         what: The call and its argument.
-        value: The value.
-        expected: What it should be, as the error says it.
-        names: The attributes.
+        expected: What the value should be, for the error.
+        names: Names of the attributes.
 
     Raises:
-        StreamConfigError: It lacks one, or is a class.
+        StreamConfigError: The value lacks an attribute, or is a class.
     """
     if isinstance(value, type) or not all(hasattr(value, name) for name in names):
         raise StreamConfigError(f"{what}: expected {expected}, got {shown(value)}")
     return value
 
 
-def a_table(what: str, value: Any) -> Any:
-    """A table of pypaimon.
+def _with_attributes(expected: str, *names: str) -> Callable[[str, Any], Any]:
+    """A check of an argument that `needed` recognises by its attributes."""
 
-    Raises:
-        StreamConfigError: It is something else, such as its name.
-    """
-    return needed(what, value, "a table, as catalog.get_table(...) gives it", "identifier")
+    def check(what: str, value: Any) -> Any:
+        return needed(what, value, expected, *names)
 
-
-def a_builder(what: str, value: Any) -> Any:
-    """The builder of a stream.
-
-    Raises:
-        StreamConfigError: It is something else, such as a table.
-    """
-    return needed(what, value, "the builder of a stream, as stream_read_builder(...) gives it", "open_sync", "new_read")
+    return check
 
 
-def a_batch(what: str, value: Any) -> Any:
-    """A batch of a stream.
-
-    Raises:
-        StreamConfigError: It is something else, such as its rows.
-    """
-    return needed(what, value, "a batch, as a stream gives it", "is_first", "plan_after")
-
-
-def a_target(what: str, value: Any) -> Any:
-    """A target of one table.
-
-    Raises:
-        StreamConfigError: It is something else, such as its class.
-    """
-    return needed(what, value, "a target with position() and apply(batch)", "position", "apply")
+a_table = _with_attributes("a table, as catalog.get_table(...) gives it", "identifier")
+a_builder = _with_attributes("the builder of a stream, as stream_read_builder(...) gives it", "open_sync", "new_read")
+a_batch = _with_attributes("a batch, as a stream gives it", "is_first", "plan_after")
+a_target = _with_attributes("a target with position() and apply(batch)", "position", "apply")
+a_catalog = _with_attributes("a catalog of pypaimon", "get_table", "list_tables")
 
 
 def a_function(what: str, value: Any) -> Any:
-    """Something that can be called.
-
-    Raises:
-        StreamConfigError: It is something else.
-    """
+    """Check that an argument can be called."""
     if not callable(value):
         raise StreamConfigError(f"{what}: expected a function, got {shown(value)}")
     return value
 
 
-def a_catalog(what: str, value: Any) -> Any:
-    """A catalog of pypaimon.
-
-    Raises:
-        StreamConfigError: It is something else, such as its warehouse.
-    """
-    return needed(what, value, "a catalog of pypaimon", "get_table", "list_tables")
-
-
 def a_path(what: str, value: Any) -> str:
-    """A path or URI, as text.
-
-    Raises:
-        StreamConfigError: It is something else.
-    """
+    """Check that an argument is a path or URI, and return it as text."""
     if not isinstance(value, (str, os.PathLike)) or not str(value):
         raise StreamConfigError(f"{what}: expected a path, got {shown(value)}")
     return os.fspath(value)
 
 
 def a_name(what: str, value: Any) -> str:
-    """A name: a text that is not empty.
-
-    Raises:
-        StreamConfigError: It is something else.
-    """
+    """Check that an argument is a text that is not empty."""
     if not isinstance(value, str) or not value:
         raise StreamConfigError(f"{what}: expected a name (str), got {shown(value)}")
     return value
 
 
 def shown(value: Any) -> str:
-    """A value in an error: texts and numbers, and of others the type alone, so that no password is shown."""
+    """A value for an error: texts and numbers as they are, others as their type, so that no password is shown."""
     if isinstance(value, type):
         return f"the class {value.__name__}"
     kind = type(value)
     if kind is str:
-        # An address may have a password.
+        # A URL may hold a password.
         return repr(re.sub(r"//[^/@]*@", "//...@", value)) + " (str)"
     is_plain = kind in (int, float, bool, type(None))
     return f"{value!r} ({kind.__name__})" if is_plain else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def at_least(bound: int, what: str, value: Any) -> int:
-    """A whole number that is not too small."""
+    """Check that an argument is an int of at least `bound`."""
     if cast(int, typed(int, what, value)) < bound:
         raise StreamConfigError(f"{what}: {value} is less than {bound}")
     return cast(int, value)
 
 
 def finite_seconds(what: str, value: Any, *, above_zero: bool = False) -> float:
-    """A finite number of seconds, from 0 on or above it."""
+    """Check that an argument is a finite number of seconds, at least 0 or (`above_zero`) greater."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not is_number or not 0 <= value < math.inf or (above_zero and not value):
         raise StreamConfigError(f"{what}: expected seconds {'above' if above_zero else 'from'} 0, got {value!r}")
@@ -176,7 +135,7 @@ def finite_seconds(what: str, value: Any, *, above_zero: bool = False) -> float:
 
 
 def choice(kind: type[E], what: str, value: Any) -> E:
-    """One of the words of an enum."""
+    """Check that an argument is a value of an enum, and return the member."""
     try:
         return kind(value)
     except ValueError:

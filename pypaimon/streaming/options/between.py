@@ -5,8 +5,9 @@ Java's rules: docs/java-semantics.md#batch-ranges.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any
 
@@ -22,23 +23,23 @@ RANGE_KEYS = (BETWEEN, BETWEEN_TIMES, TO_AUTO_TAG)
 
 
 class BetweenMode(str, Enum):
-    """What is read of a range."""
+    """How a range is read."""
 
     AUTO = "auto"
-    """The changelog where the table has a changelog producer, else the delta."""
+    """The changelog if the table has a changelog producer, else the delta."""
     DELTA = "delta"
     """The files that APPEND snapshots added."""
     CHANGELOG = "changelog"
-    """The changelog files of snapshots, those of OVERWRITE ones left out."""
+    """The changelog files of snapshots other than OVERWRITE."""
     DIFF = "diff"
-    """What the states at both ends differ in."""
+    """The difference of the states at both ends."""
 
 
 class Ends(str, Enum):
-    """What the ends of a range are."""
+    """The kind of the ends of a range."""
 
     SNAPSHOTS = "snapshots"
-    """Snapshot ids, or tags; as text they are tags if there are both, else ids."""
+    """Snapshot ids or tags. Texts are tags if both tags exist, else ids."""
     TIMES = "times"
     """Epoch milliseconds."""
     AUTO_TAG = "auto tag"
@@ -47,17 +48,17 @@ class Ends(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """What happened after one moment of a table's history, up to another one.
+    """The changes after one moment of a table's history, up to and with another one.
 
     Attributes:
         given: The call or option that asks for it, for errors.
-        ends: What `start` and `end` are.
+        ends: The kind of `start` and `end`.
         start: The range begins after it; None for an automatic tag.
         end: The range ends with it.
-        mode: What is read.
-        tag_to_snapshot: Tags stand for the ids of their snapshots; else two tags are always a difference of states.
-        kinds: Rows come with their kinds, so that a difference leads from one state to the other. Else it holds the
-            rows that are new or changed, as Java's.
+        mode: How the range is read.
+        tag_to_snapshot: Tags stand for the ids of their snapshots. Otherwise two tags mean a difference of states.
+        kinds: Rows come with their kinds, so that a difference turns one state into the other. Otherwise it holds the
+            rows that are new or changed, as in Java.
     """
 
     given: str
@@ -71,7 +72,7 @@ class Between:
     def __post_init__(self) -> None:
         start, end = self.start, self.end
         if isinstance(start, int) and isinstance(end, int) and end < start:
-            raise StreamConfigError(f"{self.given}: the start lies after the end; swap them.")
+            raise StreamConfigError(f"{self.given}: the start comes after the end; swap them.")
         if self.tag_to_snapshot and self.mode is BetweenMode.DIFF:
             raise StreamConfigError(
                 f"{self.given}: the mode 'diff' and '{TAG_TO_SNAPSHOT}' contradict each other: two tags are a "
@@ -83,7 +84,7 @@ def between_of_arguments(start: Any, end: Any, mode: Any, tag_to_snapshot: Any) 
     """The range that the arguments of the builder's `between` ask for.
 
     Raises:
-        StreamConfigError: The ends are of different kinds or the wrong way round, or `mode` is no choice.
+        StreamConfigError: The ends are of different kinds or the wrong way round, or `mode` is unknown.
     """
     given = f"between({_shown(start)}, {_shown(end)})"
     chosen = choice(BetweenMode, "between: mode", mode)
@@ -112,7 +113,7 @@ def between_of_options(options: OptionValues) -> Between | None:
     """The range that options name; None if they name none.
 
     Raises:
-        StreamConfigError: They name several, or none that can be read.
+        StreamConfigError: They name several ranges, or one that cannot be parsed.
     """
     keys = [key for key in RANGE_KEYS if options.text(key) is not None]
     if not keys:
@@ -145,3 +146,58 @@ def _millis(options: OptionValues, key: str, text: str) -> int:
     millis = options.with_value(key, text).local_timestamp_millis(key)
     assert millis is not None
     return millis
+
+
+_DAY, _DAY_SHORT = r"(\d{1,10})-(\d\d)-(\d\d)", r"(\d{1,10})(\d\d)(\d\d)"
+_DAILY = {"with-dashes": _DAY, "without-dashes": _DAY_SHORT, "without-dashes-and-spaces": _DAY_SHORT}
+_HOURLY = {
+    "with-dashes": rf"{_DAY} (\d\d)",
+    "without-dashes": rf"{_DAY_SHORT} (\d\d)",
+    "without-dashes-and-spaces": rf"{_DAY_SHORT}(\d\d)",
+}
+_MINUTE = rf"{_DAY_SHORT}(\d\d)(\d\d)"
+
+
+class AutoTags:
+    """Names of automatic tags of one table.
+
+    Raises:
+        StreamConfigError: An option cannot be read.
+    """
+
+    def __init__(self, options: OptionValues) -> None:
+        period = options.one_of("tag.creation-period", ("daily", "hourly", "two-hours"), "daily")
+        formatter = options.one_of("tag.period-formatter", tuple(_DAILY), "with-dashes")
+        self._daily = False
+        if options.duration_millis("tag.creation-period-duration") is not None:
+            self._pattern = re.compile(_MINUTE, re.ASCII)
+        elif period == "daily":
+            self._daily = True
+            self._pattern = re.compile(_DAILY[formatter], re.ASCII)
+        else:
+            self._pattern = re.compile(_HOURLY["with-dashes" if period == "two-hours" else formatter], re.ASCII)
+
+    def time(self, name: str) -> datetime | None:
+        """The local time of a tag; None if an automatic tag has no such name."""
+        found = self._pattern.fullmatch(name.split(" ")[0] if self._daily else name)
+        if found is None:
+            return None
+        year, month, day, *rest = (int(part) for part in found.groups())
+        hour, minute = (*rest, 0, 0)[:2]
+        try:
+            first = datetime(year + (month - 1) // 12, (month - 1) % 12 + 1, 1)
+            return first + timedelta(days=day - 1, hours=hour, minutes=minute)
+        except (ValueError, OverflowError):
+            return None
+
+    def before(self, name: str, names: list[str]) -> str | None:
+        """The automatic tag before this one, or None.
+
+        Raises:
+            StreamConfigError: An automatic tag has no such name.
+        """
+        time = self.time(name)
+        if time is None:
+            raise StreamConfigError(f"Specified tag '{name}' is not an auto-created tag.")
+        moments = {each: moment for each in names if (moment := self.time(each)) is not None and moment < time}
+        return max(moments, key=moments.__getitem__, default=None)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.internals import DataField, TableSchema
-from pypaimon.streaming.model.blob_types import BLOB, is_blob, is_blob_collection
+from pypaimon.streaming.model.data_types import BLOB, is_blob, is_blob_collection
 from pypaimon.streaming.options.arguments import typed
 from pypaimon.streaming.options.option_values import OptionValues
 
@@ -17,10 +17,10 @@ class BlobStorage:
     """Where a table keeps its blobs.
 
     Attributes:
-        dedicated: Whether columns have blob files of their own, but for those that are named here.
-        descriptors: Columns whose data files hold descriptors that the writer gave.
+        dedicated: Whether blob columns have blob files of their own, except those in `descriptors` and `views`.
+        descriptors: Columns whose data files hold descriptors from the writer.
         views: Columns whose data files hold references to rows of other tables.
-        resolves_views: Whether these are followed, else they come out as they are.
+        resolves_views: Whether these references are resolved. Otherwise they come out as they are.
     """
 
     dedicated: bool
@@ -30,7 +30,7 @@ class BlobStorage:
 
     @staticmethod
     def of(schema: TableSchema) -> BlobStorage:
-        """What a schema says."""
+        """The blob storage that a schema's options describe."""
         options = OptionValues(schema.options)
         return BlobStorage(
             dedicated=not schema.primary_keys and options.boolean("data-evolution.enabled", False),
@@ -40,13 +40,13 @@ class BlobStorage:
         )
 
     def in_blob_files(self, field: DataField) -> bool:
-        """Whether the values of a field lie in blob files."""
+        """Whether the values of a field are in blob files."""
         if not self.dedicated or field.name in self.descriptors or field.name in self.views:
             return False
         return is_blob(field.type) or is_blob_collection(field.type)
 
     def as_read(self, field: DataField) -> DataField:
-        """The field as what is read of it first, which says where its values lie: a collection in one place."""
+        """The field as it is read first. A collection of blobs is stored as one blob that names its elements."""
         if not (self.in_blob_files(field) and is_blob_collection(field.type)):
             return field
         return DataField(field.id, field.name, BLOB, field.description, field.default_value)
@@ -57,15 +57,15 @@ def _names(text: str | None) -> frozenset[str]:
 
 
 def places_of_arguments(call: str, given: Iterable[str]) -> tuple[str, ...]:
-    """Directories in which blobs may lie, as `with_blob_places` takes them.
+    """Directories that may hold blobs, as `with_blob_places` takes them.
 
     Raises:
-        StreamConfigError: One is none, or of a kind that FileIOs do not read.
+        StreamConfigError: A value is not a directory, or one that a FileIO cannot read.
     """
     if isinstance(given, (str, dict)) or not isinstance(given, Iterable):
         raise StreamConfigError(f"{call}({given!r}): give a list of directories")
     found = tuple(typed(str, call, each) for each in given)
     for each in found:
         if not each or each.lower().startswith(("http:", "https:")):
-            raise StreamConfigError(f"{call}: {each!r} is no directory that the table's FileIO can read")
+            raise StreamConfigError(f"{call}: {each!r} is not a directory that the table's FileIO can read")
     return found

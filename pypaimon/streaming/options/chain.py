@@ -15,12 +15,12 @@ _CHAIN_KEYS = "chain-table.chain-partition-keys"
 
 @dataclass(frozen=True, slots=True)
 class ChainBranches:
-    """The branches of a chain table, and what its options say of the first plan of a stream.
+    """The branches of a chain table, and its options for the first plan of a stream.
 
     Attributes:
         snapshot: The branch that holds whole partitions, from time to time.
-        delta: The branch that holds the changes since; the one that a stream follows.
-        options: Options of the first plan that are set where the table was loaded; the snapshot branch has the others.
+        delta: The branch that holds the changes since then, which a stream follows.
+        options: Options of the branch that was loaded, which take precedence over those of the snapshot branch.
     """
 
     snapshot: str
@@ -32,11 +32,10 @@ class ChainBranches:
         """The branches that a table is read through.
 
         Args:
-            options: Its options.
             branch: The branch that was loaded.
 
         Returns:
-            None: it is no chain table, or one of the two branches itself, which are ordinary tables.
+            None for a table that is not a chain table, and for the two branches, which are ordinary tables.
         """
         if not options.boolean("chain-table.enabled", False):
             return None
@@ -55,14 +54,14 @@ class ChainBranches:
         return self._first_of(_MERGED, of_branch).boolean(_MERGED, False)
 
     def chain_keys(self, partition_keys: list[str], of_branch: OptionValues) -> list[str]:
-        """The partition columns, a suffix of all, that order the partitions of a chain; those before tell chains apart.
+        """The last partition columns, which order the partitions of a chain; those before them identify the chain.
 
         Args:
             partition_keys: All partition columns.
             of_branch: Options of the snapshot branch.
 
         Raises:
-            ValueError: They are no suffix.
+            ValueError: The option does not name the last partition columns.
         """
         text = self._first_of(_CHAIN_KEYS, of_branch).text(_CHAIN_KEYS) or ""
         keys = [key.strip() for key in text.split(",")] if text.strip() else partition_keys

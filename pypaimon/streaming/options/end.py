@@ -1,6 +1,6 @@
-"""Where a stream is told to end: `End`, by the builder.
+"""`End`: where a stream ends, as the builder was given it.
 
-A table's option can only give a greatest watermark (`scan.bounded.watermark`).
+A table's options can only give a greatest watermark (`scan.bounded.watermark`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def end_of_arguments(latest: Any, snapshot_id: Any, timestamp: Any, watermark: A
     """The end that the arguments of `with_end` ask for, or a greatest watermark.
 
     Raises:
-        StreamConfigError: None or several are given, or one has a wrong type.
+        StreamConfigError: No argument or several are given, or one has a wrong type.
     """
     chosen = [each for each in (snapshot_id, timestamp, watermark) if each is not None]
     if len(chosen) + typed(bool, "with_end: latest", latest) != 1:

@@ -1,20 +1,28 @@
-"""Which keys of table options mean something here, and which ones are misspelled.
+"""Which table options this package uses, and which keys are misspellings of them.
 
-Tables keep options of older releases, of engines, catalogs and users, which are not known here. So an unknown key
-passes, with two exceptions: a key that begins like an option of a stream, and a key that is spelled almost like one
-that means something here (`spelling`).
+Tables hold options of older releases, engines, catalogs and users that this package does not know. So an unknown key is
+accepted, with two exceptions: a key with the prefix of a stream option, and a key that is spelled almost like one that
+is used here (`Spellings`).
 """
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
+from functools import lru_cache
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.options.option_values import OptionValues
-from pypaimon.streaming.options.spelling import Spellings
 
+_SHORTEST = 8
+"""Shorter keys are not compared, because users have options of their own such as `paths` or `branches`."""
+_LONG_WORD = 8
+_SEPARATOR = re.compile(r"[.\-_]+")
+_NO_LETTER = re.compile(r"[^a-z0-9]")
+_MOST_REMEMBERED = 4096
 _PREFIXES = ("scan.", "incremental-", "streaming-read", "streaming.read.")
 _WITH_A_MEANING = """
     scan.mode scan.timestamp-millis scan.timestamp scan.snapshot-id scan.tag-name scan.watermark scan.version
@@ -38,7 +46,7 @@ _OF_OTHER_ENGINES = """
 _OF_FORMER_RELEASES = "scan.push-down streaming-read-mode streaming-read-atomic"
 
 KNOWN_STREAM_KEYS = frozenset(f"{_WITH_A_MEANING} {_OF_OTHER_ENGINES} {_OF_FORMER_RELEASES}".split())
-"""All that Paimon knows or knew under the four prefixes; docs/options.md tells what each of them means here."""
+"""All keys that Paimon knows or knew under the four prefixes. docs/options.md says what each of them means here."""
 
 _OF_READERS = """
     aggregation.remove-record-on-delete blob-as-descriptor blob-descriptor-field blob-view-field
@@ -89,14 +97,88 @@ _OF_WRITERS = """
 """
 
 HEEDED_BY_READERS = KNOWN_STREAM_KEYS | frozenset(_OF_READERS.split())
-"""Keys that mean something for reading; those of fields without the name of the field."""
+"""Keys that reads use; those of fields without the name of the field."""
 HEEDED_KEYS = HEEDED_BY_READERS | frozenset(_OF_WRITERS.split())
-"""All keys that mean something here."""
+"""All keys that reads, writes or compactions use."""
+
+
+class Spellings:
+    """Finds the known key that a misspelled one means.
+
+    A key is misspelled if its letters are those of a known key with another case or other separators. It is also
+    misspelled if it has as many words as a known key and each word is equal or one typo away from it (two in a word of
+    eight letters or more): a letter added, missing, replaced, or exchanged with the next one. A word of any known key
+    is not a typo.
+
+    Args:
+        known: All known keys; those of fields without the name of the field, as in `fields.aggregate-function`.
+    """
+
+    def __init__(self, known: Collection[str]) -> None:
+        self._known = frozenset(known)
+        self._words = frozenset(word for key in known for word in _words(key))
+        self._by_letters = {_letters(key): key for key in known if len(_letters(key)) >= _SHORTEST}
+        self._by_count: defaultdict[int, list[tuple[list[str], str]]] = defaultdict(list)
+        for key in sorted(self._by_letters.values()):
+            self._by_count[len(_words(key))].append((_words(key), key))
+        self._meant = lru_cache(_MOST_REMEMBERED)(self._found)
+
+    def meant_by(self, key: str) -> str | None:
+        """The known key that a key means; None if the key is known, or not like any known key."""
+        field, plain = _without_field(key)
+        meant = None if plain in self._known else self._meant(plain)
+        return meant if meant is None or field is None else f"fields.{field}.{meant.removeprefix('fields.')}"
+
+    def _found(self, key: str) -> str | None:
+        same_letters = self._by_letters.get(_letters(key))
+        if same_letters is not None:
+            return same_letters
+        words = _words(key)
+        for known, meant in self._by_count[len(words)]:
+            if all(map(self._may_mean, words, known)):
+                return meant
+        return None
+
+    def _may_mean(self, word: str, known: str) -> bool:
+        if word == known:
+            return True
+        most = 2 if len(known) >= _LONG_WORD else 1
+        return word not in self._words and abs(len(word) - len(known)) <= most and _distance(word, known) <= most
+
+
+def _without_field(key: str) -> tuple[str | None, str]:
+    """The field of `fields.<field>.<option>`, or None, and the key without it."""
+    head, _, rest = key.partition(".")
+    field, _, option = rest.rpartition(".")
+    return (field, f"fields.{option}") if head == "fields" and field else (None, key)
+
+
+def _words(key: str) -> list[str]:
+    return _SEPARATOR.split(key.lower())
+
+
+def _letters(key: str) -> str:
+    return _NO_LETTER.sub("", key.lower())
+
+
+def _distance(one: str, other: str) -> int:
+    """The number of letters to add, remove, replace, or exchange with the next one."""
+    before, row = list[int](), list(range(len(other) + 1))
+    for i, letter in enumerate(one, 1):
+        last, before, row = before, row, [i]
+        for j, wanted in enumerate(other, 1):
+            best = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != wanted))
+            if i > 1 and j > 1 and letter == other[j - 2] and one[i - 2] == wanted:
+                best = min(best, last[j - 2] + 1)
+            row.append(best)
+    return row[-1]
+
+
 _READERS_SPELLINGS, _SPELLINGS = Spellings(HEEDED_BY_READERS), Spellings(HEEDED_KEYS)
 
 
 def refuse_unknown_keys(schema: TableSchema) -> None:
-    """Refuse a misspelled option of a table that is read: a setting must not be ignored.
+    """Refuse a misspelled option of a table that is read, because a setting must not be ignored.
 
     Raises:
         StreamConfigError: Names the key and the nearest known one.

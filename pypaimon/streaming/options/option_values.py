@@ -1,4 +1,4 @@
-"""Reading typed values out of a table's string options, as Java does, with errors that name the option."""
+"""`OptionValues`: typed values of a table's string options, parsed as in Java, with errors that name the option."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ _TIMESTAMP = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(
 
 
 class OptionValues:
-    """A table's options with typed access; a key that is absent gives the default.
+    """A table's options with typed access; an absent key gives the default.
 
-    A table's own options are texts. Those of `table.copy({...})` may be values of Python too, as pypaimon takes them:
-    booleans, numbers, members of an `Enum`, `timedelta`, `MemorySize`.
+    A table's own options are texts. `table.copy({...})` also accepts Python values, as pypaimon does: booleans,
+    numbers, members of an `Enum`, `timedelta`, `MemorySize`.
 
     Args:
         options: Values by key.
-        strict: Booleans are `true` or `false` and nothing else; without it pypaimon's other words for them count too.
+        strict: Accept only `true` and `false` as booleans, not the other words of pypaimon.
     """
 
     def __init__(self, options: Mapping[str, Any], *, strict: bool = False) -> None:
@@ -66,7 +66,7 @@ class OptionValues:
         return None
 
     def boolean(self, key: str, default: bool) -> bool:
-        """`true` or `false`, in any case; where reading is not strict `1`, `yes`, `on` and their opposites too."""
+        """`true` or `false` in any case; unless strict, `1`, `yes`, `on` and their opposites too."""
         value = self.text(key)
         if value is None:
             return default
@@ -110,9 +110,9 @@ class OptionValues:
         return word
 
     def member(self, key: str, kind: type[E], default: E) -> E:
-        """One of the members of an enum, told by its value or its name as in pypaimon; in any case, `_` counts as `-`.
+        """A member of an enum by its value, or by its name as in pypaimon; in any case, `_` counts as `-`.
 
-        Java compares values in any case too (`OptionsUtils.convertToEnum`), so whatever it takes is taken here.
+        Java ignores case too (`OptionsUtils.convertToEnum`), so every value that Java accepts is accepted here.
         """
         value = self.text(key)
         if value is None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pypaimon.streaming.filter_internals import Predicate
 
 _PROBED = 1024
-"""Buckets for which a function of the user's own is asked."""
+"""Buckets for which a bucket filter of the user is called."""
 
 _SYMBOLS = {
     "equal": "=",
@@ -49,19 +49,18 @@ class ReadScope:
         """The scope of a stream.
 
         Args:
-            options: Its settings, over the options of the table.
-            schema: The schema that it reads with.
-            view: The view, or None.
+            options: The settings of the stream, over the options of the table.
+            schema: The schema that the stream reads with.
         """
         ids = {field.name: f"#{field.id}" for field in schema.fields}
         condition = "" if options.predicate is None else _condition(options.predicate, ids)
         return ReadScope(condition, _part(options), view or "")
 
     def difference(self, now: ReadScope, schema: TableSchema) -> str | None:
-        """What another scope has that is not as here, as an error says it; None: they are equal.
+        """The difference of another scope as the text of an error; None if they are equal.
 
         Args:
-            now: The other one.
+            now: The other scope.
             schema: Has the names of the fields in filters.
         """
         names = {f"#{field.id}": field.name for field in schema.fields}
@@ -75,19 +74,19 @@ class ReadScope:
         return None
 
     def to_value(self) -> dict[str, str]:
-        """What `from_value` reads; for JSON."""
+        """The scope as JSON value for `from_value`."""
         return {name: text for name, text in asdict(self).items() if text}
 
     @staticmethod
     def from_value(value: Any) -> ReadScope:
-        """Read what `to_value` gave."""
+        """The scope that `to_value` was called on."""
         return ReadScope(**value)
 
 
 def _condition(predicate: Predicate, ids: dict[str, str]) -> str:
     literals = list(predicate.literals or [])
     if predicate.method in ("and", "or"):
-        # The order of conditions changes nothing.
+        # Equal filters may name their conditions in another order.
         parts = sorted({_condition(part, ids) for part in _flat(predicate)})
         return parts[0] if len(parts) == 1 else "(" + f" {predicate.method} ".join(parts) + ")"
     name, dot, inside = str(predicate.field).partition(".")
@@ -135,5 +134,5 @@ def _buckets(is_read: Callable[[int], bool]) -> str:
 def _is_read(is_read: Callable[[int], bool], bucket: int) -> bool:
     try:
         return bool(is_read(bucket))
-    except Exception:  # noqa: BLE001 (a function of the user's own may know only the buckets that there are)
+    except Exception:  # noqa: BLE001 (a filter of the user may accept only buckets that exist)
         return False

@@ -1,4 +1,4 @@
-"""How long snapshots are kept, and what consumers change of it: what a table's options tell its writers."""
+"""`Retention`: how long a table's options have its writers keep snapshots, and how consumers change that."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _DEFAULTS = {_LEAST: 10, _MOST: 2**31 - 1, _MILLIS: 3_600_000}
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What writers expire. Java's rules: docs/java-semantics.md#consumers.
+    """Which snapshots writers expire. Java's rules: docs/java-semantics.md#consumers.
 
     Attributes:
-        least: Snapshots that are kept however old they are.
+        least: Snapshots that are kept at any age.
         most: Snapshots that are kept at most.
-        millis: For how long others are kept.
-        consumer_millis: After how long without a save writers delete a consumer file; None: never.
-        changelogs_outlive: Whether the changelogs of snapshots are kept for longer than these.
+        millis: How long other snapshots are kept.
+        consumer_millis: Age after the last save at which writers delete a consumer file; None: never.
+        changelogs_outlive: Whether changelogs are kept longer than their snapshots.
         changelog_only: Whether consumers keep only changelogs.
     """
 
@@ -32,10 +32,10 @@ class Retention:
 
     @staticmethod
     def of(options: OptionValues) -> Retention:
-        """Read it out of a table's options.
+        """The retention of a table's options.
 
         Raises:
-            StreamConfigError: One of them cannot be read.
+            StreamConfigError: An option cannot be parsed.
         """
         least, most, millis = (_retained(options, "snapshot", suffix) for suffix in _DEFAULTS)
         outlive = changelogs_outlive(options)
@@ -52,13 +52,12 @@ class Retention:
         """Whether the next commit may expire a snapshot that no consumer keeps.
 
         Args:
-            snapshot_id: The snapshot.
             time_millis: When it was committed.
-            latest_id: The latest one.
-            now_millis: The present time.
+            latest_id: The latest snapshot.
+            now_millis: The current time.
         """
-        behind = latest_id - snapshot_id
-        return behind >= self.least and (behind >= self.most or time_millis < now_millis - self.millis)
+        age = latest_id - snapshot_id
+        return age >= self.least and (age >= self.most or time_millis < now_millis - self.millis)
 
 
 def changelogs_outlive(options: OptionValues) -> bool:

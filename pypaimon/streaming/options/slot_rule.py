@@ -12,7 +12,7 @@ from pypaimon.streaming.internals import DataField, TableSchema
 from pypaimon.streaming.options.table_traits import TableTraits
 
 LEAST_SLOTS = 64
-"""Of tables of which nobody knows how many places they will have."""
+"""For tables whose number of buckets or partitions may grow."""
 
 
 class DividedBy(Enum):
@@ -21,23 +21,23 @@ class DividedBy(Enum):
     BUCKET = "bucket"
     """Its bucket alone."""
     PARTITION_AND_BUCKET = "partition and bucket"
-    """Its partition and its bucket, so that those that come later have a slot too."""
+    """Its partition and its bucket, so that new partitions have a slot too."""
     FILE = "file"
-    """Its name: buckets say nothing, and files are read in any order."""
+    """Its name, because buckets have no meaning and files are read in any order."""
     NOTHING = "nothing"
     """There is one slot."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlotRule:
-    """To which slot a file belongs. It depends on the table alone, never on what is in it.
+    """The slot of each file. It depends on the table alone, never on its content.
 
-    All files of a bucket of a partition are in one slot where their order counts. The buckets of one partition are in
-    slots that follow each other.
+    All files of a bucket of a partition are in one slot if their order counts. The buckets of one partition are in
+    consecutive slots.
 
     Attributes:
         count: How many slots there are.
-        by: What decides.
+        by: What decides the slot of a file.
         partition_fields: The partition columns.
     """
 
@@ -47,12 +47,7 @@ class SlotRule:
 
     @staticmethod
     def of(traits: TableTraits, schema: TableSchema) -> SlotRule:
-        """The rule of a table.
-
-        Args:
-            traits: Its traits.
-            schema: Its schema.
-        """
+        """The rule of a table."""
         named = {field.name: field for field in schema.fields}
         fields = tuple(named[name] for name in schema.partition_keys)
         if traits.data_evolution:
@@ -66,27 +61,27 @@ class SlotRule:
 
     @property
     def follows_buckets(self) -> bool:
-        """Whether rows that are divided into other buckets come to other slots."""
+        """Whether rows move to other slots when they move to other buckets."""
         return self.by in (DividedBy.BUCKET, DividedBy.PARTITION_AND_BUCKET)
 
     @property
     def text(self) -> str:
-        """It in words; equal for equal rules."""
+        """The rule as text; equal for equal rules."""
         return f"{self.by.value} modulo {self.count}"
 
     def of_bucket(self, partition: tuple[str | None, ...], bucket: int) -> int | None:
-        """The slot of a bucket of a partition; None where its files are in several.
+        """The slot of a bucket of a partition; None if its files are in several slots.
 
         Args:
             partition: The values of the partition columns as text.
-            bucket: Its number.
+            bucket: Number of the bucket.
         """
         if self.by is DividedBy.FILE:
             return None
         return (bucket + self.offset(partition)) % self.count
 
     def offset(self, partition: tuple[str | None, ...]) -> int:
-        """How far the slots of a partition's buckets are from those buckets."""
+        """The number that is added to the buckets of a partition to get their slots."""
         if self.by is not DividedBy.PARTITION_AND_BUCKET:
             return 0
         return zlib.crc32(json.dumps(partition, ensure_ascii=False, separators=(",", ":")).encode())
@@ -97,10 +92,10 @@ class SlotSet:
     """Some slots of a table.
 
     Attributes:
-        rule: How it is divided.
-        numbers: Which.
-        may_pass: Whether an overwrite, by the id of its snapshot, may be gone past: it may divide the rows anew, so
-            that all who read other slots have to stand before it first.
+        rule: How the table is divided.
+        numbers: Numbers of the slots.
+        may_pass: Whether the reader may go past an overwrite, given the id of its snapshot. An overwrite may move rows
+            to other slots, so the readers of all slots have to reach it first.
     """
 
     rule: SlotRule

@@ -1,10 +1,15 @@
-"""Where a stream is told to begin: `Start`, by a table's `scan.*` options (Java's checks) or the builder.
+"""Where a stream begins: `Start`, from a table's `scan.*` options (Java's checks) or from the builder.
+
+A start mode is three things: its row in `_FACTS` with its rule in `_OPTION_RULES` (here), the function that finds its
+snapshot (`planning/start.py`), and, if it takes an argument of its own, that argument of `with_start`. Other modules
+ask a `Start` for a fact and never compare modes.
 
 Java's rules: docs/java-semantics.md#starts.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -17,7 +22,7 @@ from pypaimon.streaming.options.option_values import OptionValues
 
 
 class StartMode(str, Enum):
-    """The kinds of beginning."""
+    """The start modes, by the words of Java's `scan.mode` where it has one."""
 
     LATEST_FULL = "latest-full"
     LATEST = "latest"
@@ -33,10 +38,57 @@ class StartMode(str, Enum):
     BETWEEN = "between"
 
 
-NAMED_STARTS = tuple(
-    mode.value for mode in (StartMode.LATEST_FULL, StartMode.LATEST, StartMode.EARLIEST, StartMode.COMPACTED_FULL)
-)
-"""The modes that need nothing beside their name."""
+class ChoosesFiles(Enum):
+    """Which plans of a stream leave out files that were created before the time of its start."""
+
+    NO = 0
+    IN_FIRST_PLAN = 1
+    ALWAYS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What other modules have to know about a start mode.
+
+    Attributes:
+        by_name: The name alone is a start: `with_start("latest")`, `--start latest`.
+        time_argument: The argument of `with_start` that gives the mode its time.
+        has_state: The full state of the table comes first.
+        is_fixed: The start is the same whenever it is resolved: it names a snapshot, a tag, a position or a range.
+        stands_when_empty: On an empty table the start is the first commit, whenever that comes.
+        after_latest: The first snapshot to read is still to be committed.
+        chooses_files: Whether the start leaves out files by their creation time.
+        of_chain: A chain table has this start: it names no snapshot or time, which belong to one branch.
+    """
+
+    by_name: bool = False
+    time_argument: str | None = None
+    has_state: bool = False
+    is_fixed: bool = False
+    stands_when_empty: bool = False
+    after_latest: bool = False
+    chooses_files: ChoosesFiles = ChoosesFiles.NO
+    of_chain: bool = False
+
+
+_FACTS = {
+    StartMode.LATEST_FULL: _Facts(by_name=True, has_state=True, stands_when_empty=True, of_chain=True),
+    StartMode.LATEST: _Facts(by_name=True, stands_when_empty=True, after_latest=True),
+    StartMode.EARLIEST: _Facts(by_name=True, stands_when_empty=True),
+    StartMode.COMPACTED_FULL: _Facts(by_name=True, has_state=True),
+    StartMode.FROM_TIMESTAMP: _Facts(time_argument="timestamp"),
+    StartMode.FROM_SNAPSHOT: _Facts(is_fixed=True),
+    StartMode.FROM_SNAPSHOT_FULL: _Facts(has_state=True, is_fixed=True),
+    StartMode.FROM_FILE_CREATION_TIME: _Facts(time_argument="file_creation_time", chooses_files=ChoosesFiles.ALWAYS),
+    StartMode.FROM_CREATION_TIMESTAMP: _Facts(time_argument="creation_time", chooses_files=ChoosesFiles.IN_FIRST_PLAN),
+    StartMode.FROM_TAG: _Facts(is_fixed=True),
+    StartMode.FROM_POSITION: _Facts(is_fixed=True, of_chain=True),
+    StartMode.BETWEEN: _Facts(is_fixed=True),
+}
+
+NAMED_STARTS = tuple(mode.value for mode, facts in _FACTS.items() if facts.by_name)
+"""The modes that need nothing but their name."""
+_TIMED_STARTS = {facts.time_argument: mode for mode, facts in _FACTS.items() if facts.time_argument}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +96,9 @@ class Start:
     """Where a stream begins.
 
     Attributes:
-        mode: The kind of beginning.
+        mode: The start mode.
         snapshot_id: For FROM_SNAPSHOT and FROM_SNAPSHOT_FULL.
-        millis: For the kinds that take a time, epoch milliseconds.
+        millis: For the modes that take a time, epoch milliseconds.
         tag: For FROM_TAG.
         full: For FROM_TAG: hand out the tag's state first.
         position: For FROM_POSITION.
@@ -61,36 +113,57 @@ class Start:
 
     @property
     def text(self) -> str:
-        """It in words; equal for equal starts."""
+        """The start as text; equal for equal starts."""
         given = (self.snapshot_id, self.millis, self.tag, "full" if self.full else None)
         position = None if self.position is None else self.position.to_json()
         return " ".join([self.mode.value, *(str(each) for each in (*given, position) if each is not None)])
 
     @property
     def has_state(self) -> bool:
-        """Whether the whole state of the table comes first."""
-        whole = (StartMode.LATEST_FULL, StartMode.COMPACTED_FULL, StartMode.FROM_SNAPSHOT_FULL)
-        return self.mode in whole or (self.mode is StartMode.FROM_TAG and self.full)
+        """Whether the full state of the table comes first."""
+        return _FACTS[self.mode].has_state or self.full
 
     @property
     def is_fixed(self) -> bool:
-        """Whether it is the same whenever it is found: it names a snapshot, a tag, a position or a range."""
-        named = any(each is not None for each in (self.snapshot_id, self.tag, self.position))
-        return named or self.mode is StartMode.BETWEEN
+        """Whether the start is the same whenever it is resolved: it names a snapshot, a tag, a position or a range."""
+        return _FACTS[self.mode].is_fixed
+
+    @property
+    def stands_when_empty(self) -> bool:
+        """Whether the start on an empty table is the first commit, whenever that comes."""
+        return _FACTS[self.mode].stands_when_empty
+
+    @property
+    def after_latest(self) -> bool:
+        """Whether the first snapshot to read is still to be committed."""
+        return _FACTS[self.mode].after_latest
+
+    @property
+    def of_chain(self) -> bool:
+        """Whether a chain table has this start."""
+        return _FACTS[self.mode].of_chain
+
+    def created_after(self, *, in_first_plan: bool) -> int | None:
+        """Only files created at this time or later are read, epoch milliseconds; None: all files.
+
+        Args:
+            in_first_plan: Whether the first full plan is meant, or the snapshots after it.
+        """
+        plans = (ChoosesFiles.ALWAYS, ChoosesFiles.IN_FIRST_PLAN) if in_first_plan else (ChoosesFiles.ALWAYS,)
+        return self.millis if _FACTS[self.mode].chooses_files in plans else None
 
 
-_TIMED_STARTS = {
-    "timestamp": StartMode.FROM_TIMESTAMP,
-    "file_creation_time": StartMode.FROM_FILE_CREATION_TIME,
-    "creation_time": StartMode.FROM_CREATION_TIMESTAMP,
-}
+def chooses_files(text: str) -> bool:
+    """Whether a start, given as `Start.text`, leaves out files by their creation time."""
+    choosing = (mode.value for mode, facts in _FACTS.items() if facts.chooses_files is not ChoosesFiles.NO)
+    return any(map(text.startswith, choosing))
 
 
 def start_of_arguments(given: dict[str, Any], full: Any) -> Start:
     """The start that the arguments of `with_start` ask for.
 
     Raises:
-        StreamConfigError: None or several are given, or one has a wrong type.
+        StreamConfigError: No argument or several are given, or one has a wrong type.
     """
     chosen = [name for name, value in given.items() if value is not None]
     if len(chosen) != 1:
@@ -119,7 +192,7 @@ def start_of_arguments(given: dict[str, Any], full: Any) -> Start:
 _MILLIS, _STRING = "scan.timestamp-millis", "scan.timestamp"
 _SNAPSHOT, _TAG, _WATERMARK = "scan.snapshot-id", "scan.tag-name", "scan.watermark"
 _FILE_CREATION, _CREATION = "scan.file-creation-time-millis", "scan.creation-time-millis"
-_BETWEEN = RANGE_KEYS
+_VERSION = "scan.version"
 _MODE_WORDS = (
     "default",
     "latest-full",
@@ -135,6 +208,98 @@ _MODE_WORDS = (
     "incremental",
 )
 _ALIASES = {"scan.mode": ("log.scan",), _MILLIS: ("log.scan.timestamp-millis",)}
+_ALL_BUT_CREATION = (_MILLIS, _STRING, _FILE_CREATION, _SNAPSHOT, _TAG, *RANGE_KEYS)
+
+
+def _timestamp(options: OptionValues) -> int | None:
+    if _text(options, _MILLIS) is not None:
+        return options.integer(_MILLIS, *_ALIASES[_MILLIS])
+    return options.local_timestamp_millis(_STRING)
+
+
+@dataclass(frozen=True, slots=True)
+class _OptionRule:
+    """How `scan.*` options choose a mode and which of them go together, as in Java's `validateStartupMode`.
+
+    Attributes:
+        implied_by: Options that choose the mode where `scan.mode` does not.
+        absent: Options that must not be set.
+        exactly_one: Exactly one of these options must be set.
+        required: This option must be set.
+        excluded: Options that must not be set next to `legal`; Java words this error in another way than `absent`.
+        legal: The options that the error for `excluded` names.
+        has_snapshot: Whether the mode takes `scan.snapshot-id`.
+        millis: Reads the time of the mode.
+    """
+
+    implied_by: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+    exactly_one: tuple[str, ...] = ()
+    required: str | None = None
+    excluded: tuple[str, ...] = ()
+    legal: tuple[str, ...] = ()
+    has_snapshot: bool = False
+    millis: Callable[[OptionValues], int | None] | None = None
+
+    def check(self, options: OptionValues, mode: str) -> None:
+        """Raises StreamConfigError, in Java's words, if the options contradict the mode or each other."""
+        for key in self.absent:
+            if _text(options, key) is not None:
+                raise StreamConfigError(f"{key} must be null when you use {mode} for scan.mode")
+        if self.exactly_one and sum(_text(options, key) is not None for key in self.exactly_one) != 1:
+            keys = ",".join(self.exactly_one)
+            raise StreamConfigError(f"must set only one key in [{keys}] when you use {mode} for scan.mode")
+        if self.required is not None and _text(options, self.required) is None:
+            raise StreamConfigError(f"{self.required} can not be null when you use {mode} for scan.mode")
+        present = [key for key in self.excluded if _text(options, key) is not None]
+        if present:
+            raise StreamConfigError(f"[{','.join(present)}] must be null when you set [{','.join(self.legal)}]")
+
+
+_OPTION_RULES = {
+    # Without `scan.mode` the first rule that an option implies is taken, in Java's order.
+    "from-timestamp": _OptionRule(
+        implied_by=(_MILLIS, _STRING),
+        exactly_one=(_MILLIS, _STRING),
+        excluded=(_SNAPSHOT, _FILE_CREATION, _TAG, *RANGE_KEYS),
+        legal=(_MILLIS, _STRING),
+        millis=_timestamp,
+    ),
+    "from-snapshot": _OptionRule(
+        implied_by=(_SNAPSHOT, _TAG, _WATERMARK, _VERSION),
+        exactly_one=(_SNAPSHOT, _TAG, _WATERMARK),
+        excluded=(_MILLIS, _STRING, _FILE_CREATION, *RANGE_KEYS),
+        legal=(_SNAPSHOT, _TAG),
+        has_snapshot=True,
+    ),
+    "from-file-creation-time": _OptionRule(
+        implied_by=(_FILE_CREATION,),
+        required=_FILE_CREATION,
+        excluded=(_SNAPSHOT, _MILLIS, _TAG, *RANGE_KEYS),
+        legal=(_FILE_CREATION,),
+        millis=lambda options: options.integer(_FILE_CREATION),
+    ),
+    "from-creation-timestamp": _OptionRule(
+        implied_by=(_CREATION,),
+        absent=_ALL_BUT_CREATION,
+        required=_CREATION,
+        millis=lambda options: options.integer(_CREATION),
+    ),
+    "incremental": _OptionRule(
+        implied_by=RANGE_KEYS,
+        exactly_one=RANGE_KEYS,
+        excluded=(_SNAPSHOT, _MILLIS, _STRING, _FILE_CREATION, _TAG),
+        legal=RANGE_KEYS,
+    ),
+    "from-snapshot-full": _OptionRule(
+        required=_SNAPSHOT,
+        excluded=(_MILLIS, _STRING, _FILE_CREATION, _TAG, *RANGE_KEYS),
+        legal=(_SNAPSHOT,),
+        has_snapshot=True,
+    ),
+    "latest-delta": _OptionRule(absent=(*_ALL_BUT_CREATION, _CREATION, _WATERMARK, _VERSION)),
+}
+_OTHER_MODES = _OptionRule(absent=_ALL_BUT_CREATION)
 
 
 def start_of_options(options: OptionValues) -> Start:
@@ -146,111 +311,46 @@ def start_of_options(options: OptionValues) -> Start:
     Raises:
         StreamConfigError: The options contradict each other, or ask for what only batch reads can do.
     """
-    options = _adapted(options)
-    mode = _resolve_mode(options)
-    _validate(options, mode)
+    options = _with_version(options)
+    mode = _mode(options)
+    rule = _OPTION_RULES.get(mode, _OTHER_MODES)
+    rule.check(options, mode)
     if mode == "latest-delta":
         raise StreamConfigError("'latest-delta' scan mode is only supported for batch sources.")
     if mode == "incremental":
         raise StreamConfigError("Cannot read incremental in streaming mode.")
-    if mode == "from-snapshot":
-        if options.text(_TAG) is not None:
-            raise StreamConfigError(
-                "Cannot scan from tag in streaming mode.",
-                advice="Give the tag to the builder: with_start(tag=...).",
-                option="with_start: tag",
-            )
-        if options.text(_WATERMARK) is not None:
-            raise StreamConfigError("Cannot scan from watermark in streaming mode.")
-    if mode == "from-timestamp":
-        millis = _millis(options)
-    elif mode == "from-file-creation-time":
-        millis = options.integer(_FILE_CREATION)
-    elif mode == "from-creation-timestamp":
-        millis = options.integer(_CREATION)
-    else:
-        millis = None
-    snapshot_id = options.integer(_SNAPSHOT) if mode in ("from-snapshot", "from-snapshot-full") else None
-    return Start(StartMode(mode), snapshot_id=snapshot_id, millis=millis)
+    if mode == "from-snapshot" and options.text(_TAG) is not None:
+        raise StreamConfigError(
+            "Cannot scan from tag in streaming mode.",
+            advice="Give the tag to the builder: with_start(tag=...).",
+            option="with_start: tag",
+        )
+    if mode == "from-snapshot" and options.text(_WATERMARK) is not None:
+        raise StreamConfigError("Cannot scan from watermark in streaming mode.")
+    snapshot_id = options.integer(_SNAPSHOT) if rule.has_snapshot else None
+    return Start(StartMode(mode), snapshot_id=snapshot_id, millis=rule.millis and rule.millis(options))
 
 
-def _adapted(options: OptionValues) -> OptionValues:
+def _with_version(options: OptionValues) -> OptionValues:
     """`scan.version` of digits is a snapshot id, as in Java's `TimeTravelUtil.adaptScanVersion`; others name tags."""
-    version = options.text("scan.version")
+    version = options.text(_VERSION)
     if version is None or not version.isdecimal() or options.text(_SNAPSHOT) is not None:
         return options
     return options.with_value(_SNAPSHOT, version)
 
 
-def _millis(options: OptionValues) -> int | None:
-    if _text(options, _MILLIS) is not None:
-        return options.integer(_MILLIS, *_ALIASES[_MILLIS])
-    return options.local_timestamp_millis(_STRING)
-
-
-def _text(options: OptionValues, key: str) -> str | None:
-    return options.text(key, *_ALIASES.get(key, ()))
-
-
-def _resolve_mode(options: OptionValues) -> str:
+def _mode(options: OptionValues) -> str:
     key = "scan.mode" if options.text("scan.mode") is not None else "log.scan"
     mode = options.one_of(key, _MODE_WORDS, "default")
     if mode == "full":
         return "latest-full"
     if mode != "default":
         return mode
-    for resolved, keys in (
-        ("from-timestamp", (_MILLIS, _STRING)),
-        ("from-snapshot", (_SNAPSHOT, _TAG, _WATERMARK, "scan.version")),
-        ("from-file-creation-time", (_FILE_CREATION,)),
-        ("from-creation-timestamp", (_CREATION,)),
-        ("incremental", _BETWEEN),
-    ):
-        if any(_text(options, each) is not None for each in keys):
-            return resolved
+    for implied, rule in _OPTION_RULES.items():
+        if any(_text(options, each) is not None for each in rule.implied_by):
+            return implied
     return "latest-full"
 
 
-def _validate(options: OptionValues, mode: str) -> None:
-    if mode == "from-timestamp":
-        _exactly_one(options, mode, (_MILLIS, _STRING))
-        _none_beside(options, (_SNAPSHOT, _FILE_CREATION, _TAG, *_BETWEEN), (_MILLIS, _STRING))
-    elif mode == "from-snapshot":
-        _exactly_one(options, mode, (_SNAPSHOT, _TAG, _WATERMARK))
-        _none_beside(options, (_MILLIS, _STRING, _FILE_CREATION, *_BETWEEN), (_SNAPSHOT, _TAG))
-    elif mode == "from-snapshot-full":
-        _required(options, mode, _SNAPSHOT)
-        _none_beside(options, (_MILLIS, _STRING, _FILE_CREATION, _TAG, *_BETWEEN), (_SNAPSHOT,))
-    elif mode == "from-file-creation-time":
-        _required(options, mode, _FILE_CREATION)
-        _none_beside(options, (_SNAPSHOT, _MILLIS, _TAG, *_BETWEEN), (_FILE_CREATION,))
-    elif mode == "incremental":
-        _exactly_one(options, mode, _BETWEEN)
-        _none_beside(options, (_SNAPSHOT, _MILLIS, _STRING, _FILE_CREATION, _TAG), _BETWEEN)
-    else:
-        batch_only = (_CREATION, _WATERMARK, "scan.version") if mode == "latest-delta" else ()
-        _absent(options, mode, (_MILLIS, _STRING, _FILE_CREATION, _SNAPSHOT, _TAG, *_BETWEEN, *batch_only))
-        if mode == "from-creation-timestamp":
-            _required(options, mode, _CREATION)
-
-
-def _exactly_one(options: OptionValues, mode: str, keys: tuple[str, ...]) -> None:
-    if sum(_text(options, key) is not None for key in keys) != 1:
-        raise StreamConfigError(f"must set only one key in [{','.join(keys)}] when you use {mode} for scan.mode")
-
-
-def _required(options: OptionValues, mode: str, key: str) -> None:
-    if _text(options, key) is None:
-        raise StreamConfigError(f"{key} can not be null when you use {mode} for scan.mode")
-
-
-def _absent(options: OptionValues, mode: str, keys: tuple[str, ...]) -> None:
-    for key in keys:
-        if _text(options, key) is not None:
-            raise StreamConfigError(f"{key} must be null when you use {mode} for scan.mode")
-
-
-def _none_beside(options: OptionValues, illegal: tuple[str, ...], legal: tuple[str, ...]) -> None:
-    present = [key for key in illegal if _text(options, key) is not None]
-    if present:
-        raise StreamConfigError(f"[{','.join(present)}] must be null when you set [{','.join(legal)}]")
+def _text(options: OptionValues, key: str) -> str | None:
+    return options.text(key, *_ALIASES.get(key, ()))

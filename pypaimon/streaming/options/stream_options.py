@@ -1,4 +1,4 @@
-"""`StreamOptions`: every setting of one stream, validated: what the builder was given over the table's options."""
+"""`StreamOptions`: every validated setting of one stream, from the builder and the table's options."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 DEFAULT_POLL_INTERVAL_MS = 1000
 DEFAULT_IO_TIMEOUT = 60.0
 DEFAULT_BATCH_SIZE = 524_288
-"""Rows that are read at once, at most. Each batch goes from thread to thread, which takes longer than few rows do."""
+"""Rows that are read at once, at most. A smaller batch costs more to pass between threads than to read."""
 DEFAULT_READ_AHEAD_BYTES = 64 << 20
 DEFAULT_BATCH_BYTES = 16 << 20
 DEFAULT_LIVE_BYTES = 2 << 30
 
 
 class OnExpired(str, Enum):
-    """Where to go on when a saved position has expired."""
+    """Where to start again when a saved position has expired."""
 
     FAIL = "fail"
     EARLIEST = "earliest"
@@ -67,7 +67,7 @@ class CatchUp(str, Enum):
 
 
 class Unmatched(str, Enum):
-    """What becomes of a record that fails a filter on a stream without complete before images."""
+    """What a record becomes that fails the filter of a stream without complete before images."""
 
     DELETE = "delete"
     DROP = "drop"
@@ -77,7 +77,7 @@ class CommitMode(str, Enum):
     """Who confirms plans under a consumer id."""
 
     AUTO = "auto"
-    """Asking for the next plan, and a clean end, confirm what was handed out."""
+    """A request for the next plan, and a clean end, confirm the plan before."""
     MANUAL = "manual"
     """Only `commit`."""
 
@@ -90,7 +90,7 @@ class Limits:
         max_rows: Physical records.
         max_bytes: Bytes of files.
         max_splits: Units.
-        until: The last unit to hand out of the snapshot: a hard bound, for planning again what was planned before.
+        until: The last unit to hand out of the snapshot: a hard bound, to plan again what was planned before.
     """
 
     max_rows: int | None = None
@@ -119,7 +119,7 @@ class StreamOptions:
     Attributes:
         start: Where the stream begins when no consumer says otherwise.
         end: Own bound, or None.
-        between: The range that is read, in the place of a start and an end; or None.
+        between: The range that is read instead of a start and an end, or None.
         end_watermark: Ends before the first snapshot with a greater watermark (`scan.bounded.watermark`).
         poll_interval_ms: Time from a poll that found nothing to the next one.
         consumer: Saved progress, or None.
@@ -130,21 +130,21 @@ class StreamOptions:
         unmatched: See `Unmatched`.
         limits: Bounds of one plan.
         catch_up: See `CatchUp`.
-        catch_up_after: From so many snapshots on; None: from a number that suits the way.
+        catch_up_after: Snapshots from which on a stream catches up; None: a default for the mode.
         follow_up_scanner: The user's own rule for what is read after the start, or None.
-        prefetch: Plans made ahead of the caller; 0 is off.
-        max_unconfirmed: `scan.max-snapshot.count`: plans handed out ahead of what is confirmed; None is unbounded.
+        prefetch: Plans made before the caller asks for them; 0 is off.
+        max_unconfirmed: `scan.max-snapshot.count`: plans handed out and not yet confirmed; None: no bound.
         io_timeout: Seconds that one request may take.
         raw: Nothing is refused for its merge engine; follow-ups are the records as written.
         delay_ms: `streaming.read.snapshot.delay`: a snapshot is held back until it is this old.
-        read_overwrite: Whether OVERWRITE snapshots are read; `on_overwrite` says what else.
+        read_overwrite: Whether OVERWRITE snapshots are read.
         on_overwrite: The explicit policy, or None: the table's options, with one warning.
         sort_partitions: `scan.plan-sort-partition`: the splits of a plan are ordered by partition value.
         split_target_bytes: Files are packed up to this size where order allows it.
-        split_open_bytes: Size that a file counts at least when it is packed.
-        chain: The branches of a chain table, whose delta branch is followed; None: the table is none.
-        keeps_state: The rows are to be those of the table: where changes do not name the rows that a snapshot takes
-            away, the full state begins again.
+        split_open_bytes: The least size that a file counts as when it is packed.
+        chain: The branches of a chain table, whose delta branch is followed; None for other tables.
+        keeps_state: A copy of the table is kept: if the changes do not name the rows that a snapshot removes, the full
+            state is read again.
     """
 
     start: Start
@@ -186,7 +186,7 @@ class StreamOptions:
 
 @dataclass(frozen=True, slots=True)
 class GivenOptions:
-    """What a builder was given of `StreamOptions`; None leaves a field to the table's options, then to its default."""
+    """The settings that a builder was given; None leaves a field to the table's options, then to its default."""
 
     start: Start | None = None
     end: End | None = None
@@ -212,7 +212,7 @@ class GivenOptions:
     keeps_state: bool | None = None
 
     def over(self, options: StreamOptions) -> StreamOptions:
-        """These, and the others as they are."""
+        """The given settings, and all others from `options`."""
         given = {each.name: getattr(self, each.name) for each in fields(self)}
         return replace(options, **{name: value for name, value in given.items() if value is not None})
 
@@ -220,16 +220,16 @@ class GivenOptions:
 def options_of_range(given: GivenOptions, options: StreamOptions, *, kinds: bool) -> StreamOptions:
     """The settings of a stream that reads a range, where the builder was given one.
 
-    A range has a start and an end of its own, and no progress but its position. What the table's options say of
-    these is meant for streams that follow it, and does not count, as in Java's batch reads.
+    A range has its own start and end, and its position is the only progress. The table's options for these are meant
+    for streams that follow it and do not count, as in Java's batch reads.
 
     Args:
         given: What the builder was given.
-        options: That over the table's options.
+        options: The same over the table's options.
         kinds: Whether rows come with their kinds.
 
     Raises:
-        StreamConfigError: The builder was given what contradicts a range.
+        StreamConfigError: Another setting contradicts the range.
     """
     between, start = given.between, given.start
     if between is None:
@@ -244,7 +244,7 @@ def options_of_range(given: GivenOptions, options: StreamOptions, *, kinds: bool
     }
     for call, is_given in contradictions.items():
         if is_given:
-            raise StreamConfigError(f"{between.given} says what is read, from where to where: leave out {call}.")
+            raise StreamConfigError(f"{between.given} says where to start and end: leave out {call}.")
     return replace(
         options,
         start=start or Start(StartMode.BETWEEN),
@@ -300,17 +300,18 @@ def refuse_unmergeable(traits: TableTraits, raw: bool) -> None:
 def refuse_hidden_deletes(
     schema: TableSchema, filtered: Collection[str], unmatched: Unmatched, *, raw: bool, hides_kinds: bool
 ) -> None:
-    """Refuse a filter that makes deletes of records, where nothing would say that they are deletes.
+    """Refuse a filter that turns records into deletes if the rows do not show that they are deletes.
 
     Args:
         schema: The table. Without complete before images a record that does not match may replace one that did.
-        filtered: The columns that the filter looks at: a record with another key replaces nothing.
-        unmatched: What becomes of records that do not match.
+        filtered: The columns of the filter. A filter on keys is allowed, because a record with another key replaces
+            nothing.
+        unmatched: What records become that do not match.
         raw: Whether records come as they were written.
         hides_kinds: Whether `with_include_row_kind(False)` was called.
 
     Raises:
-        StreamConfigError: It does.
+        StreamConfigError: The filter turns records into deletes.
     """
     traits = TableTraits.of(schema)
     upserts = traits.primary_key and not traits.producer.complete
@@ -327,15 +328,15 @@ def refuse_hidden_deletes(
 
 
 def needs_fixed_start(traits: TableTraits, options: StreamOptions) -> bool:
-    """Whether shards can share their start only by naming it: rows move between them, and no consumer id joins them."""
+    """Whether shards must name the snapshot they start at: rows move between them, and no consumer id joins them."""
     return options.shard is not None and options.shard[1] > 1 and options.consumer is None and traits.rows_move
 
 
 def refuse_unshared_start(traits: TableTraits, options: StreamOptions) -> None:
-    """Refuse shards that would each begin at a snapshot of their own, and lose and repeat rows.
+    """Refuse shards that may start at different snapshots, and so would lose and repeat rows.
 
     Raises:
-        StreamConfigError: Says what joins them.
+        StreamConfigError: The shards have no common start.
     """
     if not needs_fixed_start(traits, options):
         return
@@ -361,10 +362,10 @@ def refuse_unshared_start(traits: TableTraits, options: StreamOptions) -> None:
 
 
 def options_of_table(schema: TableSchema) -> StreamOptions:
-    """The settings of a stream of which its table's options alone decide.
+    """The settings of a stream from its table's options alone.
 
     Raises:
-        StreamConfigError: An option cannot be read, is unknown, or contradicts another.
+        StreamConfigError: An option cannot be parsed, is unknown, or contradicts another.
     """
     refuse_unknown_keys(schema)
     zone_of(schema.options)

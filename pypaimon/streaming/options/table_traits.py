@@ -1,4 +1,4 @@
-"""`TableTraits`: what a table's schema and options say about its streams, read once."""
+"""`TableTraits`: the facts of a table's schema and options that its streams depend on, parsed once."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class ChangelogProducer(str, Enum):
 
     @property
     def complete(self) -> bool:
-        """Whether every change comes with its row before (-U, -D) as a record of its own."""
+        """Whether every change has a record of the row before (-U, -D)."""
         return self in (ChangelogProducer.LOOKUP, ChangelogProducer.FULL_COMPACTION)
 
 
 class MergeEngineKind(str, Enum):
-    """What becomes of records with one key, option `merge-engine`; what follows from it for streams and writers."""
+    """How records with one key are merged, option `merge-engine`, and what follows for streams and writers."""
 
     DEDUPLICATE = "deduplicate"
     PARTIAL_UPDATE = "partial-update"
@@ -41,12 +41,12 @@ class MergeEngineKind(str, Enum):
 
     @property
     def keeps_newest(self) -> bool:
-        """Whether a key's newest record is its row, so that a record is a whole change."""
+        """Whether a key's newest record is its row, so that one record is a complete change."""
         return self is MergeEngineKind.DEDUPLICATE
 
     @property
     def keeps_oldest(self) -> bool:
-        """Whether a key's first record stays its row, so that a row never changes nor goes."""
+        """Whether a key's first record stays its row, so that a row is never changed or deleted."""
         return self is MergeEngineKind.FIRST_ROW
 
     @property
@@ -67,7 +67,7 @@ def changelog_producer_of(options: Mapping[str, Any]) -> ChangelogProducer:
     """The changelog producer that a table's options name.
 
     Raises:
-        StreamConfigError: There is none of that name.
+        StreamConfigError: The name is unknown.
     """
     return OptionValues(options).member("changelog-producer", ChangelogProducer, ChangelogProducer.NONE)
 
@@ -76,7 +76,7 @@ def merge_engine_of(options: Mapping[str, Any]) -> MergeEngineKind:
     """The merge engine that a table's options name.
 
     Raises:
-        UnsupportedTableError: There is none of that name.
+        UnsupportedTableError: The name is unknown.
     """
     try:
         return OptionValues(options).member("merge-engine", MergeEngineKind, MergeEngineKind.DEDUPLICATE)
@@ -88,22 +88,22 @@ def bucket_function_of(options: Mapping[str, Any]) -> BucketFunctionType:
     """The bucket function that a table's options name.
 
     Raises:
-        StreamConfigError: There is none of that name.
+        StreamConfigError: The name is unknown.
     """
     return OptionValues(options).member("bucket-function.type", BucketFunctionType, BucketFunctionType.DEFAULT)
 
 
 @dataclass(frozen=True, slots=True)
 class TableTraits:
-    """What decides which files a stream reads and how.
+    """The facts of a table that decide which files a stream reads and how.
 
     Attributes:
         primary_key: Whether the table has a primary key.
         producer: Who writes changelog files; NONE on append tables.
-        merge_engine: What becomes of records with one key.
+        merge_engine: How records with one key are merged.
         bucket: The option `bucket`: -1 dynamic (primary key) or unaware (append), -2 postpone.
         deletion_vectors: Whether deleted rows are marked in index files.
-        snapshot_ordering: Whether of two records of a key the one of the later snapshot is the newer one.
+        snapshot_ordering: Whether the newer of two records of a key is the one of the later snapshot.
         data_evolution: Whether columns of existing rows are written by later commits.
         decoupled_changelog: Whether changelogs outlive snapshots (`changelog/`).
         num_levels: Levels of the merge tree.
@@ -123,11 +123,11 @@ class TableTraits:
 
     @staticmethod
     def of(schema: TableSchema) -> TableTraits:
-        """Read the traits out of a schema.
+        """The traits of a schema.
 
         Raises:
-            StreamConfigError: An option has a value that cannot be read.
-            UnsupportedTableError: The merge engine is not known.
+            StreamConfigError: An option cannot be parsed.
+            UnsupportedTableError: The merge engine is unknown.
         """
         options = OptionValues(schema.options)
         trigger = options.integer("num-sorted-run.compaction-trigger") or 5
@@ -146,12 +146,12 @@ class TableTraits:
 
     @property
     def unaware_bucket(self) -> bool:
-        """An append table whose bucket carries no meaning: its files are read in parallel, in any order."""
+        """Whether buckets have no meaning (append table): files are read in parallel, in any order."""
         return not self.primary_key and self.bucket == DYNAMIC_OR_UNAWARE_BUCKET
 
     @property
     def shards_by_file(self) -> bool:
-        """Whether its shards are told apart by the names of data files, else by buckets."""
+        """Whether shards divide data files by name. Otherwise they divide buckets."""
         return self.unaware_bucket and not self.data_evolution
 
     @property
@@ -166,7 +166,7 @@ class TableTraits:
 
     @property
     def only_real_buckets(self) -> bool:
-        """Postpone tables with a changelog producer: bucket -2 comes out as changelog once it is compacted."""
+        """Whether bucket -2 is left out, because its records come as changelog once they are compacted."""
         return self.postpone and self.producer is not ChangelogProducer.NONE
 
     @property
@@ -176,7 +176,7 @@ class TableTraits:
 
     @property
     def lowest_state_level(self) -> int:
-        """The lowest level of which a first plan reads files: what lies below comes as changelog later."""
+        """The lowest level that a first plan reads. Files below it come as changelog later."""
         if self.producer is ChangelogProducer.LOOKUP:
             return 1
         return self.num_levels - 1 if self.producer is ChangelogProducer.FULL_COMPACTION else 0

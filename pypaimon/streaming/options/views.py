@@ -1,4 +1,4 @@
-"""The columns that the system tables of a table add to it: `$audit_log`, `$binlog`, `$row_tracking`, `$ro`.
+"""The columns of a table's system tables: `$audit_log`, `$binlog`, `$row_tracking`, `$ro`.
 
 Java's rules: docs/java-semantics.md#system-tables.
 """
@@ -23,10 +23,9 @@ ROWKIND_FIELD = DataField(2147483643, ROWKIND, AtomicType("STRING"))
 def fields(schema: TableSchema, view: View | None) -> list[DataField]:
     """All columns of a view, as Java's `AuditLogTable`, `RowTrackingTable` and `ReadOptimizedTable` have them.
 
-    Those of `binlog` are the ones of `audit_log`, which a filter looks at; what comes out are arrays of them.
+    The columns of `binlog` are those of `audit_log`, which a filter uses. They come out as arrays.
 
     Args:
-        schema: The table's schema.
         view: The view, or None for the table itself.
     """
     if view in LOGS:

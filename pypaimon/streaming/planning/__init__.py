@@ -1,1 +1,1 @@
-"""What a stream does next: starts, follow-ups, catch-up, splits; one rule to a module, no clocks, no threads."""
+"""Planning: snapshots to plans, one rule to a module. `planner` describes the way of a snapshot."""

@@ -1,8 +1,8 @@
-"""Ranges of a table's history: which snapshots one holds, and whether it is read snapshot by snapshot or as one plan.
+"""Ranges of a table's history: their snapshots, and whether a range is read snapshot by snapshot or as one plan.
 
-Java's rules: docs/java-semantics.md#batch-ranges. Two ids a and b are what happened after a, up to b; a may be the
-snapshot just before the earliest. Two tags are the difference of their states, whatever the mode, and live without
-their snapshots. A time stands for the newest snapshot that is not younger; before the earliest, for the one before it.
+Java's rules: docs/java-semantics.md#batch-ranges. Two ids a and b mean the changes after a, up to and with b; a may be
+the snapshot just before the earliest. Two tags mean the difference of their states in every mode, and do not need their
+snapshots. A time stands for the newest snapshot committed by then; before the earliest, for the one before that.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from pypaimon.streaming.metadata.history import is_same_history, rolled_back
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import Phase, Position
-from pypaimon.streaming.options.auto_tags import AutoTags
-from pypaimon.streaming.options.between import Between, BetweenMode, Ends
+from pypaimon.streaming.options.between import AutoTags, Between, BetweenMode, Ends
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.table_traits import ChangelogProducer, TableTraits
 from pypaimon.streaming.planning.comparison import rescaled
@@ -37,12 +36,12 @@ _BEFORE_ALL = 0
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRange:
-    """A range that was found.
+    """A range of snapshots that exist.
 
     Attributes:
         first: Its first snapshot.
         last: Its last snapshot.
-        span: How it is read as one plan; None: snapshot by snapshot.
+        span: The range as one plan; None: it is read snapshot by snapshot.
     """
 
     first: int
@@ -51,21 +50,19 @@ class SnapshotRange:
 
     @staticmethod
     def of(span: Span) -> SnapshotRange:
-        """A range that is one plan."""
+        """The range that this plan is."""
         return SnapshotRange(span.since + 1, span.last.id, span)
 
 
 class RangeScanner:
-    """Finds a range in the history of a table, and goes on inside of it.
+    """Finds a range in the history of a table, and resumes inside of it.
 
     Args:
-        directory: The table.
         traits: Its kind.
-        options: Its options.
-        between: The range that was asked for.
+        between: The range to find.
 
     Attributes:
-        follow_up: Which snapshots are read where it is not one plan.
+        follow_up: Which snapshots are read if the range is not one plan.
     """
 
     def __init__(self, directory: TableDirectory, traits: TableTraits, options: OptionValues, between: Between) -> None:
@@ -81,16 +78,16 @@ class RangeScanner:
         changelog = mode is BetweenMode.CHANGELOG
         self.follow_up: FollowUpScanner = ChangelogOfRangeScanner() if changelog else DeltaFollowUpScanner()
 
-    def find(self, *, goes_on: bool = False) -> SnapshotRange | None:
-        """The range; None if nothing is in it.
+    def find(self, *, resumes: bool = False) -> SnapshotRange | None:
+        """The range; None if it is empty.
 
         Args:
-            goes_on: A stream goes on in it: its first snapshots may have expired since.
+            resumes: Whether a stream resumes inside the range, whose first snapshots may have expired since.
 
         Raises:
-            StreamConfigError: The ends are not there, or the wrong way round.
+            StreamConfigError: An end does not exist, or the ends are the wrong way round.
             PositionExpiredError: A snapshot of it has expired.
-            PositionBeyondLatestError: It ends behind the latest snapshot.
+            PositionBeyondLatestError: It ends after the latest snapshot.
             UnsupportedTableError: The states of such a table cannot be compared.
         """
         between = self._between
@@ -98,39 +95,39 @@ class RangeScanner:
             return self._to_auto_tag(str(between.end))
         start, end = between.start, between.end
         if between.ends is Ends.TIMES:
-            return self._between_times(int(start or 0), int(end), goes_on)
+            return self._between_times(int(start or 0), int(end), resumes)
         if isinstance(start, str) and isinstance(end, str):
             first, last = self._directory.tag(start), self._directory.tag(end)
             if first is not None and last is not None:
-                return self._between_tags(first, last, goes_on)
+                return self._between_tags(first, last, resumes)
         ids = [_id(each) for each in (start, end)]
         if None in ids:
             known = ", ".join(self._directory.tag_names()) or "none"
             raise StreamConfigError(
                 f"{between.given}: these are neither two tags nor two snapshot ids; tags are: {known}."
             )
-        return self._between_ids(ids[0] or 0, ids[1] or 0, goes_on)
+        return self._between_ids(ids[0] or 0, ids[1] or 0, resumes)
 
-    def _between_ids(self, start: int, end: int, goes_on: bool) -> SnapshotRange | None:
+    def _between_ids(self, start: int, end: int, resumes: bool) -> SnapshotRange | None:
         if end < start:
-            raise StreamConfigError(f"{self._between.given}: the start lies after the end; swap them.")
+            raise StreamConfigError(f"{self._between.given}: the start comes after the end; swap them.")
         if start == end or self._snapshots.latest_id() is None:
             return None
         if self._mode is BetweenMode.DIFF:
             return self._diff(self._snapshot(start), self._snapshot(end))
-        return self._changes(start, end, goes_on)
+        return self._changes(start, end, resumes)
 
-    def _between_tags(self, start: Snapshot, end: Snapshot, goes_on: bool) -> SnapshotRange | None:
+    def _between_tags(self, start: Snapshot, end: Snapshot, resumes: bool) -> SnapshotRange | None:
         if self._between.tag_to_snapshot:
-            return self._changes(start.id, end.id, goes_on)
+            return self._changes(start.id, end.id, resumes)
         if end.id < start.id:
             raise StreamConfigError(
-                f"{self._between.given}: the first tag, of snapshot {start.id}, lies after the second, of snapshot "
+                f"{self._between.given}: the first tag, of snapshot {start.id}, comes after the second, of snapshot "
                 f"{end.id}; swap them."
             )
         return None if start.id == end.id else self._diff(start, end)
 
-    def _between_times(self, start: int, end: int, goes_on: bool) -> SnapshotRange | None:
+    def _between_times(self, start: int, end: int, resumes: bool) -> SnapshotRange | None:
         latest, earliest = self._snapshots.get_latest_snapshot(), self._snapshots.try_get_earliest_snapshot()
         if latest is None or earliest is None:
             return None
@@ -139,7 +136,7 @@ class RangeScanner:
         first = self._snapshots.earlier_or_equal_time_mills(start)
         last = self._snapshots.earlier_or_equal_time_mills(end) or latest
         if self._mode is not BetweenMode.DIFF:
-            return self._changes(earliest.id - 1 if first is None else first.id, last.id, goes_on)
+            return self._changes(earliest.id - 1 if first is None else first.id, last.id, resumes)
         if first is None and earliest.id == _BEFORE_ALL + 1:
             return SnapshotRange.of(Span(_BEFORE_ALL, last, is_diff=True))
         return self._diff(earliest if first is None else first, last)
@@ -151,18 +148,18 @@ class RangeScanner:
             return None
         return self._diff(start, end)
 
-    def _changes(self, start: int, end: int, goes_on: bool) -> SnapshotRange | None:
-        """What the snapshots after `start`, up to `end`, hold, as each was committed."""
+    def _changes(self, start: int, end: int, resumes: bool) -> SnapshotRange | None:
+        """The changes of the snapshots after `start`, up to and with `end`, as each was committed."""
         earliest, latest = self._snapshots.earliest_id(), self._snapshots.latest_id()
         joined = self._traits.data_evolution and self._mode is BetweenMode.DELTA
-        if (joined or not goes_on) and (earliest is None or start < earliest - 1):
+        if (joined or not resumes) and (earliest is None or start < earliest - 1):
             raise PositionExpiredError(start + 1, earliest, latest)
         if latest is None or end > latest:
             raise PositionBeyondLatestError(end, latest)
         if start >= end:
             return None
         if joined:
-            # Columns that were written later go to the rows appended before.
+            # Later snapshots may hold columns of the rows that earlier ones appended, so all of them are one plan.
             return SnapshotRange.of(Span(start, self._snapshot(end), is_diff=False))
         return SnapshotRange(start + 1, end)
 
@@ -191,7 +188,7 @@ class RangeScanner:
             return PositionBeyondLatestError(snapshot_id, latest)
         return PositionExpiredError(snapshot_id, earliest, latest)
 
-    # ---- going on ----
+    # ---- resuming ----
 
     def resumed(
         self, state: PlannerState, found: SnapshotRange, position: Position, resolver: PositionResolver
@@ -199,9 +196,9 @@ class RangeScanner:
         """The state of a stream at a saved position in the range.
 
         Raises:
-            StreamConfigError: The position does not lie in the range, or not where this one can be cut.
-            TableChangedError: The table is another one, or was rolled back.
-            PositionExpiredError: What comes next has expired.
+            StreamConfigError: The position is outside of the range, or where this range cannot be cut.
+            TableChangedError: The position belongs to another table, or the table was rolled back.
+            PositionExpiredError: The next snapshot has expired.
             PositionBeyondLatestError: The table ends before the position.
         """
         resolver.check_table(position)
@@ -215,14 +212,14 @@ class RangeScanner:
                 raise self._elsewhere(position, found)
             if not is_same_history(position.fingerprint, span.last.fingerprint):
                 raise rolled_back(span.last.id)
-            return replace(self.begun(state, found), unit=position.unit)
+            return replace(self.started(state, found), unit=position.unit)
         before_it = position.snapshot < found.first and self._is_there(position.snapshot)
         if position.phase is not Phase.FOLLOW or before_it:
             raise self._elsewhere(position, found)
         if span is not None and position.snapshot <= span.last.id:
             if position.snapshot != found.first or position.unit is not None:
                 raise self._elsewhere(position, found)
-            return self.begun(state, found)
+            return self.started(state, found)
         resumed = resolver.resumed(replace(state, end_id=found.last), position)
         last_read = position.snapshot if position.unit is not None else position.snapshot - 1
         if last_read > found.last:
@@ -231,12 +228,12 @@ class RangeScanner:
         return resumed
 
     def check_read(self, position: Position, resolver: PositionResolver) -> None:
-        """Check that a stream at a saved position has read all of the range, where nothing is in it now.
+        """Check that a stream at a saved position has read all of a range that is empty now.
 
         Raises:
-            StreamConfigError: The position does not lie in the range.
-            TableChangedError: The table is another one.
-            PositionExpiredError: What comes next has expired.
+            StreamConfigError: The position is outside of the range.
+            TableChangedError: The position belongs to another table.
+            PositionExpiredError: The next snapshot has expired.
             PositionBeyondLatestError: The table ends before the position.
         """
         resolver.check_table(position)
@@ -252,7 +249,7 @@ class RangeScanner:
         if position.snapshot > (latest or 0) + 1:
             raise PositionBeyondLatestError(position.snapshot, latest)
 
-    def begun(self, state: PlannerState, found: SnapshotRange) -> PlannerState:
+    def started(self, state: PlannerState, found: SnapshotRange) -> PlannerState:
         """The state at the beginning of a range that is one plan."""
         return replace(state, start=None, next_id=found.last, end_id=found.last, span=found.span, verified=True)
 
@@ -266,7 +263,7 @@ class RangeScanner:
             what = f"is read {how} from snapshot {found.first} to {found.last}"
         return StreamConfigError(
             f"{self._between.given}: the position, in phase '{position.phase.value}' at snapshot {position.snapshot}, "
-            f"is not one of this range, which {what}. Give the range that the position was made with."
+            f"does not belong to this range, which {what}. Give the range that the position was made with."
         )
 
 

@@ -1,4 +1,4 @@
-"""Catching up: which snapshots that lie ahead can be handed out as one plan, and the proof that they may."""
+"""Catching up: which of the next snapshots can be handed out as one plan, and the proof that they may."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import PlanKind
 from pypaimon.streaming.options.between import BetweenMode
 from pypaimon.streaming.options.stream_options import CatchUp, StreamOptions
-from pypaimon.streaming.planning.end import Bounds
-from pypaimon.streaming.planning.follow_up import CommitKind
+from pypaimon.streaming.planning.follow_up import Bounds, CommitKind
 from pypaimon.streaming.planning.incremental_diff import IncrementalDiffScanner
 from pypaimon.streaming.planning.planner_state import PlannerState
 from pypaimon.streaming.planning.schema_change import SchemaPolicy
@@ -32,7 +31,7 @@ class CaughtUp:
     Attributes:
         kind: COLLAPSED or NET.
         snapshots: All of them, passed-over ones included, in order.
-        planned: The splits; None if it is not proven that they would be those of a replay, which is to be made then.
+        planned: The splits; None: replay the snapshots, because equal rows are not proven.
     """
 
     kind: PlanKind
@@ -41,21 +40,19 @@ class CaughtUp:
 
 
 class CatchUpScanner:
-    """Tries to hand out a range of snapshots as one plan; where that is not proven the stream replays them.
+    """Tries to hand out several snapshots as one plan. If the rows are not proven equal, the stream replays them.
 
-    A stream with limits always replays: a plan may then end anywhere. So does one with a follow-up scanner of the
-    user's own: what is proven is proven of the table's rule.
+    A stream with limits always replays, because a plan may end anywhere. So does a stream with a follow-up scanner of
+    the user, because the proof is about the table's own rule.
 
     Args:
-        directory: The table.
         plans: Plans of single snapshots under the stream's first schema.
         schemas: Which schema a snapshot is read with.
-        options: The stream's settings.
         bounds: The ends of the stream.
 
     Attributes:
-        widest: Snapshots that are to be known ahead at most.
-        eager: Whether two snapshots are worth looking for.
+        widest: Snapshots to prefetch at most.
+        eager: Whether to look for a second snapshot at once.
     """
 
     def __init__(
@@ -76,7 +73,7 @@ class CatchUpScanner:
         self._net = options.catch_up is CatchUp.NET and traits.primary_key and not traits.postpone
         collapses = options.catch_up is not CatchUp.REPLAY and not traits.primary_key and not traits.data_evolution
         if options.between is not None:
-            # Catching up has the files of a stream: of an append table those that were added.
+            # A collapsed plan holds the added files of an append table, not its changelog.
             collapses &= options.between.mode is not BetweenMode.CHANGELOG
         replays = bool(options.limits) or options.follow_up_scanner is not None
         self._enabled = not replays and (self._net or collapses)
@@ -85,21 +82,21 @@ class CatchUpScanner:
         self.eager = self._enabled and (self._net or self._after < _WINDOW_TO_TRY)
         self.widest = _WIDEST if self._enabled else _WIDEST_OF_REPLAY
         self._far_behind = 0
-        self._told_of_replay = False
+        self._replay_logged = False
 
     def find(self, state: PlannerState) -> CaughtUp | None:
         """One plan for the snapshots from `state.next_id` on, or None: replay the next one.
 
-        They are those of `state.ahead`: as far as nothing else has to be decided in between.
+        Takes as many of `state.ahead` as need no other decision in between.
 
-        A stream of only the files created since some time replays, since the proof is about all files. A file that is
-        gone is no error here: a replay comes upon it in its place, after the rows before it.
+        A stream that reads only files created since a certain time replays, because the proof is about all files. A
+        missing file is not an error here: a replay raises it when it reaches the file, after the rows before it.
         """
         if state.next_id is None or state.next_id < state.replay_until:
             return None
         self._far_behind = self._far_behind + 1 if state.window >= _WINDOW_TO_TRY else 0
         if not self._enabled and self._far_behind == _FAR_BEHIND:
-            self._tell_of_replay(state.next_id)
+            self._log_replay(state.next_id)
         if not self._enabled or state.unit is not None or state.created_after is not None:
             return None
         if not self.eager and state.window < _WINDOW_TO_TRY:
@@ -161,11 +158,11 @@ class CatchUpScanner:
         text = f"snapshots %(first)d to %(last)d {what}: %(reason)s"
         self._log.info("catch_up", text, choice=choice, first=ahead[0].id, last=ahead[-1].id, reason=reason)
 
-    def _tell_of_replay(self, next_id: int) -> None:
-        """Say once per stream why one that is far behind is never tried to be handed out at once."""
-        if self._told_of_replay:
+    def _log_replay(self, next_id: int) -> None:
+        """Log once per stream why a stream that is far behind does not catch up with one plan."""
+        if self._replay_logged:
             return
-        self._told_of_replay = True
+        self._replay_logged = True
         traits, options = self._plans.traits, self._options
         if options.limits:
             reason = "the stream has limits"
@@ -188,11 +185,11 @@ class CatchUpScanner:
         return ahead[: numbers[most - 1] + 1]
 
     def _reason_not_collapsible(self, before: Snapshot | None, last: Snapshot, appends: list[Snapshot]) -> str | None:
-        """Why the files left at the end may be others than those that replay hands out; None if they are the same."""
+        """Why the files at the end may differ from those that a replay hands out; None if they are the same."""
         deltas = [snapshot.delta_record_count for snapshot in appends]
         wanted = sum(delta for delta in deltas if delta is not None)
         if None in deltas:
-            return "a snapshot does not tell how many records it added"
+            return "a snapshot does not record how many records it added"
         lists = self._directory.manifests.manifest_lists([snapshot.delta_manifest_list for snapshot in appends])
         if any(sum(table["num_deleted_files"].to_pylist()) for table in lists):
             return "a commit removed files"

@@ -1,4 +1,4 @@
-"""The first plan of a chain table: the newest whole partition of each chain, and the changes that came after it.
+"""The first plan of a chain table: the newest whole partition of each chain, and the changes after it.
 
 Java's rules: docs/java-semantics.md#chain-tables.
 """
@@ -23,8 +23,8 @@ from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.model.plan import BranchFiles, SplitMode
 from pypaimon.streaming.model.position import Unit
 from pypaimon.streaming.planning.chain_start import ChainStarts
+from pypaimon.streaming.planning.planned_units import PlannedUnits, without_statistics
 from pypaimon.streaming.planning.planner_state import ChainStart
-from pypaimon.streaming.planning.prepared import Prepared, without_statistics
 from pypaimon.streaming.planning.snapshot_plans import PlannedSplits, SnapshotPlans
 from pypaimon.streaming.planning.splits import OF_BRANCH, DeletionFiles
 from pypaimon.streaming.planning.units import column, whole_buckets
@@ -42,7 +42,7 @@ def first_plan(
     Args:
         starts: The snapshot branch.
         plans: Plans of the delta branch.
-        snapshot: Its snapshot; id 0: it was empty.
+        snapshot: The snapshot of the delta branch; id 0: the branch was empty.
         chain: What is read of the snapshot branch.
         after: Last unit that was handed out.
 
@@ -51,21 +51,20 @@ def first_plan(
         PositionExpiredError: The snapshot of the snapshot branch is gone.
         CorruptTableError: A manifest is damaged, or one of the snapshot branch is missing.
         UnsupportedTableError: Partitions that are merged differ in their numbers of buckets; or the options that say
-            which partitions are a chain name no end of the partition columns.
+            which partitions are a chain do not name the last partition columns.
     """
     whole, branch = chain.snapshot, None
     if whole is not None:
         branch = BranchFiles(starts.chain.snapshot, frozenset(), whole.id, whole.fingerprint)
     made_of = f"chain {None if whole is None else whole.fingerprint} {chain.merged}"
-    prepare = partial(_prepared, starts, plans, snapshot, chain)
-    prepared, chosen, last = plans.preparation.part(snapshot, made_of, after, prepare)
+    planned, chosen, last = plans.next_part(snapshot, made_of, after, partial(_planned, starts, plans, snapshot, chain))
     if not len(chosen):
         return PlannedSplits([])
-    splits = plans.factory.splits(prepared.units, chosen, SplitMode.CHAIN, snapshot.id, prepared.deletions, branch)
+    splits = plans.factory.splits(planned.units, chosen, SplitMode.CHAIN, snapshot.id, planned.deletions, branch)
     return PlannedSplits(plans.sorted_by_partition(splits), last)
 
 
-def _prepared(starts: ChainStarts, plans: SnapshotPlans, snapshot: Snapshot, chain: ChainStart) -> Prepared:
+def _planned(starts: ChainStarts, plans: SnapshotPlans, snapshot: Snapshot, chain: ChainStart) -> PlannedUnits:
     of_base = plans.of_branch(starts.directory, starts.options)
     whole, changes = plans.entry_schema.empty_table(), plans.entry_schema.empty_table()
     deletions: dict[tuple[bytes, int, str], DeletionFile] = {}
@@ -92,7 +91,7 @@ def _prepared(starts: ChainStarts, plans: SnapshotPlans, snapshot: Snapshot, cha
         found = {(chains.last.get(key[0], key[0]), *key[1:]): file for key, file in deletions.items()}
     units = plans.ordered(both, whole_buckets)
     kept: _Mask = units.entries[_KEPT].to_numpy().astype(bool)
-    return Prepared(without_statistics(units, plans.selection.needs_bounds), kept, found)
+    return PlannedUnits(without_statistics(units, plans.selection.needs_bounds), kept, found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +99,11 @@ class _Chains:
     """Partitions of both branches: which of them are read, and which is the last of each chain.
 
     Attributes:
-        partitions: The distinct ones, serialised: those of the snapshot branch, then those of the delta branch.
-        bases: How many are of the snapshot branch.
-        place: Where each stands in its chain; the same for equal values.
+        partitions: The distinct partitions, serialised: those of the snapshot branch, then those of the delta branch.
+        bases: How many of them are of the snapshot branch.
+        place: The place of each partition in its chain; the same for equal values.
         kept: Which are read: of the snapshot branch the newest one of each chain, of the delta branch those after it.
-        last: For each: the newest of its chain that is read.
+        last: For each partition the newest one of its chain that is read.
     """
 
     partitions: list[bytes]
@@ -115,13 +114,13 @@ class _Chains:
 
     @staticmethod
     def of(whole: pa.Table, changes: pa.Table, fields: Sequence[DataField], key_count: int) -> _Chains:
-        """Sort out the partitions of the files of both branches.
+        """Find the chains in the partitions of both branches.
 
         Args:
             whole: Entries of the snapshot branch.
             changes: Entries of the delta branch.
             fields: The partition columns.
-            key_count: How many of the last of them order a chain; those before tell chains apart.
+            key_count: How many of the last of them order a chain; those before them identify it.
         """
         distinct = [table["partition"].combine_chunks().unique() for table in (whole, changes)]
         partitions, bases = pa.concat_arrays(distinct), len(distinct[0])
@@ -132,7 +131,7 @@ class _Chains:
         kept = place > newest[chain]
         kept[:bases] = place[:bases] == newest[chain[:bases]]
         values = partitions.to_pylist()
-        # In the order of their places, so that the newest one of a chain is the last to be put there.
+        # In the order of their places, so that the newest partition of a chain is put there last.
         newest_of = {int(chain[index]): values[index] for index in np.argsort(place, kind="stable") if kept[index]}
         last = {value: newest_of[int(number)] for value, number in zip(values, chain, strict=True)}
         return _Chains(values, bases, place, kept, last)
@@ -144,7 +143,7 @@ class _Chains:
         return entries.take(pa.array(kept[np.argsort(self.place[index[kept]], kind="stable")]))
 
     def merged(self, entries: pa.Table) -> pa.Table:
-        """Entries that are read, as if they all lay in the newest partition of their chain."""
+        """The entries that are read, as if all of them were in the newest partition of their chain."""
         own = entries["partition"].combine_chunks()
         encoded = own.dictionary_encode()
         last = pa.array([self.last[each] for each in encoded.dictionary.to_pylist()], pa.binary())
@@ -170,7 +169,7 @@ def _ranks(columns: Sequence[pa.Array], count: int) -> _Numbers:
 
 
 def _check_same_buckets(entries: pa.Table, snapshot_branch: str, delta_branch: str) -> None:
-    """A key lies in the same bucket of all partitions that are merged."""
+    """Check that a key is in the same bucket of all partitions that are merged."""
     buckets: dict[bytes, int] = {}
     for partition, count in zip(entries["partition"].to_pylist(), column(entries, "total_buckets"), strict=True):
         if buckets.setdefault(partition, int(count)) != count:

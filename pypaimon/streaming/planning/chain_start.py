@@ -1,4 +1,4 @@
-"""The two snapshots that the first plan of a chain table is made of: one of its snapshot branch, one of its delta.
+"""The snapshots of the first plan of a chain table: one of its snapshot branch and one of its delta branch.
 
 Java's rules: docs/java-semantics.md#chain-tables.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 from pypaimon.streaming.errors import PositionExpiredError, StoreError, StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.internals import TableSchema
-from pypaimon.streaming.metadata.history import RangeCheck
+from pypaimon.streaming.metadata.history import SnapshotRangeValidator
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import Position
@@ -25,11 +25,10 @@ _LOOKS = 8
 
 
 class ChainStarts:
-    """Finds the snapshots, and finds them again at a position inside the first plan.
+    """Finds the two snapshots, and finds them again at a position inside the first plan.
 
     Args:
         directory: The delta branch.
-        chain: The branches.
         schema: The schema to read with: that of the delta branch.
 
     Attributes:
@@ -41,13 +40,13 @@ class ChainStarts:
     def __init__(self, directory: TableDirectory, chain: ChainBranches, schema: TableSchema) -> None:
         self.chain = chain
         self.directory = directory.of_branch(chain.snapshot)
-        self.checks = RangeCheck(self.directory, with_changelogs=False)
+        self.checks = SnapshotRangeValidator(self.directory, with_changelogs=False)
         self._delta = directory.snapshots
         self._schema = schema
 
     @cached_property
     def options(self) -> Mapping[str, Any]:
-        """Options of the snapshot branch, as they were when they were first asked for. Two requests.
+        """Options of the snapshot branch, as they were at the first access, which sends two requests.
 
         Raises:
             UnsupportedTableError: There is no such branch.
@@ -57,7 +56,7 @@ class ChainStarts:
         except FileNotFoundError as error:
             raise UnsupportedTableError(
                 f"The chain table has no branch '{self.chain.snapshot}', which 'scan.fallback-snapshot-branch' names. "
-                f"Create it, or load the branch '{self.chain.delta}', a table of its own."
+                f"Create it, or load the branch '{self.chain.delta}' as a table of its own."
             ) from error
         options: Mapping[str, Any] = self.directory.reading_schema(newest.id).options
         return options
@@ -70,7 +69,7 @@ class ChainStarts:
         """How many of the last partition columns order the partitions of a chain.
 
         Raises:
-            UnsupportedTableError: The options name others than the last ones.
+            UnsupportedTableError: The options name other columns than the last ones.
         """
         try:
             return len(self.chain.chain_keys(schema.partition_keys, OptionValues(self.options)))
@@ -80,11 +79,11 @@ class ChainStarts:
     def find(self) -> ResolvedStart:
         """The latest snapshots of both branches.
 
-        A partition that is moved from one branch to the other in between would be in both or in none: both are looked
-        at until the first has not changed while the other was read.
+        A partition that is moved from one branch to the other between the two requests would be read twice or not at
+        all. So both branches are read until the first has not changed while the other was read.
 
         Raises:
-            StoreError: It changed each time (retriable).
+            StoreError: The snapshot branch changed each time (retriable).
         """
         merged = self._merged
         before = self.directory.snapshots.get_latest_snapshot()
@@ -94,7 +93,7 @@ class ChainStarts:
             if _fingerprint(before) == _fingerprint(after):
                 return self._start(after, delta, merged)
             before = after
-        raise StoreError(f"Branch '{self.chain.snapshot}' was written to whenever it was looked at; ask again.")
+        raise StoreError(f"Branch '{self.chain.snapshot}' changed during each of {_LOOKS} reads; retry.")
 
     def _start(self, snapshot: Snapshot | None, delta: Snapshot | None, merged: bool) -> ResolvedStart:
         first = self._first(snapshot, delta)
@@ -106,24 +105,24 @@ class ChainStarts:
         """The snapshots of the first plan at a position inside of it.
 
         Args:
-            position: The position.
-            delta: The snapshot of the delta branch; None: that was empty.
+            delta: The snapshot of the delta branch; None: the branch was empty.
 
         Raises:
-            StreamConfigError: The position is none inside the first plan of a chain table, or of one that was merged
-                otherwise.
+            StreamConfigError: The position is not inside the first plan of a chain table, or that plan was merged in
+                another way.
             PositionExpiredError: The snapshot of the snapshot branch is gone.
             TableChangedError: The snapshot branch was rolled back.
         """
         base = position.base
         if base is None:
             raise StreamConfigError(
-                f"The position lies inside the first plan of branch '{self.chain.delta}'. Load that branch to go on."
+                f"The position is inside the first plan of branch '{self.chain.delta}'. Load that branch to resume."
             )
         if base.merged is not self._merged:
             raise StreamConfigError(
-                "The position lies inside the first plan of a chain table that was read with "
-                f"'chain-table.streaming.merge-snapshot' = '{str(base.merged).lower()}'. Go on so, or begin anew."
+                "The position is inside the first plan of a chain table that was read with "
+                f"'chain-table.streaming.merge-snapshot' = '{str(base.merged).lower()}'. Set the option so, "
+                "or start again with with_start(...)."
             )
         snapshot = None
         if base.snapshot:
@@ -138,9 +137,9 @@ class ChainStarts:
         return first, ChainStart(snapshot, base.merged)
 
     def _first(self, snapshot: Snapshot | None, delta: Snapshot | None) -> Snapshot | None:
-        """The snapshot of the delta branch; where that is empty, one without files before its first.
+        """The snapshot of the delta branch; if that is empty, a snapshot 0 without files; None if both are empty.
 
-        It has no watermark, as in Java: it stands for both branches. None: both are empty.
+        It has no watermark, as in Java, because it stands for both branches.
         """
         if delta is not None:
             return replace(delta, watermark=None, total_record_count=None)

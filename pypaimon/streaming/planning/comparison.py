@@ -1,4 +1,4 @@
-"""Two states of a table side by side, as manifest entries: what has to be read to tell what they differ in."""
+"""Two states of a table as manifest entries: which of them have to be read to find the difference."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ def check_same_buckets(entries: pa.Table, before: Snapshot, snapshot: Snapshot) 
     """Check that no partition was rescaled between two states.
 
     Raises:
-        UnsupportedTableError: One was, so that its keys lie in other buckets.
+        UnsupportedTableError: A partition was rescaled, so its keys are in other buckets.
     """
     if is_rescaled(entries):
         raise rescaled("of a partition", before, snapshot)
 
 
 def is_rescaled(entries: pa.Table) -> bool:
-    """Whether files of one partition were written for different numbers of buckets; that of dynamic ones is -1."""
+    """Whether files of one partition were written for different numbers of buckets; dynamic buckets record -1."""
     totals = entries.filter(pc.greater_equal(entries["total_buckets"], 0)).select(["partition", "total_buckets"])
     counts = totals.group_by("partition").aggregate([("total_buckets", "count_distinct")])
     return bool(pc.any(pc.greater(counts["total_buckets_count_distinct"], 1)).as_py())
 
 
 def keys_move(entries: pa.Table) -> bool:
-    """Whether an OVERWRITE may bring a key to another bucket: it is a rescale, or buckets were not fixed."""
+    """Whether an OVERWRITE may move a key to another bucket: by a rescale, or because buckets are not fixed."""
     return bool(pc.any(pc.less(entries["total_buckets"], 0)).as_py()) or is_rescaled(entries)
 
 
@@ -47,8 +47,8 @@ def rescaled(what: str, before: Snapshot, snapshot: Snapshot) -> UnsupportedTabl
 
 
 def lone_files(units: Units) -> _Mask:
-    """Entries whose file is on one side only; one that was moved to another level is another file."""
-    # Each column of `pairs` is (code of the name, level); a pair that is counted once is on one side only.
+    """Entries whose file is on one side only; a file that was moved to another level counts as another file."""
+    # Each column of `pairs` is (code of the name, level). A pair that occurs once is on one side only.
     names = units.entries["file_name"].combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
     pairs = np.stack([names, column(units.entries, "level")])
     _, inverse, counts = np.unique(pairs, axis=1, return_inverse=True, return_counts=True)
@@ -60,8 +60,8 @@ def differing_units(units: Units, deletions_before: DeletionFiles, deletions: De
     """Entries of units whose files, or the rows deleted from them, differ between the two sides."""
     names = units.entries["file_name"].combine_chunks()
     codes = names.dictionary_encode().indices.to_numpy(zero_copy_only=False)
-    # Pairs of (unit, code of the file name): one that is counted once is a file of one side. A unit with such a file
-    # is compared as a whole, and so is one in which a deletion vector differs.
+    # Pairs of (unit, code of the file name). A pair that occurs once is a file of one side. A unit with such a file, or
+    # with a deletion vector that differs, is compared as a whole.
     pairs = np.unique(np.stack([units.of_entry, codes]), axis=1, return_counts=True)
     lone = np.unique(pairs[0][0][pairs[1] == 1])
     files = deletions_before.keys() | deletions.keys()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -16,7 +17,7 @@ from pypaimon.streaming.options.table_traits import ChangelogProducer, TableTrai
 
 
 class CommitKind(str, Enum):
-    """What a commit did, as snapshots record it."""
+    """The kind of a commit, as snapshots record it."""
 
     APPEND = "APPEND"
     COMPACT = "COMPACT"
@@ -30,8 +31,8 @@ class SnapshotFiles:
 
     Attributes:
         kind: The kind of that plan: DELTA or CHANGELOG.
-        manifest_list: The list that names them; None if the snapshot has none of them.
-        record_count: Records in them; None if that is not recorded.
+        manifest_list: The list that names the files; None if the snapshot has no such files.
+        record_count: Records in the files; None if that is not recorded.
     """
 
     kind: PlanKind
@@ -40,7 +41,7 @@ class SnapshotFiles:
 
 
 class SnapshotReader:
-    """What a snapshot holds for a stream, for `FollowUpScanner.scan` to choose from. Asks for nothing.
+    """The files of a snapshot that `FollowUpScanner.scan` can choose. Sends no requests.
 
     Args:
         snapshot: The snapshot.
@@ -50,12 +51,12 @@ class SnapshotReader:
         self._snapshot = snapshot
 
     def delta(self) -> SnapshotFiles:
-        """The data files that it added: records as they were written, by a compaction too."""
+        """The data files that the snapshot added: records as they were written, also by a compaction."""
         snapshot = self._snapshot
         return SnapshotFiles(PlanKind.DELTA, snapshot.delta_manifest_list, snapshot.delta_record_count)
 
     def changelog(self) -> SnapshotFiles:
-        """Its changelog files; without any it makes no plan."""
+        """The changelog files of the snapshot; without any it makes no plan."""
         snapshot = self._snapshot
         if not snapshot.changelog_manifest_list:
             return SnapshotFiles(PlanKind.CHANGELOG, None, 0)
@@ -63,24 +64,24 @@ class SnapshotReader:
 
 
 class FollowUpScanner(PaimonFollowUpScanner, ABC):
-    """Decides which snapshots hold something for a stream, and which files of them make its plan.
+    """Decides which snapshots a stream reads after its start, and which files of them make its plan.
 
-    Java's interface of this name. One of your own (`with_follow_up_scanner`) has to decide by the snapshot alone:
-    it is asked again after an error or a restart, in the midst of a snapshot where limits cut it, for the lag, and on
-    threads of the stream.
+    Java's interface of this name. A scanner of your own (`with_follow_up_scanner`) has to decide by the snapshot alone,
+    because it is called again after an error or a restart, in the middle of a snapshot that limits cut, for the lag,
+    and on threads of the stream.
 
     Attributes:
-        kind: Which files `scan` chooses, unless you write one: DELTA (the default) or CHANGELOG.
+        kind: Which files `scan` chooses, unless you override it: DELTA (the default) or CHANGELOG.
     """
 
     kind: PlanKind = PlanKind.DELTA
 
     @abstractmethod
     def should_scan(self, snapshot: Snapshot) -> bool:
-        """Whether the snapshot is read; if not, the stream passes over it."""
+        """Whether the snapshot is read. Otherwise the stream passes over it."""
 
     def scan(self, snapshot: Snapshot, snapshot_reader: SnapshotReader) -> SnapshotFiles:
-        """The files that make the plan of a snapshot that is read: what one of the reader's methods gives."""
+        """The files that make the plan of a snapshot that is read: the result of a method of `snapshot_reader`."""
         return snapshot_reader.changelog() if self.kind is PlanKind.CHANGELOG else snapshot_reader.delta()
 
 
@@ -95,7 +96,7 @@ class DeltaFollowUpScanner(FollowUpScanner):
 
 
 class ChangelogFollowUpScanner(FollowUpScanner):
-    """Reads the changelog files of snapshots that have some (`input`, `lookup`, `full-compaction`)."""
+    """Reads the changelog files of snapshots that have any (`input`, `lookup`, `full-compaction`)."""
 
     kind = PlanKind.CHANGELOG
 
@@ -105,15 +106,15 @@ class ChangelogFollowUpScanner(FollowUpScanner):
 
 
 class ChangelogOfRangeScanner(ChangelogFollowUpScanner):
-    """As `ChangelogFollowUpScanner`, but of a range, where Java reads no changelog of an OVERWRITE."""
+    """As `ChangelogFollowUpScanner`, for a range, where Java does not read the changelog of an OVERWRITE."""
 
     def should_scan(self, snapshot: Snapshot) -> bool:
-        """True if the snapshot has a changelog manifest list, and is no OVERWRITE."""
+        """True if the snapshot has a changelog manifest list and is not an OVERWRITE."""
         return super().should_scan(snapshot) and snapshot.commit_kind != CommitKind.OVERWRITE
 
 
 class _AdoptedScanner(FollowUpScanner):
-    """A scanner that knows nothing of ours, as pypaimon's: files are chosen as pypaimon does, unless it says which."""
+    """A scanner that only has pypaimon's methods. Files are chosen as in pypaimon, unless it has a `scan`."""
 
     def __init__(self, scanner: Any) -> None:
         self._scanner = scanner
@@ -140,33 +141,28 @@ def follow_up_scanner(traits: TableTraits, given: Any = None) -> FollowUpScanner
 
 
 class FollowUp:
-    """Which snapshots one stream reads after its start: what its scanner says, under its policy for overwrites.
-
-    Args:
-        scanner: The scanner.
-        options: The stream's settings.
-    """
+    """Which snapshots one stream reads after its start, by its scanner and its policy for overwrites."""
 
     def __init__(self, scanner: FollowUpScanner, options: StreamOptions) -> None:
         self._scanner = scanner
         self._options = options
 
     def is_read(self, snapshot: Snapshot) -> bool:
-        """Whether a snapshot is read, and not passed over."""
+        """Whether a snapshot is read. Otherwise it is passed over."""
         if snapshot.commit_kind == CommitKind.OVERWRITE and self._options.read_overwrite:
             return True
         return bool(self._scanner.should_scan(snapshot))
 
     def must_read(self, snapshot: Snapshot) -> bool:
-        """Whether a snapshot is read, now that its turn has come.
+        """As `is_read`, for the next snapshot of the stream.
 
         Raises:
-            TableChangedError: It may be neither read nor passed over: it overwrites data, and the policy is to fail.
+            TableChangedError: The snapshot overwrites data, and the policy is to fail.
         """
         if snapshot.commit_kind == CommitKind.OVERWRITE and self._options.on_overwrite is OnOverwrite.FAIL:
             raise TableChangedError(
                 f"Snapshot {snapshot.id} overwrites data, and with_on_overwrite('fail') is set. "
-                "Choose 'skip' or 'read', or start anew after it."
+                "Choose 'skip' or 'read', or start again after it."
             )
         return self.is_read(snapshot)
 
@@ -174,16 +170,68 @@ class FollowUp:
         """The files that make the plan of a snapshot that is read.
 
         Raises:
-            StreamConfigError: A scanner of the user's own returned something else.
+            StreamConfigError: A scanner of the user returned something else.
         """
         files = self._scanner.scan(snapshot, SnapshotReader(snapshot))
         if not isinstance(files, SnapshotFiles):
             raise StreamConfigError(
-                f"{type(self._scanner).__name__}.scan: expected what snapshot_reader.delta() or .changelog() gives, "
+                f"{type(self._scanner).__name__}.scan: expected the result of snapshot_reader.delta() or .changelog(), "
                 f"got {files!r}"
             )
         return files
 
     def record_count(self, snapshot: Snapshot) -> int | None:
-        """Records that the stream is given for a snapshot, before filter and shard; None if that is not recorded."""
+        """Records that the stream gets for a snapshot, before filter and shard; None if that is not recorded."""
         return self.files(snapshot).record_count if self.is_read(snapshot) else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The ends of one stream, and its delay.
+
+    Attributes:
+        options: The stream's settings.
+        now_millis: The wall clock, epoch milliseconds.
+    """
+
+    options: StreamOptions
+    now_millis: Callable[[], int]
+
+    def last_id(self, latest_at_start: int | None) -> int | None:
+        """Id of the last snapshot of the stream; None if no snapshot id bounds it."""
+        end = self.options.end
+        return latest_at_start if end is None or end.snapshot_id is None else end.snapshot_id
+
+    def check_first_plan(self, snapshot: Snapshot) -> None:
+        """Refuse a first full plan that holds more than the bound allows.
+
+        Raises:
+            StreamConfigError: Its snapshot is later than the last one of the stream.
+        """
+        last = self.last_id(None)
+        if last is not None and snapshot.id > last:
+            raise StreamConfigError(
+                f"The first full plan would be of snapshot {snapshot.id}, beyond the end at snapshot {last}.",
+                advice=f"Start with with_start(snapshot_id={last}, full=True).",
+                option="with_start",
+            )
+
+    def is_beyond(self, snapshot: Snapshot) -> bool:
+        """Whether the stream ends before this snapshot, by its watermark or its commit time.
+
+        A first full plan of such a snapshot is still handed out, as the last plan.
+        """
+        bound, end = self.options.end_watermark, self.options.end
+        if bound is not None and snapshot.watermark is not None and snapshot.watermark > bound:
+            return True
+        return end is not None and end.millis is not None and snapshot.time_millis > end.millis
+
+    def ends_when_caught_up(self) -> bool:
+        """Whether a stream that has read everything ends, because its last commit time has passed."""
+        end = self.options.end
+        return end is not None and end.millis is not None and self.now_millis() > end.millis
+
+    def is_held_back(self, snapshot: Snapshot) -> bool:
+        """Whether the snapshot is younger than `streaming.read.snapshot.delay`."""
+        delay = self.options.delay_ms
+        return delay > 0 and snapshot.time_millis > self.now_millis() - delay

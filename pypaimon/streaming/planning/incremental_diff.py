@@ -1,4 +1,4 @@
-"""`IncrementalDiffScanner`: what differs between two snapshots, without reading those in between."""
+"""`IncrementalDiffScanner`: the difference of two snapshots, without reading those in between."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _FROM_APPEND = 0
 
 
 class IncrementalDiffScanner:
-    """Plans what two snapshots differ in. Manifests that both share are not read for append tables.
+    """Plans the difference of two snapshots. For append tables, manifests that both share are not read.
 
     Usable alone: `IncrementalDiffScanner(table).scan(5, 20)`. For a table without primary key the plan holds the data
-    files that are there at the end and were not at the start, also those that a compaction or an overwrite wrote (a
-    stream collapses a range only where there are none). For a primary-key table it gives one change per key, between
-    all that was committed at both ends, also what no compaction has made changelog of yet. Snapshots are given as ids,
-    or as they are, ours or pypaimon's.
+    files that exist at the end and not at the start, also those that a compaction or an overwrite wrote (a stream
+    collapses a range only if there are none). For a primary-key table it holds one change per key between the committed
+    rows at both ends, also of those that no compaction has made changelog of yet. Snapshots are given as ids or as
+    snapshot objects, ours or pypaimon's.
 
     Args:
         table: pypaimon's table.
-        plans: Plans of single snapshots for a stream's filter and shard; default: the whole table.
+        plans: Plans of single snapshots for a stream's filter and shard. Default: the whole table.
     """
 
     def __init__(self, table: Any, plans: SnapshotPlans | None = None) -> None:
@@ -49,19 +49,19 @@ class IncrementalDiffScanner:
         """Plan the changes after `start_snapshot` up to and with `end_snapshot`.
 
         Raises:
-            StreamConfigError: The start does not lie before the end.
-            UnsupportedTableError: The table has data evolution: files in between hold columns of earlier rows. Or
+            StreamConfigError: The start is not before the end.
+            UnsupportedTableError: The table has data evolution, so files in between hold columns of earlier rows. Or
                 buckets of a primary-key table were rescaled in between.
             CorruptTableError: A snapshot, or a file of it, is missing or damaged.
         """
         if self._plans.traits.data_evolution:
             raise UnsupportedTableError(
-                "Two snapshots of a table with data evolution cannot be compared: files that were added in between "
-                "hold columns of rows that were there before. Follow the table with a stream instead."
+                "Two snapshots of a table with data evolution cannot be compared: files in between hold "
+                "columns of earlier rows. Follow the table with a stream instead."
             )
         start, end = self._snapshot(start_snapshot), self._snapshot(end_snapshot)
         if start.id >= end.id:
-            raise StreamConfigError(f"start snapshot {start.id} must lie before end snapshot {end.id}")
+            raise StreamConfigError(f"start snapshot {start.id} must be before end snapshot {end.id}")
         if self._plans.traits.primary_key:
             kind, planned = PlanKind.NET, self._plans.diff(start, end, kinds=True)
         else:
@@ -77,9 +77,9 @@ class IncrementalDiffScanner:
         )
 
     def compute_diff(self, start_snapshot: Snapshot | int, end_snapshot: Snapshot | int) -> list[ManifestEntry]:
-        """The data files that are there at the end and were not at the start, as pypaimon's entries.
+        """The data files that exist at the end and not at the start, as pypaimon's entries.
 
-        Of any table; in no order, and without statistics.
+        Works for any table. The entries are in no order and without statistics.
 
         Raises:
             CorruptTableError: A snapshot, or a file of it, is missing or damaged.
@@ -89,7 +89,7 @@ class IncrementalDiffScanner:
         return manifest_entries(entries, paths, self._plans.schema)
 
     def added(self, start: Snapshot | None, end: Snapshot) -> pa.Table:
-        """Entries of the data files that are there at the end and were not at the start (None: an empty table)."""
+        """Entries of the data files that exist at the end and not at the start (None: an empty table)."""
         reader = self._directory.manifests
         after = pa.concat_tables(reader.manifest_lists([end.base_manifest_list, end.delta_manifest_list]))
         if start is None:
@@ -101,13 +101,13 @@ class IncrementalDiffScanner:
         return without(entries_after, known)
 
     def rows_appended(self, start: Snapshot | None, end: Snapshot) -> int:
-        """Rows of those files that came from appending: neither from a compaction nor of unknown source."""
+        """Rows of the files that `added` finds and an append wrote, not a compaction or an unknown source."""
         added = self.added(start, end)
         appended = added.filter(pc.equal(added["file_source"], _FROM_APPEND))
         return int(pc.sum(appended["row_count"]).as_py() or 0)
 
     def _snapshot(self, snapshot: Any) -> Snapshot:
-        """Ours of an id, or of pypaimon's own."""
+        """Our snapshot object for an id or a snapshot of pypaimon."""
         if isinstance(snapshot, Snapshot):
             return snapshot
         return self._directory.snapshots.get(snapshot if isinstance(snapshot, int) else snapshot.id)

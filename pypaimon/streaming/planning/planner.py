@@ -1,24 +1,31 @@
-"""The planner: a state machine, and the only place that decides what a stream does next.
+"""`Planner`: decides what a stream does next.
 
-A step takes a state and returns an outcome and the next state. States are immutable values, so a step that failed, or
-whose caller was cancelled, has changed nothing: it is taken again from the same state, with the same result. Nothing
-here knows about threads, clocks of its own, or who drives it. Follows `DataTableStreamScan`
-(docs/java-semantics.md#the-scan).
+From a snapshot to its rows, in the order of the calls:
+
+1. `Planner.step` (here) takes a `PlannerState` and returns a `Step`: the next state, and a plan if there is one. It
+   finds the start (`start.py`, or `resume.py` at a saved position), then asks `SnapshotPrefetcher` for the next
+   snapshots and has `HistoryCheck` prove that they follow what the stream has read.
+2. `CatchUpScanner` decides whether several of them may be one plan. Otherwise `PlanBuilder` reads one snapshot. It
+   picks the schema to read with, and the manifest list that counts.
+3. `SnapshotPlans` reads that list and its manifests. `EntrySelection` prunes entries by filter and shard, `Units` puts
+   them in canonical order, `PlannedUnits` cuts them where limits say so, and `SplitFactory` makes splits of them.
+4. The rest is `reading/`: `StreamTableRead` turns the splits of a plan into Arrow rows.
+
+States are immutable values. A step that failed, or whose caller was cancelled, has changed nothing. It is taken again
+from the same state, with the same result. The planner knows no threads and no clock but the one it is given. Follows
+Java's `DataTableStreamScan` (docs/java-semantics.md#the-scan).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import replace
 
 from pypaimon.streaming.errors import PositionExpiredError, TableChangedError
 from pypaimon.streaming.filtering.filters import columns_of
-from pypaimon.streaming.filtering.pruning import Scan
 from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.io.conditional_writes import is_local
-from pypaimon.streaming.io.retried_requests import asked_ahead
-from pypaimon.streaming.metadata.history import RangeCheck
+from pypaimon.streaming.metadata.history import SnapshotRangeValidator
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import Plan, PlanKind
@@ -26,39 +33,31 @@ from pypaimon.streaming.model.position import Position, of_table
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import StreamOptions, needs_fixed_start
+from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.planning.between import RangeScanner
-from pypaimon.streaming.planning.catch_up import CatchUpScanner, CaughtUp
-from pypaimon.streaming.planning.chain_start import ChainStarts
-from pypaimon.streaming.planning.continuity import Continuity
-from pypaimon.streaming.planning.end import Bounds
-from pypaimon.streaming.planning.follow_up import CommitKind, FollowUp, follow_up_scanner
-from pypaimon.streaming.planning.look_ahead import FoundAhead, LookAhead
-from pypaimon.streaming.planning.overwrites import overwritten
+from pypaimon.streaming.planning.catch_up import CatchUpScanner
+from pypaimon.streaming.planning.follow_up import Bounds, CommitKind, FollowUp, follow_up_scanner
+from pypaimon.streaming.planning.history_check import HistoryCheck
+from pypaimon.streaming.planning.plan_builder import PlanBuilder
+from pypaimon.streaming.planning.planned_units import KeptUnits
 from pypaimon.streaming.planning.planner_log import PlannerLog
 from pypaimon.streaming.planning.planner_state import PlannerState, SnapshotMark, Step
-from pypaimon.streaming.planning.plans_by_schema import PlansBySchema
-from pypaimon.streaming.planning.prepared import LastPrepared
 from pypaimon.streaming.planning.resume import PositionResolver, start_instead
 from pypaimon.streaming.planning.schema_change import SchemaPolicy, read_field_ids
-from pypaimon.streaming.planning.snapshot_plans import PlannedSplits
-from pypaimon.streaming.planning.spans import planned_span
+from pypaimon.streaming.planning.snapshot_prefetch import SnapshotPrefetcher, Window
 from pypaimon.streaming.planning.start import ResolvedStart, StartingScanner
-from pypaimon.streaming.planning.state_restarts import StateRestarts
 
 _MAX_PASSED_OVER = 256
-_SCANS: dict[PlanKind, Scan] = {PlanKind.CHANGELOG: "changelog", PlanKind.DELTA: "delta"}
 
 
 class Planner:
     """Plans of one stream.
 
     Args:
-        directory: The table.
         schema: The schema to read with: the table's latest when the stream was built.
-        options: The stream's settings.
         read_columns: Names of the columns that are read (projection and filter), or None for all.
         now_millis: The wall clock, epoch milliseconds.
-        last_prepared: What was prepared last, where planners with other limits go on with it.
+        kept_units: Shared with planners of the stream that have other limits.
     """
 
     def __init__(
@@ -68,51 +67,52 @@ class Planner:
         options: StreamOptions,
         read_columns: frozenset[str] | None,
         now_millis: Callable[[], int],
-        last_prepared: LastPrepared | None = None,
+        kept_units: KeptUnits | None = None,
     ) -> None:
         self._directory = directory
         self._snapshots = directory.snapshots
         self._options = options
+        self.traits = TableTraits.of(schema)
         names = read_columns
         if names is not None and options.predicate is not None:
             names = names | columns_of(options.predicate)
-        self._schemas = SchemaPolicy(
+        schemas = SchemaPolicy(
             directory.reading_schema, schema, options.on_schema_change, read_field_ids(schema, names)
         )
-        self._bounds = Bounds(options, now_millis)
-        self.log = PlannerLog(directory.table)
-        self._plans = PlansBySchema(directory, self._schemas, options, last_prepared, self.log)
-        first_plans = self._plans.of()
-        self.traits = first_plans.traits
-        self._must_stand = needs_fixed_start(self.traits, options)
         self._range: RangeScanner | None = None
         if options.between is not None:
             self._range = RangeScanner(directory, self.traits, OptionValues(schema.options), options.between)
         given = options.follow_up_scanner if self._range is None else self._range.follow_up
         self._follow_up = FollowUp(follow_up_scanner(self.traits, given), options)
-        self.checks = RangeCheck(directory, self.traits.decoupled_changelog)
-        self._catch_up = CatchUpScanner(directory, first_plans, self._schemas, options, self._bounds)
-        widest, eager = self._catch_up.widest, self._catch_up.eager
-        # From a local disk it would come as soon when it is asked for.
-        in_store = not is_local(str(directory.table.table_path))
-        warm = self._warm if options.prefetch and in_store else None
-        self._look_ahead = LookAhead(self._snapshots, self.checks, widest, eager, warm)
-        self._continuity = Continuity(self.checks)
-        self._restarts: StateRestarts | None = None
-        if options.keeps_state:
-            self._restarts = StateRestarts(self._snapshots, self.traits, options, self.checks, self._bounds)
-        self._chains = None if options.chain is None else ChainStarts(directory, options.chain, schema)
+        self._bounds = Bounds(options, now_millis)
+        self.checks = SnapshotRangeValidator(directory, self.traits.decoupled_changelog)
+        self.log = PlannerLog(directory.table)
+        self._builder = PlanBuilder(
+            directory, schemas, self._follow_up, self._bounds, self.checks, self.log, kept_units
+        )
+        self._chains = self._builder.chains
+        self._catch_up = CatchUpScanner(directory, self._builder.plans(), schemas, options, self._bounds)
+        # A local disk answers fast enough when a snapshot is asked for.
+        remote = not is_local(str(directory.table.table_path))
+        self._prefetcher = SnapshotPrefetcher(
+            self._snapshots,
+            self.checks,
+            self._catch_up.widest,
+            self._catch_up.eager,
+            self._builder.prefetch if options.prefetch and remote else None,
+        )
+        self._history = HistoryCheck(self.checks)
         self.position_resolver = PositionResolver(directory, self.checks, self._bounds, options.start, self._chains)
 
     def forget(self) -> None:
-        """Ask anew for what a rollback may have changed; a seek begins with it."""
+        """Drop everything that a rollback may have changed. A seek begins with this."""
         self._directory.forget()
-        self._plans.forget()
-        self._look_ahead.forget()
+        self._builder.forget()
+        self._prefetcher.forget()
 
     def release(self) -> None:
-        """Let the threads end; they come back when they are needed."""
-        self._look_ahead.release()
+        """Let the threads end. They start again when they are needed."""
+        self._prefetcher.release()
 
     # ---- states ----
 
@@ -120,24 +120,24 @@ class Planner:
         """The state before the start.
 
         Args:
-            saved: What a consumer has saved; beats every start but a position.
+            saved: What a consumer has saved. It takes precedence over every start but a position.
         """
         if saved is not None and self._options.start.position is None:
-            # A file at 0 has seen nothing, as in Java.
+            # Java's rule: a consumer at snapshot 0 has read nothing, so the stream begins at the earliest snapshot.
             return self.at(saved) if saved.snapshot else PlannerState(start=Start(StartMode.EARLIEST))
         return PlannerState(start=self._options.start)
 
     def at_snapshot(self, snapshot_id: int) -> PlannerState:
-        """The state at a saved snapshot id; as `at`, of a position that does not know what came before."""
+        """The state at a saved snapshot id, which unlike a position does not know the snapshot before."""
         return self.at(Position(self._directory.identity, snapshot_id))
 
     def at(self, position: Position) -> PlannerState:
-        """The state at a saved position; it is held against the table by the first step."""
+        """The state at a saved position. The first step checks it against the table."""
         return PlannerState.at(of_table(position, self._directory.identity))
 
     def position(self, state: PlannerState) -> Position | None:
         """The position of a state; None before the start is found."""
-        return state.position(lambda: self._directory.identity)
+        return self._builder.position(state)
 
     # ---- steps ----
 
@@ -145,7 +145,7 @@ class Planner:
         """The next outcome: a plan, nothing new, or the end (`state.ended`).
 
         Raises:
-            PaimonStreamError: See the class of the error; the state it was called with stays good.
+            PaimonStreamError: See the class of the error. The state that was given stays valid.
         """
         if state.ended:
             return Step(state)
@@ -159,21 +159,21 @@ class Planner:
             if state.start is not None or state.next_id is None:
                 return self._begin(state)
             if state.full is not None:
-                return self._continuity.checked_anew(state, self._full)
+                return self._history.checked_first(state, self._builder.full)
             if state.span is not None:
-                return self._continuity.checked_anew(state, self._span)
+                return self._history.checked_first(state, self._builder.span)
             return self._follow(state)
         except PositionExpiredError as expired:
             return self._on_expired(state, expired)
 
     def begun(self, state: PlannerState) -> PlannerState:
-        """The state after finding the start, if it can be found now; nothing is handed out. Asks the store."""
+        """The state after the start, if it can be found now. Hands out nothing. Sends requests."""
         if state.start is None or state.ended:
             return state
         return self.step(state).state
 
     def records_of(self, snapshot: Snapshot) -> int | None:
-        """Records that a stream is given for a snapshot, before filter and shard; None if that is not recorded."""
+        """Records that a stream gets for a snapshot, before filter and shard; None if that is not recorded."""
         return self._follow_up.record_count(snapshot)
 
     def _bounded(self, state: PlannerState) -> PlannerState:
@@ -183,7 +183,7 @@ class Planner:
             return state
         latest = self._snapshots.latest_id()
         if latest is None and self._chains is not None:
-            # The other branch may hold a first plan all the same.
+            # The other branch may hold a first plan.
             latest = 0
         position = None if state.start is None else state.start.position
         if latest is None and position is not None:
@@ -201,10 +201,11 @@ class Planner:
             self.log.resumed(start.position)
             return Step(resumed)
         ends = self._bounds.ends_when_caught_up()
-        if self._chains is not None and start.mode is StartMode.LATEST_FULL:
+        if self._chains is not None and start.of_chain:
             found: ResolvedStart | None = self._chains.find()
         else:
-            scanner = StartingScanner(self._directory, self.traits, start, self._must_stand)
+            must_stand = needs_fixed_start(self.traits, self._options)
+            scanner = StartingScanner(self._directory, self.traits, start, must_stand)
             found = scanner.find(state.was_empty, state.misses)
         if found is None:
             self.log.waiting()
@@ -216,12 +217,12 @@ class Planner:
         state = replace(state, start=None, next_id=found.next_id, created_after=found.created_after, misses=0)
         if (full := found.full) is not None:
             self._bounds.check_first_plan(full)
-            # The latest may have become another one since the end was found.
+            # Another snapshot may have become the latest since the end was found.
             end_id = None if state.end_id is None else max(state.end_id, full.id)
             verified = self._options.start.tag is None
             return replace(state, full=full, chain=found.chain, end_id=end_id, verified=verified)
-        # The first snapshots of a table that was waited for may have expired by now.
-        state = replace(state, verified=self._options.start.mode is StartMode.LATEST and not state.was_empty)
+        # The stream may have waited for a first snapshot that has expired by now.
+        state = replace(state, verified=self._options.start.after_latest and not state.was_empty)
         before = self.checks.check_before(found.next_id - 1, None)
         if found.first is not None:
             if before is None:
@@ -229,12 +230,12 @@ class Planner:
             state = replace(state, ahead=(found.first,))
         if before is None:
             return state
-        # A stream does not begin behind its own end.
+        # A stream does not begin after its own end.
         return replace(state, before=SnapshotMark.of(before), ended=self._bounds.is_beyond(before))
 
     def _begin_range(self, state: PlannerState, start: Start, scanner: RangeScanner) -> Step:
         position = start.position
-        found = scanner.find(goes_on=position is not None)
+        found = scanner.find(resumes=position is not None)
         if found is None:
             if position is not None:
                 scanner.check_read(position, self.position_resolver)
@@ -246,85 +247,38 @@ class Planner:
         beginning = ResolvedStart(found.first)
         self.log.begun(start, beginning)
         if found.span is not None:
-            return Step(scanner.begun(state, found))
-        # All of them are there, so that they are looked for together.
+            return Step(scanner.started(state, found))
+        # All snapshots of the range exist, so they are fetched together.
         return Step(self._begun(replace(state, end_id=found.last, known_latest=found.last), beginning))
-
-    def _span(self, state: PlannerState) -> Step:
-        """The next part of a range that is one plan."""
-        span, between = state.span, self._options.between
-        assert span is not None and between is not None
-        with self.checks.reading(span.last):
-            plans, state = self._plans.reading(state, span.last)
-        is_read = self._follow_up.must_read
-        kind, planned = planned_span(plans, self.checks, span, state.unit, kinds=between.kinds, is_read=is_read)
-        after = replace(state, unit=planned.last, watermark=span.last.watermark)
-        if planned.last is None:
-            after = replace(after, span=None, next_id=span.last.id + 1, before=SnapshotMark.of(span.last), ended=True)
-        return self._handed_out(state, after, span.last, kind, planned)
-
-    def _full(self, state: PlannerState) -> Step:
-        """The next part of a first full plan."""
-        snapshot = state.full
-        assert snapshot is not None
-        with self.checks.reading(snapshot):
-            plans, state = self._plans.reading(state, snapshot)
-            if state.chain is not None and self._chains is not None:
-                # Only here, for it compares keys, with all that merges rows.
-                from pypaimon.streaming.planning.chain_plans import first_plan
-
-                planned = first_plan(self._chains, plans, snapshot, state.chain, state.unit)
-            else:
-                planned = plans.full(snapshot, state.unit)
-        if planned.last is not None:
-            after = replace(state, unit=planned.last)
-        else:
-            after = replace(
-                state,
-                full=None,
-                chain=None,
-                unit=None,
-                next_id=snapshot.id + 1,
-                before=SnapshotMark.of(snapshot) if snapshot.id else None,
-                ended=self._bounds.is_beyond(snapshot),
-            )
-        after = replace(after, watermark=snapshot.watermark, anew=False)
-        if state.anew and not planned.splits:
-            # That there is nothing left is news to whoever holds what came before.
-            return self._planned(state, after, snapshot, PlanKind.FULL, planned)
-        return self._handed_out(state, after, snapshot, PlanKind.FULL, planned)
 
     def _follow(self, state: PlannerState) -> Step:
         for _ in range(_MAX_PASSED_OVER):
             assert state.next_id is not None
             last = self._bounds.last_id(state.end_id)
             if last is not None and state.next_id > last:
-                self._continuity.check_end(state, last)
+                self._history.check_end(state, last)
                 return Step(replace(state, ended=True))
-            # Asked before the store is: what is committed in between is found by another poll.
+            # Read the clock before the store: a snapshot that is committed in between is found by another poll.
             ends = self._bounds.ends_when_caught_up()
-            found = FoundAhead(state, None) if state.ahead else None
-            is_checked = found is not None
-            found = found or self._look_ahead.fetch(state, last)
-            state = found.state
+            is_checked = bool(state.ahead)
+            window = Window(state, None) if is_checked else self._prefetcher.fetch(state, last)
+            state = window.state
             if not state.ahead:
                 return Step(replace(self._missed(state), ended=ends), idle=True)
-            if self._bounds.is_held_back(state.ahead[0]) and not self._bounds.is_beyond(state.ahead[0]):
-                # It may be rolled back while it waits.
+            if self._is_held_back(state.ahead[0]):
+                # Drop what was found, because it may be rolled back before it is read.
                 return Step(replace(state, ahead=()), idle=True)
-            if self._waits_for_others(state.ahead[0]):
-                return Step(replace(state, ahead=()), idle=True)
-            self._look_ahead.begin_behind(found, last)
-            found = replace(found, state=self._look_ahead.grown(state))
-            state = found.state
+            self._prefetcher.begin_next(window, last)
+            window = replace(window, state=self._prefetcher.grown(state))
+            state = window.state
             try:
-                # What was found before it was asked for has its manifests at hand.
-                take = self._next if found.is_older else self._found
-                step = self._next(state) if is_checked else self._continuity.checked(found, take)
+                # The manifests of a prefetched window were prefetched with it.
+                take = self._next if window.is_prefetched else self._first_of_window
+                step = self._next(state) if is_checked else self._history.checked(window, take)
             except TableChangedError:
                 if not is_checked:
                     raise
-                # It was found before a rollback: what is there now may still follow what was read.
+                # The window was found before a rollback. The snapshots that exist now may still follow what was read.
                 state = replace(state, ahead=())
                 continue
             if step.plan is not None or step.state.ended:
@@ -332,16 +286,18 @@ class Planner:
             state = step.state
         return Step(state)
 
-    def _waits_for_others(self, snapshot: Snapshot) -> bool:
-        """Whether a reader of slots waits before a snapshot that may have brought their rows to other slots."""
+    def _is_held_back(self, snapshot: Snapshot) -> bool:
+        """Whether the next snapshot is not read yet: by the delay, or because other readers of its slots come first."""
+        if self._bounds.is_held_back(snapshot) and not self._bounds.is_beyond(snapshot):
+            return True
         slots = self._options.slots
         if slots is None or not slots.rule.follows_buckets or snapshot.commit_kind != CommitKind.OVERWRITE:
             return False
+        # An overwrite may have moved rows to other slots.
         return not slots.may_pass(snapshot.id)
 
-    def _found(self, state: PlannerState) -> Step:
-        """A step to the first of several snapshots that were just found."""
-        self._warm(state.ahead)
+    def _first_of_window(self, state: PlannerState) -> Step:
+        self._builder.prefetch(state.ahead)
         return self._next(state)
 
     def _next(self, state: PlannerState) -> Step:
@@ -351,116 +307,34 @@ class Planner:
             return Step(replace(state, ended=True))
         found = self._catch_up.find(state)
         if found is not None and found.planned is not None:
-            return self._caught_up(state, found, found.planned)
+            return self._builder.caught_up(state, found, found.planned)
         if found is not None:
             state = replace(state, replay_until=found.snapshots[-1].id + 1)
-        return self._followed(state, snapshot)
-
-    def _caught_up(self, state: PlannerState, found: CaughtUp, planned: PlannedSplits) -> Step:
-        """Hand out several snapshots as one plan."""
-        last = found.snapshots[-1]
-        read = [snapshot for snapshot in found.snapshots if self._follow_up.is_read(snapshot)]
-        watermark = read[-1].watermark if read else state.watermark
-        after = replace(self._after(state, last), watermark=watermark)
-        return self._handed_out(state, after, last, found.kind, planned)
+        return self._builder.follow(state, snapshot)
 
     def _missed(self, state: PlannerState) -> PlannerState:
         """Count a poll that found nothing."""
-        self._continuity.check_missed(state)
+        self._history.check_missed(state)
         return replace(state, misses=state.misses + 1, verified=True, window=1)
 
-    def _warm(self, snapshots: Sequence[Snapshot]) -> None:
-        """Read the manifests of several snapshots ahead of time; what is wrong with them is told in their turn."""
-        if len(snapshots) < 2:
-            return
-        # A scanner of the user's own may raise anything.
-        with suppress(Exception), asked_ahead():
-            read = [snapshot for snapshot in snapshots if self._follow_up.is_read(snapshot)]
-            files = [self._follow_up.files(snapshot) for snapshot in read]
-            for kind, scan in _SCANS.items():
-                lists = [each.manifest_list for each in files if each.kind is kind]
-                self._plans.of().prefetch([each for each in lists if each], scan)
-
-    def _followed(self, state: PlannerState, snapshot: Snapshot) -> Step:
-        """Read a snapshot, or pass over it."""
-        overwrite = snapshot.commit_kind == CommitKind.OVERWRITE
-        is_read = self._follow_up.must_read(snapshot)
-        if self._restarts is not None and state.unit is None and self._restarts.may_be_due(snapshot):
-            with self.checks.reading(snapshot):
-                plans, state = self._plans.reading(state, snapshot)
-                is_due = self._restarts.is_due(plans, snapshot)
-            if is_due:
-                return self._restarted(state, self._restarts.begins_at(snapshot, state.end_id))
-        if not is_read:
-            self.log.passed_over(snapshot, self._options.on_overwrite)
-            return Step(self._after(state, snapshot))
-        with self.checks.reading(snapshot):
-            plans, state = self._plans.reading(state, snapshot)
-            if overwrite and self._options.read_overwrite:
-                kind = PlanKind.OVERWRITE
-                planned = overwritten(plans, self.checks, state, snapshot)
-            else:
-                files = self._follow_up.files(snapshot)
-                kind = files.kind
-                planned = PlannedSplits([])
-                if files.manifest_list is not None and kind is PlanKind.CHANGELOG:
-                    with self.checks.reading(snapshot, changelog=True):
-                        planned = plans.changelog(snapshot, state.unit)
-                elif files.manifest_list is not None:
-                    planned = plans.delta(snapshot, state.unit)
-        watermark = state.watermark if kind is PlanKind.OVERWRITE else snapshot.watermark
-        if planned.last is not None:
-            after = replace(state, unit=planned.last, before=SnapshotMark.of(snapshot), watermark=watermark)
-        else:
-            after = replace(self._after(state, snapshot), watermark=watermark)
-        return self._handed_out(state, after, snapshot, kind, planned)
-
-    def _restarted(self, state: PlannerState, snapshot: Snapshot) -> Step:
-        """The first part of the full state of a snapshot, in the middle of the stream."""
-        self.log.restarted(snapshot)
-        mark = SnapshotMark.of(snapshot)
-        # In the same step: a position in between would not say that rows which are held are void.
-        return self._full(
-            replace(state, full=snapshot, next_id=snapshot.id + 1, unit=None, before=mark, ahead=(), anew=True)
-        )
-
-    def _handed_out(
-        self, begin: PlannerState, after: PlannerState, snapshot: Snapshot, kind: PlanKind, planned: PlannedSplits
-    ) -> Step:
-        return self._planned(begin, after, snapshot, kind, planned) if planned.splits else Step(after)
-
-    def _planned(
-        self, begin: PlannerState, after: PlannerState, snapshot: Snapshot, kind: PlanKind, planned: PlannedSplits
-    ) -> Step:
-        position = self.position(after)
-        assert position is not None
-        plan = self._plans.plan(planned.splits, kind, snapshot, position, after.schema_id)
-        return Step(after, plan, self.position(begin))
-
-    @staticmethod
-    def _after(state: PlannerState, snapshot: Snapshot) -> PlannerState:
-        ahead = tuple(each for each in state.ahead if each.id > snapshot.id)
-        return replace(state, next_id=snapshot.id + 1, unit=None, before=SnapshotMark.of(snapshot), ahead=ahead)
-
-    # ---- what may be wrong ----
+    # ---- expired positions ----
 
     def _on_expired(self, state: PlannerState, expired: PositionExpiredError) -> Step:
         start = start_instead(self._options.on_expired, state, expired, of_chain=self._chains is not None)
         self.log.expired(expired.wanted, start)
-        return Step(PlannerState(start=start, end_id=state.end_id, schema_id=state.schema_id, anew=True))
+        return Step(PlannerState(start=start, end_id=state.end_id, schema_id=state.schema_id, restarted=True))
 
     def expired_while_read(self, state: PlannerState, plan: Plan, expired: PositionExpiredError) -> PlannerState:
-        """Where the stream goes on after a plan whose files expired before they were read.
+        """The state after a plan whose files expired before they were read.
 
         Args:
-            state: After the plan.
-            plan: It.
-            expired: What its reader found.
+            state: The state after the plan.
+            expired: The error of its reader.
 
         Raises:
-            PositionExpiredError: That one, if the policy is to fail.
+            PositionExpiredError: The policy is to fail.
         """
         start = self._options.start if plan.kind is PlanKind.FULL else None
-        # Begun at its snapshot, a stream comes to the same retractions only where they are those of an overwrite.
+        # A stream that begins at the plan's snapshot makes the same retractions only if that is an overwrite.
         next_id = plan.snapshot_id if plan.kind is PlanKind.OVERWRITE else None
         return self._on_expired(replace(state, start=start, next_id=next_id), expired).state

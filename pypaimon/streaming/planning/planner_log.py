@@ -1,4 +1,4 @@
-"""`PlannerLog`: what a planner tells the log: where it begins, what it does with each snapshot, where it ends."""
+"""`PlannerLog`: the log lines of a planner: where it begins, what it does with each snapshot, where it ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pypaimon.streaming.planning.start import ResolvedStart
 
 
 class PlannerLog:
-    """The log lines of one planner. A step that is taken again tells no start, wait or end again.
+    """The log lines of one planner. A step that is taken again does not log a start, wait or end again.
 
     Args:
         table: pypaimon's table.
@@ -28,14 +28,14 @@ class PlannerLog:
         self._warned_of_overwrite = False
 
     def consumer_opened(self, consumer: str, saved: int | None, *, used: bool) -> None:
-        """A reader took over the file of its consumer; used: it goes on at the snapshot that was saved in it."""
-        found = "has saved nothing" if saved is None else "has saved that snapshot %(snapshot)d is next"
-        text = f"consumer %(consumer)s {found}; the stream goes on {'there' if used else 'as it was told'}"
+        """A reader took over the file of its consumer; `used`: it resumes at the saved snapshot."""
+        found = "has saved nothing" if saved is None else "has saved snapshot %(snapshot)d as its next"
+        text = f"consumer %(consumer)s {found}; the stream {'resumes there' if used else 'uses its own start'}"
         self._log.info("consumer_opened", text, consumer=consumer, snapshot=saved, used=used)
 
     def start_lost(self, position: Position, error: Exception) -> None:
-        """A start that was found before is gone, and is found anew."""
-        text = "the start at snapshot %(snapshot)d, from which nothing was saved yet, is gone and found anew: %(error)s"
+        """A start that was found before is gone, and is searched again."""
+        text = "the start at snapshot %(snapshot)d is gone before progress was saved; finding a new one: %(error)s"
         self._log.warning("start_lost", text, snapshot=position.snapshot, error=str(error))
 
     def waiting(self) -> None:
@@ -53,16 +53,16 @@ class PlannerLog:
             self._log.info("start", text, snapshot=snapshot, full=full, mode=start.mode.value)
 
     def resumed(self, position: Position) -> None:
-        """A saved position was found to hold."""
+        """A saved position was checked."""
         if self._is_news(position):
             inside = position.phase is Phase.FULL or position.unit is not None
-            text = f"the stream goes on {'inside' if inside else 'before'} snapshot %(snapshot)d"
+            text = f"the stream resumes {'inside' if inside else 'before'} snapshot %(snapshot)d"
             self._log.info(
                 "resume", text, snapshot=position.snapshot, phase=position.phase.value, inside=position.unit is not None
             )
 
     def stepped(self, step: Step) -> None:
-        """A step was taken; with read-ahead its plan may still be thrown away."""
+        """A step was taken. With prefetch its plan may still be dropped."""
         if step.plan is not None:
             self._planned(step.plan, None if step.begins is None else step.begins.snapshot)
         if step.state.ended:
@@ -75,7 +75,7 @@ class PlannerLog:
         )
 
     def passed_over(self, snapshot: Snapshot, policy: OnOverwrite | None) -> None:
-        """A snapshot holds nothing for the stream."""
+        """The stream does not read a snapshot."""
         commit = str(snapshot.commit_kind)
         if snapshot.commit_kind == CommitKind.OVERWRITE and policy is None and not self._warned_of_overwrite:
             self._warned_of_overwrite = True
@@ -86,18 +86,18 @@ class PlannerLog:
             self._log.debug("passed_over", text, snapshot=snapshot.id, commit=commit)
 
     def schema_followed(self, old: int, new: int, snapshot: Snapshot) -> None:
-        """From this snapshot on another schema is read with."""
+        """From this snapshot on the stream reads with another schema."""
         text = "from snapshot %(snapshot)d on the stream reads with schema %(new)d, before with schema %(old)d"
         self._log.info("schema_followed", text, snapshot=snapshot.id, old=old, new=new)
 
     def expired(self, wanted: int, start: Start) -> None:
-        """The position has expired, and a policy says where to go on."""
-        text = "snapshot %(snapshot)d has expired: going on with %(mode)s (on_expired)"
+        """The position has expired, and a policy says where to start again."""
+        text = "snapshot %(snapshot)d has expired: starting again with %(mode)s (on_expired)"
         self._log.warning("position_expired", text, snapshot=wanted, mode=start.mode.value)
 
     def restarted(self, snapshot: Snapshot) -> None:
-        """Rows were taken away, and the changes do not name them."""
-        text = "rows were taken away: the full state begins again, of snapshot %(snapshot)d"
+        """Rows were removed, and the changes do not name them."""
+        text = "rows were removed: the full state of snapshot %(snapshot)d is read again"
         self._log.info("state_restarted", text, snapshot=snapshot.id)
 
     def _ended(self, next_id: int | None) -> None:

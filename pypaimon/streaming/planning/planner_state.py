@@ -1,4 +1,4 @@
-"""`PlannerState`: where a stream stands, as an immutable value; `Step`: what one step of the planner gave."""
+"""`PlannerState`: the state of a stream as an immutable value; `Step`: the outcome of one step of the planner."""
 
 from __future__ import annotations
 
@@ -13,26 +13,25 @@ from pypaimon.streaming.options.start import Start, StartMode
 
 @dataclass(frozen=True, slots=True)
 class SnapshotMark:
-    """What is remembered of the last snapshot that was read or passed over."""
+    """The last snapshot that was read or passed over."""
 
     snapshot_id: int
     fingerprint: str
 
     @staticmethod
     def of(snapshot: Snapshot) -> SnapshotMark:
-        """The mark of a snapshot."""
         return SnapshotMark(snapshot.id, snapshot.fingerprint)
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Several snapshots that are read as one plan, however limits cut it.
+    """Several snapshots that are read as one plan, which limits may cut.
 
     Attributes:
         since: The id of the snapshot before them.
         last: The last of them.
-        is_diff: What the states before and after differ in is read, else what the snapshots added.
-        before: The state before, where states are compared; None: an empty table.
+        is_diff: Whether the states before and after are compared; otherwise the added files are read.
+        before: The state before, if states are compared; None: an empty table.
     """
 
     since: int
@@ -43,7 +42,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class ChainStart:
-    """What the first plan of a chain table reads beside the delta branch.
+    """What the first plan of a chain table reads in addition to the delta branch.
 
     Attributes:
         snapshot: The snapshot of the snapshot branch; None: that branch was empty.
@@ -55,7 +54,7 @@ class ChainStart:
 
     @property
     def base(self) -> ChainBase:
-        """It as a position has it."""
+        """The same as a position records it."""
         snapshot = self.snapshot
         return (
             ChainBase(0, None, self.merged)
@@ -66,29 +65,30 @@ class ChainStart:
 
 @dataclass(frozen=True, slots=True)
 class PlannerState:
-    """Where a stream stands.
+    """The state of a stream between two steps.
 
     Attributes:
-        start: Where to begin, while that is not found yet.
-        next_id: The next snapshot, or the one that is being read; None before the start is found.
-        full: The snapshot of the first full plan while that is not handed out wholly.
+        start: Where to begin, until the start is found.
+        next_id: The next snapshot, or the one that is being read; None until the start is found.
+        full: The snapshot of a full plan, until its last part is handed out.
         unit: Last unit handed out of the snapshot that is being read.
-        span: The range that is one plan while that is not handed out wholly.
-        chain: What the first full plan of a chain table reads beside `full`.
-        before: The last snapshot read or passed over, where known.
+        span: The range that is one plan, until its last part is handed out.
+        chain: What the first full plan of a chain table reads in addition to `full`.
+        before: The last snapshot read or passed over, if known.
         ahead: The next snapshots, from `next_id` on, as far as they were found together and follow `before`.
         created_after: Only files created at this time or later.
-        verified: The position is known to be in the table's range.
+        verified: Whether the position is known to be in the table's range.
         misses: Polls in a row that found nothing.
-        window: Snapshots asked for at the same time.
+        window: Snapshots requested at the same time.
         known_latest: A snapshot that is known to have been the latest.
         end_id: Snapshot that ends the stream, where `end.latest` found it.
         watermark: Of the last snapshot that was planned.
-        schema_id: Schema that was followed to, where it is not the stream's first one.
-        replay_until: No catch-up is tried before this snapshot: it was not proven there.
-        was_empty: The table was empty when the stream was started.
-        anew: A full state comes in the midst of the stream, for what was to be read next has expired.
-        ended: The stream has reached its bound.
+        schema_id: Schema that was followed to; None: the stream's first one.
+        replay_until: No catch-up is tried before this snapshot, because it was not proven there.
+        was_empty: Whether the table was empty when the stream was started.
+        restarted: Whether a full state comes in the middle of the stream, because its next snapshot has expired or its
+            changes do not name the rows that were removed.
+        ended: Whether the stream has reached its end.
     """
 
     start: Start | None
@@ -109,19 +109,19 @@ class PlannerState:
     schema_id: int | None = None
     replay_until: int = 0
     was_empty: bool = False
-    anew: bool = False
+    restarted: bool = False
     ended: bool = False
 
     @staticmethod
     def at(position: Position) -> PlannerState:
-        """The state at a saved position; it is held against the table by the first step."""
+        """The state at a saved position. The first step checks it against the table."""
         return PlannerState(start=Start(StartMode.FROM_POSITION, position=position))
 
     def position(self, identity: Callable[[], str]) -> Position | None:
         """The position of this state; None before the start is found.
 
         Args:
-            identity: Gives the table's identity; called only where a position is made, since it may ask the store.
+            identity: Returns the table's identity. Called only if a position is made, because it may send a request.
         """
         if self.start is not None and self.start.position is not None:
             return self.start.position
@@ -146,8 +146,9 @@ class Step:
     Attributes:
         state: The next state.
         plan: What to hand out, or None.
-        begins: Where the plan begins.
-        idle: Nothing new is there; ask again after a pause. Else, without a plan, step again at once (or it has ended).
+        begins: The position before the plan.
+        idle: Whether to poll again after a pause. A step that is not idle and has no plan is followed by the next one
+            at once, unless the stream has ended.
     """
 
     state: PlannerState

@@ -1,55 +1,55 @@
-"""Going on at a saved position: it is held against the table before anything is read."""
+"""Resuming at a saved position, which is checked against the table before anything is read."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 from pypaimon.streaming.errors import PositionExpiredError, StreamConfigError, TableChangedError
-from pypaimon.streaming.metadata.history import RangeCheck, is_same_history, rolled_back
+from pypaimon.streaming.metadata.history import SnapshotRangeValidator, is_same_history, rolled_back
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import Phase, Position
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import OnExpired
 from pypaimon.streaming.planning.chain_start import ChainStarts
-from pypaimon.streaming.planning.end import Bounds
+from pypaimon.streaming.planning.follow_up import Bounds
 from pypaimon.streaming.planning.planner_state import PlannerState, SnapshotMark
 
 
 @dataclass(frozen=True, slots=True)
 class PositionResolver:
-    """Finds the state of a stream at a saved position: of the same table, behind the same snapshot.
+    """Finds the state of a stream at a saved position, in the same table and after the same snapshot.
 
     Attributes:
         directory: The table.
         checks: Checks against the snapshots that are there.
         bounds: The ends of the stream.
-        configured: The start that the stream was built with: what it reads does not depend on where it goes on.
+        configured: The start that the stream was built with, which also decides what a resumed stream reads.
         chains: Of a chain table: finds what its first plan is made of.
     """
 
     directory: TableDirectory
-    checks: RangeCheck
+    checks: SnapshotRangeValidator
     bounds: Bounds
     configured: Start
     chains: ChainStarts | None = None
 
     def resumed(self, state: PlannerState, position: Position) -> PlannerState:
-        """The state at a position. Asks for the snapshot before it (inside a snapshot: for that one).
+        """The state at a position. Requests the snapshot before it (inside a snapshot: that one).
 
         Raises:
-            TableChangedError: The table is another one, or was rolled back.
+            TableChangedError: The position belongs to another table, or the table was rolled back.
             PositionExpiredError: The snapshot of the first full plan is gone.
-            StreamConfigError: The position is one in a range that is one plan.
+            StreamConfigError: The position is inside a range that is one plan.
         """
         self.check_table(position)
         if position.phase is Phase.RANGE:
             raise StreamConfigError(
-                f"The position lies inside a range that is one plan: after snapshot {position.since}, up to snapshot "
+                f"The position is inside a range that is one plan: after snapshot {position.since}, up to snapshot "
                 f"{position.snapshot}. Give the builder the range that it was made with, by the same ids, tags or "
                 "times: between(...)."
             )
-        created_after = self._created_after(position.phase)
+        created_after = self.configured.created_after(in_first_plan=position.phase is Phase.FULL)
         state = replace(state, start=None, next_id=position.snapshot, unit=position.unit, created_after=created_after)
         if position.phase is Phase.FULL:
             return self._resumed_in_full(state, position)
@@ -57,7 +57,7 @@ class PositionResolver:
         last = position.snapshot if inside else position.snapshot - 1
         found = self.checks.check_before(last, position.fingerprint)
         if found is not None:
-            # Such a stream had come to its end, by a first full plan beyond it.
+            # The stream had reached its end, by a first full plan beyond that end.
             ended = not inside and self.bounds.is_beyond(found)
             return replace(state, before=SnapshotMark.of(found), ahead=(found,) if inside else (), ended=ended)
         if position.fingerprint is not None:
@@ -65,14 +65,14 @@ class PositionResolver:
         return state
 
     def check_table(self, position: Position) -> None:
-        """Check that a position is one of this table.
+        """Check that a position belongs to this table.
 
         Raises:
-            TableChangedError: It is not.
+            TableChangedError: It belongs to another table.
         """
         if position.table != self.directory.identity:
             raise TableChangedError(
-                f"The position is one of another table or branch (identity {position.table}; this one is "
+                f"The position belongs to another table or branch (identity {position.table}; this one is "
                 f"{self.directory.identity}), or the table was re-created since.",
                 advice="Choose another start with with_start(...).",
                 option="with_start",
@@ -85,8 +85,8 @@ class PositionResolver:
             return replace(state, full=full, chain=chain)
         if position.base is not None:
             raise StreamConfigError(
-                "The position lies inside the first plan of a chain table, and this stream reads one of its branches "
-                "alone. Load the table without a branch to go on."
+                "The position is inside the first plan of a chain table, and this stream reads only one of its "
+                "branches. Load the table without a branch to resume."
             )
         return replace(state, full=self._inside_full(position))
 
@@ -104,29 +104,20 @@ class PositionResolver:
             raise rolled_back(snapshot.id)
         return snapshot
 
-    def _created_after(self, phase: Phase) -> int | None:
-        """The files that a start by time chose. By creation timestamp it chose some only if it had a full plan."""
-        mode = self.configured.mode
-        full_by_creation = mode is StartMode.FROM_CREATION_TIMESTAMP and phase is Phase.FULL
-        return self.configured.millis if mode is StartMode.FROM_FILE_CREATION_TIME or full_by_creation else None
-
 
 def start_instead(
     policy: OnExpired, state: PlannerState, expired: PositionExpiredError, *, of_chain: bool = False
 ) -> Start:
-    """Where a stream begins anew whose position has expired.
+    """Where a stream starts again whose position has expired.
 
     Args:
-        policy: The policy.
-        state: Where the stream stands.
-        expired: The error.
-        of_chain: It is one of a chain table, whose full plans are those of the latest snapshots.
+        of_chain: Whether the table is a chain table, whose full plans are always of the latest snapshots.
 
     Raises:
-        PositionExpiredError: Nowhere: that one, by the policy or since there is no other start.
+        PositionExpiredError: The policy is to fail, or there is no other start.
     """
     in_full = state.full is not None or state.start is not None
-    # In a full plan `next_id` is the snapshot behind it, which says nothing about where to begin.
+    # During a full plan `next_id` is the snapshot after it, which does not say where to begin.
     at_earliest = not in_full and state.next_id == expired.earliest
     if at_earliest and policy in (OnExpired.FAIL, OnExpired.EARLIEST):
         raise PositionExpiredError(expired.wanted, expired.earliest, expired.latest, expired.detail, True) from expired

@@ -1,4 +1,4 @@
-"""Does a newer schema change what a stream reads, and what becomes of the stream then."""
+"""Whether a newer schema changes the fields that a stream reads, and what the stream does then."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.options.stream_options import OnSchemaChange
 
 ReadFields = frozenset[tuple[int, ...]]
-"""Fields that are read, or used by a filter: each as the field ids on the way to it, from the top column down."""
+"""Fields that are read or used by a filter, each as the field ids of its path from the top column down."""
 
 
 def read_field_ids(schema: TableSchema, names: Collection[str] | None) -> ReadFields | None:
-    """The fields with these names, fields of rows as `row.field`; None, for all columns, stays None."""
+    """The fields with these names (nested ones as `row.field`); None for all columns."""
     if names is None:
         return None
     paths = (find(name, schema.fields) for name in names)
@@ -24,12 +24,11 @@ def read_field_ids(schema: TableSchema, names: Collection[str] | None) -> ReadFi
 
 
 def difference(old: TableSchema, new: TableSchema, fields: ReadFields | None) -> str | None:
-    """What the newer schema changes among the fields that are read; None if nothing.
+    """The first change of the newer schema among the fields that are read; None if there is no change.
 
     Options, comments, and fields that are not read do not count.
 
     Args:
-        old: The schema of the stream.
         new: The schema of a snapshot.
         fields: The fields that are read; None for all columns, their order included.
     """
@@ -57,7 +56,7 @@ def _changed(old: Path, new: Path | None) -> str | None:
     if _structure(old[-1].type.to_dict()) != _structure(new[-1].type.to_dict()):
         return f"column {name!r} changed from {old[-1].type} to {new[-1].type}"
     if any(field.type.nullable for field in old) != any(field.type.nullable for field in new):
-        return f"column {name!r} lies in a row that may be null in one schema only"
+        return f"column {name!r} is in a row that may be null in one schema only"
     return None
 
 
@@ -73,9 +72,9 @@ class SchemaPolicy:
     """Which schema a stream reads with, snapshot by snapshot.
 
     Attributes:
-        schema_of: A schema by id, with the options to read it with; asks the store for one that is not known.
+        schema_of: Returns a schema by id, with the options to read it with. Requests one that is not known.
         first: The schema that the stream was built with.
-        policy: What to do where a newer schema changes what is read.
+        policy: What to do if a newer schema changes the fields that are read.
         fields: The fields that are read, or used by the filter; None for all.
     """
 
@@ -85,14 +84,14 @@ class SchemaPolicy:
     fields: ReadFields | None
 
     def of(self, schema_id: int | None) -> TableSchema:
-        """The schema with this id; None stands for the first one."""
+        """The schema with this id; None: the first one."""
         return self.first if schema_id is None else self.schema_of(schema_id)
 
     def for_snapshot(self, current_id: int | None, snapshot_schema_id: int) -> int | None:
         """Id of the schema to read a snapshot with, given the one in use (None: the first).
 
         Raises:
-            SchemaChangedError: What is read has changed and the policy is to fail; or a read column was dropped.
+            SchemaChangedError: The fields that are read have changed and the policy is to fail, or one was dropped.
             TableChangedError: The first schema was rolled back, and another one has its id.
         """
         self._check_first(snapshot_schema_id)
@@ -110,10 +109,10 @@ class SchemaPolicy:
         return followed
 
     def _check_first(self, snapshot_schema_id: int) -> None:
-        """Hold the first schema against the store once a snapshot needs it, or a later one.
+        """Check the first schema against the store once a snapshot needs it or a later one.
 
-        Until then it can be rolled back without any snapshot, and another one made with its id and its field ids. From
-        then on it stands for as long as that snapshot does. Schema 0 stands for as long as the table.
+        Until then it can be rolled back without a snapshot, and another schema get its id and its field ids. From then
+        on it exists as long as that snapshot does. Schema 0 exists as long as the table.
         """
         if self.first.id == 0 or snapshot_schema_id < self.first.id:
             return

@@ -1,22 +1,29 @@
-"""Which entries of manifests a stream reads: by shard, bucket, level, creation time, and what its filter rules out."""
+"""Which entries of manifests a stream reads: by its filter, shard, buckets or slots, by level and creation time.
+
+Java's rules for shards: docs/java-semantics.md#sharding.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pypaimon.streaming.filtering.pruning import KNOWLEDGE, Pruner, Scan
-from pypaimon.streaming.internals import TableSchema
+from pypaimon.streaming.formats import binary_row
+from pypaimon.streaming.internals import DataField, TableSchema
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.data_types import is_local_timestamp
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.model.time_zone import zone_of
+from pypaimon.streaming.options.slot_rule import DividedBy, SlotRule, SlotSet
 from pypaimon.streaming.options.stream_options import StreamOptions
 from pypaimon.streaming.options.table_traits import TableTraits
-from pypaimon.streaming.planning.shards import ShardFilter
 from pypaimon.streaming.planning.units import column
 
 AnyScan = Scan | Literal["added"]
@@ -28,13 +35,12 @@ class EntrySelection:
     """Masks over entries, and manifests, of one table for one stream's filter and shard.
 
     Args:
-        directory: The table.
         schema: The schema that the stream reads with.
-        options: The stream's settings.
         created_after: Only files created at this time or later, epoch milliseconds; None: all.
 
     Attributes:
-        needs_bounds: Whether files come with the bounds of their columns, which tell the time zone of ORC files.
+        needs_bounds: Whether files come with the bounds of their columns, from which the time zone of the writer of
+            an ORC file is found.
     """
 
     def __init__(
@@ -43,11 +49,11 @@ class EntrySelection:
         self._traits = TableTraits.of(schema)
         # In an altered table a column may have been such a timestamp when a file was written.
         self.needs_bounds = schema.id > 0 or any(is_local_timestamp(field.type) for field in schema.fields)
-        # Manifests record what clocks of the writer showed.
+        # Manifests record the local time of the writer.
         self._created_after = None if created_after is None else zone_of(schema.options).wall_millis(created_after)
-        # Records that wait in bucket -2 are in no range, as in Java's batch reads.
-        waiting_apart = options.between is not None and self._traits.primary_key and self._traits.postpone
-        self._only_real_buckets = self._traits.only_real_buckets or waiting_apart
+        # A range leaves out the records of bucket -2, as Java's batch reads do.
+        no_waiting = options.between is not None and self._traits.primary_key and self._traits.postpone
+        self._only_real_buckets = self._traits.only_real_buckets or no_waiting
         self._pruner = Pruner(schema, directory.schema, options.predicate)
         self._by_partition = Pruner(schema, directory.schema, options.predicate, by=KNOWLEDGE[:1])
         self._shards = ShardFilter(self._traits, options.shard, options.bucket_filter, options.slots)
@@ -57,19 +63,22 @@ class EntrySelection:
         return self._pruner.manifests(manifests)
 
     def of_first_plan(self, entries: pa.Table) -> _Mask:
-        """Levels whose rows no later changelog repeats: lookup above 0, full-compaction the top only."""
+        """Entries on levels whose rows no later changelog repeats.
+
+        With the producer `lookup` these are the levels above 0, with `full-compaction` the top level only.
+        """
         kept: _Mask = column(entries, "level") >= self._traits.lowest_state_level
         return kept
 
     def of_places(self, entries: pa.Table, scan: Scan) -> _Mask:
-        """Which entries lie in a partition and a bucket that may be read; all of a (partition, bucket), or none."""
+        """Which entries are in a partition and a bucket that may be read; never a part of a (partition, bucket)."""
         kept = self._shards.places(entries)
         if kept.any():
             kept &= self.of_partitions(entries, scan)
         return kept
 
     def of_partitions(self, entries: pa.Table, scan: Scan) -> _Mask:
-        """Which entries lie in a partition that may be read, whatever the shard."""
+        """Which entries are in a partition that may be read, in any shard."""
         kept: _Mask = self._by_partition.entries(entries, scan).to_numpy(zero_copy_only=False)
         return kept
 
@@ -89,3 +98,96 @@ class EntrySelection:
 def filtered(entries: pa.Table, kept: _Mask) -> pa.Table:
     """The entries, or manifests, that are kept."""
     return entries if kept.all() else entries.filter(pa.array(kept))
+
+
+# ---- shards, buckets, slots ----
+
+
+@dataclass(frozen=True, slots=True)
+class ShardFilter:
+    """Keeps the files of one shard, of chosen buckets, or of slots.
+
+    A table whose buckets are ordered is sharded by bucket, floor-mod, so that bucket -2 belongs to a shard too. An
+    unaware-bucket table is sharded by the hash of the file name, as in Java. Shards are disjoint and complete.
+
+    Attributes:
+        traits: The table.
+        shard: (index, count), or None.
+        bucket_filter: Which buckets are read, or None.
+        slots: Which slots are read, or None.
+    """
+
+    traits: TableTraits
+    shard: tuple[int, int] | None = None
+    bucket_filter: Callable[[int], bool] | None = None
+    slots: SlotSet | None = None
+
+    def places(self, entries: pa.Table) -> _Mask:
+        """Which entries are in a bucket of which some files are read: `mask`, but without rules by file."""
+        shard = None if self.traits.shards_by_file else self.shard
+        slots = None if self.slots is not None and self.slots.rule.by is DividedBy.FILE else self.slots
+        return replace(self, shard=shard, slots=slots).mask(entries)
+
+    def mask(self, entries: pa.Table) -> _Mask:
+        """Which entries (rows of `ENTRY_SCHEMA`) are read."""
+        keep = np.ones(entries.num_rows, dtype=bool)
+        if self.slots is not None:
+            keep &= np.isin(_slots_of(entries, self.slots.rule), sorted(self.slots.numbers))
+        if self.shard is None and self.bucket_filter is None:
+            return keep
+        buckets = entries["bucket"].to_numpy()
+        if self.bucket_filter is not None:
+            wanted = [bucket for bucket in np.unique(buckets) if self.bucket_filter(int(bucket))]
+            keep &= np.isin(buckets, wanted)
+        if self.shard is not None:
+            index, count = self.shard
+            by_file = self.traits.shards_by_file
+            numbers = name_hashes(entries["file_name"]) if by_file else buckets
+            # As in Java: `Math.abs(hash % count)` by file, `Math.floorMod(bucket, count)` by bucket.
+            keep &= (np.abs(np.fmod(numbers, count)) if by_file else np.mod(numbers, count)) == index
+        return keep
+
+
+def _slots_of(entries: pa.Table, rule: SlotRule) -> npt.NDArray[np.int64]:
+    """The slot of each entry."""
+    if rule.by is DividedBy.FILE:
+        return np.abs(np.fmod(name_hashes(entries["file_name"]), rule.count))
+    buckets = entries["bucket"].to_numpy().astype(np.int64)
+    if rule.by is DividedBy.PARTITION_AND_BUCKET and len(buckets):
+        encoded = pc.dictionary_encode(entries["partition"].combine_chunks())
+        offsets = [rule.offset(text) for text in partition_texts(encoded.dictionary, rule.partition_fields)]
+        buckets = buckets + np.array(offsets, dtype=np.int64)[encoded.indices.to_numpy()]
+    slots: npt.NDArray[np.int64] = np.mod(buckets, rule.count)
+    return slots
+
+
+def name_hashes(names: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+    """Java's `String.hashCode` of each file name, computed over its UTF-16 units."""
+    array = names.combine_chunks()
+    if pc.all(pc.string_is_ascii(array), min_count=0).as_py():
+        array = array.cast(pa.large_string())
+        offsets = np.frombuffer(array.buffers()[1], dtype=np.int64)[array.offset : array.offset + len(array) + 1]
+        units: npt.NDArray[Any] = np.frombuffer(array.buffers()[2] or b"", dtype=np.uint8)
+    else:
+        encoded = [name.encode("utf-16-be") for name in array.to_pylist()]
+        offsets = np.cumsum([0, *(len(name) // 2 for name in encoded)])
+        units = np.frombuffer(b"".join(encoded), dtype=">u2")
+    starts, lengths = offsets[:-1], np.diff(offsets)
+    hashes = np.zeros(len(array), dtype=np.int64)
+    # All names advance together, one UTF-16 unit per step; names that have ended are skipped. The product stays below
+    # 2^37, so 64 bits hold it until it is cut to the 32 bits of a Java int.
+    for position in range(int(lengths.max(initial=0))):
+        longer = position < lengths
+        hashes[longer] = (hashes[longer] * 31 + units[starts[longer] + position]) & 0xFFFFFFFF
+    return np.where(hashes >= 1 << 31, hashes - (1 << 32), hashes)
+
+
+def partition_texts(partitions: pa.Array, fields: Sequence[DataField]) -> list[tuple[str | None, ...]]:
+    """The values of serialised partitions as text, None for null; empty tuples without partition columns.
+
+    Partitions are ordered and divided by these texts, which are equal for equal values even if two writers serialised
+    a partition to different bytes.
+    """
+    columns = (column.to_pylist() for column in binary_row.decode_columns(partitions, fields))
+    texts = ([None if value is None else str(value) for value in values] for values in columns)
+    return list(zip(*texts, strict=True)) if fields else [()] * len(partitions)

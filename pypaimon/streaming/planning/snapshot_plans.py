@@ -1,4 +1,4 @@
-"""What one snapshot holds for a stream: its manifests read, pruned, sharded, cut by limits and made into splits."""
+"""`SnapshotPlans`: the manifests of one snapshot, read, pruned, sharded, cut by limits and made into splits."""
 
 from __future__ import annotations
 
@@ -25,10 +25,8 @@ from pypaimon.streaming.model.position import Unit
 from pypaimon.streaming.options.stream_options import StreamOptions
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.planning import comparison
-from pypaimon.streaming.planning.partition_texts import texts_of
-from pypaimon.streaming.planning.prepared import LastPrepared, Preparation, Prepared, without_statistics
-from pypaimon.streaming.planning.prepared_ahead import PreparedAhead
-from pypaimon.streaming.planning.selection import AnyScan, EntrySelection, filtered
+from pypaimon.streaming.planning.planned_units import KeptUnits, PlannedUnits, UnitPrefetcher, without_statistics
+from pypaimon.streaming.planning.selection import AnyScan, EntrySelection, filtered, partition_texts
 from pypaimon.streaming.planning.splits import DeletionFiles, SplitFactory
 from pypaimon.streaming.planning.units import (
     Units,
@@ -61,11 +59,9 @@ class SnapshotPlans:
     """Plans of single snapshots of one table, for one stream's filter, shard and limits.
 
     Args:
-        directory: The table.
         schema: The schema that the stream reads with.
-        options: The stream's settings.
         created_after: Only files created at this time or later (`from-file-creation-time`), epoch milliseconds.
-        last_prepared: What was prepared last, where plans with other limits go on with it.
+        kept_units: Shared with plans of the stream that have other limits.
     """
 
     def __init__(
@@ -74,7 +70,7 @@ class SnapshotPlans:
         schema: TableSchema,
         options: StreamOptions,
         created_after: int | None = None,
-        last_prepared: LastPrepared | None = None,
+        kept_units: KeptUnits | None = None,
     ) -> None:
         self.directory = directory
         self._options = options
@@ -87,8 +83,14 @@ class SnapshotPlans:
         self.factory = SplitFactory(
             schema, self.traits, self._paths, options.split_target_bytes, options.split_open_bytes
         )
-        self._ahead = PreparedAhead(directory.manifests, self.selection, self.factory, self._files_in_order)
-        self.preparation = Preparation(options.limits, (schema.id, created_after), last_prepared or LastPrepared())
+        self._prefetcher = UnitPrefetcher(
+            directory.manifests,
+            self.selection,
+            self.factory,
+            lambda entries, group: self.ordered(entries, each_file, group=group),
+        )
+        self._kept_units = kept_units or KeptUnits()
+        self._created_after = created_after
         fields = {field.name: field for field in schema.fields}
         self.partition_fields = [fields[name] for name in schema.partition_keys]
 
@@ -97,13 +99,12 @@ class SnapshotPlans:
         return SnapshotPlans(directory, self.schema.copy(new_options=dict(options)), self._options)
 
     def full(self, snapshot: Snapshot, after: Unit | None = None) -> PlannedSplits:
-        """The state of the table at a snapshot, without what comes as changelog later.
+        """The state of the table at a snapshot, without the levels that come as changelog later.
 
-        The levels that are left out: docs/java-semantics.md#first-plans.
+        Which levels are left out: docs/java-semantics.md#first-plans.
 
         Args:
-            snapshot: The snapshot.
-            after: Last unit that was handed out of it already.
+            after: Last unit of it that was handed out.
 
         Raises:
             FileNotFoundError: A manifest is gone.
@@ -121,7 +122,7 @@ class SnapshotPlans:
         return self._entries_added(snapshot.delta_manifest_list)
 
     def removes_files(self, snapshot: Snapshot) -> bool:
-        """Whether a snapshot removed files of partitions that may be read. FileNotFoundError if a manifest is gone."""
+        """Whether a snapshot removed files of partitions that may be read. Raises FileNotFoundError."""
         (manifests,) = self.directory.manifests.manifest_lists([snapshot.delta_manifest_list])
         if not sum(manifests["num_deleted_files"].to_pylist()):
             return False
@@ -135,24 +136,23 @@ class SnapshotPlans:
     def _added(
         self, snapshot: Snapshot, scan: Scan, manifest_list: str | None, mode: SplitMode, after: Unit | None
     ) -> PlannedSplits:
-        def prepare() -> Prepared:
-            ahead = self._ahead.take((manifest_list or "", scan))
-            return ahead or self._prepared_part(self._entries_added(manifest_list), scan, mode, None)
+        def plan() -> PlannedUnits:
+            prefetched = self._prefetcher.take((manifest_list or "", scan))
+            return prefetched or self._planned_part(self._entries_added(manifest_list), scan, mode, None)
 
-        return self._cut(snapshot, scan, mode, after, prepare)
+        return self._cut(snapshot, scan, mode, after, plan)
 
     def _entries_added(self, manifest_list: str | None) -> pa.Table:
         return _of_kind(self._entries(manifest_list), EntryKind.ADD)
 
     def overwrite(self, before: Snapshot | None, snapshot: Snapshot, after: Unit | None = None) -> PlannedSplits:
-        """What an OVERWRITE snapshot replaced: before files retracted, then the new ones.
+        """What an OVERWRITE snapshot replaced: the rows of the files before are retracted, then the new ones come.
 
-        Deletion vectors count on both sides, so that rows that were deleted already are not retracted. Limits do not
-        cut it where a key may be in another bucket afterwards, for a later plan would retract what an earlier one has
-        brought. Java's rules: docs/java-semantics.md#overwrites.
+        Deletion vectors count on both sides, so that rows that were deleted before are not retracted. If a key may be
+        in another bucket afterwards, limits do not cut the snapshot, because a later plan would retract rows that an
+        earlier one has brought. Java's rules: docs/java-semantics.md#overwrites.
 
         Args:
-            before: The snapshot before, None if there is none.
             snapshot: The OVERWRITE snapshot.
             after: Last bucket that was handed out.
 
@@ -160,31 +160,31 @@ class SnapshotPlans:
             FileNotFoundError: A manifest is gone.
         """
 
-        def prepare() -> Prepared:
+        def plan() -> PlannedUnits:
             entries = self._entries(snapshot.delta_manifest_list)
             both = pa.concat_tables([_of_kind(entries, EntryKind.DELETE), _of_kind(entries, EntryKind.ADD)])
             units = self.ordered(both, whole_snapshot if comparison.keys_move(both) else whole_buckets)
-            return self._prepared(units, "delta", snapshot, before)
+            return self._planned(units, "delta", snapshot, before)
 
-        prepared, chosen, last = self.preparation.part(snapshot, "overwrite", after, prepare)
-        entries = prepared.units.chosen(chosen)
+        planned, chosen, last = self.next_part(snapshot, "overwrite", after, plan)
+        entries = planned.units.chosen(chosen)
         old, new = _of_kind(entries, EntryKind.DELETE), _of_kind(entries, EntryKind.ADD)
         old, new = without(old, new), without(new, old)
         splits = self.factory.replaced(
-            SplitMode.OVERWRITE, old, new, snapshot.id, prepared.deletions_before, prepared.deletions
+            SplitMode.OVERWRITE, old, new, snapshot.id, planned.deletions_before, planned.deletions
         )
-        keys_move = comparison.keys_move(prepared.units.entries)
+        keys_move = comparison.keys_move(planned.units.entries)
         for split in splits:
             split.keys_move = keys_move
-            # Also where that one is gone, and a tag keeps what it had.
+            # Also if that snapshot is gone, because a tag may keep its files.
             split.before_snapshot_id = snapshot.id - 1
         return PlannedSplits(self.sorted_by_partition(splits), last)
 
     def net(self, before: Snapshot | None, snapshot: Snapshot) -> PlannedSplits:
-        """One change per key between what first plans hold of two snapshots, of the buckets that differ.
+        """One change per key between the first plans of two snapshots, for the buckets that differ.
 
-        With a changelog producer that is what was compacted: the rest is still to come as changelog. Raises
-        FileNotFoundError if a manifest is gone.
+        With a changelog producer the first plans hold only compacted rows: the rest is still to come as changelog.
+        Raises FileNotFoundError if a manifest is gone.
 
         Args:
             before: The earlier snapshot; None: an empty table.
@@ -195,11 +195,11 @@ class SnapshotPlans:
     def diff(
         self, before: Snapshot | None, snapshot: Snapshot, after: Unit | None = None, *, kinds: bool
     ) -> PlannedSplits:
-        """What two states differ in, all that is committed.
+        """The difference of two states, all levels included.
 
-        Without kinds it is the mode `diff` of docs/java-semantics.md#batch-ranges, by the files that only one state
-        has: with a primary key those of both are merged and compared, else the rows of the later ones come out. With
-        kinds it is what turns the earlier state into the later one.
+        Without kinds this is the mode `diff` of docs/java-semantics.md#batch-ranges, which reads the files that only
+        one state has: with a primary key the files of both states are merged and compared, otherwise the rows of the
+        later files come out. With kinds the plan holds the changes that turn the earlier state into the later one.
 
         Args:
             before: The earlier snapshot; None: an empty table.
@@ -209,7 +209,7 @@ class SnapshotPlans:
 
         Raises:
             FileNotFoundError: A manifest is gone.
-            UnsupportedTableError: The number of buckets of a partition has changed, so that keys lie in others.
+            UnsupportedTableError: The number of buckets of a partition has changed, so that keys are in other buckets.
         """
         if self.traits.primary_key or (kinds and before is not None):
             mode = SplitMode.NET if kinds else SplitMode.DIFF
@@ -229,7 +229,7 @@ class SnapshotPlans:
         snapshot: Snapshot,
         after: Unit | None = None,
     ) -> PlannedSplits:
-        def prepare() -> Prepared:
+        def plan() -> PlannedUnits:
             both = sides(None if before is None else state(before), state(snapshot))
             if before is not None and self.traits.primary_key:
                 comparison.check_same_buckets(both, before, snapshot)
@@ -240,46 +240,45 @@ class SnapshotPlans:
                 kept &= comparison.lone_files(units)
             else:
                 kept &= comparison.differing_units(units, old or {}, new or {})
-            return Prepared(self._lean(units), kept, new, old, of_range=True)
+            return PlannedUnits(self._lean(units), kept, new, old, of_range=True)
 
         scan = f"{mode.value} since {None if before is None else before.fingerprint}"
-        prepared, chosen, last = self.preparation.part(snapshot, scan, after, prepare)
+        planned, chosen, last = self.next_part(snapshot, scan, after, plan)
         splits = self.factory.compared(
-            mode, prepared.units, chosen, snapshot.id, prepared.deletions_before, prepared.deletions
+            mode, planned.units, chosen, snapshot.id, planned.deletions_before, planned.deletions
         )
-        return PlannedSplits(self.sorted_by_partition(_retracting(splits, before)), last)
+        for split in splits:
+            split.before_snapshot_id = None if before is None else before.id
+        return PlannedSplits(self.sorted_by_partition(splits), last)
 
     def added_files(
         self, entries: Callable[[], pa.Table], snapshot: Snapshot, after: Unit | None = None
     ) -> PlannedSplits:
-        """Splits of data files of an append table, put together as those of one snapshot."""
+        """Splits of data files that several snapshots of an append table added, as those of one snapshot."""
         return self._part(snapshot, "added", self._merge_mode(), after, entries)
 
     def joined(self, splits: list[StreamSplit], snapshot_id: int) -> list[StreamSplit]:
-        """Splits of consecutive snapshots of an append table as those of one plan, in the same order per bucket."""
+        """Splits of consecutive snapshots of an append table as one plan, in the same order per bucket."""
         return self.sorted_by_partition(self.factory.joined(splits, snapshot_id))
 
     def prefetch(self, lists: list[str], scan: Scan) -> None:
-        """Read these manifest lists, and the manifests they name, ahead of time: two round trips for all of them.
-
-        Of manifests no more than the cache keeps until their turn comes, else they would be asked for twice. What
-        `delta`, or `changelog`, will read of small ones is prepared, for all of them together.
+        """Read manifest lists and their manifests before `delta` or `changelog` needs them, in two round trips.
 
         Args:
-            lists: Their names.
+            lists: Names of manifest lists.
             scan: Whether they are of a `delta` or a `changelog`.
         """
-        self._ahead.fetch(lists, scan, self.entry_schema)
+        self._prefetcher.fetch(lists, scan, self.entry_schema)
 
     def _committed(self, snapshot: Snapshot, kept: Callable[[pa.Table], pa.Table] | None = None) -> pa.Table:
         return live(self._entries(snapshot.base_manifest_list, snapshot.delta_manifest_list, kept=kept))
 
     def state(self, snapshot: Snapshot) -> pa.Table:
-        """Entries of what a first plan holds of a snapshot, before pruning. FileNotFoundError if a manifest is gone."""
+        """Entries of the first plan of a snapshot, before pruning. Raises FileNotFoundError if a manifest is gone."""
         return self._committed(snapshot, lambda entries: filtered(entries, self.selection.of_first_plan(entries)))
 
     def _state_of_places(self, snapshot: Snapshot) -> pa.Table:
-        """As `state`, of the partitions and buckets that may be read: of a large table that may be a small part."""
+        """As `state`, but only partitions and buckets that may be read, which may be a small part of a large table."""
 
         def kept(entries: pa.Table) -> pa.Table:
             return filtered(entries, self.selection.of_first_plan(entries) & self.selection.of_places(entries, "full"))
@@ -307,28 +306,41 @@ class SnapshotPlans:
         *,
         deletions_of: Snapshot | None = None,
     ) -> PlannedSplits:
-        def prepare() -> Prepared:
-            return self._prepared_part(entries(), scan, mode, deletions_of)
+        def plan() -> PlannedUnits:
+            return self._planned_part(entries(), scan, mode, deletions_of)
 
-        return self._cut(snapshot, scan, mode, after, prepare)
+        return self._cut(snapshot, scan, mode, after, plan)
 
-    def _prepared_part(
+    def _planned_part(
         self, entries: pa.Table, scan: AnyScan, mode: SplitMode, deletions_of: Snapshot | None
-    ) -> Prepared:
+    ) -> PlannedUnits:
         unit = whole_buckets if mode is SplitMode.MERGE else each_file
         unit = whole_row_id_groups if mode is SplitMode.EVOLUTION else unit
         units = self.ordered(entries, unit, by_sequence=scan == "full" and not self.traits.primary_key)
-        return self._prepared(units, scan, deletions_of)
+        return self._planned(units, scan, deletions_of)
 
     def _cut(
-        self, snapshot: Snapshot, scan: AnyScan, mode: SplitMode, after: Unit | None, prepare: Callable[[], Prepared]
+        self, snapshot: Snapshot, scan: AnyScan, mode: SplitMode, after: Unit | None, plan: Callable[[], PlannedUnits]
     ) -> PlannedSplits:
-        prepared, chosen, last = self.preparation.part(snapshot, scan, after, prepare)
+        planned, chosen, last = self.next_part(snapshot, scan, after, plan)
         if not len(chosen):
             return PlannedSplits([])
-        files = prepared.files_of(chosen)
-        splits = self.factory.splits(prepared.units, chosen, mode, snapshot.id, prepared.deletions, files=files)
+        files = planned.files_of(chosen)
+        splits = self.factory.splits(planned.units, chosen, mode, snapshot.id, planned.deletions, files=files)
         return PlannedSplits(self.sorted_by_partition(splits), last)
+
+    def next_part(
+        self, snapshot: Snapshot, scan: str, after: Unit | None, plan: Callable[[], PlannedUnits]
+    ) -> tuple[PlannedUnits, _Numbers, Unit | None]:
+        """The next part of a snapshot: its units, the chosen entries, and the last unit if more are left.
+
+        Args:
+            scan: What of it is read.
+            after: Last unit that was handed out.
+            plan: Plans its units if they are not kept from the part before.
+        """
+        key = (snapshot.id, snapshot.fingerprint, scan, self.schema.id, self._created_after)
+        return self._kept_units.part(key, after, self._options.limits, plan)
 
     def ordered(
         self,
@@ -338,47 +350,36 @@ class SnapshotPlans:
         by_sequence: bool = False,
         group: _Numbers | None = None,
     ) -> Units:
-        """Entries in canonical order, cut into units; of several snapshots (`group`) one after the other."""
+        """Entries in canonical order, cut into units; those of several snapshots (`group`) one after the other."""
         by_sequence = by_sequence or self.traits.unaware_bucket
-        texts = partial(texts_of, fields=self.partition_fields)
+        texts = partial(partition_texts, fields=self.partition_fields)
         return in_canonical_order(entries, texts, by_sequence=by_sequence, unit=unit, group=group)
 
-    def _files_in_order(self, entries: pa.Table, group: _Numbers) -> Units:
-        """Files of several snapshots."""
-        return self.ordered(entries, each_file, group=group)
-
-    def _prepared(
+    def _planned(
         self, units: Units, scan: AnyScan, snapshot: Snapshot | None, before: Snapshot | None = None
-    ) -> Prepared:
-        """With the deletion vectors of these snapshots."""
+    ) -> PlannedUnits:
+        """The units with the deletion vectors of these snapshots."""
         kept = self.selection.kept(units.entries, scan)
         if not kept.any():
-            return Prepared(self._lean(units), kept)
+            return PlannedUnits(self._lean(units), kept)
         deletions, deletions_before = self.deletions(snapshot), self.deletions(before)
-        return Prepared(self._lean(units), kept, deletions, deletions_before, of_range=scan == "added")
+        return PlannedUnits(self._lean(units), kept, deletions, deletions_before, of_range=scan == "added")
 
     def _lean(self, units: Units) -> Units:
         return without_statistics(units, self.selection.needs_bounds)
 
     def sorted_by_partition(self, splits: list[StreamSplit]) -> list[StreamSplit]:
-        """In the order of `scan.plan-sort-partition`, if asked for: by typed partition value, null first."""
+        """The splits ordered by typed partition value, null first, if `scan.plan-sort-partition` is set."""
         if not self._options.sort_partitions:
             return splits
         return sorted(splits, key=lambda split: [(value is not None, value) for value in split.partition.values])
 
     def deletions(self, snapshot: Snapshot | None) -> DeletionFiles | None:
-        """Where the deletion vectors of a snapshot are; None if there are none, or they do not count."""
+        """Where the deletion vectors of a snapshot are; None if it has none, or they do not count."""
         if snapshot is None or not self.traits.deletion_vectors or not snapshot.index_manifest:
             return None
         found = self.directory.manifests.index_entries(snapshot.index_manifest)
         return index_manifests.deletion_files(found, self._paths)
-
-
-def _retracting(splits: list[StreamSplit], before: Snapshot | None) -> list[StreamSplit]:
-    """The splits, which know the snapshot whose rows they retract."""
-    for split in splits:
-        split.before_snapshot_id = None if before is None else before.id
-    return splits
 
 
 def _of_kind(entries: pa.Table, kind: EntryKind) -> pa.Table:

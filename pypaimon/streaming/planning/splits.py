@@ -1,4 +1,4 @@
-"""Splits of a plan: which files are read together, in which order and in which way.
+"""Splits of a plan: which files are read together, in which order and how.
 
 Java's rules: docs/java-semantics.md#splits-and-order.
 """
@@ -26,22 +26,23 @@ _Numbers = npt.NDArray[np.int64]
 DeletionFiles = Mapping[tuple[bytes, int, str], DeletionFile]
 _Key = tuple[bytes, int]
 OF_BRANCH = "of_branch"
-"""A column of entries: whether each is one of another branch."""
+"""A column of entries: whether each belongs to another branch."""
 
 
 @dataclass(frozen=True, slots=True)
 class SplitFactory:
     """Makes the splits of one table.
 
-    One bucket of an ordered table (primary key, or fixed buckets) is one split, in canonical order, whatever its size;
-    the merge of a first plan streams through it in bounded memory. Only unaware buckets and row-id groups are packed.
+    One bucket of an ordered table (primary key, or fixed buckets) is one split in canonical order, regardless of its
+    size. The merge of a first plan streams through it in bounded memory. Only unaware buckets and row-id groups are
+    packed.
 
     Attributes:
         schema: The schema to read with.
         traits: The table's kind.
-        paths: Where its files lie.
+        paths: Where its files are.
         target_bytes: Size up to which files are packed.
-        open_bytes: Size that a file counts at least.
+        open_bytes: The least size that a file counts as.
     """
 
     schema: TableSchema
@@ -64,17 +65,16 @@ class SplitFactory:
 
         Args:
             units: Entries.
-            chosen: Positions of those that are wanted, ascending.
+            chosen: Positions of the entries to read, ascending.
             mode: How rows come from the files.
-            snapshot_id: The snapshot.
             deletions: Where deletion vectors are.
-            branch: The branch, still without names, that entries are of where `OF_BRANCH` is true; None: there is none.
+            branch: The branch of the entries whose `OF_BRANCH` is true, without file names; None: no other branch.
             files: The chosen entries as files, if they were made before.
         """
         files = files or self.files(units.chosen(chosen))
         groups = units.of_entry[chosen]
         ranges = [each for start, stop in files.buckets for each in self._packed(files.sizes, groups, start, stop)]
-        # Of each split at once: a plan may have a hundred thousand.
+        # All splits at once, because a plan may have a hundred thousand of them.
         firsts = np.array([first for first, _ in ranges], dtype=np.int64)
         columns = (files.partition_indices, files.bucket_numbers, files.total_buckets)
         result = []
@@ -96,11 +96,11 @@ class SplitFactory:
         return result
 
     def files(self, entries: pa.Table) -> Files:
-        """Entries in canonical order as files; those of several snapshots may follow each other."""
+        """Entries in canonical order as files. Entries of several snapshots may follow each other."""
         return Files.of(entries, self)
 
     def joined(self, splits: list[StreamSplit], snapshot_id: int) -> list[StreamSplit]:
-        """Splits of an append table put together: one per ordered bucket, unaware buckets packed by size."""
+        """Joins splits of an append table: one per ordered bucket, unaware buckets packed by size."""
         # Dictionaries keep the order of insertion: buckets come out in the order in which the splits name them first.
         buckets: dict[tuple[tuple[object, ...], int], list[DataFileMeta]] = {}
         firsts: dict[tuple[tuple[object, ...], int], StreamSplit] = {}
@@ -132,7 +132,7 @@ class SplitFactory:
         deletions_before: DeletionFiles | None,
         deletions_after: DeletionFiles | None,
     ) -> list[StreamSplit]:
-        """Splits of the chosen entries of two states (modes NET, DIFF); see `replaced`. Unaware buckets are packed."""
+        """Splits of the chosen entries of two states (modes NET, DIFF) as in `replaced`. Unaware buckets are packed."""
         entries = units.chosen(chosen)
         files, groups = self.files(entries), units.of_entry[chosen]
         if not self.traits.unaware_bucket:
@@ -157,14 +157,13 @@ class SplitFactory:
         deletions_after: DeletionFiles | None,
         order: Sequence[_Key] = (),
     ) -> list[StreamSplit]:
-        """One split per bucket: the files that were there before and those there after (modes OVERWRITE, NET, DIFF).
+        """One split per bucket with the files before and the files after (modes OVERWRITE, NET, DIFF).
 
-        Both tables are in canonical order. The buckets are in the order that is given, else those of the files before
+        Both tables are in canonical order. The buckets come in the given order; without one, those of the files before
         come first.
         """
         old, new = self.files(before), self.files(after)
-        # The serialised partition and the bucket match the two sides: partition indices of one table mean nothing in
-        # the other.
+        # The serialised partition and the bucket match the two sides, because partition indices differ between tables.
         ranges_old = {old.key(start): (start, stop) for start, stop in old.buckets}
         ranges_new = {new.key(start): (start, stop) for start, stop in new.buckets}
         result = []
@@ -188,14 +187,14 @@ class SplitFactory:
         return result
 
     def _packed(self, sizes: _Numbers, groups: _Numbers, start: int, stop: int) -> Iterable[tuple[int, int]]:
-        """Ranges of files that become one split: ordered packing by size, never inside a group."""
+        """Ranges of files that become one split: packed in order by size, without cutting a group."""
         if stop - start == 1 or not (self.traits.unaware_bucket or self.traits.data_evolution):
             return ((start, stop),)
         return self._packed_by_size(sizes, groups, start, stop)
 
     def _packed_by_size(self, sizes: _Numbers, groups: _Numbers, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        # `firsts` has where each group begins, `weights` its bytes. `sums` never falls, so that a binary search
-        # finds how many whole groups fit. A group larger than the target is a split of its own.
+        # `firsts` is where each group begins, `weights` its bytes. `sums` ascends, so a binary search finds how many
+        # whole groups fit. A group larger than the target is a split of its own.
         firsts = start + _run_starts(groups[start:stop])
         weights = np.maximum(np.add.reduceat(sizes[:stop], firsts), self.open_bytes)
         sums = np.cumsum(weights)
@@ -214,15 +213,15 @@ class Files:
 
     Attributes:
         entries: The entries.
-        metas: Their value objects, not made yet.
-        starts: Where those of the next (partition, bucket) begin.
+        metas: Their value objects, which are made when they are used.
+        starts: Where each (partition, bucket) begins.
         sizes: Bytes of each file.
         total_buckets: Number of buckets when each file was written.
         bucket_numbers: The bucket of each file.
-        partition_indices: Which of the distinct partitions each file is in.
+        partition_indices: Index of the distinct partition of each file.
         partition_keys: The distinct partitions, serialised.
         partition_rows: The distinct partitions.
-        first: Where these begin among the entries and their value objects.
+        first: Index of the first of these files among the entries and value objects.
     """
 
     entries: pa.Table
@@ -238,14 +237,14 @@ class Files:
 
     @staticmethod
     def of(entries: pa.Table, factory: SplitFactory) -> Files:
-        """See `SplitFactory.files`."""
+        """The entries as files of the factory's table."""
         fields = {each.name: each for each in factory.schema.fields}
         key_names = [name for name in factory.schema.primary_keys if name not in factory.schema.partition_keys]
-        # Many files share few partitions: each distinct one is decoded once, files hold an index into them.
+        # Many files share few partitions, so each distinct one is decoded once and files hold an index.
         encoded = entries["partition"].combine_chunks().dictionary_encode()
         indices = encoded.indices.to_numpy().astype(np.int64)
         buckets = column(entries, "bucket")
-        # In canonical order the files of a bucket are adjacent: where either number changes, the next bucket begins.
+        # In canonical order the files of a bucket are adjacent, so the next bucket begins where either number changes.
         starts = _run_starts(indices, buckets)
         return Files(
             entries,
@@ -284,7 +283,7 @@ class Files:
         return list(zip(starts, [*starts[1:], len(self.sizes)], strict=False))
 
     def some(self, start: int, stop: int) -> FileRange:
-        """The files from one place up to another, as a split takes them."""
+        """The files from one place up to another, as a split holds them."""
         return self.metas.some(self.first + start, self.first + stop)
 
     def partition(self, index: int) -> GenericRow:
@@ -298,7 +297,7 @@ class Files:
     def of_branch(
         self, first: int, last: int, branch: BranchFiles, deletions: Sequence[DeletionFile | None] | None
     ) -> BranchFiles | None:
-        """Those of a range that are files of another branch, with their files of deletion vectors; None: none is."""
+        """The files of a range that belong to another branch, with their deletion vectors; None if there are none."""
         part = self.entries.select(["file_name", OF_BRANCH]).slice(self.first + first, last - first)
         there = part[OF_BRANCH].to_pylist()
         names = set(part.filter(part[OF_BRANCH])["file_name"].to_pylist())
@@ -311,7 +310,7 @@ class Files:
     def deletion_files(
         self, first: int, last: int, partition: bytes, bucket: int, deletions: DeletionFiles | None
     ) -> list[DeletionFile | None] | None:
-        """What is deleted from the files of a range, which lie in one bucket."""
+        """The deletion files of a range of files in one bucket; None if nothing is deleted."""
         if not deletions:
             return None
         names = self.entries["file_name"].slice(self.first + first, last - first).to_pylist()
@@ -320,7 +319,7 @@ class Files:
 
 
 def _run_starts(*columns: _Numbers) -> _Numbers:
-    """Where rows begin that differ from the row before."""
+    """Positions of the rows that differ from the row before."""
     begins = np.ones(len(columns[0]), dtype=bool)
     begins[1:] = np.logical_or.reduce([values[1:] != values[:-1] for values in columns])
     return np.flatnonzero(begins)

@@ -1,10 +1,11 @@
-"""Where a stream begins: start modes resolved against the snapshots that are there.
+"""Resolves the start of a stream against the snapshots of the table.
 
 Java's rules: docs/java-semantics.md#starts.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from pypaimon.streaming.errors import PositionBeyondLatestError, PositionExpiredError, StreamConfigError
@@ -23,14 +24,14 @@ _WALK = 16
 
 @dataclass(frozen=True, slots=True)
 class ResolvedStart:
-    """A start that was found: a full plan at `full`, or changes from snapshot `next_id` on.
+    """A start that was found: a full plan of `full`, or changes from snapshot `next_id` on.
 
     Attributes:
         full: The snapshot whose state is handed out first, or None.
         next_id: The first snapshot to follow; after a full plan the one after it.
         created_after: Only files created at this time or later, in the first plan and in follow-ups.
-        first: The snapshot `next_id`, where it was read to find the start.
-        chain: What the full plan reads beside `full`, of a chain table.
+        first: The snapshot `next_id`, if it was read to find the start.
+        chain: Of a chain table: what the full plan reads in addition to `full`.
     """
 
     next_id: int
@@ -41,13 +42,12 @@ class ResolvedStart:
 
 
 class StartingScanner:
-    """Finds the beginning of a stream. Asks the store at each call until there is one.
+    """Finds the beginning of a stream. Each call sends requests.
 
     Args:
-        directory: The table.
         traits: Its kind.
-        start: What was asked for.
-        must_stand: A snapshot that has expired is an error, instead of a start at the earliest one.
+        start: The start to find.
+        must_stand: Whether a snapshot that has expired is an error, instead of a start at the earliest one.
     """
 
     def __init__(self, directory: TableDirectory, traits: TableTraits, start: Start, must_stand: bool = False) -> None:
@@ -61,20 +61,20 @@ class StartingScanner:
     def find(self, was_empty: bool = False, misses: int = 0) -> ResolvedStart | None:
         """The beginning, or None while the table holds no snapshot that it needs.
 
-        Of a table that was empty at the poll before, only the first snapshot is asked for, which is one request; every
-        16th poll looks for any snapshot, since the first one may have expired meanwhile.
+        If the table was empty at the poll before, only the first snapshot is requested. Every 16th poll lists the
+        snapshots, because the first one may have expired meanwhile.
 
         Args:
             was_empty: The table was empty when the stream was started: `latest` then begins with the first commit.
             misses: Polls in a row that found it empty.
 
         Raises:
-            PositionBeyondLatestError: A full plan is wanted of a snapshot that is not there yet.
+            PositionBeyondLatestError: The snapshot of a full plan does not exist yet.
             PositionExpiredError: The snapshot has expired, and must stand.
             StreamConfigError: There is no such tag.
         """
-        if self._start.mode is StartMode.FROM_TAG:
-            return self._from_tag()
+        if self._start.tag is not None:
+            return self._from_tag(self._start.tag)
         latest = self._latest(misses)
         if latest is None:
             return None
@@ -82,27 +82,13 @@ class StartingScanner:
         return replace(found, first=latest) if found.full is None and found.next_id == latest.id else found
 
     def find_at(self, latest: Snapshot, was_empty: bool = False) -> ResolvedStart:
-        """As `find`, for who knows the latest snapshot, and of any start but that at a tag."""
-        mode = self._start.mode
-        if mode is StartMode.LATEST_FULL:
-            return _full(latest)
-        if mode is StartMode.LATEST:
-            return ResolvedStart(1 if was_empty else latest.id + 1)
-        if mode is StartMode.COMPACTED_FULL:
-            return _full(self._newest_compacted(latest) or latest)
-        if mode is StartMode.EARLIEST:
-            return ResolvedStart(self._earliest_id(latest))
-        if mode is StartMode.FROM_SNAPSHOT:
-            return ResolvedStart(self._raised(self._wanted_id(), self._earliest_id(latest), latest))
-        if mode is StartMode.FROM_SNAPSHOT_FULL:
-            return self._full_at(latest)
-        if mode is StartMode.FROM_TIMESTAMP:
-            return ResolvedStart(self._first_since(self._wanted_millis(), latest))
-        if mode is StartMode.FROM_FILE_CREATION_TIME:
-            return _full(latest, self._wanted_millis())
-        if mode is StartMode.FROM_CREATION_TIMESTAMP:
-            return self._from_creation_timestamp(latest)
-        raise StreamConfigError(f"start mode {mode.value} is no start of its own")
+        """As `find`, for a caller that knows the latest snapshot. Not for a start at a tag."""
+        if was_empty and self._start.after_latest:
+            return ResolvedStart(1)
+        finder = _FINDERS.get(self._start.mode)
+        if finder is None:
+            raise StreamConfigError(f"start mode '{self._start.mode.value}' is not a start of its own")
+        return finder(self, latest)
 
     def _latest(self, misses: int) -> Snapshot | None:
         if misses and (misses + 1) % RANGE_CHECK_INTERVAL:
@@ -147,7 +133,10 @@ class StartingScanner:
         return _full(self._snapshots.get(wanted))
 
     def _newest_compacted(self, latest: Snapshot) -> Snapshot | None:
-        """Newest COMPACT snapshot; with full compactions every n commits, the newest one of those."""
+        """Newest COMPACT snapshot; if the table compacts fully every n commits, the newest full compaction.
+
+        Java's `CompactedStartingScanner` and `FullCompactedStartingScanner`.
+        """
         commits = self._traits.full_compaction_delta_commits
         only_full = self._traits.producer is ChangelogProducer.FULL_COMPACTION or commits is not None
         earliest = self._snapshots.earliest_id() or latest.id
@@ -175,12 +164,26 @@ class StartingScanner:
             return ResolvedStart(before.id + 1)
         return _full(latest, millis)
 
-    def _from_tag(self) -> ResolvedStart:
-        assert self._start.tag is not None
-        snapshot = self._directory.tag(self._start.tag)
+    def _from_compacted(self, latest: Snapshot) -> ResolvedStart:
+        return _full(self._newest_compacted(latest) or latest)
+
+    def _from_earliest(self, latest: Snapshot) -> ResolvedStart:
+        return ResolvedStart(self._earliest_id(latest))
+
+    def _from_snapshot(self, latest: Snapshot) -> ResolvedStart:
+        return ResolvedStart(self._raised(self._wanted_id(), self._earliest_id(latest), latest))
+
+    def _from_timestamp(self, latest: Snapshot) -> ResolvedStart:
+        return ResolvedStart(self._first_since(self._wanted_millis(), latest))
+
+    def _from_file_creation_time(self, latest: Snapshot) -> ResolvedStart:
+        return _full(latest, self._wanted_millis())
+
+    def _from_tag(self, tag: str) -> ResolvedStart:
+        snapshot = self._directory.tag(tag)
         if snapshot is None:
             raise StreamConfigError(
-                f"There is no tag '{self._start.tag}'. Tags: {', '.join(self._directory.tag_names()) or 'none'}."
+                f"There is no tag '{tag}'. Tags: {', '.join(self._directory.tag_names()) or 'none'}."
             )
         if self._start.full:
             return _full(snapshot)
@@ -192,3 +195,17 @@ class StartingScanner:
 
 def _full(snapshot: Snapshot, created_after: int | None = None) -> ResolvedStart:
     return ResolvedStart(snapshot.id + 1, snapshot, created_after)
+
+
+_FINDERS: dict[StartMode, Callable[[StartingScanner, Snapshot], ResolvedStart]] = {
+    StartMode.LATEST_FULL: lambda _, latest: _full(latest),
+    StartMode.LATEST: lambda _, latest: ResolvedStart(latest.id + 1),
+    StartMode.COMPACTED_FULL: StartingScanner._from_compacted,
+    StartMode.EARLIEST: StartingScanner._from_earliest,
+    StartMode.FROM_SNAPSHOT: StartingScanner._from_snapshot,
+    StartMode.FROM_SNAPSHOT_FULL: StartingScanner._full_at,
+    StartMode.FROM_TIMESTAMP: StartingScanner._from_timestamp,
+    StartMode.FROM_FILE_CREATION_TIME: StartingScanner._from_file_creation_time,
+    StartMode.FROM_CREATION_TIMESTAMP: StartingScanner._from_creation_timestamp,
+}
+"""How each start mode finds its snapshot, given the latest one; a tag needs no latest snapshot."""

@@ -1,4 +1,4 @@
-"""Where the stream of a copy begins the full state again, because its changes do not name the rows that went."""
+"""`StateRestarts`: where a copy reads the full state again, because the changes do not name the removed rows."""
 
 from __future__ import annotations
 
@@ -6,25 +6,24 @@ from dataclasses import dataclass
 
 import pyarrow.compute as pc
 
-from pypaimon.streaming.metadata.history import RangeCheck
+from pypaimon.streaming.metadata.history import SnapshotRangeValidator
 from pypaimon.streaming.metadata.snapshots import Snapshot, SnapshotManager
 from pypaimon.streaming.options.stream_options import StreamOptions
 from pypaimon.streaming.options.table_traits import TableTraits
-from pypaimon.streaming.planning.end import Bounds
-from pypaimon.streaming.planning.follow_up import CommitKind
+from pypaimon.streaming.planning.follow_up import Bounds, CommitKind
 from pypaimon.streaming.planning.snapshot_plans import SnapshotPlans
 
 
 @dataclass(frozen=True, slots=True)
 class StateRestarts:
-    """Which snapshots make the full state begin again, and with which snapshot it does.
+    """Which snapshots make the full state begin again, and at which snapshot it begins.
 
-    Of append tables: those that remove files, delete rows by deletion vectors, or write columns of rows that exist.
-    Compactions do not, because they leave the rows as they are. Of tables with a complete changelog: overwrites, which
-    have none. Other tables with a primary key retract what an overwrite replaces.
+    In an append table: snapshots that remove files, delete rows by deletion vectors, or write columns of existing rows.
+    Compactions do not, because they leave the rows as they are. In a table with a complete changelog: overwrites, which
+    have no changelog. Other tables with a primary key retract the rows that an overwrite replaces.
 
     Attributes:
-        snapshots: Of the table.
+        snapshots: Snapshots of the table.
         traits: Its kind.
         options: The stream's settings.
         checks: Finds the snapshot before.
@@ -34,15 +33,15 @@ class StateRestarts:
     snapshots: SnapshotManager
     traits: TableTraits
     options: StreamOptions
-    checks: RangeCheck
+    checks: SnapshotRangeValidator
     bounds: Bounds
 
     def may_be_due(self, snapshot: Snapshot) -> bool:
-        """Whether a snapshot has to be looked at. Asks for nothing."""
+        """Whether `is_due` has to be called for a snapshot. Sends no requests."""
         if not self.traits.primary_key:
             return snapshot.commit_kind not in (CommitKind.COMPACT, CommitKind.ANALYZE)
         return self.traits.producer.complete and (
-            snapshot.commit_kind == CommitKind.OVERWRITE or _compacts_in_silence(snapshot)
+            snapshot.commit_kind == CommitKind.OVERWRITE or _compacts_without_changelog(snapshot)
         )
 
     def is_due(self, plans: SnapshotPlans, snapshot: Snapshot) -> bool:
@@ -56,19 +55,19 @@ class StateRestarts:
         return snapshot.commit_kind == CommitKind.OVERWRITE and self._deletes_rows(plans, snapshot)
 
     def begins_at(self, snapshot: Snapshot, end_id: int | None) -> Snapshot:
-        """The snapshot whose state comes: the last one up to the end, so that a later restart is spared."""
+        """The snapshot whose state is read: the last one up to the end, which avoids a later restart."""
         options, end = self.options, self.options.end
         has_time = options.end_watermark is not None or options.delay_ms or (end is not None and end.millis is not None)
         is_part = options.shard is not None or options.bucket_filter is not None
         if has_time or is_part:
-            # Shards of a table whose rows move between them have to begin with the same snapshot.
+            # All shards have to begin at the same snapshot, because rows move between them.
             return snapshot
         last = self.bounds.last_id(end_id) or self.snapshots.latest_id() or 0
         later = self.snapshots.refreshed(last) if last > snapshot.id else None
         return later or snapshot
 
     def _compacts_an_overwrite(self, snapshot: Snapshot) -> bool:
-        """Whether it is the compaction that Java commits after an overwrite, without the changelog that it made."""
+        """Whether this is the compaction that Java commits after an overwrite, without the changelog that it made."""
         before = self.checks.available(snapshot.id - 1)
         return (
             before is not None
@@ -78,7 +77,7 @@ class StateRestarts:
         )
 
     def _writes_columns_of_rows(self, plans: SnapshotPlans, snapshot: Snapshot) -> bool:
-        """Whether files were added for row ids that were there before."""
+        """Whether files were added for row ids that existed before."""
         before = self.checks.available(snapshot.id - 1)
         if before is None and snapshot.id > 1:
             return True
@@ -94,5 +93,5 @@ class StateRestarts:
         return (plans.deletions(before) or {}) != (plans.deletions(snapshot) or {})
 
 
-def _compacts_in_silence(snapshot: Snapshot) -> bool:
+def _compacts_without_changelog(snapshot: Snapshot) -> bool:
     return snapshot.commit_kind == CommitKind.COMPACT and snapshot.changelog_manifest_list is None

@@ -33,7 +33,7 @@ class Units:
     Attributes:
         entries: Rows of `ENTRY_SCHEMA` in canonical order.
         of_entry: Number of the unit of each entry, ascending from 0.
-        partitions: Text of each distinct partition.
+        partitions: The values of each distinct partition as text.
         partition: Index into `partitions` of each entry.
         bucket: Bucket of each entry.
         index: Index of each entry in its bucket.
@@ -47,11 +47,11 @@ class Units:
     index: _Numbers
 
     def of(self, entries: pa.Table) -> Units:
-        """The same with other columns of the entries."""
+        """The same units with other columns of the entries."""
         return replace(self, entries=entries)
 
     def part(self, start: int, stop: int) -> Units:
-        """The units of the entries from one place up to another, between which no unit and no bucket is cut."""
+        """The units from one entry up to another; no unit and no bucket may be cut there."""
         inside = slice(start, stop)
         return Units(
             self.entries.slice(start, stop - start),
@@ -71,45 +71,44 @@ class Units:
             int(self.index[entry]),
         )
 
-    def behind(self, last: Unit) -> int:
+    def first_after(self, last: Unit) -> int:
         """The first entry that comes after a unit that was handed out."""
         first, end = self._ranks(last.partition)
-        # A partition that is gone gets the rank of the first one behind it.
+        # A partition that is gone gets the rank of the first one after it.
         order: tuple[int, ...] = (first, *bucket_order(last.bucket), last.index) if end > first else (first,)
         return bisect_right(range(len(self.bucket)), order, key=self._order)
 
     def chosen(self, positions: _Numbers) -> pa.Table:
-        """The entries at these positions, which ascend."""
+        """The entries at these ascending positions."""
         if not len(positions):
             return self.entries.slice(0, 0)
-        # A plan that limits cut is a small part of many entries.
+        # A plan that limits cut is a small part of all entries, so take from that part only.
         first, end = int(positions[0]), int(positions[-1]) + 1
         part = self.entries.slice(first, end - first)
         return part if len(positions) == end - first else part.take(pa.array(positions - first))
 
     def check_holds(self, last: Unit, kept: _Mask) -> None:
-        """Check that a unit that was handed out is the one in its place.
+        """Check that the unit that was handed out last is still in its place.
 
         Args:
-            last: The unit.
-            kept: Entries that are read. Where nothing is, a manifest may be left out, and places tell nothing.
+            kept: Entries that are read. Where nothing is read, a manifest may be left out, so places prove nothing.
 
         Raises:
-            TableChangedError: Another file has its place: the snapshot is not the one that the position was made from.
+            TableChangedError: Another file has its place, so the position was made from another snapshot.
         """
         if any(kept[entry] and self.unit_at(entry).file_name != last.file_name for entry in self._in_place(last)):
             raise TableChangedError(
-                f"The position names file {last.file_name}, which is not there in this snapshot: the table was "
+                f"The position names file {last.file_name}, which is not in this snapshot: the table was "
                 "rolled back or re-created since the position was saved.",
                 advice="Choose another start with with_start(...).",
                 option="with_start",
             )
 
     def check_in_place(self, last: Unit, kept: _Mask) -> None:
-        """As `check_holds`, also where the place is not read, for entries that other settings order differently.
+        """As `check_holds`, for entries that other settings may order differently: the place need not be read.
 
         Raises:
-            TableChangedError: Another file, or none, has the place of the unit.
+            TableChangedError: Another file has the place of the unit, or no file has.
         """
         inside = slice(*np.searchsorted(self.partition, self._ranks(last.partition)))
         if not kept[inside].any():
@@ -117,13 +116,13 @@ class Units:
         if last.file_name not in {self.unit_at(entry).file_name for entry in self._in_place(last)}:
             raise TableChangedError(
                 f"The position names file {last.file_name}, which is not in its place in this range: the table was "
-                "rolled back or re-created since the position was saved, or a difference of states is read with row "
-                "kinds now, or without.",
-                advice="Go on as the position was made, or leave it out to begin anew.",
+                "rolled back or re-created since the position was saved, or the difference of states was read with "
+                "row kinds then and without them now, or the other way round.",
+                advice="Resume with the settings of the position, or leave it out to start again.",
             )
 
     def _in_place(self, last: Unit) -> Iterator[int]:
-        """Entries in the place of a unit: at most one in each of the partitions with its texts."""
+        """Entries in the place of a unit: at most one in each partition with its texts."""
         for rank in range(*self._ranks(last.partition)):
             order: tuple[int, ...] = (rank, *bucket_order(last.bucket), last.index)
             entry = bisect_left(range(len(self.bucket)), order, key=self._order)
@@ -131,13 +130,13 @@ class Units:
                 yield entry
 
     def _ranks(self, partition: tuple[str | None, ...]) -> tuple[int, int]:
-        """The partitions with these texts, from and up to; where there are none, twice the first one behind them."""
+        """The range of partitions with these texts; if there are none, an empty range where they would be."""
         wanted = partition_order(partition)
         first, end = (search(self.partitions, wanted, key=partition_order) for search in (bisect_left, bisect_right))
         return first, end
 
     def _order(self, entry: int) -> tuple[int, ...]:
-        """Where an entry stands in canonical order."""
+        """The sort key of an entry in canonical order."""
         return int(self.partition[entry]), *bucket_order(int(self.bucket[entry])), int(self.index[entry])
 
 
@@ -153,11 +152,11 @@ def in_canonical_order(
 
     Args:
         entries: Rows of `ENTRY_SCHEMA`, in manifest order.
-        partition_texts: Texts of serialised partition rows, all at once.
+        partition_texts: Returns the texts of all serialised partitions at once.
         by_sequence: Files of a bucket by smallest sequence number first (append tables: unaware buckets, and full
-            plans, as Java), else as they stand in the manifests.
+            plans, as in Java); otherwise in manifest order.
         unit: Which entries form a unit: `each_file`, `each_name`, `whole_buckets` or `whole_row_id_groups`.
-        group: Of which of several snapshots each entry is: each is sorted for itself, in this order; None: of one.
+        group: The number of the snapshot of each entry; each snapshot is sorted for itself. None: one snapshot.
     """
     encoded = entries["partition"].combine_chunks().dictionary_encode()
     texts = partition_texts(encoded.dictionary)
@@ -198,10 +197,10 @@ def each_file(units: Units) -> _Numbers:
 
 
 def each_name(units: Units) -> _Numbers:
-    """Every file is a unit, where two states are compared: its entries in both.
+    """Every file is a unit, with its entries in both of two states that are compared.
 
-    Files of the earlier state alone come first, then those of both, then those of the later one, each by name: a row
-    that was written anew is taken away before it comes.
+    Files of the earlier state alone come first, then those of both, then those of the later state, each by name. So a
+    row that was rewritten is retracted before it is inserted.
     """
     names = units.entries["file_name"].to_numpy()
     starts = units.index == 0
@@ -210,13 +209,13 @@ def each_name(units: Units) -> _Numbers:
 
 
 def whole_buckets(units: Units) -> _Numbers:
-    """All files of a (partition, bucket) are one unit, since they are merged; those of bucket -2 are not merged."""
+    """All files of a (partition, bucket) are one unit, because they are merged; those of bucket -2 are not."""
     starts = (units.index == 0) | (units.bucket == POSTPONE_BUCKET)
     return np.cumsum(starts, dtype=np.int64) - 1
 
 
 def whole_snapshot(units: Units) -> _Numbers:
-    """All files are one unit, since keys lie in other buckets than before."""
+    """All files are one unit, because keys may have moved to other buckets."""
     return np.zeros(len(units.index), dtype=np.int64)
 
 
@@ -227,7 +226,7 @@ def whole_row_id_groups(units: Units) -> _Numbers:
 
 
 def sides(old: pa.Table | None, new: pa.Table) -> pa.Table:
-    """Entries of two states, each with its side."""
+    """The entries of two states, each with its side."""
     both = [(side, table) for side, table in enumerate((old, new)) if table is not None]
     return pa.concat_tables(
         table.append_column(_SIDE, pa.array(np.full(table.num_rows, side, dtype=np.int8))) for side, table in both
@@ -249,7 +248,7 @@ def _gone_before_new(entries: pa.Table) -> list[_Numbers]:
 
 
 def column(entries: pa.Table, name: str, null: int = 0) -> _Numbers:
-    """A numeric column of entries; `null` where it has none."""
+    """A numeric column of entries; `null` replaces nulls."""
     values = entries[name].combine_chunks()
     filled: _Numbers = values.fill_null(null).to_numpy(zero_copy_only=False).astype(np.int64)
     return filled

@@ -1,1 +1,1 @@
-"""Splits to Arrow: what is read, which rows come out, with which kinds."""
+"""Reading: the splits of a plan to Arrow rows with their row kinds."""

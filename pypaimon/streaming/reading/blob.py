@@ -1,4 +1,4 @@
-"""`Blob`: one value of a BLOB column that is read when it is asked for, and no more of it than that."""
+"""`Blob`: one value of a BLOB column, whose bytes are read on demand."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ if TYPE_CHECKING:
     from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 _BUFFER = 1 << 20
-"""Bytes that an open blob asks for at once, where less is read from it."""
+"""Bytes that an open blob requests at once if less is read from it."""
 
 
 class Blob(PaimonBlob):
-    """A blob in its place. A subclass of pypaimon's `Blob`; not thread-safe.
+    """A blob in its file. A subclass of pypaimon's `Blob`; not thread-safe.
 
-    All that reads raises:
-        CorruptTableError: The place is not there (any more), or ends within the blob.
+    Every method that reads raises:
+        CorruptTableError: The file does not exist (any more), or ends within the blob.
         StoreError: The store kept failing (retriable); `IOTimeoutError` if it hung.
 
     Args:
-        fetcher: Reads its place.
-        descriptor: Where it lies.
+        fetcher: Reads the file.
+        descriptor: Where the blob is.
 
     Attributes:
-        uri: The file that it lies in.
-        offset: Its first byte there.
-        length: Its bytes.
+        uri: The file that holds the blob.
+        offset: Its first byte in the file.
+        length: Its size in bytes.
     """
 
     def __init__(self, fetcher: BlobFetcher, descriptor: BlobDescriptor) -> None:
@@ -42,11 +42,11 @@ class Blob(PaimonBlob):
         self.length: int = descriptor.length
 
     def read(self, offset: int = 0, length: int | None = None) -> bytes:
-        """Some of its bytes, fewer where it ends.
+        """Some bytes of the blob; fewer if it ends before.
 
         Args:
-            offset: The first of them, counted from the beginning of the blob.
-            length: How many; None: all that are left.
+            offset: The first byte, counted from the beginning of the blob.
+            length: The number of bytes; None: all that are left.
 
         Raises:
             ValueError: A number is negative.
@@ -57,15 +57,15 @@ class Blob(PaimonBlob):
         return self._fetcher.part(self.uri, self.offset + offset, left if length is None else min(length, left))
 
     def open(self) -> io.BufferedReader:
-        """A binary file of its bytes, which can seek and is asked for block by block."""
+        """A binary file of the blob, which can seek and is fetched block by block."""
         return io.BufferedReader(_Stream(self._fetcher, self), max(1, min(_BUFFER, self.length)))
 
     def to_data(self) -> bytes:
-        """All of its bytes."""
+        """All bytes of the blob."""
         return self.read()
 
     def to_descriptor(self) -> BlobDescriptor:
-        """Where it lies, as pypaimon says it."""
+        """The place of the blob as pypaimon's descriptor."""
         return BlobDescriptor(self.uri, self.offset, self.length)
 
     def new_input_stream(self) -> io.BufferedReader:
@@ -83,7 +83,7 @@ class Blob(PaimonBlob):
 
 
 class _Stream(io.RawIOBase):
-    """The bytes of a blob, without a buffer."""
+    """The unbuffered bytes of a blob."""
 
     def __init__(self, fetcher: BlobFetcher, blob: Blob) -> None:
         super().__init__()
@@ -114,10 +114,10 @@ class _Stream(io.RawIOBase):
 
 
 def blobs_of(directory: TableDirectory, descriptors: Iterable[bytes | None]) -> list[Blob | None]:
-    """Blobs by their serialised descriptors; asks for nothing, but for the size of a file of which a blob is the rest.
+    """Blobs by their serialised descriptors. Only a blob without a length needs a request, for the size of its file.
 
     Raises:
-        CorruptTableError: One of them is no descriptor.
+        CorruptTableError: A value is not a descriptor.
         StoreError: The store kept failing (retriable).
     """
     cells = pa.array(descriptors, pa.large_binary())

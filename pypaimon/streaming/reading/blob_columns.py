@@ -1,4 +1,4 @@
-"""Columns of cells, and the same columns with blobs, or with descriptors: blobs, lists and maps of them."""
+"""Columns of blob cells, given out with their blobs or with descriptors: blobs, and lists and maps of blobs."""
 
 from __future__ import annotations
 
@@ -25,27 +25,26 @@ class BlobArray(Protocol):
         """Bytes of the blobs of each row."""
 
     def values(self, start: int, length: int) -> pa.Array:
-        """Some rows, with blobs."""
+        """The blobs of some rows."""
 
     def descriptors(self) -> pa.Array:
-        """All rows, with descriptors of pypaimon's current version. Fetches no blob."""
+        """All rows as descriptors of pypaimon's current version. Fetches no blob."""
 
 
 def blob_array(
     array: pa.Array, target: pa.DataType, map_key: DataType | None, fetcher: BlobFetcher, holder: str
 ) -> BlobArray:
-    """A column of cells.
+    """Wrap a column of cells.
 
     Args:
-        array: The column.
-        target: Its type with blobs; that of cells is another one for collections that lie in one place.
-        map_key: The type of keys, of a map that lies in one place.
+        target: Its type with blobs. A collection that is stored as one blob has cells of another type.
+        map_key: The key type of a map that is stored as one blob.
         fetcher: Reads blobs.
-        holder: What holds the cells, for errors.
+        holder: The file or table that holds the cells, for errors.
 
     Raises:
-        CorruptTableError: A cell is no descriptor, or points to nothing.
-        UnsupportedTableError: One points outside of the places that are allowed.
+        CorruptTableError: A cell is not a descriptor, or points to nothing.
+        UnsupportedTableError: A descriptor points outside of the allowed places.
     """
     if not pa.types.is_large_binary(array.type):
         return _Lists(array, blob_array(_flat(array), _value_type(target), None, fetcher, holder))
@@ -56,31 +55,28 @@ def blob_array(
 
 
 class _Blobs:
-    """One blob to a row."""
+    """One blob per row."""
 
     def __init__(self, found: References, fetcher: BlobFetcher) -> None:
         self._found = found
         self._fetcher = fetcher
 
     def sizes(self) -> Numbers:
-        """Bytes of the blobs of each row."""
         return self._found.lengths
 
     def values(self, start: int, length: int) -> pa.Array:
-        """Some rows, with blobs."""
         return self._fetcher.fetch(self._found.rows(start, length))
 
     def descriptors(self) -> pa.Array:
-        """All rows, with descriptors."""
         return cells_of(self._found)
 
 
 class EitherBlobs:
-    """Blobs that lie in one of several stores, each of which has null for those of the others.
+    """Blobs in several stores, with one column per store that is null for the blobs of the others.
 
     Args:
-        arrays: The columns, one to a store.
-        length: Rows.
+        arrays: One column per store.
+        length: The number of rows.
     """
 
     def __init__(self, arrays: Sequence[BlobArray], length: int) -> None:
@@ -88,24 +84,21 @@ class EitherBlobs:
         self._length = length
 
     def sizes(self) -> Numbers:
-        """Bytes of the blobs of each row."""
         total: Numbers = np.zeros(self._length, np.int64)
         for each in self._arrays:
             total = total + each.sizes()
         return total
 
     def values(self, start: int, length: int) -> pa.Array:
-        """Some rows, with blobs."""
         return pc.coalesce(pa.nulls(length, pa.large_binary()), *(each.values(start, length) for each in self._arrays))
 
     def descriptors(self) -> pa.Array:
-        """All rows, with descriptors."""
         nulls = pa.nulls(self._length, pa.large_binary())
         return pc.coalesce(nulls, *(each.descriptors() for each in self._arrays))
 
 
 class _Lists:
-    """Lists, or maps, whose elements are cells."""
+    """Lists or maps whose elements are cells."""
 
     def __init__(self, array: pa.Array, elements: BlobArray) -> None:
         self._array = array
@@ -114,22 +107,19 @@ class _Lists:
         self._offsets = offsets - offsets[0]
 
     def sizes(self) -> Numbers:
-        """Bytes of the blobs of each row."""
         totals = np.concatenate(([0], np.cumsum(self._elements.sizes())))
         sizes: Numbers = totals[self._offsets[1:]] - totals[self._offsets[:-1]]
         return sizes
 
     def values(self, start: int, length: int) -> pa.Array:
-        """Some rows, with blobs."""
         first, end = (int(self._offsets[index]) for index in (start, start + length))
         return self._over(start, length, self._elements.values(first, end - first))
 
     def descriptors(self) -> pa.Array:
-        """All rows, with descriptors."""
         return self._over(0, len(self._array), self._elements.descriptors())
 
     def _over(self, start: int, length: int, elements: pa.Array) -> pa.Array:
-        """Some rows over other elements."""
+        """Some rows with other elements."""
         rows = self._array.slice(start, length)
         first, end = (int(self._offsets[index]) for index in (start, start + length))
         if pa.types.is_map(rows.type):
@@ -144,7 +134,7 @@ class _Lists:
 
 
 class _Collections:
-    """One array or map to a row, which lies in one place."""
+    """One array or map per row, stored as one blob."""
 
     def __init__(self, found: References, target: pa.DataType, map_key: DataType | None, fetcher: BlobFetcher) -> None:
         self._found = found
@@ -153,17 +143,15 @@ class _Collections:
         self._fetcher = fetcher
 
     def sizes(self) -> Numbers:
-        """Bytes of the blobs of each row."""
         return self._found.lengths
 
     def values(self, start: int, length: int) -> pa.Array:
-        """Some rows, with blobs."""
         found = self._found.rows(start, length)
         payloads = self._fetcher.fetch(found)
         return self._built(found, lambda row: partial(_part, payloads[row].as_buffer()), _blobs)
 
     def descriptors(self) -> pa.Array:
-        """All rows, with descriptors. Fetches of each what says where its elements lie."""
+        """All rows as descriptors. Fetches the index of each collection, which names the places of its elements."""
         found = self._found
 
         def fetch(row: int) -> Fetch:
@@ -219,7 +207,7 @@ def _blobs(_: int, elements: Elements, fetch: Fetch) -> list[bytes | None]:
 
 
 def _entries(array: pa.Array) -> pa.Array:
-    """What the rows of a list or a map have between them, in order."""
+    """The elements of all rows of a list or map, in order."""
     values = (
         array.values
         if not pa.types.is_map(array.type)

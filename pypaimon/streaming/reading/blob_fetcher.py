@@ -1,41 +1,118 @@
-"""`BlobFetcher`: the bytes that cells refer to, from the files of the table and from where descriptors point."""
+"""`BlobFetcher`: reads the blobs that cells refer to; `BlobPlaces`: where stored descriptors may point."""
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import numpy as np
 import pyarrow as pa
 
-from pypaimon.streaming.errors import CorruptTableError
+from pypaimon.streaming.errors import CorruptTableError, UnsupportedTableError
 from pypaimon.streaming.files.blob_files import References, references_of
+from pypaimon.streaming.internals import local_path
 from pypaimon.streaming.io.byte_ranges import GAP, ByteRanges, Range
-from pypaimon.streaming.reading.blob_places import BlobPlaces
+from pypaimon.streaming.io.conditional_writes import is_local
 
 if TYPE_CHECKING:
     from pypaimon.streaming.io.store import Store
 
+_SAME_SCHEME = {"s3a": "s3", "s3n": "s3"}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A file or a directory, with a normalised path.
+
+    Attributes:
+        file_system: Scheme and authority, such as `s3://bucket`; empty for the files of this machine.
+        path: Its path in the file system, which begins with `/`.
+    """
+
+    file_system: str
+    path: str
+
+    @staticmethod
+    def of(path: str) -> Place:
+        """The place that a path or URI names."""
+        if is_local(path):
+            return Place("", _absolute(local_path(path)))
+        parts = urlsplit(path)
+        scheme = parts.scheme.lower()
+        return Place(f"{_SAME_SCHEME.get(scheme, scheme)}://{parts.netloc}", _absolute(parts.path))
+
+    def holds(self, other: Place) -> bool:
+        """Whether another place is this one or below it."""
+        if self.file_system != other.file_system:
+            return False
+        return other.path == self.path or other.path.startswith(self.path.rstrip("/") + "/")
+
+    def __str__(self) -> str:
+        return self.file_system + self.path
+
+
+@dataclass(frozen=True, slots=True)
+class BlobPlaces:
+    """The directories that blobs may be read from."""
+
+    directories: tuple[Place, ...]
+
+    @staticmethod
+    def of(table_path: str, allowed: Iterable[str] | None) -> BlobPlaces:
+        """The places of a table.
+
+        Args:
+            table_path: The directory of the table, which is always allowed.
+            allowed: Other directories; None: the whole file system, or bucket, of the table.
+        """
+        own = Place.of(table_path)
+        if allowed is None:
+            return BlobPlaces((Place(own.file_system, "/"),))
+        return BlobPlaces((own, *map(Place.of, allowed)))
+
+    def check(self, path: str) -> None:
+        """Refuse a place outside of these directories.
+
+        Raises:
+            UnsupportedTableError: The place is outside.
+        """
+        place = Place.of(path)
+        if not any(directory.holds(place) for directory in self.directories):
+            raise UnsupportedTableError(
+                f"A blob descriptor points to {path}, outside of the allowed places: "
+                f"{', '.join(map(str, self.directories))}.",
+                advice="Name it in with_blob_places(...) if it is to be read.",
+                option="with_blob_places",
+            )
+
+
+def _absolute(path: str) -> str:
+    return posixpath.normpath("/" + path.lstrip("/"))
+
+
 _SMALL = 16 << 10
-"""Bytes up to which blobs are read together, on average."""
+"""Average size up to which blobs are read together."""
 
 _BLOCK = 4 << 20
-"""Bytes of a block of small blobs, about."""
+"""Approximate bytes of a block of small blobs."""
 
 _LARGE = 16 << 20
-"""Bytes from which on a place is asked for its size before memory is taken for a blob of it."""
+"""From this length on the size of the file is requested before memory is allocated for the blob."""
 
 _FAR = 1 << 60
-"""An offset that no file reaches, so that what is added to it may be more than an integer holds."""
+"""An offset beyond any file. Adding a length to a greater one might overflow."""
 
 
 class BlobFetcher:
     """Reads blobs of one file system; for one thread at a time.
 
     Args:
-        store: Where they lie.
-        places: Where descriptors may point; None: that was checked when they were given out.
-        own: Paths of the table's own files, which may lie anywhere, and that may have expired.
+        store: The store of the blobs.
+        places: Where descriptors may point; None: they were checked when they were given out.
+        own: Paths of the table's own files, which may be anywhere and may have expired.
     """
 
     def __init__(self, store: Store, places: BlobPlaces | None, own: Collection[str] = ()) -> None:
@@ -46,19 +123,19 @@ class BlobFetcher:
         self._sizes: dict[str, int] = {}
 
     def close(self) -> None:
-        """Let files go. Idempotent."""
+        """Close the files. Idempotent."""
         self._ranges.close()
 
     def references(self, cells: pa.Array, holder: str) -> References:
-        """What cells refer to, with a length for each blob.
+        """The places that cells refer to, with a length for each blob.
 
         Args:
-            cells: They, as large binary.
-            holder: What holds them, for errors.
+            cells: The cells as large binary.
+            holder: The file or table that holds them, for errors.
 
         Raises:
-            CorruptTableError: One is no descriptor, or points to nothing.
-            UnsupportedTableError: One points outside of the places that are allowed.
+            CorruptTableError: A cell is not a descriptor, or points to nothing.
+            UnsupportedTableError: A descriptor points outside of the allowed places.
             StoreError: The store kept failing (retriable).
         """
         try:
@@ -70,24 +147,24 @@ class BlobFetcher:
                 self._places.check(place)
                 self._checked.add(place)
         lengths = found.lengths.copy()
-        # A large one is checked before memory is taken for it; of others the read tells.
+        # Check a large one before memory is allocated for it. Reading the others finds a wrong length.
         for index in np.flatnonzero((lengths < 0) | (lengths > _LARGE) | (found.offsets > _FAR)).tolist():
             place, start = found.places[found.place[index]], int(found.offsets[index])
             size = self.size(place)
             end = size if lengths[index] < 0 else start + int(lengths[index])
             if max(start, end) > size:
-                raise CorruptTableError(place, f"it has {size} bytes, a descriptor of a blob says {start} to {end}")
+                raise CorruptTableError(place, f"it has {size} bytes, but a blob descriptor says {start} to {end}")
             lengths[index] = end - start
         return References(found.places, found.place, found.offsets, lengths)
 
     def fetch(self, found: References) -> pa.LargeBinaryArray:
-        """Blobs, null where there is none. Raises what `references` does."""
+        """The blobs, or null. Raises what `references` does."""
         held = found.place >= 0
         total = int(found.lengths[held].sum())
         return self._one_by_one(found, total) if total > _SMALL * int(held.sum()) else self._together(found)
 
     def _one_by_one(self, found: References, total: int) -> pa.LargeBinaryArray:
-        """Each read to where it belongs, without a copy in between."""
+        """Read each blob into its place in the result, without a copy."""
         held = found.place >= 0
         starts = np.concatenate(([0], np.cumsum(np.where(held, found.lengths, 0))))
         data = pa.allocate_buffer(total)
@@ -101,7 +178,7 @@ class BlobFetcher:
         return pa.Array.from_buffers(pa.large_binary(), len(held), buffers, int((~held).sum()))
 
     def _together(self, found: References) -> pa.LargeBinaryArray:
-        """Those that lie side by side read as one block, and cut out of it by Arrow."""
+        """Read adjacent blobs as one block, which Arrow cuts."""
         rows = np.flatnonzero(found.place >= 0)
         if not len(rows):
             return pa.nulls(len(found.place), pa.large_binary())
@@ -110,7 +187,7 @@ class BlobFetcher:
         ends = starts + found.lengths[rows]
         gaps = starts[1:] - ends[:-1]
         cuts = np.flatnonzero((np.diff(place) != 0) | (gaps < 0) | (gaps > GAP)) + 1
-        # What is cut so far are files, or parts of them; a part is read in blocks.
+        # So far the rows are cut into contiguous parts of files. A part is read in blocks.
         firsts = np.concatenate(([0], cuts))
         reached = starts - np.repeat(starts[firsts], np.diff(np.append(firsts, len(rows))))
         firsts = np.union1d(firsts, np.flatnonzero(np.diff(reached // _BLOCK) > 0) + 1)
@@ -119,7 +196,7 @@ class BlobFetcher:
             begin, length = int(starts[first]), int(ends[end - 1] - starts[first])
             block = pa.allocate_buffer(length)
             ranges.append(Range(found.places[place[first]], begin, memoryview(block).cast("B")))
-            # Blob, gap, blob, gap, ...: every other one is taken.
+            # Blob, gap, blob, gap, ...: take every other piece.
             bounds = np.stack([starts[first:end], ends[first:end]], axis=1).ravel() - begin
             pieces = pa.Array.from_buffers(pa.large_binary(), len(bounds) - 1, [None, pa.py_buffer(bounds), block])
             blocks.append((pieces, pa.array(np.arange(0, len(bounds), 2))))
@@ -130,7 +207,7 @@ class BlobFetcher:
         return pa.concat_arrays(cut).take(pa.array(index, mask=found.place < 0))
 
     def size(self, place: str) -> int:
-        """The bytes of a place; one request for each. Raises what `references` does."""
+        """The size of a file, with one request per file. Raises what `references` does."""
         if place not in self._sizes:
             try:
                 self._sizes[place] = self._ranges.size(place)
@@ -139,13 +216,13 @@ class BlobFetcher:
         return self._sizes[place]
 
     def part(self, place: str, start: int, length: int) -> bytes:
-        """Some bytes of a place. Raises what `references` does."""
+        """Some bytes of a file. Raises what `references` does."""
         data = bytearray(length)
         self.fill(place, start, memoryview(data))
         return bytes(data)
 
     def fill(self, place: str, start: int, target: memoryview) -> None:
-        """As `part`, into memory that is there."""
+        """As `part`, into existing memory."""
         self._fill([Range(place, start, target)])
 
     def _fill(self, ranges: Iterable[Range]) -> None:
@@ -155,7 +232,7 @@ class BlobFetcher:
             raise self._missing(str(error.filename), error) from error
 
     def _missing(self, place: str, error: FileNotFoundError) -> Exception:
-        """A file of the table may have expired; what a descriptor points to should be there."""
+        """The error for a missing file: a file of the table may have expired, the target of a descriptor must exist."""
         if place in self._own:
             return FileNotFoundError(error.errno, f"the blob file is missing: {error}", place)
-        return CorruptTableError(place, "a descriptor of a blob points there, and there is no such file")
+        return CorruptTableError(place, "a blob descriptor points to it, and there is no such file")

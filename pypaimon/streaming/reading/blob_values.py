@@ -1,6 +1,6 @@
-"""Blobs in place of their cells: the last step of a read, when it is known which rows come out.
+"""`BlobValues`: replaces cells by their blobs, as the last step of a read, when it is known which rows come out.
 
-A batch is cut so that its blobs take bounded memory, and its blobs are asked for together.
+A batch is cut so that its blobs take bounded memory, and the blobs of a batch are requested together.
 """
 
 from __future__ import annotations
@@ -15,30 +15,29 @@ from pypaimon.streaming.formats.blob_format import Numbers
 from pypaimon.streaming.internals import DataType, MapType
 from pypaimon.streaming.options.blob_storage import BlobStorage
 from pypaimon.streaming.reading.blob_columns import BlobArray, blob_array
-from pypaimon.streaming.reading.blob_fetcher import BlobFetcher
-from pypaimon.streaming.reading.blob_places import BlobPlaces
+from pypaimon.streaming.reading.blob_fetcher import BlobFetcher, BlobPlaces
 from pypaimon.streaming.reading.blob_views import BlobViews
-from pypaimon.streaming.reading.read_layout import Layout, ReadSettings
+from pypaimon.streaming.reading.read_layout import ReadLayout, ReadSettings
 
 if TYPE_CHECKING:
     from pypaimon.streaming.metadata.table_directory import TableDirectory
     from pypaimon.streaming.model.plan import StreamSplit
 
 BATCH_BYTES = 16 << 20
-"""Bytes of blobs in a batch, at most; one row always may have more."""
+"""Bytes of blobs in a batch, at most; a single row may have more."""
 
 
 class BlobValues:
-    """Gives the batches of one split their blobs.
+    """Puts blobs into the batches of one split.
 
     Args:
-        directory: The table.
-        layout: What is given out, some of it blobs.
-        split: What is read.
+        layout: The output columns, some of them blobs.
         settings: Whether descriptors come out, and where they may point.
     """
 
-    def __init__(self, directory: TableDirectory, layout: Layout, split: StreamSplit, settings: ReadSettings) -> None:
+    def __init__(
+        self, directory: TableDirectory, layout: ReadLayout, split: StreamSplit, settings: ReadSettings
+    ) -> None:
         self._as_descriptors = settings.gives_descriptors
         self._types = layout.blobs
         views = BlobStorage.of(layout.schema).views
@@ -49,7 +48,7 @@ class BlobValues:
         self._views = BlobViews(directory)
 
     def close(self) -> None:
-        """Let files go. Idempotent."""
+        """Close the files. Idempotent."""
         self._fetcher.close()
         self._views.close()
 
@@ -57,13 +56,13 @@ class BlobValues:
         """The rows of a batch, as one batch or several.
 
         Args:
-            columns: Its columns, with cells where there are blobs.
+            columns: Its columns, with cells in place of blobs.
             schema: The columns with blobs.
 
         Raises:
             FileNotFoundError: A blob file of the table is missing.
             CorruptTableError: A blob file is damaged, or a descriptor is wrong.
-            UnsupportedTableError: A descriptor points outside of the places that are allowed.
+            UnsupportedTableError: A descriptor points outside of the allowed places.
             StoreError: The store kept failing (retriable).
         """
         blobs = {
@@ -94,7 +93,7 @@ def _batch(columns: Sequence[pa.Array], blobs: Mapping[int, pa.Array], schema: p
 
 
 def _cuts(sizes: Numbers, limit: int) -> Iterator[tuple[int, int]]:
-    """Start and length of runs of rows that have at most so many bytes, or one row."""
+    """Start and length of runs of rows of at most `limit` bytes, or of one row."""
     ends = np.cumsum(sizes)
     start = 0
     while start < len(sizes):

@@ -1,4 +1,4 @@
-"""`BucketMerge`: the current rows of a bucket, merged on read of the sorted runs of its files."""
+"""`BucketMerge`: the current rows of a bucket, merged on read from the sorted runs of its files."""
 
 from __future__ import annotations
 
@@ -23,29 +23,28 @@ from pypaimon.streaming.merge import (
 )
 from pypaimon.streaming.merge.stages import Begin
 from pypaimon.streaming.model.system_columns import LEVEL, SEQUENCE_NUMBER, VALUE_KIND
-from pypaimon.streaming.reading.file_rows import FileRows
-from pypaimon.streaming.reading.read_layout import Layout
-from pypaimon.streaming.reading.run_starts import begun
+from pypaimon.streaming.reading.file_rows import FileRows, begun
+from pypaimon.streaming.reading.read_layout import ReadLayout
 from pypaimon.streaming.reading.split_files import SplitFiles
 
 _MERGED_ROWS = 65_536
-"""Rows per batch of a file that is merged alone, at most: those of all files of a merge are in memory at once."""
+"""Rows per batch of a file in a merge, at most, because batches of all its files are in memory at once."""
 _LARGE_RUNS = 4
-"""Runs of a merge whose batches together are as large as those of so many files read alone."""
+"""The batches of all runs of a merge together hold as many rows as those of this many single files."""
 
 
 class BucketMerge:
     """Merges files of buckets, in one layout.
 
     Args:
-        layout: What is read.
-        rows: Reads their files.
+        layout: The columns to read.
+        rows: Reads the files.
         clustered: Whether files are sorted by other columns than the key.
         batch_size: Rows per batch read, at most.
-        openers: Threads that files are opened on, at the same time.
+        openers: Threads that open files at the same time.
     """
 
-    def __init__(self, layout: Layout, rows: FileRows, clustered: bool, batch_size: int, openers: IOPool) -> None:
+    def __init__(self, layout: ReadLayout, rows: FileRows, clustered: bool, batch_size: int, openers: IOPool) -> None:
         self._layout = layout
         self._rows = rows
         self._clustered = clustered
@@ -54,7 +53,7 @@ class BucketMerge:
 
     @property
     def keys(self) -> Sequence[str]:
-        """The columns that tell rows apart."""
+        """The key columns."""
         return self._merge_engine.keys
 
     @cached_property
@@ -65,16 +64,15 @@ class BucketMerge:
         """The current rows of the files of a bucket, with their kinds in `_VALUE_KIND`, in key order.
 
         Args:
-            files: The files.
             keep_deletes: Whether deletes come out too.
-            in_order: They are those of several partitions, older ones first, which decides between records of a key
-                that are equally new otherwise.
+            in_order: Whether the files are of several partitions, older ones first. The order decides between records
+                of a key that are otherwise equally new.
         """
         if not files.files:
             return
         numbered = SEQUENCE_NUMBER in self._layout.system_columns
         if len(self._layout.system_columns) > numbered:
-            raise UnsupportedTableError("Rows that are merged on read have no row ids to show.")
+            raise UnsupportedTableError("Rows that are merged on read have no row ids.")
         engine = self._merge_engine
         needed = engine.needs(field.name for field in self._layout.fields)
         by_name = {field.name: field for field in self._layout.schema.fields}
@@ -82,12 +80,12 @@ class BucketMerge:
         columns = (SEQUENCE_NUMBER, VALUE_KIND)
         deletion_of = {file.file_name: each for file, each in files.files}
 
-        # Files that are clustered by other columns are sorted by the key here.
+        # Files that are clustered by other columns are sorted by key here, so each is a run of its own.
         partitions = files.by_directory() if in_order else [files.metas]
         runs = [run for each in partitions for run in sorted_runs(each)]
         if self._clustered:
             runs = [[file] for file in files.metas]
-        # The more runs there are, the less each may hold in memory.
+        # The more runs there are, the fewer rows each may hold in memory.
         length = max(1, self._batch_size * min(_LARGE_RUNS, len(runs)) // min(MOST_RUNS, len(runs)))
 
         def run(members: Sequence[DataFileMeta]) -> Iterator[pa.RecordBatch]:
@@ -115,7 +113,7 @@ class BucketMerge:
             raise CorruptTableError(path, "its records are not in the order of their keys") from error
 
     def _begin(self, files: SplitFiles) -> Begin:
-        """How runs of these files are begun: those of a store at the same time."""
+        """How the runs of these files are started: files of a remote store at the same time."""
         if all(is_local(str(file.file_path)) for file in files.metas):
             return list
         self._rows.load(files)

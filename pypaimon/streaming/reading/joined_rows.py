@@ -1,4 +1,4 @@
-"""Rows of data evolution: the columns of a group of files, with those that lie in files of their own."""
+"""Rows of data evolution: the columns of a group of files, including blobs and vectors in files of their own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pypaimon.streaming.files.row_id_groups import (
 from pypaimon.streaming.internals import DataField, DataFileMeta, TableSchema
 from pypaimon.streaming.model.system_columns import ROW_ID
 from pypaimon.streaming.options.blob_storage import BlobStorage
-from pypaimon.streaming.reading.read_layout import Layout
+from pypaimon.streaming.reading.read_layout import ReadLayout
 
 if TYPE_CHECKING:
     from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -29,21 +29,20 @@ if TYPE_CHECKING:
 
 def joined_rows(
     group: RowIdGroup,
-    layout: Layout,
+    layout: ReadLayout,
     directory: TableDirectory,
     read: ReadFields,
     *,
     constants: Mapping[str, pa.Scalar],
     batch_size: int,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a group, in the order of their ids; none is left out.
+    """All rows of a group, in the order of their ids.
 
     Args:
         group: The files.
         layout: The columns that are read.
-        directory: The table.
         read: Reads columns of a data file or a vector file.
-        constants: Values of columns that are the same in all rows; by name.
+        constants: Values of columns that are equal in all rows, by name.
         batch_size: Rows per batch, at most.
 
     Raises:
@@ -66,13 +65,13 @@ def joined_rows(
         yield batch
 
 
-def blob_fields(layout: Layout) -> list[DataField]:
-    """The fields whose values lie in blob files."""
+def blob_fields(layout: ReadLayout) -> list[DataField]:
+    """The fields whose values are in blob files."""
     storage = BlobStorage.of(layout.schema)
     return [field for field in layout.fields if storage.in_blob_files(field)]
 
 
-def files_joined(group: RowIdGroup, layout: Layout, schema_of: Callable[[int], TableSchema]) -> list[DataFileMeta]:
+def files_joined(group: RowIdGroup, layout: ReadLayout, schema_of: Callable[[int], TableSchema]) -> list[DataFileMeta]:
     """The data files and vector files that `joined_rows` reads of a group, in the order in which it opens them."""
     apart = {*layout.schema.partition_keys, *(field.name for field in blob_fields(layout))}
     stored = [field for field in layout.fields if field.name not in apart]

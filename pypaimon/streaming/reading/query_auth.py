@@ -1,4 +1,4 @@
-"""Row filters and column masks that a REST catalog asks for (query auth): asked per read, enforced or refused."""
+"""Row filters and column masks of a REST catalog (query auth): requested for each read, enforced or refused."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ import pyarrow as pa
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.internals import DataField
 from pypaimon.streaming.metadata.snapshots import catalog_error
-from pypaimon.streaming.model.blob_types import holds_blobs
+from pypaimon.streaming.model.data_types import holds_blobs
 from pypaimon.streaming.reading.records import Records
 
 if TYPE_CHECKING:
     from pypaimon.streaming.metadata.table_directory import TableDirectory
     from pypaimon.streaming.read_internals import TableQueryAuthResult
-    from pypaimon.streaming.reading.read_layout import Layout
+    from pypaimon.streaming.reading.read_layout import ReadLayout
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a reader may see of a table now.
+    """The rules for reading a table, as they are now.
 
     Attributes:
         result: The catalog's answer.
-        filtered: Columns that the row filter looks at.
-        needed: Columns that the rules look at: they must be read, and wholly.
+        filtered: Columns of the row filter.
+        needed: Columns of all rules, which must be read completely.
     """
 
     result: TableQueryAuthResult
@@ -35,17 +35,17 @@ class Rules:
     needed: frozenset[str]
 
     def refuse_upserts(self, keys: Collection[str]) -> None:
-        """Refuse a stream of upserts whose row filter looks at more than the key.
+        """Refuse a stream of upserts whose row filter uses other columns than the key.
 
-        A row that ceases to be visible would have to come out as a delete, and so tell of rows that may not be seen.
+        A row that becomes hidden would have to come out as a delete, which would reveal it.
 
         Raises:
-            UnsupportedTableError: It does.
+            UnsupportedTableError: The row filter uses another column.
         """
         hidden = sorted(self.filtered - set(keys))
         if hidden:
             raise UnsupportedTableError(
-                f"The catalog's row filter looks at {', '.join(hidden)}. On a stream of upserts (changelog producer "
+                f"The catalog's row filter uses {', '.join(hidden)}. In a stream of upserts (changelog producer "
                 "none or input, or overwrites) a row that may no longer be seen would stay downstream.",
                 advice="Use a changelog producer lookup or full-compaction, or accept that with "
                 "with_filter(..., unmatched='drop').",
@@ -53,10 +53,10 @@ class Rules:
             )
 
     def enforced(self, records: Iterable[Records], fields: Sequence[DataField]) -> Iterator[Records]:
-        """Leave out rows that may not be seen, and mask columns; both look at the rows as they are stored.
+        """Leave out hidden rows and mask columns. Both rules apply to the rows as they are stored.
 
         Args:
-            records: Records with all the columns that the rules need.
+            records: Records with all columns that the rules need.
             fields: The fields of these columns.
 
         Raises:
@@ -84,11 +84,10 @@ class Rules:
 
 
 class QueryAuth:
-    """Asks the catalog what may be seen of a table.
+    """Requests the rules for reading a table from its catalog.
 
     Args:
-        directory: The table.
-        ask: pypaimon's question to the catalog: the names of columns in, rules out.
+        ask: pypaimon's function that returns the rules for names of columns.
     """
 
     def __init__(self, directory: TableDirectory, ask: Any) -> None:
@@ -97,16 +96,16 @@ class QueryAuth:
 
     @staticmethod
     def of(directory: TableDirectory) -> QueryAuth | None:
-        """For a table whose catalog has rules (`query-auth.enabled` on a REST catalog), else None."""
+        """The rules of a table with `query-auth.enabled` in a REST catalog, else None."""
         table = directory.table
         ask = table.catalog_environment.table_query_auth(table.options, table.identifier)
         return None if ask is None else QueryAuth(directory, ask)
 
-    def rules(self, layout: Layout) -> Rules | None:
-        """The rules of now for what a layout reads; None if there are none. One request, two if there are rules.
+    def rules(self, layout: ReadLayout) -> Rules | None:
+        """The current rules for the columns of a layout, or None. One request, two if there are rules.
 
         Raises:
-            UnsupportedTableError: They cannot be enforced, or are bound to columns that are not there.
+            UnsupportedTableError: The rules cannot be enforced, or use columns that do not exist.
             CorruptTableError: The table may not be read.
             StoreError: The catalog kept failing (retriable).
         """
@@ -135,7 +134,7 @@ class QueryAuth:
 
 
 def _refusing(function: Any, *args: Any) -> Any:
-    """Whatever goes wrong with a rule ends the read: nothing is shown that a rule might hide."""
+    """Any error of a rule ends the read, so that nothing is shown that the rule might hide."""
     try:
         return function(*args)
     except (ValueError, KeyError, TypeError, RuntimeError, pa.ArrowException) as error:
@@ -144,20 +143,20 @@ def _refusing(function: Any, *args: Any) -> Any:
         ) from error
 
 
-def _bound(result: TableQueryAuthResult, layout: Layout, latest: Sequence[DataField]) -> Rules:
+def _bound(result: TableQueryAuthResult, layout: ReadLayout, latest: Sequence[DataField]) -> Rules:
     result.validate_against_schema(list(latest))
     result.validate_readable_without_rename(list(latest), list(layout.schema.fields))
     read = {field.name for field in layout.fields}
     masks = {column: rule for column, rule in (result.column_masking or {}).items() if column in read}
     tested = masks.keys() & {name.split(".")[0] for name in layout.filtered_columns}
     if tested:
-        raise ValueError(f"the filter looks at {', '.join(sorted(tested))}, which is masked")
+        raise ValueError(f"the filter uses {', '.join(sorted(tested))}, which is masked")
     result = type(result)(result.filter, masks)
     needed = result.rule_field_names()
     unknown = needed - {field.name for field in layout.schema.fields}
     if unknown:
-        raise ValueError(f"they look at {', '.join(sorted(unknown))}, which is no column of this table")
+        raise ValueError(f"they use {', '.join(sorted(unknown))}, which is not a column of this table")
     blobs = {field.name for field in layout.schema.fields if holds_blobs(field.type)}
     if needed & blobs:
-        raise ValueError(f"they look at {', '.join(sorted(needed & blobs))}, whose blobs are fetched last")
+        raise ValueError(f"they use {', '.join(sorted(needed & blobs))}, whose blobs are fetched last")
     return Rules(result, frozenset(result.filter_field_names()), frozenset(needed))

@@ -23,18 +23,14 @@ from pypaimon.streaming.model.plan import Plan, PlanKind, SplitMode, StreamSplit
 from pypaimon.streaming.model.row_selection import RowSelection
 from pypaimon.streaming.options.stream_options import Unmatched
 from pypaimon.streaming.options.views import LOGS
-from pypaimon.streaming.reading.binlog import unbroken
 from pypaimon.streaming.reading.blob import Blob, blobs_of
 from pypaimon.streaming.reading.blob_values import BlobValues
-from pypaimon.streaming.reading.missing_files import missing_file_error
-from pypaimon.streaming.reading.output_columns import output_columns
-from pypaimon.streaming.reading.planned_rows import parts_as_planned, planned_for
+from pypaimon.streaming.reading.output_columns import output_columns, unbroken
 from pypaimon.streaming.reading.query_auth import Rules
-from pypaimon.streaming.reading.read_layout import Layout, ReadSettings
-from pypaimon.streaming.reading.read_parts import ReadParts
-from pypaimon.streaming.reading.reading_order import in_reading_order
+from pypaimon.streaming.reading.read_layout import ReadLayout, ReadSettings
+from pypaimon.streaming.reading.read_parts import ReadParts, parts_as_planned, planned_for
 from pypaimon.streaming.reading.records import Records
-from pypaimon.streaming.reading.split_files import deletion_files
+from pypaimon.streaming.reading.split_files import deletion_files, in_reading_order, missing_file_error
 from pypaimon.streaming.reading.split_reader import SplitReader
 
 if TYPE_CHECKING:
@@ -52,13 +48,13 @@ _THREADS = 8
 
 
 class StreamRead:
-    """What `StreamTableRead` does; its constructors are those of that one.
+    """The methods of `StreamTableRead`, which adds its constructors.
 
     Args:
         table: pypaimon's table.
         io_timeout: Seconds that one request may take.
-        parts: What it works with. Who needs that while it is not known yet waits for it: no method that is awaited, but
-            the properties, the blocking methods and pickling.
+        parts: The parts of the read, once the table is known. Properties, blocking methods and pickling wait for them;
+            awaited methods do not block.
     """
 
     def __init__(self, table: Any, io_timeout: float, parts: Lazy[ReadParts]) -> None:
@@ -67,22 +63,23 @@ class StreamRead:
         self.limit = None
         self._io_timeout = io_timeout
         self._parts = parts
-        # What the last splits were planned with, whether they compare two states, and the read of those; None: this.
+        # The settings that the last splits were planned with, whether they compare two states, and the read for them;
+        # None: this one.
         self._taken: tuple[tuple[RowSelection, bool], StreamRead | None] | None = None
-        # Not the pool of the store: reading a batch may ask that one for a schema or a deletion vector.
+        # Not the pool of the store, because reading a batch may wait for that pool, for a schema or a deletion vector.
         self._pool = IOPool(_THREADS, io_timeout, "paimon-read", marked=True)
-        # Nor that of the reads, which wait for those that open files.
+        # Not the pool of the reads, because these wait for the threads that open files.
         self._openers = IOPool(MOST_RUNS, io_timeout, "paimon-open", marked=True)
-        # Bytes of plans that were made ahead go with the last read that might have taken them.
-        weakref.finalize(self, spawn_detached, partial(_let_go, parts))
+        # Prefetched bytes of later plans are dropped with the last read that might take them.
+        weakref.finalize(self, spawn_detached, partial(_drop_prefetched, parts))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy elsewhere has threads and caches of its own."""
+        """A copy in another process has its own threads and caches."""
         return _unpickled, (type(self), self.table, self._io_timeout, self._settings)
 
     @property
     def predicate(self) -> filter_internals.Predicate | None:
-        """Which rows are read."""
+        """The filter of the read."""
         return self._settings.predicate
 
     @property
@@ -92,33 +89,33 @@ class StreamRead:
 
     @property
     def read_type(self) -> list[DataField]:
-        """The columns that come out, as pypaimon's fields: fields of rows inside of them, under their own names."""
+        """The output columns as pypaimon's fields: fields of rows stay inside of their rows, under their own names."""
         return list(self._layout_of(self._settings.schema).request)
 
     @property
     def schema(self) -> pa.Schema:
-        """The Arrow schema of what is read; of splits with a schema or columns of their own it is another one."""
+        """The Arrow schema of the rows. Splits with their own schema or columns have another one."""
         return self._arrow_schema(self._layout_of(self._settings.schema))
 
     def schema_of(self, plan: Plan) -> pa.Schema:
-        """The Arrow schema of the rows of a plan, also of one that has none."""
+        """The Arrow schema of the rows of a plan, also of an empty plan."""
         read = self._taking(plan_selection(plan), differences=plan.kind is PlanKind.DIFF)
         return read._arrow_schema(read._layout_of(plan.schema))
 
     def iter_batches(self, splits: Sequence[StreamSplit]) -> Iterator[pa.RecordBatch]:
         """Read lazily, batch by batch; batches are never empty.
 
-        Of an OVERWRITE that may bring keys to other buckets, all that it took away comes before what it brought.
+        If an OVERWRITE may move keys to other buckets, all rows that it removed come before those that it added.
 
         Args:
-            splits: Splits of a plan, `plan.splits()`. Their filter and columns hold where the read was given none.
+            splits: Splits of a plan, `plan.splits()`. A read without its own filter and columns takes theirs.
 
         Raises:
-            StreamConfigError: The read was given another filter, or other columns, than its splits were planned with.
+            StreamConfigError: The read has another filter, or other columns, than its splits were planned with.
         """
         splits = in_reading_order(splits)
         read = self._reader_of(splits)
-        with read._parts.get().files_ahead.reading(splits):
+        with read._parts.get().prefetcher.reading(splits):
             yield from read._batches(splits)
 
     def _batches(self, splits: Sequence[StreamSplit]) -> Iterator[pa.RecordBatch]:
@@ -147,13 +144,13 @@ class StreamRead:
                     blobs.close()
 
     def _records(
-        self, split: StreamSplit, bound: Layout, rules: Rules | None, vectors: PlanVectors
+        self, split: StreamSplit, bound: ReadLayout, rules: Rules | None, vectors: PlanVectors
     ) -> Iterator[Records]:
-        """The records of a split that come out, as far as the catalog's rules allow."""
+        """The records of a split that the filter and the catalog's rules let through."""
         if rules is not None:
             bound = bound.reading(rules.needed)
         if split.mode is SplitMode.DIFF:
-            # Rows that differ in a column that is not given out differ too.
+            # Rows also differ if they differ only in a column that is not given out.
             bound = bound.reading([field.name for field in bound.schema.fields])
         reader = SplitReader(
             self._parts.get().directory,
@@ -175,11 +172,10 @@ class StreamRead:
     async def iter_batches_async(self, splits: Sequence[StreamSplit]) -> AsyncIterator[pa.RecordBatch]:
         """As `iter_batches`, without blocking the event loop: batch by batch on a thread.
 
-        Cancelling, or leaving the loop, loses nothing but what was read.
+        Cancelling, or leaving the loop, loses only the rows that were read.
 
         Raises:
-            IOTimeoutError: A request did not come back within the IO timeout. Neither waiting for a thread nor
-                decoding and merging count.
+            IOTimeoutError: A request exceeded the IO timeout. Waiting for a thread, decoding and merging do not count.
         """
         batches = self.iter_batches(splits)
         while (batch := await _hop(self._pool, next, batches, None)) is not None:
@@ -193,13 +189,13 @@ class StreamRead:
     def to_arrow_batch_reader(
         self, splits: Sequence[StreamSplit], blob_parallelism: int | None = None, parallelism: int | None = None
     ) -> pa.RecordBatchReader:
-        """Read lazily, as Arrow's own reader; the two numbers, which pypaimon has, change nothing here."""
+        """Read lazily, as Arrow's own reader. The two numbers exist in pypaimon and have no effect here."""
         return pa.RecordBatchReader.from_batches(self._schema_of(splits), self.iter_batches(splits))
 
     def to_arrow(
         self, splits: Sequence[StreamSplit], parallelism: int | None = None, blob_parallelism: int | None = None
     ) -> pa.Table:
-        """Read everything into one table; without splits an empty one."""
+        """Read everything into one table, which is empty without splits."""
         return pa.Table.from_batches(self.iter_batches(splits), self._schema_of(splits))
 
     def to_pandas(self, splits: Sequence[StreamSplit], parallelism: int | None = None) -> pandas.DataFrame:
@@ -225,8 +221,8 @@ class StreamRead:
         Args:
             splits: Splits of a plan.
             table_name: The name to register.
-            connection: Where to register it; by default a new database in memory.
-            parallelism: Changes nothing here.
+            connection: Where to register it. Default: a new database in memory.
+            parallelism: Has no effect here.
 
         Returns:
             The connection.
@@ -238,13 +234,13 @@ class StreamRead:
         return database
 
     def blobs(self, descriptors: Iterable[bytes | None] | pa.Array | pa.ChunkedArray) -> list[Blob | None]:
-        """The blobs of a column that was read with `with_blob_descriptors(True)`, none of which is fetched yet.
+        """The blobs of a column that was read with `with_blob_descriptors(True)`. Fetches none of them.
 
         Args:
             descriptors: The column, or values of it.
 
         Raises:
-            CorruptTableError: One of them is no descriptor.
+            CorruptTableError: A value is not a descriptor.
         """
         if isinstance(descriptors, (pa.Array, pa.ChunkedArray)):
             descriptors = descriptors.to_pylist()
@@ -259,25 +255,25 @@ class StreamRead:
         override_num_blocks: int | None = None,
         **read_args: Any,
     ) -> Any:
-        """Read everything here, and hand it to Ray as a dataset.
+        """Read everything in this process, and pass it to Ray as a dataset.
 
         Workers of Ray would read with pypaimon's own code, which gives other rows for splits of a stream.
 
         Args:
             splits: Splits of a plan.
-            ray_remote_args: Changes nothing here.
-            concurrency: Changes nothing here.
-            override_num_blocks: Into how many blocks Ray divides it.
-            read_args: Change nothing here.
+            ray_remote_args: Has no effect here.
+            concurrency: Has no effect here.
+            override_num_blocks: The number of blocks of the dataset.
+            read_args: Have no effect here.
         """
-        # No extra of ours brings it: who asks for it has it.
+        # No extra of this package installs Ray, because its users have it.
         rows = import_module("ray").data.from_arrow(self.to_arrow(splits))
         return rows if override_num_blocks is None else rows.repartition(override_num_blocks)
 
     def to_iterator(self, splits: Sequence[StreamSplit]) -> Iterator[OffsetRow]:
-        """Read row by row, as pypaimon's `InternalRow`: fields by place, the row kind beside them. Slow by nature.
+        """Read row by row as pypaimon's `InternalRow`, with fields by position and the row kind. Slow by nature.
 
-        `get_blob` gives pypaimon's `Blob` of a field.
+        `get_blob` returns pypaimon's `Blob` of a field.
         """
         for batch in self.iter_batches(splits):
             kinds: Iterable[str] = ["+I"] * batch.num_rows
@@ -297,17 +293,17 @@ class StreamRead:
     def _taking(self, planned: RowSelection | None, *, differences: bool) -> StreamRead:
         if planned is None:
             return self
-        taken, key = self._taken, (planned, differences)  # Another thread may take other splits meanwhile.
+        taken, key = self._taken, (planned, differences)  # Read `_taken` once, because another thread may replace it.
         if taken is None or taken[0] != key:
             parts = parts_as_planned(own := self._parts.get(), planned, differences=differences)
             read = None if parts is own else made_read(type(self), self.table, self._io_timeout, Lazy.of(parts))
             taken = self._taken = key, read
         return taken[1] or self
 
-    def _bound(self, split: StreamSplit) -> Layout:
+    def _bound(self, split: StreamSplit) -> ReadLayout:
         return self._layout_of(split.schema or self._settings.schema)
 
-    def _layout_of(self, schema: TableSchema) -> Layout:
+    def _layout_of(self, schema: TableSchema) -> ReadLayout:
         return self._parts.get().layout_of(schema)
 
     @property
@@ -319,10 +315,10 @@ class StreamRead:
         return read._arrow_schema(read._bound(splits[0])) if splits else self.schema
 
     def _output_arrow_schema(self) -> pa.Schema:
-        """The columns without the row kind, as pypaimon's `to_torch` asks for them."""
+        """The schema without the row kind, which pypaimon's `to_torch` calls."""
         return self._layout_of(self._settings.schema).arrow_schema
 
-    def _arrow_schema(self, bound: Layout) -> pa.Schema:
+    def _arrow_schema(self, bound: ReadLayout) -> pa.Schema:
         schema = bound.arrow_schema
         return schema.insert(0, row_kinds.ROW_KIND_FIELD) if self.include_row_kind else schema
 
@@ -331,33 +327,28 @@ R = TypeVar("R", bound=StreamRead)
 
 
 def made_read(kind: type[R], table: Any, io_timeout: float, parts: Lazy[ReadParts]) -> R:
-    """A read of some class with parts of its own; arguments: see `StreamRead`."""
+    """A read of a class with the arguments of `StreamRead`."""
     read = kind.__new__(kind)
     StreamRead.__init__(read, table, io_timeout, parts)
     return read
 
 
-def read_of(directory: TableDirectory, settings: ReadSettings) -> StreamRead:
-    """A read of a table that is known."""
-    return StreamRead(directory.table, directory.store.pool.timeout, Lazy.of(ReadParts.of(directory, settings)))
-
-
-def let_go(read: StreamRead) -> None:
-    """Throw away bytes that were fetched for what might be read next; the read may go on."""
-    _let_go(read._parts)
+def drop_prefetched(read: StreamRead) -> None:
+    """Drop the prefetched bytes of later plans. The read stays usable."""
+    _drop_prefetched(read._parts)
 
 
 def release_threads(read: StreamRead) -> None:
-    """Let the threads of a read end now; they come back when they are needed."""
+    """Let the threads of a read end now. They start again when they are needed."""
     read._pool.release()
     read._openers.release()
     if read._parts.known is not None:
         read._parts.known.directory.store.pool.release()
 
 
-def _let_go(parts: Lazy[ReadParts]) -> None:
+def _drop_prefetched(parts: Lazy[ReadParts]) -> None:
     if parts.known is not None:
-        parts.known.files_ahead.close()
+        parts.known.prefetcher.close()
 
 
 def _unpickled(kind: type[R], table: Any, io_timeout: float, settings: ReadSettings) -> R:
@@ -367,7 +358,7 @@ def _unpickled(kind: type[R], table: Any, io_timeout: float, settings: ReadSetti
 
 
 async def _hop(pool: IOPool, function: Callable[..., T], *args: Any) -> T:
-    """Run a blocking call on a thread of the pool; may be cancelled at any time: what still runs is not waited for."""
+    """Run a blocking call on a thread of the pool. If it is cancelled, the thread is not waited for."""
     import asyncio
 
     pending = asyncio.wrap_future(pool.submit(function, *args))

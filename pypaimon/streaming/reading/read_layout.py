@@ -1,4 +1,4 @@
-"""What a read gives out and what it must read for that: projection and filter, bound to field ids and to one schema."""
+"""`ReadLayout`: the columns that a read gives out and those that it must read, bound to one schema by field ids."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pypaimon.streaming.filtering import filters
 from pypaimon.streaming.filtering.field_paths import Path, find, ids_of, rebound, rebound_filter
 from pypaimon.streaming.internals import ArrayType, DataField, DataType, RowType, TableSchema
 from pypaimon.streaming.model.arrow_types import arrow_schema
-from pypaimon.streaming.model.blob_types import holds_blobs, is_blob, is_blob_collection
+from pypaimon.streaming.model.data_types import holds_blobs, is_blob, is_blob_collection
 from pypaimon.streaming.model.system_columns import SYSTEM_TYPES
 from pypaimon.streaming.options import views
 from pypaimon.streaming.options.blob_storage import BlobStorage
@@ -24,7 +24,6 @@ from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.stream_options import DEFAULT_BATCH_SIZE, Unmatched
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.options.views import LOGS, ROWKIND, ROWKIND_FIELD, View
-from pypaimon.streaming.reading.nested_columns import narrowed, requested
 
 if TYPE_CHECKING:
     from pypaimon.streaming.filter_internals import Predicate
@@ -36,17 +35,18 @@ class ReadSettings:
 
     Attributes:
         schema: The schema to read with.
-        projection: Columns to give out, in this order, fields of rows as `row.field`; None: all.
-        output_names: What those of the projection are called; None: as they are, fields of rows `row_field`.
-        nested: Whether fields of rows stay inside of them, instead of coming out as columns of their own.
-        predicate: Which rows; names are those of `schema`, fields of rows as `row.field`.
-        own_filter: The part of `predicate` that was given to the read; the rest of it is what the table's options say.
-        unmatched: What becomes of records of an upsert stream that do not match: a -D with their values, or nothing.
+        projection: Output columns in this order, fields of rows as `row.field`; None: all.
+        output_names: Names of the output columns; None: their own names, for fields of rows `row_field`.
+        nested: Whether fields of rows stay inside of their rows instead of becoming columns.
+        predicate: The filter, with names of `schema` and fields of rows as `row.field`.
+        own_filter: The part of `predicate` that was given to the read. The rest comes from the table's options.
+        unmatched: What records of an upsert stream become that do not match: a -D with their values, or nothing.
         include_row_kind: Whether the first column is `_row_kind`.
         view: `audit_log`, `binlog`, `row_tracking`, `ro`, or None for the table itself.
         batch_size: Rows per batch read, at most.
-        blob_descriptors: Whether descriptors come out in place of blobs; None: as the table's options say.
-        blob_places: Where stored descriptors may point, besides the table's directory; None: its whole file system.
+        blob_descriptors: Whether descriptors come out in place of blobs; None: as in the table's options.
+        blob_places: Where stored descriptors may point, in addition to the table's directory; None: its whole file
+            system.
     """
 
     schema: TableSchema
@@ -72,13 +72,13 @@ class ReadSettings:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A column that is given out.
+    """An output column.
 
     Attributes:
         path: Names from the top column down.
         ids: The field ids of `path`.
         name: Its name.
-        type: Its type, nullable where a row around it is.
+        type: Its type, which is nullable if a row around it is.
     """
 
     path: tuple[str, ...]
@@ -88,11 +88,11 @@ class Output:
 
     @property
     def is_rowkind(self) -> bool:
-        """Whether it is the column `rowkind` of a log, whatever it is called; a table may have one of that name."""
+        """Whether this is the column `rowkind` of a log, by its id, because a table may have a column of that name."""
         return self.ids == (ROWKIND_FIELD.id,)
 
     def take(self, batch: pa.RecordBatch) -> pa.Array:
-        """The column out of a batch as it was read."""
+        """The column of a batch that was read."""
         array = batch.column(self.path[0])
         for name in self.path[1:]:
             array = pc.struct_field(array, name)
@@ -100,18 +100,18 @@ class Output:
 
 
 @dataclass(frozen=True)
-class Layout:
+class ReadLayout:
     """A read of one schema.
 
     Attributes:
         schema: The schema.
-        fields: What is read from files, in the order of the schema: rows hold only the fields that are needed.
-        system_columns: System columns that are read behind the fields.
-        outputs: What is given out.
-        request: The columns that are given out, with the rows that fields are in.
-        predicate: The filter, but for `on_rowkind`.
+        fields: The fields to read from files, in the order of the schema; rows hold only the fields that are needed.
+        system_columns: System columns to read after the fields.
+        outputs: The output columns.
+        request: The output columns, with fields inside of their rows.
+        predicate: The filter without `on_rowkind`.
         on_keys: Its AND-parts on key and partition columns alone.
-        on_values: The rest of it.
+        on_values: The rest of the filter.
         on_rowkind: AND-parts on the column `rowkind` of an audit log alone.
         packed: Whether columns come out as arrays (`binlog`).
     """
@@ -134,7 +134,7 @@ class Layout:
 
     @cached_property
     def blobs(self) -> Mapping[str, DataType]:
-        """The columns that are given out with blobs in place of their cells, by name."""
+        """The types of the output columns with blobs in place of cells, by name."""
         given = [output for output in self.outputs if holds_blobs(output.type)]
         if not given:
             return {}
@@ -149,38 +149,38 @@ class Layout:
 
     @property
     def filtered_columns(self) -> set[str]:
-        """The names of all columns that the filter looks at."""
+        """The names of all columns of the filter."""
         parts = [part for part in (self.predicate, self.on_rowkind) if part is not None]
         return set().union(*map(filters.columns_of, parts))
 
-    def reading(self, columns: Collection[str]) -> Layout:
-        """The same, but these columns are read too, and wholly."""
+    def reading(self, columns: Collection[str]) -> ReadLayout:
+        """The same layout, which also reads these columns completely."""
         read = {field.name: field for field in self.fields}
         fields = ((field if field.name in columns else read.get(field.name)) for field in self.schema.fields)
         return replace(self, fields=tuple(field for field in fields if field is not None))
 
     @cached_property
     def arrow_schema(self) -> pa.Schema:
-        """The columns that are given out."""
+        """The Arrow schema of the output columns."""
         return _arrow([DataField(output.ids[-1], output.name, self._given_out(output)) for output in self.outputs])
 
     def is_array(self, output: Output) -> bool:
-        """Whether a column comes out as arrays: those of the table do, in a `binlog`."""
+        """Whether a column comes out as arrays, as the table's own columns do in a `binlog`."""
         return self.packed and output.path[0] not in (*SYSTEM_TYPES, ROWKIND)
 
     def _given_out(self, output: Output) -> DataType:
         return ArrayType(True, _nullable(output.type)) if self.is_array(output) else output.type
 
     def outputs_of(self, batch: pa.RecordBatch) -> list[pa.Array]:
-        """The columns that are given out, of a batch as it was read."""
+        """The output columns of a batch that was read."""
         return [output.take(batch) for output in self.outputs]
 
 
-def layout(settings: ReadSettings) -> Layout:
+def layout(settings: ReadSettings) -> ReadLayout:
     """Bind settings to their own schema.
 
     Raises:
-        StreamConfigError: A column of the projection or the filter is not there, or the filter cannot be applied.
+        StreamConfigError: A column of the projection or the filter does not exist, or the filter cannot be applied.
         UnsupportedTableError: A column has a type that Arrow cannot hold, or blobs deep inside of it.
     """
     fields = views.fields(settings.schema, settings.view)
@@ -189,7 +189,7 @@ def layout(settings: ReadSettings) -> Layout:
 
 
 def _named(outputs: list[Output], request: Sequence[DataField], settings: ReadSettings) -> list[Output]:
-    """What is given out for the columns of the projection, as it is asked for."""
+    """The output columns of the projection, nested or with the given names."""
     if settings.nested:
         return [_output((field,)) for field in request]
     if settings.output_names is None:
@@ -197,14 +197,13 @@ def _named(outputs: list[Output], request: Sequence[DataField], settings: ReadSe
     return [replace(output, name=name) for output, name in zip(outputs, settings.output_names, strict=True)]
 
 
-def follow(settings: ReadSettings, schema: TableSchema) -> Layout:
-    """Bind settings to a newer schema: by field ids, so that renamed columns are found, under their new name.
+def follow(settings: ReadSettings, schema: TableSchema) -> ReadLayout:
+    """Bind settings to a newer schema by field ids, so that renamed columns are found under their new name.
 
     Without a projection all columns of the newer schema come out.
 
     Raises:
-        SchemaChangedError: A column that is projected, or that the filter looks at, is gone, or has a type now that the
-            filter does not suit.
+        SchemaChangedError: A column of the projection or the filter is gone, or its new type does not suit the filter.
     """
     projection = settings.projection
     if projection is not None:
@@ -216,14 +215,14 @@ def follow(settings: ReadSettings, schema: TableSchema) -> Layout:
         raise SchemaChangedError(settings.schema.id, schema.id, str(error)) from error
 
 
-def _layout(settings: ReadSettings, fields: Sequence[DataField], outputs: list[Output]) -> Layout:
+def _layout(settings: ReadSettings, fields: Sequence[DataField], outputs: list[Output]) -> ReadLayout:
     schema, predicate = settings.schema, settings.predicate
     paths = [output.path for output in outputs]
     request = requested(fields, paths)
     given_out = _named(outputs, request, settings)
     if predicate is not None:
         paths += [_resolve(name, fields).path for name in sorted(filters.columns_of(predicate))]
-    # Without any column a batch could not say how many rows it has.
+    # A batch without columns would lose its number of rows.
     used = _pruned(fields, paths) or schema.fields[:1]
     _check_blobs(used, predicate)
     if predicate is not None:
@@ -233,7 +232,7 @@ def _layout(settings: ReadSettings, fields: Sequence[DataField], outputs: list[O
     stored = tuple(field for field in used if field.name not in SYSTEM_TYPES and field.id != ROWKIND_FIELD.id)
     system_columns = tuple(field.name for field in used if field.name in SYSTEM_TYPES)
     packed = settings.view == "binlog"
-    return Layout(
+    return ReadLayout(
         schema,
         stored,
         system_columns,
@@ -248,7 +247,10 @@ def _layout(settings: ReadSettings, fields: Sequence[DataField], outputs: list[O
 
 
 def _check_blobs(fields: Sequence[DataField], predicate: Predicate | None) -> None:
-    """Blobs are columns, or elements of arrays and maps that are; what is fetched last, no filter can look at."""
+    """Check that blobs are columns or elements of array and map columns, and that no filter compares them.
+
+    Blobs are fetched last, after the filter.
+    """
     for field in fields:
         known = is_blob(field.type) or is_blob_collection(field.type)
         if holds_blobs(field.type) and not known:
@@ -291,7 +293,7 @@ def _nullable(data_type: DataType) -> DataType:
 
 
 def _pruned(fields: Sequence[DataField], paths: Sequence[Sequence[str]]) -> list[DataField]:
-    """The fields on the paths; a row that is only passed through keeps the fields that are needed."""
+    """The fields on the paths. A row keeps only the fields that are needed."""
     result = []
     for field in fields:
         tails = [path[1:] for path in paths if path[0] == field.name]
@@ -302,3 +304,41 @@ def _pruned(fields: Sequence[DataField], paths: Sequence[Sequence[str]]) -> list
             field = DataField(field.id, field.name, inner, field.description, field.default_value)
         result.append(field)
     return result
+
+
+def requested(fields: Sequence[DataField], paths: Sequence[Sequence[str]]) -> list[DataField]:
+    """The columns on the paths, in their order. A row keeps the fields on its paths, or all if it is a path itself."""
+    by_name = {field.name: field for field in fields}
+    tails: dict[str, list[Sequence[str]]] = {}
+    for path in paths:
+        tails.setdefault(path[0], []).append(path[1:])
+    return [_with_fields(by_name[name], inside) for name, inside in tails.items()]
+
+
+def _with_fields(field: DataField, inside: Sequence[Sequence[str]]) -> DataField:
+    if not all(inside):
+        return field
+    row = RowType(field.type.nullable, requested(field.type.fields, inside))
+    return DataField(field.id, field.name, row, field.description, field.default_value)
+
+
+def narrowed(array: pa.Array, data_type: DataType) -> pa.Array:
+    """A column that was read, with only the fields of a type, in its order."""
+    if not isinstance(data_type, RowType) or _has_fields_of(array.type, data_type):
+        return array
+    # The fields of a null row are null too.
+    children = [narrowed(pc.struct_field(array, field.name), field.type) for field in data_type.fields]
+    fields = [
+        array.type.field(field.name).with_type(child.type)
+        for field, child in zip(data_type.fields, children, strict=True)
+    ]
+    return pa.StructArray.from_arrays(children, fields=fields, mask=pc.is_null(array))
+
+
+def _has_fields_of(arrow_type: pa.DataType, data_type: DataType) -> bool:
+    if not isinstance(data_type, RowType):
+        return True
+    inside = [arrow_type.field(index) for index in range(arrow_type.num_fields)]
+    if [field.name for field in inside] != [field.name for field in data_type.fields]:
+        return False
+    return all(_has_fields_of(each.type, field.type) for each, field in zip(inside, data_type.fields, strict=True))

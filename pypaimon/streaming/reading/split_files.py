@@ -1,4 +1,4 @@
-"""The files of a split, each with its deletion vector, and the values of their partition."""
+"""`SplitFiles`: the files of a split with their deletion vectors; the order of splits; errors for missing files."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ from itertools import groupby
 
 import pyarrow as pa
 
+from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.internals import DataFileMeta, DeletionFile, PyarrowFieldParser, TableSchema
-from pypaimon.streaming.model.plan import BranchFiles, StreamSplit
+from pypaimon.streaming.metadata.history import SnapshotRangeValidator
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.model.plan import BranchFiles, SplitMode, StreamSplit
+from pypaimon.streaming.options.table_traits import TableTraits
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +22,9 @@ class SplitFiles:
     """Files of one bucket.
 
     Attributes:
-        files: Each with what says which of its rows are deleted.
+        files: Each file with its deletion file, or None.
         constants: The values of the partition columns.
-        of_branch: Those that are of another branch; None: none is.
+        of_branch: The files that belong to another branch, or None.
     """
 
     files: Sequence[tuple[DataFileMeta, DeletionFile | None]]
@@ -29,16 +33,16 @@ class SplitFiles:
 
     @property
     def metas(self) -> list[DataFileMeta]:
-        """The files alone."""
+        """The files without deletion files."""
         return [file for file, _ in self.files]
 
     def by_directory(self) -> list[list[DataFileMeta]]:
-        """The files alone, those of one directory after those of the one before."""
+        """The files grouped by directory, in order."""
         directories = groupby(self.metas, lambda file: posixpath.dirname(str(file.file_path)))
         return [list(members) for _, members in directories]
 
     def branch(self, file: DataFileMeta) -> str | None:
-        """The name of the branch that a file is of, if that is another one."""
+        """The name of the other branch that a file belongs to, or None."""
         other = self.of_branch
         return other.branch if other is not None and file.file_name in other.names else None
 
@@ -49,12 +53,15 @@ class SplitFiles:
 
     @staticmethod
     def before(split: StreamSplit, schema: TableSchema) -> SplitFiles:
-        """Those whose rows are retracted."""
+        """The files of a split whose rows are retracted."""
         return _with_deletions(split.before_files, split.before_deletion_files, split, schema)
 
 
 def partition_values(split: StreamSplit, schema: TableSchema) -> dict[str, pa.Scalar]:
-    """The partition columns that need not be read, as in Java; those finer than what pypaimon's rows hold are."""
+    """The values of partition columns, which are not read from files, as in Java.
+
+    Timestamps finer than microseconds are left out, because pypaimon's rows do not hold them.
+    """
     fields = {field.name: field for field in schema.fields}
     values = {}
     for name, value in zip(schema.partition_keys, split.partition.values, strict=False):
@@ -65,7 +72,7 @@ def partition_values(split: StreamSplit, schema: TableSchema) -> dict[str, pa.Sc
 
 
 def deletion_files(splits: Iterable[StreamSplit]) -> Iterator[DeletionFile | None]:
-    """Where all deletion vectors of some splits are."""
+    """The deletion files of some splits."""
     for split in splits:
         yield from split.data_deletion_files or ()
         yield from split.before_deletion_files or ()
@@ -79,3 +86,46 @@ def _with_deletions(
 ) -> SplitFiles:
     both = zip(files, deletions or [None] * len(files), strict=True)
     return SplitFiles(list(both), partition_values(split, schema), split.of_branch)
+
+
+def in_reading_order(splits: Sequence[StreamSplit]) -> Sequence[StreamSplit]:
+    """The splits in the order to read them. An OVERWRITE that may move keys to other buckets is retracted first.
+
+    Bucket by bucket, a key would be retracted from one bucket after it was inserted in another.
+    """
+    if not any(_retracts(split) for split in splits):
+        return splits
+    of_snapshots = (list(group) for _, group in groupby(splits, lambda split: (split.mode, split.snapshot_id)))
+    return [split for group in of_snapshots for split in _retracted_first(group)]
+
+
+def _retracts(split: StreamSplit) -> bool:
+    return split.keys_move and split.retracts
+
+
+def _retracted_first(splits: list[StreamSplit]) -> Iterator[StreamSplit]:
+    """Splits of one mode and snapshot, with the retractions first."""
+    retracting = [split for split in splits if _retracts(split)]
+    yield from (split.without_files() for split in retracting)
+    for split in splits:
+        yield split.without_before_files() if _retracts(split) else split
+
+
+def missing_file_error(
+    directory: TableDirectory, schema: TableSchema, split: StreamSplit, error: FileNotFoundError
+) -> PaimonStreamError:
+    """The error that says why a file of a split is missing.
+
+    Args:
+        schema: The schema of the split.
+        error: Names the file.
+    """
+    path = str(error.filename or "")
+    other = split.of_branch
+    if other is not None and posixpath.basename(path) in other.names:
+        checks = SnapshotRangeValidator(directory.of_branch(other.branch), with_changelogs=False)
+        return checks.missing_file(other.snapshot_id, error, other.fingerprint)
+    checks = SnapshotRangeValidator(directory, TableTraits.of(schema).decoupled_changelog)
+    needed_by = split.needed_by(path)
+    fingerprint = split.fingerprint if needed_by == split.snapshot_id else None
+    return checks.missing_file(needed_by, error, fingerprint, changelog=split.mode is SplitMode.CHANGELOG)

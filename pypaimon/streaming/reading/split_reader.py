@@ -1,4 +1,4 @@
-"""One split as record batches: which records of its files come out, and with which row kind.
+"""`SplitReader`: the records of one split: which records of its files come out, and with which row kinds.
 
 Java's rules: docs/java-semantics.md#changelog-producers.
 """
@@ -6,7 +6,7 @@ Java's rules: docs/java-semantics.md#changelog-producers.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import reduce
+from functools import cached_property, reduce
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -26,40 +26,39 @@ from pypaimon.streaming.model.system_columns import VALUE_KIND
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.stream_options import Unmatched
 from pypaimon.streaming.reading.bucket_merge import BucketMerge
-from pypaimon.streaming.reading.file_rows import FileRows
+from pypaimon.streaming.reading.file_rows import FileRows, one_ahead
 from pypaimon.streaming.reading.joined_rows import joined_rows
-from pypaimon.streaming.reading.read_layout import Layout
-from pypaimon.streaming.reading.record_filter import RecordFilter
-from pypaimon.streaming.reading.records import Records, adding
-from pypaimon.streaming.reading.run_starts import one_ahead
+from pypaimon.streaming.reading.read_layout import ReadLayout
+from pypaimon.streaming.reading.records import RecordFilter, Records, adding
 from pypaimon.streaming.reading.split_files import SplitFiles
-from pypaimon.streaming.reading.wanted_files import WantedFiles
 
 if TYPE_CHECKING:
+    from pypaimon.streaming.files.index_files import FileIndexes
+    from pypaimon.streaming.files.row_id_groups import RowIdGroup
+    from pypaimon.streaming.filter_internals import Predicate
     from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 _FEW_ROWS = 10_000
-"""Files of so many rows are decoded about as fast as they are handed to another thread."""
+"""Files of this many rows are decoded about as fast as they are passed to another thread."""
 
 
 class SplitReader:
     """Reads splits in one layout.
 
     Args:
-        directory: The table.
-        layout: What to read and give out.
-        unmatched: What becomes of records of an upsert stream that do not match the filter.
+        layout: The columns to read and to give out.
+        unmatched: What records of an upsert stream become that do not match the filter.
         keep_deletes: Whether first plans show stored deletes (audit log).
-        tell_deletes: Whether a difference of states shows what is gone: rows have a column that says so.
+        tell_deletes: Whether a difference of states has rows for deletes, because a column shows their row kind.
         batch_size: Rows per batch read, at most.
-        openers: Threads that files are opened on before it is their turn.
+        openers: Threads that open files before they are read.
         vectors: The deletion vectors of all splits that are read.
     """
 
     def __init__(
         self,
         directory: TableDirectory,
-        layout: Layout,
+        layout: ReadLayout,
         *,
         unmatched: Unmatched,
         keep_deletes: bool,
@@ -74,7 +73,7 @@ class SplitReader:
         self._tell_deletes = tell_deletes
         self._batch_size = batch_size
         self._openers = openers
-        self._wanted = WantedFiles(directory, layout, unmatched)
+        self._index_filter = FileIndexFilter(directory, layout, unmatched)
         self._traits = layout.traits
         self._clustered = OptionValues(layout.schema.options).boolean("pk-clustering-override", False)
         self._filter = RecordFilter(layout, unmatched)
@@ -99,13 +98,13 @@ class SplitReader:
         if split.mode is SplitMode.EVOLUTION:
             return self._evolution(split)
         if split.mode is SplitMode.NET:
-            return self._net(split) if self._traits.primary_key else self._gone_and_came(split)
+            return self._net(split) if self._traits.primary_key else self._removed_and_added(split)
         if split.mode is SplitMode.DIFF:
             return self._diff(split)
         return self._merges(split)
 
     def is_upserts(self, split: StreamSplit) -> bool:
-        """Whether records replace what was there before, without a record of their own that takes it away."""
+        """Whether records replace the row before without a record that retracts it."""
         incomplete = split.mode is SplitMode.CHANGELOG and not self._traits.producer.complete
         return incomplete or split.mode in (SplitMode.RECORDS, SplitMode.OVERWRITE)
 
@@ -124,13 +123,13 @@ class SplitReader:
             yield Records(batch, batch.column(VALUE_KIND))
 
     def _batches(self, files: SplitFiles, columns: Sequence[str], *, upserts: bool) -> Iterator[pa.RecordBatch]:
-        """The rows of one file after the other, of those that are wanted: each is asked about when it is its turn.
+        """The rows of one file after the other, without files that their indexes rule out.
 
-        Those of another branch are not asked about: the schemas of this one say nothing of them.
+        Files of another branch are always read, because their schema ids belong to that branch.
         """
 
         def rows(file: DataFileMeta, deletions: DeletionFile | None) -> Iterator[pa.RecordBatch]:
-            if files.branch(file) or self._wanted.wants(file, upserts=upserts):
+            if files.branch(file) or self._index_filter.may_match(file, upserts=upserts):
                 directory = self._files.directory_of(files, file)
                 fields, constants = self._layout.fields, files.constants
                 yield from self._files.of(file, deletions, fields, columns, constants, directory=directory)
@@ -139,7 +138,7 @@ class SplitReader:
         return one_ahead(self._openers, runs) if _are_begun_ahead(files.metas) else chain.from_iterable(runs)
 
     def _replaced_records(self, split: StreamSplit) -> Iterator[Records]:
-        """Records that were pending are taken back one by one, for they are neither sorted nor merged."""
+        """Retract the records of bucket -2 one by one, because they are neither sorted nor merged."""
         for records in self._stored(self._before(split), upserts=True):
             added = records.keep(adding(records.kinds))
             yield Records(added.batch, pa.repeat(pa.scalar(row_kinds.DELETE, pa.int8()), added.batch.num_rows))
@@ -163,10 +162,10 @@ class SplitReader:
             yield Records(batch, batch.column(VALUE_KIND))
 
     def _added(self, files: SplitFiles) -> Iterator[Records]:
-        """Rows of files that need no merging, all +I as where Java reads "raw" files; deletes in them are no rows.
+        """Rows of files that need no merging, all +I as in Java's "raw" files, without the deletes in them.
 
-        What a manifest says of deletes does not tell: pypaimon 2.1.0 counts none, and a compaction that moves such a
-        file to a higher level keeps what was said.
+        The count of deletes in a manifest is not reliable: pypaimon 2.1.0 records none, and a compaction that moves
+        such a file to a higher level keeps the count.
         """
         for records in self._stored(files):
             yield Records(records.keep(adding(records.kinds)).batch)
@@ -174,12 +173,12 @@ class SplitReader:
     def _is_clustered(self, files: Sequence[DataFileMeta]) -> bool:
         """Whether files are sorted by other columns than the key, so that they cannot be merged.
 
-        Nor need they be: deletion vectors, which such tables have, leave each key once above level 0.
+        They need no merge either: such tables have deletion vectors, which leave each key once above level 0.
         """
         return self._clustered and all(file.level for file in files)
 
     def _is_merged_already(self, files: Sequence[DataFileMeta]) -> bool:
-        """Whether files hold each key once and, as far as is known, no deletes."""
+        """Whether files hold each key once and have no known deletes."""
         if self._keep_deletes or any(file.delete_row_count != 0 for file in files):
             return False
         if len(files) == 1:
@@ -188,19 +187,19 @@ class SplitReader:
         return all(file.level for file in files) and (once or len({file.level for file in files}) == 1)
 
     def _net(self, split: StreamSplit) -> Iterator[Records]:
-        # Both sides are filtered before they are compared: a row that ceased to match comes out as -D.
+        # Filter both sides before they are compared, so that a row that no longer matches comes out as -D.
         before = self._merge.merged(self._before(split), keep_deletes=False)
         after = self._merge.merged(self._now(split), keep_deletes=False)
         names = [field.name for field in self._layout.fields]
         for batch in net_changes(self._filter.matching(before), self._filter.matching(after), self._merge.keys, names):
             yield Records(batch, batch.column(VALUE_KIND))
 
-    def _gone_and_came(self, split: StreamSplit) -> Iterator[Records]:
-        """Rows of files without keys: those of the earlier state that are gone as -D, those that came as +I."""
+    def _removed_and_added(self, split: StreamSplit) -> Iterator[Records]:
+        """The difference of two states without keys: removed rows as -D, added rows as +I."""
         before, after = self._before(split), self._now(split)
         vectors_of = [{file.file_name: each for file, each in side.files} for side in (before, after)]
         fields, columns = self._layout.fields, self._layout.system_columns
-        # Those of the earlier state alone first, then those of both, as they were planned.
+        # In the order of the plan: files of the earlier state alone, those of both, those of the later state.
         for file in {each.file_name: each for each in (*before.metas, *after.metas)}.values():
             vectors = [self._files.vector(side.get(file.file_name), file.row_count) for side in vectors_of]
             position = 0
@@ -217,7 +216,7 @@ class SplitReader:
     def _diff(self, split: StreamSplit) -> Iterator[Records]:
         before = self._merge.merged(self._before(split), keep_deletes=True)
         after = self._merge.merged(self._now(split), keep_deletes=True)
-        # What differs is filtered, not what is compared: as if somebody else filtered the rows that come out.
+        # Filter the difference, not the states that are compared, as if the output were filtered.
         for batch in differing_rows(before, after, self._merge.keys):
             records = Records(batch, batch.column(VALUE_KIND))
             yield records if self._tell_deletes else records.keep(adding(records.kinds))
@@ -226,7 +225,7 @@ class SplitReader:
         files = self._now(split)
         deletions = {file.file_name: each for file, each in files.files}
         for group in row_id_groups(files.metas):
-            if not self._wanted.wants_group(group):
+            if not self._index_filter.group_may_match(group):
                 continue
             vectors = [self._files.vector(deletions[file.file_name], file.row_count) for file in group.files]
             position = 0
@@ -245,13 +244,64 @@ class SplitReader:
 
 
 def _are_begun_ahead(files: Sequence[DataFileMeta]) -> bool:
-    """Whether files are to be decoded before it is their turn: not those of a store, whose pieces come ahead anyway."""
+    """Whether to decode files early. Not files of a remote store, which are prefetched anyway."""
     are_large = sum(file.row_count for file in files) > len(files) * _FEW_ROWS
     return len(files) > 1 and are_large and all(is_local(str(file.file_path)) for file in files)
 
 
 def _rows_there(file_is_there: bool, vector: DeletionVector | None, position: int, count: int) -> pa.Array:
-    """Which rows of a file, from a position on, are rows of a state."""
+    """A mask of the rows of a file, from a position on, that are rows of a state."""
     if file_is_there and vector is not None:
         return vector.keep_mask(position, count)
     return pa.repeat(pa.scalar(file_is_there), count)
+
+
+class FileIndexFilter:
+    """Rules out files by their indexes. Only for files that are read one by one, record by record.
+
+    If versions of a key are merged, a file without a matching row must be read, because it may hold the newest version.
+
+    Args:
+        layout: The columns to read, with the filter.
+        unmatched: What records of an upsert stream become that do not match.
+    """
+
+    def __init__(self, directory: TableDirectory, layout: ReadLayout, unmatched: Unmatched) -> None:
+        self._directory = directory
+        self._layout = layout
+        self._drops = unmatched is Unmatched.DROP
+        self._enabled = OptionValues(layout.schema.options).boolean("file-index.read.enabled", True)
+
+    def may_match(self, file: DataFileMeta, *, upserts: bool) -> bool:
+        """Whether a file can hold a record that comes out.
+
+        Args:
+            upserts: Whether its records replace the row before, so that one that does not match comes out as a delete.
+        """
+        if not self._enabled or (file.embedded_index is None and not file.extra_files):
+            return True
+        indexes = self._on_keys if upserts and not self._drops else self._on_all
+        return indexes is None or indexes.may_match(file)
+
+    def group_may_match(self, group: RowIdGroup) -> bool:
+        """Whether a row of files that are joined by row id can come out."""
+        if len(group.files) == 1:
+            return self.may_match(group.files[0], upserts=False)
+        indexed = any(file.embedded_index is not None or file.extra_files for file in group.files)
+        return not (self._enabled and indexed) or self._on_all is None or self._on_all.group_may_match(group)
+
+    @cached_property
+    def _on_keys(self) -> FileIndexes | None:
+        return self._indexes(self._layout.on_keys)
+
+    @cached_property
+    def _on_all(self) -> FileIndexes | None:
+        return self._indexes(self._layout.predicate)
+
+    def _indexes(self, predicate: Predicate | None) -> FileIndexes | None:
+        if predicate is None:
+            return None
+        # Imported here because pyroaring is slow to import and few tables have indexes.
+        from pypaimon.streaming.files.index_files import FileIndexes
+
+        return FileIndexes(self._directory, self._layout.schema, predicate)

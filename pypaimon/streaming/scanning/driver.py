@@ -1,4 +1,4 @@
-"""`ScanDriver`: takes a scan from plan to plan, with its worker, its steps ahead, its progress, and their threads."""
+"""`ScanDriver`: takes a scan from plan to plan, with its worker, prefetched steps, progress, and their threads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pypaimon.streaming.planning.planner_state import PlannerState
 from pypaimon.streaming.scanning.handover import Handover
 from pypaimon.streaming.scanning.lag import Lag
 from pypaimon.streaming.scanning.metrics import ScanMetrics
-from pypaimon.streaming.scanning.parts import Opening, ScanParts
+from pypaimon.streaming.scanning.parts import ScanOpening, ScanParts
 from pypaimon.streaming.scanning.worker import Advance, PendingAdvance, ScanState, Segment
 
 _BUSY = "this scan is being driven by another call; use one scan per reader, or wait for the other call first"
@@ -31,28 +31,27 @@ _BUSY = "this scan is being driven by another call; use one scan per reader, or 
 class ScanDriver:
     """Takes a scan from plan to plan.
 
-    A call that wants a plan begins (`begin_call`), has a worker take steps (`next_advance`) and goes on to what they
-    found (`accept`), until a plan waits in `handover`; the call then takes it from there. What an interrupted call
-    leaves, the next one finds: a step under way in `_pending`, a plan in `handover`.
+    A call that needs a plan begins with `begin_call`, has a worker take steps (`next_advance`) and moves the scan to
+    their results (`accept`), until a plan is in `handover`, from which the call takes it. If a call is interrupted, the
+    next one finds its step in `_pending` or its plan in `handover`.
 
     Args:
-        parts: What the scan works with. Where that is not known yet, the first step asks for the table, on a worker;
-            calls that block ask too, no other does.
-        start: The start that the builder was told, None where the table's options say.
-        clock: Where time comes from.
+        parts: The parts of the scan. If they are not known yet, the first step requests the table on a worker. Calls
+            that block request it too, others do not.
+        start: The start of the builder, or None for that of the table's options.
 
     Attributes:
-        handover: Where the scan stands, and the plan that waits to be taken; lets one call at a time drive.
-        parts: As above.
-        commits: Threads for saves that are asked for in asyncio.
-        lags: Threads that measure the lag there.
+        handover: The state of the scan and the plan to take; lets one call at a time drive.
+        parts: The parts of the scan.
+        commits: Threads for saves in asyncio.
+        lags: Threads that measure the lag in asyncio.
     """
 
     def __init__(self, parts: Lazy[ScanParts], start: Start | None, clock: Clock) -> None:
         self.parts = parts
-        self._opening = Opening(parts, start)
+        self._opening = ScanOpening(parts, start)
         self._clock = clock
-        # One may be left by a seek. Others have threads of their own, so that none waits for a step that hangs.
+        # Two, because a seek may leave one that hangs. Saves and lags have their own threads for the same reason.
         self._pool = IOPool(2, timeout=float("inf"), name="paimon-scan")
         self.commits = IOPool(2, timeout=float("inf"), name="paimon-scan-commit")
         self.lags = IOPool(2, timeout=float("inf"), name="paimon-scan-lag")
@@ -74,10 +73,10 @@ class ScanDriver:
     # ---- one step ----
 
     def look(self, max_age: float = 0.0) -> Waits[None]:
-        """Have a plan wait, if one can be had without waiting for new snapshots.
+        """Put a plan into `handover`, if there is one without waiting for new snapshots.
 
         Args:
-            max_age: A poll that was made ahead and found nothing counts for this many seconds.
+            max_age: A prefetched poll that found nothing counts for this many seconds.
         """
         self.begin_call()
         while not self.handover.has_item:
@@ -85,22 +84,22 @@ class ScanDriver:
                 return
 
     def begin_call(self, loop: object | None = None) -> None:
-        """A call begins, or ends with EndOfScan where the scan is closed. A loop ends the loop before."""
+        """Begin a call. Raises EndOfScan if the scan is closed. A new loop ends the loop before."""
         if loop is not None:
             self._current = loop
         if self._closed:
             raise EndOfScan("the scan is closed")
         if self.handover.has_item:
-            self._tell_progress()
+            self._report_plan()
 
     def is_current(self, loop: object) -> bool:
         """Whether this loop was the last to drive the scan."""
         return self._current is loop
 
     def leave(self) -> None:
-        """The loop of now ends: throw away what was made ahead, and let the threads go; they come back when needed.
+        """End the current loop: drop prefetched steps and let the threads end. They start again when needed.
 
-        A step that an interrupted call has left is given up where it may write: it is taken again.
+        The step of an interrupted call is given up if it may write, and taken again later.
         """
         self._current = None
         self._sleeper.wake()
@@ -122,18 +121,18 @@ class ScanDriver:
         return 0.0 if parts is None else parts.options.poll_interval_ms / 1000
 
     def next_poll(self, is_cancelled: Callable[[], bool]) -> Wait[None]:
-        """Until the next poll is due, at once if that is now; or until the scan is stopped, or the loop over."""
+        """Wait until the next poll is due, the scan is stopped, or the loop is over."""
         return self._sleeper.until_due(self._next_poll, lambda: self._stopping or is_cancelled())
 
     def next_advance(self, max_age: float, is_cancelled: Callable[[], bool] = lambda: False) -> Wait[Advance | None]:
-        """What a worker finds next; None if the scan is closed, or the loop over, before that is there.
+        """Wait for the next result of a worker; None if the scan is closed or the loop is over before.
 
-        What an interrupted wait has left, the next call waits for.
+        After an interrupted wait the next call waits for the same result.
         """
         return self._sleeper.until_done(self._begin_advance(max_age), lambda: self._closed or is_cancelled())
 
     def _begin_advance(self, max_age: float) -> Future[Advance]:
-        """Let a worker take the next step, or go on waiting for the one that an interrupted call has left."""
+        """Let a worker take the next step, or return the one that an interrupted call has begun."""
         if self._closed:
             raise EndOfScan("the scan is closed")
         pending, state = self._pending, self.handover.state.state
@@ -148,13 +147,13 @@ class ScanDriver:
             self._pool.submit(pending.make, lambda: self._stopping)
             if parts is not None and parts.keep_alive is not None:
                 parts.keep_alive.begin()
-                if self._closed:  # By another thread, since it was looked at last.
+                if self._closed:  # Another thread may have closed the scan since the check above.
                     parts.keep_alive.end()
             pending.is_submitted = True
         return pending.found
 
     def accept(self, advance: Advance | None) -> bool:
-        """On the caller's side: go on to what a worker found, or EndOfScan. False: nothing to tell yet, ask again."""
+        """Move the scan to the result of a worker, or raise EndOfScan. False: no answer yet, ask again."""
         if advance is None or advance.ended or self._closed:
             self._pending = None
             self._release()
@@ -174,19 +173,19 @@ class ScanDriver:
             self._unreported_plan = None if position is None else (position, step.begins)
             metrics = self.handover.state.metrics.with_plan(advance.size)
             self.handover.offer(step.plan, ScanState(step.state, position, metrics))
-            self._tell_progress()
+            self._report_plan()
             return True
         if parts.progress is not None and position is not None:
             parts.progress.on_passed_over(position)
-        # A poll that an interrupted call left began before this one: what came in between is asked for.
+        # The poll of an interrupted call began before this call, so it may have missed later commits: poll again.
         answers = step.idle and not self._resumes_interrupted
         if answers:
             self._next_poll = taken.begun_at + self.poll_seconds
         self._go_to(step.state, position, polled=answers)
         return answers
 
-    def _tell_progress(self) -> None:
-        """That the plan which waits is handed out; after an interrupted call perhaps once more."""
+    def _report_plan(self) -> None:
+        """Report the plan in `handover` as handed out; after an interrupted call perhaps twice."""
         progress = self.parts.get().progress
         if progress is not None and self._unreported_plan is not None:
             progress.on_plan(*self._unreported_plan)
@@ -196,15 +195,15 @@ class ScanDriver:
         metrics = self.handover.state.metrics
         self.handover.move(ScanState(state, position, metrics.with_poll() if polled else metrics))
 
-    # ---- elsewhere ----
+    # ---- seeks ----
 
     @property
     def position(self) -> Position | None:
-        """Behind the last plan that was handed out; None before the start is found."""
+        """The position after the last plan that was handed out; None before the start is found."""
         return self.handover.state.position
 
     def seek(self, position: Position | int | None) -> None:
-        """Go on at a saved position, at a snapshot id, or (None) at the configured start. No IO.
+        """Move to a saved position, a snapshot id, or (None) the configured start. Sends no requests.
 
         Raises:
             StreamConfigError: Another call is driving the scan.
@@ -216,10 +215,10 @@ class ScanDriver:
         self._leave_for(state, Segment(self._segment.opened and position is not None))
 
     def begin_anew(self, plan: Plan, expired: PositionExpiredError) -> None:
-        """Go on where `with_on_expired` says: files of the plan that was handed out last expired before they were read.
+        """Start again by `with_on_expired`, because files of the last plan expired before they were read.
 
         Raises:
-            PositionExpiredError: That one: the policy is to fail.
+            PositionExpiredError: The policy is to fail.
             StreamConfigError: Another call is driving the scan.
         """
         self.handover.exclusively(lambda: self._begin_anew(plan, expired))
@@ -240,11 +239,11 @@ class ScanDriver:
             parts.planner.forget()
         self._go_to(state, self._opening.position(state))
 
-    # ---- progress, and what is known ----
+    # ---- progress, lag, metrics ----
 
     @property
     def commit_mode(self) -> CommitMode | None:
-        """Who confirms, as the builder or the table says; None without a consumer id. Known with the first plan."""
+        """The commit mode of the builder or the table; None without a consumer id. Known with the first plan."""
         consumer = self.parts.get().options.consumer
         return None if consumer is None else consumer.commit
 
@@ -261,7 +260,7 @@ class ScanDriver:
         return progress
 
     def confirm(self, confirmed: Plan | Position | int) -> None:
-        """Confirm a plan, or everything before a position or snapshot id; `save` saves it."""
+        """Confirm a plan, or everything before a position or snapshot id. `save` saves the progress."""
         if isinstance(confirmed, bool) or not isinstance(confirmed, (Plan, Position, int)):
             raise StreamConfigError(
                 f"commit: expected Plan, Position or int, got {confirmed!r} ({type(confirmed).__name__})"
@@ -273,7 +272,7 @@ class ScanDriver:
         self.progress().confirm(of_table(confirmed, self.parts.get().directory.identity))
 
     def save(self) -> None:
-        """Save what is confirmed. Blocks."""
+        """Save the confirmed progress. Blocks."""
         self.progress().flush(self._clock.monotonic())
 
     def begin_save(self) -> Future[None]:
@@ -299,7 +298,7 @@ class ScanDriver:
 
     @property
     def metrics(self) -> ScanMetrics:
-        """Counters of this scan, and the requests of its table handle once it knows its table. No IO."""
+        """Counters of this scan, and the requests of its table handle once it knows its table. Sends no requests."""
         metrics, parts = self.handover.state.metrics, self.parts.known
         return metrics if parts is None else metrics.with_requests(parts.directory.store.requests)
 
@@ -311,10 +310,10 @@ class ScanDriver:
         self._sleeper.wake()
 
     def close(self) -> None:
-        """End at once, also a call that is waiting, and let the threads go; confirms nothing. Idempotent.
+        """End at once, also a waiting call, and let the threads end. Confirms nothing. Idempotent.
 
-        Nothing that reads under a consumer id begins a write from then on; one that is under way is waited for, but on
-        an event loop, where `closed` does that.
+        With a consumer id no write begins from then on. A write that is under way is waited for, except on an event
+        loop, where `closed` waits for it.
         """
         self._closed = True
         self.stop()
@@ -330,7 +329,7 @@ class ScanDriver:
             self.wait_for_writes()
 
     async def closed(self) -> None:
-        """After `close` or `leave`: wait for a write that is under way."""
+        """Wait for a write that is under way after `close` or `leave`."""
         parts = self.parts.known
         progress = None if parts is None else parts.progress
         if progress is not None and (self._writes_under_way() or progress.is_rewriting):
@@ -343,8 +342,8 @@ class ScanDriver:
     def wait_for_writes(self) -> None:
         """Wait for the writes of progress that are under way, at most as long as a request may take.
 
-        One that hangs longer is given up by the store, and takes no effect once the next reader has written, where the
-        store compares.
+        The store gives up a write that hangs longer. If the store compares, it has no effect after the next reader has
+        written.
         """
         parts = self.parts.known
         if parts is not None and parts.progress is not None and self.handover.is_here:
@@ -362,7 +361,7 @@ class ScanDriver:
         return [each for each in writes if not each.done()]
 
     def _release(self) -> None:
-        """Throw away what was made ahead, and let the threads go, those that are at work once they are done."""
+        """Drop prefetched steps, and let the threads end; busy ones end when they are done."""
         if not self.handover.is_here:
             return
         busy: list[Future[Any]] = []

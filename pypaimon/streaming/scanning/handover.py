@@ -1,4 +1,4 @@
-"""`Handover`: where a stream passes what it found to its caller: once, or again if the call did not return."""
+"""`Handover`: passes each item of a stream to its caller exactly once, or again if the call did not return."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ S = TypeVar("S")
 
 
 class Handover(Generic[T, S]):
-    """What was found waits here until a call returns it; the state of the stream moves on at that moment.
+    """Holds an item until a call returns it. The state of the stream changes at that moment.
 
-    A signal handler may raise in any line of a call: what waits then is returned by the next one. So every change is
-    one assignment, or one call of a builtin, and `take` is to be the last line of the call. Only who is `alone` may
-    `offer`, `move` or `take`.
+    A signal handler may raise in any line of a call. The next call then returns the item. So every change is one
+    assignment, or one call of a builtin, and `take` must be the last line of a call. Only a call inside of
+    `exclusively` may `offer`, `move` or `take`.
 
     Args:
-        state: Where the stream stands.
         busy: Text of the error for a second call at the same time.
     """
 
     def __init__(self, state: S, busy: str) -> None:
-        # The last state, and what waits, with the state before it.
+        # The state after the item, and the item with the state before it.
         self._standing: tuple[S, list[tuple[S, T]]] = (state, [])
         self._calls: dict[str, object] = {}
         self._busy = busy
@@ -37,7 +36,7 @@ class Handover(Generic[T, S]):
         return self._origin.is_here
 
     def refuse_elsewhere(self) -> None:
-        """Only the process that made the stream may drive it.
+        """Check that this process made the stream, because no other may drive it.
 
         Raises:
             StreamConfigError: This process was forked after the stream was made.
@@ -50,36 +49,36 @@ class Handover(Generic[T, S]):
 
     @property
     def state(self) -> S:
-        """Where the stream stands after what the caller was given last."""
+        """The state of the stream after the last item that the caller got."""
         after, waiting = self._standing
         return next((before for before, _ in waiting), after)
 
     @property
     def has_item(self) -> bool:
-        """Whether something waits to be taken."""
+        """Whether there is an item to take."""
         return bool(self._standing[1])
 
     def offer(self, found: T, state: S) -> None:
-        """Let this wait to be taken; the stream then stands at this state."""
+        """Offer an item; taking it moves the stream to this state."""
         self._standing = (state, [(self.state, found)])
 
     def move(self, state: S) -> None:
-        """Stand at another state; what waits is dropped."""
+        """Move the stream to a state and drop the item."""
         self._standing = (state, [])
 
     def take(self) -> T:
-        """What waits; it is the caller's from here on."""
+        """Take the item."""
         try:
             return self._standing[1].pop()[1]
         except IndexError:
-            # By another call, which began after this one was no longer alone.
+            # Another call took it after this one had left `exclusively`.
             raise StreamConfigError(self._busy) from None
 
     def exclusively(self, work: Callable[[], object]) -> None:
-        """Do something while no other call does.
+        """Run `work` while no other call runs.
 
         Raises:
-            StreamConfigError: Another call is at it, or the stream belongs to another process.
+            StreamConfigError: Another call is running, or the stream belongs to another process.
         """
         call = object()
         try:
@@ -89,7 +88,7 @@ class Handover(Generic[T, S]):
             finally:
                 self._leave(call)
         finally:
-            # Again, for a signal handler that raised before it was done.
+            # Once more, in case a signal handler raised inside of the first `_leave`.
             self._leave(call)
 
     async def exclusively_async(self, work: Callable[[], Awaitable[object]]) -> None:

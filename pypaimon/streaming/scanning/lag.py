@@ -1,4 +1,4 @@
-"""How far a stream is behind its table."""
+"""`Lag`: the distance of a stream from the latest snapshot; `LagMeter`: measures it."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _MOST_FETCHED = 256
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """Distance from a position to the latest snapshot. None is "unknown", never zero.
+    """Distance from a position to the latest snapshot. Unknown values are None, never zero.
 
     Attributes:
         snapshots: Snapshots from the next one to the latest, both included; None for a position beyond the next one.
-        rows: Records that a stream would be given for them, before filter and shard: exact, or None. None inside a
-            snapshot, where a range is one plan, and while not all of them are known (see `LagMeter`).
+        rows: Records that a stream would get for them, before filter and shard: exact, or None. None inside a
+            snapshot, in a range that is one plan, and while not all of them are known (see `LagMeter`).
         bytes: Bytes of their files; unknown until they are planned.
         seconds: Age of the first snapshot that was not read yet; 0 when caught up.
-        earliest: Id of the earliest snapshot, or long-lived changelog, that can be followed; None if there is none.
-        latest: Id of the latest snapshot, None if there is none.
-        committed: Next snapshot that was saved under the consumer id, None without one.
+        earliest: Id of the earliest snapshot, or long-lived changelog, that can be followed, or None.
+        latest: Id of the latest snapshot, or None.
+        committed: Next snapshot that was saved under the consumer id; None without one.
     """
 
     snapshots: int | None
@@ -44,15 +44,13 @@ class Lag:
 class LagMeter:
     """Measures lag: one listing of the snapshots, and a request for each unread one that is not known yet.
 
-    What a stream would be given is known only of a snapshot that was fetched: totals count what compactions and
-    overwrites did too. One measurement fetches 256 of them at most, the newest first, so that of a stream that is
-    further behind `rows` is known after some measurements; of one that is more than 2,048 behind only the next snapshot
-    is fetched, and `rows` is not known. Long-lived changelogs, where the table keeps any, are listed too.
+    The records of a snapshot for a stream are known only after it was fetched, because totals also count compactions
+    and overwrites. One measurement fetches at most 256 snapshots, the newest first, so a stream that is further behind
+    knows `rows` after several measurements. For a stream that is more than 2,048 snapshots behind only the next
+    snapshot is fetched, and `rows` is unknown. Long-lived changelogs, if the table keeps any, are listed too.
 
     Args:
-        directory: The table.
-        planner: Tells which snapshots a stream reads.
-        clock: Where the time comes from.
+        planner: Knows which snapshots a stream reads.
     """
 
     def __init__(self, directory: TableDirectory, planner: Planner, clock: Clock) -> None:
@@ -62,9 +60,9 @@ class LagMeter:
         self._clock = clock
 
     def measure(self, state: PlannerState, committed: int | None) -> Lag:
-        """The lag of a state; before the start, of where it would begin now, which costs what finding that does."""
+        """The lag of a state; before the start that of the position where it would begin now, which has to be found."""
         begun = self._planner.begun(state)
-        # A range that is one plan is there wholly until its last part was handed out.
+        # A range that is one plan counts as a whole until its last part was handed out.
         next_id = begun.next_id if begun.span is None else begun.span.since + 1
         is_cut = begun.unit is not None or begun.span is not None
         return self._measured(next_id, begun.full, committed, is_cut=is_cut)
@@ -78,13 +76,12 @@ class LagMeter:
         return self._measured(next_id, full, committed, is_cut=position.unit is not None)
 
     def known_at(self, position: Position, latest: int) -> tuple[int, int | None, float | None]:
-        """Snapshots, rows and seconds of the lag of a position that a stream has reached, as `Lag` has them.
+        """Snapshots, rows and seconds of the `Lag` of a position that a stream has reached.
 
-        Asks for nothing: of snapshots that nobody has fetched, or that were let go since, rows and seconds are unknown.
+        Sends no requests: without the cached snapshots rows and seconds are unknown.
 
         Args:
-            position: It.
-            latest: What was the latest snapshot when that was looked for; 0: there was none.
+            latest: Id of the snapshot that was the latest when it was last requested; 0: no snapshot.
         """
         is_cut = position.unit is not None or position.phase is Phase.RANGE
         first = (position.since or 0) + 1 if position.phase is Phase.RANGE else position.snapshot
@@ -105,13 +102,13 @@ class LagMeter:
         return max(0.0, (self._clock.time_millis() - snapshot.time_millis) / 1000)
 
     def _measured(self, next_id: int | None, full: Snapshot | None, committed: int | None, *, is_cut: bool) -> Lag:
-        """The lag of who goes on with a snapshot.
+        """The lag before a snapshot.
 
         Args:
-            next_id: It; None before the start is found.
-            full: The snapshot of a state that is to be read before it.
-            committed: As it comes out.
-            is_cut: The position lies inside a snapshot or a range, so that nobody knows how many rows are left of it.
+            next_id: The snapshot; None before the start is found.
+            full: The snapshot of a full state to read before it.
+            committed: The value of `Lag.committed`.
+            is_cut: Whether the position is inside a snapshot or a range, so that the number of rows left is unknown.
         """
         ids = self._snapshots.list_ids()
         changelogs = self._snapshots.list_changelog_ids() if self._with_changelogs else []
@@ -122,7 +119,7 @@ class LagMeter:
             return Lag(None, None, None, None, earliest, latest, committed)
         if full is None and next_id > (latest or 0):
             return Lag(0, 0, 0, 0.0, earliest, latest, committed)
-        # The delta branch of a chain table may be empty, and the first plan all the same still to come.
+        # The delta branch of a chain table may be empty while its first plan is still to come.
         count = (latest or 0) - next_id + 1
         found = self._found(next_id, ids, changelogs)
         rows = None if is_cut or len(found) < count else self._rows(full, found)
@@ -131,10 +128,10 @@ class LagMeter:
         return Lag(count + (full is not None), rows, None, seconds, earliest, latest, committed)
 
     def _found(self, first: int, ids: Sequence[int], changelogs: Sequence[int]) -> dict[int, Snapshot]:
-        """The snapshots from the first one on, or their changelogs, as far as they are known or may be fetched now."""
+        """The snapshots from the first one on, or their changelogs, that are cached or may be fetched now."""
         of_changelogs = set(changelogs) - set(ids)
         unread = sorted(number for number in (*ids, *of_changelogs) if number >= first)
-        # The first one tells the time, so it is among those that are asked for.
+        # The first one is needed for its time, so it is among the requested ones.
         unread = [*unread[1:], *unread[:1]] if len(unread) <= _MOST_KNOWN else unread[:1]
         wanted = [number for number in unread if number not in of_changelogs]
         older = [number for number in unread if number in of_changelogs]
@@ -146,7 +143,7 @@ class LagMeter:
         return {number: snapshot for number, snapshot in found.items() if snapshot is not None}
 
     def _rows(self, full: Snapshot | None, unread: dict[int, Snapshot]) -> int | None:
-        """Rows of the state that is handed out first, and of the changes after it; None if any are not known."""
+        """Rows of the full state and of the changes after it; None if any are unknown."""
         counts = [self._planner.records_of(snapshot) for snapshot in unread.values()]
         if full is not None:
             counts.append(full.total_record_count)

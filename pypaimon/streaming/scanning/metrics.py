@@ -1,4 +1,4 @@
-"""`ScanMetrics`: what a scan has done so far, as one plain value."""
+"""`ScanMetrics`: the counters of a scan, as one plain value."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pypaimon.streaming.model.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class PlanSize:
-    """How much a plan holds: splits, physical records and bytes of their files."""
+    """The size of a plan: splits, physical records and bytes of their files."""
 
     splits: int
     records: int
@@ -18,7 +18,7 @@ class PlanSize:
 
     @staticmethod
     def of(plan: Plan) -> PlanSize:
-        """Count, once: a plan may hold very many files."""
+        """The size of a plan. Counting may take long, because a plan may hold a million files."""
         splits = plan.splits()
         return PlanSize(len(splits), sum(each.row_count for each in splits), sum(each.file_size for each in splits))
 
@@ -46,7 +46,7 @@ class ScanMetrics:
     abandoned_requests: int = 0
 
     def with_plan(self, size: PlanSize) -> ScanMetrics:
-        """One plan more."""
+        """The counters with one more plan."""
         return replace(
             self,
             plans=self.plans + 1,
@@ -56,9 +56,9 @@ class ScanMetrics:
         )
 
     def with_poll(self) -> ScanMetrics:
-        """One poll more that found nothing."""
+        """The counters with one more poll that found nothing."""
         return replace(self, idle_polls=self.idle_polls + 1)
 
     def with_requests(self, requests: Mapping[str, int]) -> ScanMetrics:
-        """With the requests of the table handle so far."""
+        """The counters with the requests of the table handle."""
         return replace(self, requests=dict(requests), abandoned_requests=requests["abandoned"])

@@ -1,13 +1,17 @@
-"""`ScanParts`: what a scan works with once it knows its table; `Opening`: where it stands before that."""
+"""`ScanParts`: the parts of a scan once it knows its table; `ScanOpening`: its states before that; `KeepAlive`."""
 
 from __future__ import annotations
 
+import queue
+import threading
+import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pypaimon.streaming.concurrency.clock import Clock, until_done
 from pypaimon.streaming.concurrency.lazy import Lazy
 from pypaimon.streaming.consumers.progress import Progress
+from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import UNKNOWN_TABLE, Position
@@ -15,15 +19,82 @@ from pypaimon.streaming.options.start import Start
 from pypaimon.streaming.options.stream_options import StreamOptions
 from pypaimon.streaming.planning.planner import Planner
 from pypaimon.streaming.planning.planner_state import PlannerState
-from pypaimon.streaming.scanning.keep_alive import KeepAlive
 from pypaimon.streaming.scanning.lag import LagMeter
 from pypaimon.streaming.scanning.prefetch import Prefetcher
 from pypaimon.streaming.scanning.worker import Advance, Advancing, Segment, Worker
 
+_LOOKS_PER_REWRITE = 2
+_LEAST_PAUSE, _LONGEST_PAUSE = 0.1, 86_400.0
+
+
+@dataclass(slots=True, eq=False)
+class _Watch:
+    """Tells a thread to end, and wakes it for that."""
+
+    woken: queue.SimpleQueue[None] = field(default_factory=queue.SimpleQueue)
+    ended: bool = False
+
+    def end(self) -> None:
+        self.ended = True
+        self.woken.put(None)
+
+
+class KeepAlive:
+    """Calls `Progress.keep_alive` on its own daemon thread, between `begin` and `end`.
+
+    It confirms nothing. A conflict or a damaged file ends the thread, because the reader's own next call raises the
+    same error. A failing store is tried again later. The thread also ends when this object is garbage collected. Both
+    methods return at once and may be called from any thread, `end` also from a signal handler or the garbage collector.
+
+    Args:
+        progress: The progress whose files are kept. Without an expiration of consumers there is no thread.
+        clock: How to wait.
+    """
+
+    def __init__(self, progress: Progress, clock: Clock) -> None:
+        self._progress = progress
+        self._clock = clock
+        self._watch: _Watch | None = None
+        self._thread: threading.Thread | None = None
+
+    def begin(self) -> None:
+        """Start the thread if none runs. A forked process needs its own."""
+        after = self._progress.keep_alive_after
+        if after is None or (self._watch is not None and self._thread is not None and self._thread.is_alive()):
+            return
+        watch = self._watch = _Watch()
+        pause = min(max(after / _LOOKS_PER_REWRITE, _LEAST_PAUSE), _LONGEST_PAUSE)
+        arguments = watch, weakref.ref(self._progress), self._clock, pause
+        self._thread = threading.Thread(target=_run, args=arguments, name="paimon-keep-alive", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Let the thread end, without waiting for it. Idempotent."""
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.end()
+
+    def __del__(self) -> None:
+        self.end()
+
+
+def _run(watch: _Watch, reader: weakref.ref[Progress], clock: Clock, pause: float) -> None:
+    while not watch.ended:
+        clock.wait(watch.woken, pause)
+        progress = reader()
+        if watch.ended or progress is None:
+            return
+        try:
+            progress.keep_alive(clock.monotonic())
+        except PaimonStreamError as error:
+            if not error.retriable:
+                return
+        del progress
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScanParts:
-    """The parts of one scan; to make them asks for nothing.
+    """The parts of one scan. Making them sends no requests.
 
     Attributes:
         directory: The table.
@@ -31,8 +102,8 @@ class ScanParts:
         options: The stream's settings.
         progress: Saved progress, or None without a consumer id.
         prefetcher: Takes the planner's steps.
-        worker: What a worker does between two plans.
-        lag_meter: Tells how far behind.
+        worker: Takes steps on a worker thread.
+        lag_meter: Measures the lag.
         keep_alive: Keeps the files of progress; None without a consumer id.
     """
 
@@ -49,7 +120,7 @@ class ScanParts:
     def of(
         directory: TableDirectory, planner: Planner, options: StreamOptions, progress: Progress | None, clock: Clock
     ) -> ScanParts:
-        """Put them together."""
+        """Make the parts."""
         prefetcher = Prefetcher(planner.step, steps_ahead(options), clock.monotonic)
         return ScanParts(
             directory,
@@ -63,18 +134,17 @@ class ScanParts:
         )
 
     def release(self) -> None:
-        """Let the threads end; they come back when they are needed."""
+        """Let the threads end. They start again when they are needed."""
         self.prefetcher.release()
         self.planner.release()
         self.directory.store.pool.release()
 
 
-class Opening:
-    """States of a scan, also of one that does not know its table yet.
+class ScanOpening:
+    """The states of a scan, also before it knows its table.
 
     Args:
-        parts: What the scan works with.
-        start: The start that the builder was told, None where the table's options say.
+        start: The start of the builder, or None for that of the table's options.
     """
 
     def __init__(self, parts: Lazy[ScanParts], start: Start | None) -> None:
@@ -101,7 +171,7 @@ class Opening:
         return None if state.start is None else state.start.position
 
     def resolved(self, state: PlannerState, planner: Planner) -> PlannerState:
-        """A state that may have been made before the table was known, as it is of the planner's."""
+        """The planner's state for a state that may have been made before the table was known."""
         if state.start is not None and state.start is self._start:
             return planner.initial()
         if _is_resolved(state):
@@ -110,11 +180,11 @@ class Opening:
         return planner.initial() if position is None else planner.at(position)
 
     def advancing(self, state: PlannerState, parts: ScanParts | None) -> Advancing:
-        """What makes an advance from a state: the worker, or what finds the table first."""
+        """The function that advances from a state: the worker's, or one that finds the table first."""
         return self._open if parts is None or not _is_resolved(state) else parts.worker.advance
 
     def _open(self, segment: Segment, state: PlannerState, max_age: float, stopping: Callable[[], bool]) -> Advance:
-        """Wait for the table, and take no step."""
+        """Wait for the table without taking a step."""
         if not (stopping() or segment.left):
             parts = self._pool.submit(self._parts.get)
             if until_done(parts, lambda: stopping() or segment.left):
@@ -123,18 +193,18 @@ class Opening:
         return Advance(state, self.position(state), ended=stopping())
 
     def release(self) -> None:
-        """Let the thread end; it comes back when it is needed."""
+        """Let the thread end. It starts again when it is needed."""
         self._pool.release()
 
 
 def _is_resolved(state: PlannerState) -> bool:
-    """Whether a state says where the stream stands: not "as configured", nor at a snapshot of whichever table."""
+    """Whether a state is bound to the table: neither the configured start nor a snapshot of an unknown table."""
     if state.start is None:
         return state.next_id is not None
     return state.start.position is None or state.start.position.table != UNKNOWN_TABLE
 
 
 def steps_ahead(options: StreamOptions) -> int:
-    """Steps to take ahead of the caller."""
+    """The number of steps to prefetch."""
     bound = options.max_unconfirmed
     return options.prefetch if bound is None else min(options.prefetch, bound)

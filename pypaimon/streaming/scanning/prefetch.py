@@ -1,4 +1,4 @@
-"""Steps of a planner made ahead of the caller: in order, bounded, thrown away when the caller goes on elsewhere."""
+"""`Prefetcher`: takes steps of a planner before the caller asks: in order, bounded, dropped after a seek."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from dataclasses import dataclass, field
 
 from pypaimon.streaming.concurrency.cancel_scope import CancelScope
 from pypaimon.streaming.io.io_pool import IOPool
-from pypaimon.streaming.model.plan import StreamSplit, last_split, put_behind
+from pypaimon.streaming.model.plan import StreamSplit, last_split, set_next_plan
 from pypaimon.streaming.planning.planner_state import PlannerState, Step
 
 
 @dataclass(slots=True, eq=False)
 class PrefetchedStep:
-    """A step that was taken, or is being taken.
+    """A step that was taken or is being taken.
 
     Attributes:
-        state: The state it is taken from.
-        scope: Cancels the step.
-        unasked: It was begun before anybody asked for it.
-        behind: The last split that was planned on the way to the state, if it is known.
+        state: The state before the step.
+        scope: What it is taken for.
+        unasked: Whether it was begun before the caller asked.
+        previous: The last split of the plans before the step, if known.
         future: Its outcome.
         begun_at: When it was begun, on the monotonic clock.
     """
@@ -30,33 +30,32 @@ class PrefetchedStep:
     state: PlannerState
     scope: CancelScope
     unasked: bool
-    behind: StreamSplit | None
+    previous: StreamSplit | None
     future: Future[Step] = field(init=False)
     begun_at: float = 0.0
 
     @property
     def last_split(self) -> StreamSplit | None:
-        """The last split that was planned on the way to the state behind this step."""
+        """The last split of the plans up to and with this step."""
         plan = self.future.result().plan
-        return (None if plan is None else last_split(plan)) or self.behind
+        return (None if plan is None else last_split(plan)) or self.previous
 
-    def tell(self) -> None:
-        """Have the plan before know the one that was found, so that who reads that one may prepare for this one."""
-        if self.behind is not None and not (self.future.cancelled() or self.future.exception()):
+    def link(self) -> None:
+        """Link the plan before to this step's plan, so that reading that one can prefetch the files of this one."""
+        if self.previous is not None and not (self.future.cancelled() or self.future.exception()):
             plan = self.future.result().plan
             if plan is not None and last_split(plan) is not None:
-                put_behind(self.behind, plan)
+                set_next_plan(self.previous, plan)
 
 
 class Prefetcher:
-    """Takes steps on a thread of its own, up to `ahead` of them before they are asked for.
+    """Takes steps on its own thread, up to `ahead` of them before the caller asks.
 
-    What was made ahead is nothing that happened: it may be thrown away and made again. A poll that found nothing and an
-    error end the run. An error reaches only those who wait for it: who asks again gets another try.
+    A prefetched step has no effect, so it may be dropped and taken again. A poll that found nothing and an error end
+    the run. An error is raised for calls that wait for it; a later call tries again.
 
     Args:
-        step: The planner's step.
-        ahead: Steps to make ahead; 0: none.
+        ahead: Steps to prefetch; 0: none.
         monotonic: Seconds of a clock that never goes back.
     """
 
@@ -65,46 +64,46 @@ class Prefetcher:
         self._ahead = ahead
         self._monotonic = monotonic
         self._pool = IOPool(1, timeout=float("inf"), name="paimon-plan")
-        # Re-entrant: to cancel a future runs its callbacks here and now.
+        # Re-entrant, because cancelling a future runs its callbacks at once.
         self._lock = threading.RLock()
         self._queue: deque[PrefetchedStep] = deque()
 
     def request(self, state: PlannerState, scope: CancelScope, max_age: float = 0.0) -> PrefetchedStep:
-        """The step from this state: made ahead, or begun now. Asking again while it is under way gives the same one.
+        """The step from this state: prefetched, or begun now. Asking again while it is under way returns the same one.
 
         Args:
-            state: Where the caller stands.
+            state: The state of the caller.
             scope: Cancels the step, and those that are prefetched after it.
-            max_age: A poll that found nothing counts for this many seconds; after that it is made again.
+            max_age: A poll that found nothing counts for this many seconds. After that it is made again.
         """
         with self._lock:
             head = self._queue[0] if self._queue else None
             if head is None or head.state is not state or self._is_stale(head, max_age):
                 self._drop()
-                head = self._begin(state, scope, unasked=False, behind=None)
+                head = self._begin(state, scope, unasked=False, previous=None)
             return head
 
     def accept(self, taken: PrefetchedStep) -> None:
-        """The caller has taken this step, and goes on from the state after it."""
+        """Record that the caller has taken this step and continues from the state after it."""
         with self._lock:
             if self._queue and self._queue[0] is taken:
                 self._queue.popleft()
             if self._queue:
-                self._go_on()
+                self._continue()
             elif self._ahead and not _ends_run(taken.future):
-                self._begin(taken.future.result().state, taken.scope, unasked=True, behind=taken.last_split)
+                self._begin(taken.future.result().state, taken.scope, unasked=True, previous=taken.last_split)
 
     def clear(self) -> list[Future[Step]]:
-        """Throw away what was made ahead. Who waits for a step that had not begun yet gets `CancelledError`.
+        """Drop the prefetched steps. A call that waits for a step which has not begun gets `CancelledError`.
 
         Returns:
-            Steps that cannot be stopped any more.
+            Steps that can no longer be stopped.
         """
         with self._lock:
             return self._drop()
 
     def release(self) -> None:
-        """Let the thread end; it comes back when it is needed."""
+        """Let the thread end. It starts again when it is needed."""
         self._pool.release()
 
     def _is_stale(self, head: PrefetchedStep, max_age: float) -> bool:
@@ -120,9 +119,9 @@ class Prefetcher:
         return [future for future in dropped if not future.cancel() and not future.done()]
 
     def _begin(
-        self, state: PlannerState, scope: CancelScope, unasked: bool, behind: StreamSplit | None
+        self, state: PlannerState, scope: CancelScope, unasked: bool, previous: StreamSplit | None
     ) -> PrefetchedStep:
-        entry = PrefetchedStep(state, scope, unasked, behind)
+        entry = PrefetchedStep(state, scope, unasked, previous)
         with scope.entered():
             entry.future = self._pool.submit(self._take, entry)
         self._queue.append(entry)
@@ -134,16 +133,16 @@ class Prefetcher:
         return self._step(entry.state)
 
     def _on_done(self, entry: PrefetchedStep) -> None:
-        entry.tell()
+        entry.link()
         with self._lock:
             if self._queue and self._queue[-1] is entry:
-                self._go_on()
+                self._continue()
 
-    def _go_on(self) -> None:
-        """Begin the next step ahead if there is room and the last one gave a reason to."""
+    def _continue(self) -> None:
+        """Begin the next step if there is room and the last one did not end the run."""
         last = self._queue[-1]
         if len(self._queue) < self._ahead and last.future.done() and not _ends_run(last.future):
-            self._begin(last.future.result().state, last.scope, unasked=True, behind=last.last_split)
+            self._begin(last.future.result().state, last.scope, unasked=True, previous=last.last_split)
 
 
 def _ends_run(future: Future[Step]) -> bool:

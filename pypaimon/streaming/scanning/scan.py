@@ -26,11 +26,11 @@ S = TypeVar("S", bound="StreamScan")
 
 
 class StreamScan:
-    """What `AsyncStreamingTableScan` does; its constructors are those of that one.
+    """The methods of `AsyncStreamingTableScan`, which adds its constructors.
 
     Args:
         table: pypaimon's table.
-        driver: Takes it from plan to plan.
+        driver: Takes the scan from plan to plan.
     """
 
     def __init__(self, table: Any, driver: ScanDriver) -> None:
@@ -44,17 +44,17 @@ class StreamScan:
 
     @property
     def predicate(self) -> filter_internals.Predicate | None:
-        """Which rows are planned; None: all. Blocks where the table is not known yet, as the two below."""
+        """The filter; None: all rows. Blocks if the table is not known yet, as the two properties below."""
         return self._driver.parts.get().options.predicate
 
     @property
     def poll_interval(self) -> float:
-        """Seconds between two looks for a new snapshot."""
+        """Seconds between two polls for a new snapshot."""
         return self._driver.parts.get().options.poll_interval_ms / 1000
 
     @property
     def follow_up_scanner(self) -> PaimonFollowUpScanner:
-        """Decides which snapshots are read after the start: the one that was given, else the table's own rule."""
+        """Decides which snapshots are read after the start: the scanner of the builder, else the table's own."""
         parts = self._driver.parts.get()
         given = parts.options.follow_up_scanner
         return follow_up_scanner(parts.planner.traits) if given is None else given
@@ -62,7 +62,7 @@ class StreamScan:
     # ---- driving ----
 
     def stream(self) -> PlanStream:
-        """Plans for `async for`, or `async with` to close for sure. Asks again every poll interval; ends at a bound."""
+        """Plans for `async for`, or `async with` to close for sure. Polls every poll interval; ends at a bound."""
         return PlanStream(self._driver)
 
     def stream_sync(self) -> BlockingPlanStream:
@@ -70,9 +70,9 @@ class StreamScan:
         return BlockingPlanStream(self._driver)
 
     def plan(self) -> Plan | None:
-        """One step without waiting for new snapshots: a plan, or None if nothing new is there. Blocks for its requests.
+        """One step without waiting for new snapshots: a plan, or None without news. Blocks for its requests.
 
-        Asking confirms the plan before (with a consumer id and `commit="auto"`).
+        The call confirms the plan before (with a consumer id and `commit="auto"`).
 
         Raises:
             EndOfScan: The stream has reached its bound, or was stopped.
@@ -91,16 +91,16 @@ class StreamScan:
     # ---- position ----
 
     def checkpoint(self) -> Position | None:
-        """The position after the last plan that was handed out; None before the start is found. No IO."""
+        """The position after the last plan that was handed out; None before the start is found. Sends no requests."""
         return self._driver.position
 
     def restore(self, position: Position | int | None) -> None:
-        """Go on at a saved position, at a snapshot id, or (None) at the configured start. No IO.
+        """Move to a saved position, a snapshot id, or (None) the configured start. Sends no requests.
 
-        What was made ahead is thrown away. The position is checked by the next plan.
+        Prefetched plans are dropped. The next plan checks the position.
 
         Raises:
-            StreamConfigError: Another call is driving the scan, or this is no position.
+            StreamConfigError: Another call is driving the scan, or the argument is not a position.
         """
         if position is not None and (isinstance(position, bool) or not isinstance(position, (int, Position))):
             raise StreamConfigError(
@@ -110,7 +110,7 @@ class StreamScan:
 
     @property
     def next_snapshot_id(self) -> int | None:
-        """Snapshot of the position, None before the start is found; setting it is `restore`."""
+        """Snapshot of the position; None before the start is found. Setting it calls `restore`."""
         position = self.checkpoint()
         return None if position is None else position.snapshot
 
@@ -120,7 +120,7 @@ class StreamScan:
 
     @property
     def watermark(self) -> int | None:
-        """Watermark of the last snapshot that was planned, epoch milliseconds; None if it has none. No IO."""
+        """Watermark of the last planned snapshot, epoch milliseconds, or None. Sends no requests."""
         return self._driver.handover.state.state.watermark
 
     # ---- progress ----
@@ -149,19 +149,19 @@ class StreamScan:
         self.commit(next_snapshot)
 
     def committed(self) -> int | None:
-        """The next snapshot that the consumer file names; None if there is none. One request.
+        """The next snapshot in the consumer file, or None. One request.
 
         Raises:
             StreamConfigError: The scan has no consumer id.
         """
         return self._driver.progress().committed()
 
-    # ---- what is known ----
+    # ---- lag and metrics ----
 
     def lag(self, position: Position | None = None) -> Lag:
-        """How far the position of the scan, or another one that it has reached, is behind the latest snapshot.
+        """The distance of the scan's position, or of another one that it has reached, from the latest snapshot.
 
-        Blocks, for one listing and for snapshots that are not known yet; before the start is found also for that.
+        Blocks for one listing and for unknown snapshots; before the start is found also for finding it.
         """
         return self._driver.lag(position)
 
@@ -171,24 +171,24 @@ class StreamScan:
 
     @property
     def metrics(self) -> ScanMetrics:
-        """Counters of this scan, and the requests of its table handle once it knows its table. No IO."""
+        """Counters of this scan, and the requests of its table handle once it knows its table. Sends no requests."""
         return self._driver.metrics
 
     # ---- ending ----
 
     def stop(self) -> None:
-        """End gracefully, from any thread or a signal handler: the plan in hand is the last one.
+        """End gracefully, from any thread or a signal handler: the current plan is the last one.
 
-        Asking for the next plan then confirms it (`commit="auto"`), saves progress and ends. A request for the next
-        plan that is under way is not waited for; saving progress is.
+        The next call for a plan confirms it (`commit="auto"`), saves progress and ends. It waits for saving progress,
+        but not for a request of the next plan that is under way.
         """
         self._driver.stop()
 
     def close(self) -> None:
-        """End at once, also a call that is waiting, and let the threads go; confirms nothing. Idempotent.
+        """End at once, also a waiting call, and let the threads end. Confirms nothing. Idempotent.
 
-        With a consumer id it waits for a write of progress that is under way, so that nothing is written after it; on
-        an event loop `aclose` does that.
+        With a consumer id it waits for a write of progress that is under way, so that nothing is written afterwards.
+        On an event loop `aclose` waits for it.
         """
         self._driver.close()
 

@@ -1,4 +1,4 @@
-"""What a worker does between two plans: save progress, take the next step, fence what it will hand out."""
+"""`Worker`: saves progress, takes the next step, and protects the snapshots of a plan before it is handed out."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from pypaimon.streaming.scanning.prefetch import PrefetchedStep, Prefetcher
 
 @dataclass(frozen=True, slots=True)
 class ScanState:
-    """Where a scan stands.
+    """The state of a scan.
 
     Attributes:
-        state: The planner goes on from it.
-        position: Of that state; None before the start is found.
-        metrics: What was handed out up to it.
+        state: The planner's state.
+        position: The position of that state; None before the start is found.
+        metrics: The counters up to it.
     """
 
     state: PlannerState
@@ -40,14 +40,14 @@ class ScanState:
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """What a worker found.
+    """The result of a worker.
 
     Attributes:
-        state: Where the stream goes on.
-        position: Of that state.
-        taken: The step that led there; None if there was none: ask again, or the stream ends.
-        size: Of the step's plan.
-        ended: The stream ends here.
+        state: The next state.
+        position: The position of that state.
+        taken: The step to that state; None without a step: ask again, or the stream ends.
+        size: The size of the step's plan.
+        ended: Whether the stream ends here.
     """
 
     state: PlannerState
@@ -58,21 +58,21 @@ class Advance:
 
     @property
     def step(self) -> Step | None:
-        """The step that led there."""
+        """The step to the state."""
         return None if self.taken is None else self.taken.future.result()
 
 
 @dataclass(slots=True, eq=False)
 class Segment:
-    """The way from a start or a seek to the next seek.
+    """The part of a scan from a start or a seek to the next seek.
 
     Attributes:
-        opened: The consumer's file was taken over, and a position in it has had its say.
-        saved: The start that its file led to, where that is none of the group's; else None.
-        begun: Progress knows where this segment begins.
-        instead_of: Position after the plan in whose place it comes, for files of that one have expired; else None.
+        opened: Whether the consumer's file was taken over and its position was used.
+        saved: The start from its file, if it is not the start of the group; else None.
+        begun: Whether progress knows where this segment begins.
+        instead_of: Position after the plan that this segment replaces, because its files have expired; else None.
         scope: Cancels the calls that are made for it.
-        left: The reader has gone elsewhere: a worker that is still on it must save nothing any more.
+        left: Whether the reader has left the segment. A worker that is still on it must not save anything.
     """
 
     opened: bool = False
@@ -87,7 +87,7 @@ class Segment:
         return Segment(self.opened, self.saved, self.begun, self.instead_of)
 
     def leave(self) -> None:
-        """Go elsewhere. Requests for what comes next here are given up; a save that is under way is not."""
+        """Leave the segment. Its requests for next steps are given up; a save that is under way is not."""
         self.left = True
         self.scope.cancel()
 
@@ -96,13 +96,12 @@ Advancing = Callable[[Segment, PlannerState, float, Callable[[], bool]], Advance
 
 
 class PendingAdvance:
-    """An advance that was asked for. However often a worker is told to make it, it is made once.
+    """A requested advance, which is made once even if a worker is called more often.
 
     Args:
-        segment: What belongs to the state.
-        state: Where the stream stands.
+        segment: The segment of the state.
         max_age: See `Prefetcher.request`.
-        advance: Makes it, of these three and of a function that tells whether the stream is to end here.
+        advance: Makes the advance from these and a function that returns whether the stream is to end here.
     """
 
     def __init__(self, segment: Segment, state: PlannerState, max_age: float, advance: Advancing) -> None:
@@ -120,25 +119,24 @@ class PendingAdvance:
         return self.found.done() and self.found.exception() is not None
 
     def make(self, stopping: Callable[[], bool]) -> None:
-        """Make it, unless that was begun before."""
+        """Make the advance, unless that was begun before."""
         if not self._claim.acquire(blocking=False):
             return
         try:
             with self._segment.scope.entered():
                 found = self._advance(self._segment, self.state, self._max_age, stopping)
-        except BaseException as error:  # noqa: BLE001 - it belongs to the one who waits for it
+        except BaseException as error:  # noqa: BLE001 - raised by the call that waits for it
             self.found.set_exception(error)
         else:
             self.found.set_result(found)
 
 
 class Worker:
-    """Takes steps on a worker thread. Changes nothing of the scan: that is for the caller's side, once it gets them.
+    """Takes steps on a worker thread. Does not change the scan: the caller's side does, once it gets the result.
 
     Args:
         planner: Decides what comes next.
         prefetcher: Takes its steps.
-        options: The stream's settings.
         progress: Saved progress, or None.
         monotonic: Seconds of a clock that never goes back.
     """
@@ -162,10 +160,9 @@ class Worker:
         """The next step from a state.
 
         Args:
-            segment: What belongs to it.
-            state: Where the stream stands.
+            segment: The segment of the state.
             max_age: See `Prefetcher.request`.
-            stopping: Whether the stream is to end here; a step that is under way then is not waited for.
+            stopping: Whether the stream is to end here. A step that is under way is then not waited for.
         """
         progress = self._progress
         if progress is not None:
@@ -183,7 +180,7 @@ class Worker:
             taken = self._take(segment, state, max_age, lambda: stopping() or segment.left)
             step = None if taken is None else taken.future.result()
         except CancelledError:
-            # Thrown away by a seek or by closing: nobody waits for this one, or the caller asks again.
+            # Dropped by a seek or by closing. Either no call waits for it, or the caller asks again.
             step = None
         if step is None:
             return self._nothing(state)
@@ -198,7 +195,7 @@ class Worker:
         return Advance(step.state, position, taken, None if step.plan is None else PlanSize.of(step.plan))
 
     def start_at(self, state: PlannerState, saved: Consumer | None) -> PlannerState:
-        """Where a stream at `state` begins: before its start, a consumer's position beats the configured one."""
+        """The state at which a stream begins: a consumer's position takes precedence over the configured start."""
         consumer = self._options.consumer
         configured = state.next_id is None and state.start is self._options.start
         if saved is None or not configured or consumer is None or consumer.ignore_progress:
@@ -208,7 +205,7 @@ class Worker:
     def _take(
         self, segment: Segment, state: PlannerState, max_age: float, is_cancelled: Callable[[], bool]
     ) -> PrefetchedStep | None:
-        """The next step; None if nobody waits for it any more before it is done, for a request may hang."""
+        """The next step; None if it is cancelled before it is done, because a request may hang."""
         taken = self._prefetcher.request(state, segment.scope, max_age)
         if not until_done(taken.future, is_cancelled):
             return None
@@ -236,9 +233,9 @@ class Worker:
         return self._nothing(start)
 
     def _joined(self, start: SharedStart, configured: PlannerState, progress: Progress) -> PlannerState:
-        """Where a stream begins that is to begin at a start that was found before, by another reader or another run.
+        """The state at a start that another reader or another run has found.
 
-        One that is gone, or of a table that is not there any more, is found anew as long as nobody has got further.
+        If its snapshot or its table is gone, the start is searched again as long as no reader has saved progress.
         """
         end = self._options.end
         shared_end = start.end if end is not None and end.latest and not progress.is_plain else None
@@ -255,11 +252,11 @@ class Worker:
     def _begin(
         self, segment: Segment, progress: Progress, state: PlannerState, step: Step, position: Position | None
     ) -> PlannerState | None:
-        """Tell progress where the segment begins: before the plan of this step, if it has one.
+        """Report where the segment begins: before the plan of this step, if it has one.
 
         Returns:
-            Where to go on instead, or None: here. The group has another start; or the snapshot of the first full plan
-            has gone before the fence stood, and the start is to be found again.
+            The state to continue from instead, or None: from here. The group has another start, or the snapshot of the
+            first full plan expired before it was protected and the start has to be found again.
         """
         if position is None:
             segment.begun = False
@@ -267,8 +264,8 @@ class Worker:
             before = self._planner.position(state)
             begun = position if before is None or step.plan is None else before
             found = state.start is not None and state.start.position is None and state.start is not segment.saved
-            # Who has expired and goes on with changes gives up its own part only: that is no start of the group.
-            found = found and not (state.anew and begun.phase is Phase.FOLLOW)
+            # A reader that continues with changes after it expired gives up its own part only: not the group's start.
+            found = found and not (state.restarted and begun.phase is Phase.FOLLOW)
             other = progress.begin(begun, self._now(), found, step.state.end_id, segment.instead_of)
             if other is not None:
                 return self._joined(other, self._planner.initial(), progress)
@@ -279,5 +276,5 @@ class Worker:
         return None
 
     def _stands(self, full: Snapshot | None) -> bool:
-        """Whether the snapshot of the first full plan is still there; that of a tag need not be."""
+        """Whether the snapshot of the first full plan still exists. That of a tag need not."""
         return full is None or self._options.start.tag is not None or self._planner.checks.stands(full)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.internals import BlobDescriptor, BlobViewStruct, MapType, map_key_serializer
-from pypaimon.streaming.model.blob_types import holds_blobs, is_blob, is_blob_collection
+from pypaimon.streaming.model.data_types import holds_blobs, is_blob, is_blob_collection
 from pypaimon.streaming.options.blob_storage import BlobStorage
 from pypaimon.streaming.options.option_values import OptionValues
 

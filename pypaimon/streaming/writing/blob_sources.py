@@ -10,8 +10,7 @@ import pyarrow as pa
 from pypaimon.streaming.internals import BlobDescriptor, PaimonBlob
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.reading.blob import Blob
-from pypaimon.streaming.reading.blob_fetcher import BlobFetcher
-from pypaimon.streaming.reading.blob_places import BlobPlaces
+from pypaimon.streaming.reading.blob_fetcher import BlobFetcher, BlobPlaces
 from pypaimon.streaming.write_internals import BlobData
 from pypaimon.streaming.writing.blob_forms import BlobForm, blob_forms, is_descriptor
 from pypaimon.streaming.writing.files.blob_encoder import BlobSource

@@ -84,7 +84,7 @@ def _summaries_of(directory: TableDirectory, manifests: pa.Table) -> list[_Summa
     with _lock.held:
         found = {path: _summaries.get(path) for path in paths}
     missing = [index for index, path in enumerate(paths) if found[path] is None]
-    directory.manifests.read_ahead(manifests.take(pa.array(missing, pa.int64())))
+    directory.manifests.prefetch(manifests.take(pa.array(missing, pa.int64())))
     for index in missing:
         found[paths[index]] = _summary(directory.manifests.entries(manifests.slice(index, 1)))
     with _lock.held:

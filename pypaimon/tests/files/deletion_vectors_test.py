@@ -163,7 +163,7 @@ def test_where_index_files_lie() -> None:
         (bytes(12), 3, "data-i1"): DeletionFile("/t/index/i1", 1, 22, 2),
         (bytes(12), 3, "data-i2"): DeletionFile("s3://elsewhere/i2", 1, 22, 2),
     }
-    beside = deletion_files(entries, FilePaths("/t", index_beside_data=True))
+    beside = deletion_files(entries, FilePaths("/t", index_in_bucket=True))
     assert beside[bytes(12), 3, "data-i1"].dv_index_path == "/t/bucket-3/i1"
 
 

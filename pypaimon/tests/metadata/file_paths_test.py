@@ -194,7 +194,7 @@ def test_directories() -> None:
     assert paths.data_file(home, -2, "a.orc") == "/wh/d.db/t/data/bucket-postpone/a.orc"
     assert paths.data_file(home, 0, "a.orc", "s3://other/b/a.orc") == "s3://other/b/a.orc"
     assert paths.index_file(home, 3, "index-1") == "/wh/d.db/t/index/index-1"
-    beside = FilePaths("s3://wh/t", index_beside_data=True)
+    beside = FilePaths("s3://wh/t", index_in_bucket=True)
     [home] = beside.partitions(nowhere)
     assert beside.index_file(home, 3, "index-1") == "s3://wh/t/bucket-3/index-1"
     assert beside.index_file(home, 3, "index-1", "s3://other/index-1") == "s3://other/index-1"

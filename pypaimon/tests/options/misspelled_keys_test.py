@@ -15,8 +15,7 @@ from pypaimon.common.options.core_options import CoreOptions
 
 import pypaimon.streaming
 from pypaimon.streaming import StreamConfigError, compact, stream_read_builder, stream_write_builder
-from pypaimon.streaming.options.known_options import HEEDED_BY_READERS, HEEDED_KEYS
-from pypaimon.streaming.options.spelling import Spellings
+from pypaimon.streaming.options.known_options import HEEDED_BY_READERS, HEEDED_KEYS, Spellings
 from support.samples import seeded
 
 OF_PAIMON = set((Path(__file__).parent / "paimon_option_keys.txt").read_text(encoding="utf-8").split())

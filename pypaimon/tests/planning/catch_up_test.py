@@ -131,7 +131,7 @@ def test_a_range_with_an_overwrite_is_collapsed_only_beside_it(catalog: Any, cap
         (None, "a replay would hand out the same files"),
         ("removed file", "a commit removed files"),
         ("unknown source", r"\d+ rows were appended, but files with \d+ of them are left"),
-        ("no count", "a snapshot does not tell how many records it added"),
+        ("no count", "a snapshot does not record how many records it added"),
     ],
 )
 def test_what_is_not_proven_is_replayed(
@@ -238,7 +238,7 @@ def test_the_diff_scanner_is_usable_alone(catalog: Any) -> None:
     assert plan.kind is PlanKind.COLLAPSED
     read = table.new_stream_read_builder().new_read()
     assert sorted(read.to_arrow(plan.splits())["v"].to_pylist()) == ["a4", "a5", "a6", "b4", "b5", "b6"]
-    with pytest.raises(StreamConfigError, match="must lie before"):
+    with pytest.raises(StreamConfigError, match="must be before"):
         IncrementalDiffScanner(table).scan(7, 7)
 
 

@@ -212,7 +212,7 @@ def test_an_error_in_it_comes_out_as_it_is_in_its_turn_and_the_stream_goes_on(ap
 
 
 def test_what_it_returns_is_checked(append: Table) -> None:
-    with pytest.raises(StreamConfigError, match=r"Wrong.scan: expected what snapshot_reader.delta\(\)"):
+    with pytest.raises(StreamConfigError, match=r"Wrong.scan: expected the result of snapshot_reader.delta\(\)"):
         followed(append, Wrong())
 
 

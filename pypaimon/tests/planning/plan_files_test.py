@@ -30,7 +30,7 @@ from pypaimon.streaming.metadata.file_paths import FilePaths
 from pypaimon.streaming.metadata.manifest_tables import manifest_parser
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
 from pypaimon.streaming.options.table_traits import TableTraits
-from pypaimon.streaming.planning.name_hashes import name_hashes
+from pypaimon.streaming.planning.selection import name_hashes
 from pypaimon.streaming.planning.splits import SplitFactory
 from support.tables.manifest_files import avro, entry_record
 

@@ -145,7 +145,7 @@ def test_partitions_and_buckets_that_are_left_out_early_change_no_plan_and_no_po
         found, wanted = plans.full(last, unit), late(unit)
         assert (names(found.splits), found.last) == (names(wanted.splits), wanted.last)
         unit, count = found.last, count + 1
-        sizes = [each.preparation._last.held for each in (plans, whole)]
+        sizes = [each._kept_units._held for each in (plans, whole)]
         assert unit is None or sizes[0][1].units.entries.num_rows < sizes[1][1].units.entries.num_rows
     assert 1 <= count < 8
 
@@ -172,16 +172,16 @@ def test_what_was_planned_is_let_go_with_its_last_part(tmp_path: Path) -> None:
     assert names(of_delta) == names(wanted)
 
 
-def test_what_was_planned_is_let_go_by_a_seek(tmp_path: Path) -> None:
+def test_a_seek_drops_the_kept_units(tmp_path: Path) -> None:
     table = Table(tmp_path / "w")
     table.commit_files([1, 2, 3])
     drive = Drive.of(table, limits=Limits(max_splits=1))
     while drive.step().plan is None:
         pass
-    last = drive.planner._plans._last_prepared
-    assert last.held is not None
+    kept = drive.planner._builder._kept_units
+    assert kept._held is not None
     drive.planner.forget()
-    assert last.held is None
+    assert kept._held is None
 
 
 @pytest.mark.parametrize("filtered", [False, True])

@@ -96,7 +96,7 @@ class TestLessIsThere:
             table.handle().create_tag(name, number)
         inside = behind(table.builder().between(None, "2026-02-03"), 1)
         table.handle().delete_tag("2026-02-03")
-        with pytest.raises(StreamConfigError, match="not one of this range, which is empty"):
+        with pytest.raises(StreamConfigError, match="does not belong to this range, which is empty"):
             read(table.builder().between(None, "2026-02-03").with_start(position=inside))
 
     def test_a_position_of_another_table_where_nothing_is(self, tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ class TestLessIsThere:
             scan.restore(5)
             assert available(scan) == []
             scan.restore(6)
-            with pytest.raises(StreamConfigError, match="not one of this range"):
+            with pytest.raises(StreamConfigError, match="does not belong to this range"):
                 available(scan)
 
 
@@ -186,7 +186,7 @@ class TestFilesAreMissing:
         for path in lost if manifest else table.path.glob("bucket-0/changelog-*"):
             path.unlink()
         drive.planner._directory.manifests._cache = ManifestCache()
-        drive.planner._plans.forget()
+        drive.planner._builder.forget()
         expire_snapshots(table, 4)
         with pytest.raises(PositionExpiredError, match="Snapshot 3 has expired"):
             drive.step() if manifest else table.builder().new_read().to_arrow(plans[-1].splits())
@@ -265,7 +265,7 @@ def test_a_difference_is_not_gone_on_with_by_other_kinds(tmp_path: Path, kinds: 
     inside = behind(table.builder().between(1, 2, "diff").with_include_row_kind(kinds), 1)
     goes_on = table.builder().between(1, 2, "diff").with_start(position=inside)
     assert len(read(goes_on.copy().with_include_row_kind(kinds))) == 2
-    with pytest.raises(TableChangedError, match="Go on as the position was made"):
+    with pytest.raises(TableChangedError, match="Resume with the settings of the position"):
         read(goes_on.with_include_row_kind(not kinds))
 
 

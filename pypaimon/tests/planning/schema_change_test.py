@@ -114,4 +114,4 @@ def test_a_field_may_become_null_with_the_row_around_it(nullable: bool) -> None:
     for old, new in ((inside, around), (around, inside)):
         fields = read_field_ids(schema(0, *old), {"r.x"})
         found = difference(schema(0, *old), schema(1, *new), fields)
-        assert found == (None if nullable else "column 'r.x' lies in a row that may be null in one schema only")
+        assert found == (None if nullable else "column 'r.x' is in a row that may be null in one schema only")

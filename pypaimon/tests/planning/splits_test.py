@@ -21,7 +21,7 @@ from pypaimon.streaming.options.end import End
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import CatchUp, Limits
 from pypaimon.streaming.options.table_traits import TableTraits
-from pypaimon.streaming.planning.shards import ShardFilter
+from pypaimon.streaming.planning.selection import ShardFilter
 from support.corpus.cases import copy_warehouse, load
 from support.models.table import Record
 from support.tables.blob_tables import blob_table

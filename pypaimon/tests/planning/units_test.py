@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pypaimon.streaming import TableChangedError
 from pypaimon.streaming.model.position import Unit
 from pypaimon.streaming.options.stream_options import Limits
-from pypaimon.streaming.planning.parts import Parts
+from pypaimon.streaming.planning.planned_units import PlannedUnits
 from pypaimon.streaming.planning.units import (
     Units,
     each_file,
@@ -112,9 +112,9 @@ def test_files_of_a_bucket_stand_as_in_the_manifests_or_by_sequence() -> None:
 
 def test_nothing_has_no_units() -> None:
     units = units_of()
-    chosen, last = Parts(units, everything(units)).part(None, Limits(max_splits=1))
+    chosen, last = PlannedUnits(units, everything(units)).part(None, Limits(max_splits=1))
     assert (len(chosen), last) == (0, None)
-    assert units.behind(Unit(("p",), 0, "x", 0)) == 0
+    assert units.first_after(Unit(("p",), 0, "x", 0)) == 0
 
 
 def test_whole_buckets_but_for_bucket_minus_two() -> None:
@@ -156,7 +156,7 @@ def test_row_ids_of_another_partition_overlap_nothing() -> None:
 )
 def test_a_limit_cuts_between_units_and_lets_one_pass(limits: Limits, wanted: list[str]) -> None:
     units = units_of(*(entry(name) for name in "abcd"))
-    chosen, last = Parts(units, everything(units)).part(None, limits)
+    chosen, last = PlannedUnits(units, everything(units)).part(None, limits)
     assert names(units, chosen) == wanted
     assert (last is None) == (len(wanted) == 4)
     if last is not None:
@@ -165,7 +165,7 @@ def test_a_limit_cuts_between_units_and_lets_one_pass(limits: Limits, wanted: li
 
 def test_the_place_of_a_unit_counts_files_that_are_not_read() -> None:
     units = units_of(*(entry(name) for name in "abcd"))
-    _, last = Parts(units, np.array([False, True, True, True])).part(None, Limits(max_splits=1))
+    _, last = PlannedUnits(units, np.array([False, True, True, True])).part(None, Limits(max_splits=1))
     assert last == Unit(("p",), 0, "b", 1)
 
 
@@ -182,7 +182,7 @@ def test_another_file_in_the_place_of_a_unit_is_an_error_only_where_that_is_read
 def test_behind_a_partition_that_is_not_there_come_those_whose_text_is_greater() -> None:
     units = units_of(entry("a", "p"), entry("b", "r"), entry("c", "s"))
     for partition, wanted in (("o", "abc"), ("q", "bc"), ("t", ""), (None, "abc")):
-        assert names(units)[units.behind(Unit((partition,), 7, "x", 7)) :] == list(wanted)
+        assert names(units)[units.first_after(Unit((partition,), 7, "x", 7)) :] == list(wanted)
 
 
 @given(
@@ -206,7 +206,7 @@ def test_plans_cut_by_any_limits_hold_every_unit_once_in_order(
             )
         rest = kept if last is None else kept & row_by_row_after(units, last)
         limits = Limits(max_splits=data.draw(st.integers(1, 4)))
-        chosen, last = Parts(units, kept).part(last, limits)
+        chosen, last = PlannedUnits(units, kept).part(last, limits)
         found += names(units, chosen)
         wanted += [name for name in names(units, rest) if last is None or name in names(units, chosen)]
         if last is None:
@@ -248,8 +248,8 @@ def test_parts_are_those_that_are_found_row_by_row(
     units = units_of(*drawn, unit=whole_buckets if whole else each_file)
     size = len(drawn)
     kept = np.array(data.draw(st.lists(st.booleans(), min_size=size, max_size=size)), dtype=bool)
-    parts = Parts(units, kept)
-    assert (np.arange(size) >= units.behind(place)).tolist() == row_by_row_after(units, place).tolist()
+    parts = PlannedUnits(units, kept)
+    assert (np.arange(size) >= units.first_after(place)).tolist() == row_by_row_after(units, place).tolist()
     if until and not whole:
         limits = Limits(until=place)
     last = data.draw(st.none() | (st.sampled_from(range(size)).map(units.unit_at) if size else st.none()))

@@ -18,7 +18,7 @@ from pypaimon.streaming import (
     StreamConfigError,
     UnsupportedTableError,
 )
-from pypaimon.streaming.reading.blob_places import BlobPlaces
+from pypaimon.streaming.reading.blob_fetcher import BlobPlaces
 from support.docs.cli_runs import Program
 from support.spark.driver import Driver, batch_tasks
 from support.stores.fault_file_io import Call, FaultFileIO
@@ -140,10 +140,10 @@ def test_stored_descriptors_are_followed_and_none_of_them_comes_out(tmp_path: Pa
         (lambda place: descriptor(place.parent / "none"), "no such file"),
         (lambda place: descriptor(place.parent / "none", length=-1), "no such file"),
         (lambda place: descriptor(place, 9_000, 2_000), "ends before byte 11000"),
-        (lambda place: descriptor(place, 20_000, -1), "a descriptor of a blob says 20000"),
-        (lambda place: descriptor(place, 0, 1 << 45), "a descriptor of a blob says 0 to"),
-        (lambda place: descriptor(place, 1 << 62, 1 << 62), "a descriptor of a blob says"),
-        (lambda place: descriptor(place, (1 << 63) - 5, 10), "a descriptor of a blob says"),
+        (lambda place: descriptor(place, 20_000, -1), "a blob descriptor says 20000"),
+        (lambda place: descriptor(place, 0, 1 << 45), "a blob descriptor says 0 to"),
+        (lambda place: descriptor(place, 1 << 62, 1 << 62), "a blob descriptor says"),
+        (lambda place: descriptor(place, (1 << 63) - 5, 10), "a blob descriptor says"),
         (lambda place: descriptor(place.parent), "may not be read"),
     ],
     ids=[
@@ -226,7 +226,7 @@ def test_places_are_named_for_spark_by_an_option(two_places: tuple[Table, list[s
     assert found(*places) == 2
     with pytest.raises(UnsupportedTableError, match="/two/place"):
         found(places[0])
-    with pytest.raises(StreamConfigError, match=r"'blob-places'.*is no directory that the table's FileIO can read"):
+    with pytest.raises(StreamConfigError, match=r"'blob-places'.*is not a directory that the table's FileIO can read"):
         found("https://example.org/blobs")
 
 

@@ -76,9 +76,9 @@ def test_references_come_out_as_they_are_where_the_table_says_so(warehouse: Path
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        (lambda: reference(99), "db.t that is not there: it has no row 99"),
-        (lambda: reference(1, field_id=77), "db.t that is not there: it has no column with the id 77"),
-        (lambda: reference(1, "db.gone"), "refers to db.gone, which is not there"),
+        (lambda: reference(99), "db.t that does not exist: it has no row 99"),
+        (lambda: reference(1, field_id=77), "db.t that does not exist: it has no column with the id 77"),
+        (lambda: reference(1, "db.gone"), "refers to db.gone, which does not exist"),
     ],
 )
 def test_what_is_not_there_is_named(warehouse: Path, made: Callable[[], bytes], said: str) -> None:
@@ -89,7 +89,7 @@ def test_what_is_not_there_is_named(warehouse: Path, made: Callable[[], bytes], 
 
 
 def test_a_column_without_blobs_is_refused(warehouse: Path) -> None:
-    with pytest.raises(UnsupportedTableError, match="has no blobs of its own"):
+    with pytest.raises(UnsupportedTableError, match="holds no blobs itself"):
         values(referring(warehouse, reference(1, field_id=1)))
 
 

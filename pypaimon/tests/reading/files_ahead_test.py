@@ -18,8 +18,8 @@ from pypaimon.streaming import CorruptTableError, StreamConfigError
 from pypaimon.streaming.io import fetch_ahead
 from pypaimon.streaming.io.fetch_ahead import FetchLimits, Piece, limits_of_environment
 from pypaimon.streaming.io.store import Store
-from pypaimon.streaming.model.plan import plans_behind
-from pypaimon.streaming.reading.read import let_go
+from pypaimon.streaming.model.plan import next_plans
+from pypaimon.streaming.reading.read import drop_prefetched
 from support.stores.fault_file_io import FORBIDDEN, Call, FaultFileIO
 from support.tables.streamed_table import Table
 
@@ -45,7 +45,7 @@ class Gates(FaultFileIO):
         self._changed = threading.Condition()
         self.wherever(self._pass)
 
-    def let_go(self) -> None:
+    def drop_prefetched(self) -> None:
         """Hold nothing back any more."""
         with self._changed:
             self.held = lambda name: False
@@ -83,7 +83,7 @@ class Gates(FaultFileIO):
 def store() -> Iterator[Gates]:
     gates = Gates()
     yield gates
-    gates.let_go()
+    gates.drop_prefetched()
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_as_many_files_as_allowed_are_asked_for_at_once_and_rows_come_in_order(
     # One that is needed now, and those behind it.
     store.until(lambda: len(store.under_way) == MOST)
     assert set(store.files()) <= set(names[: MOST + 1])
-    store.let_go()
+    store.drop_prefetched()
     thread.join(300)
     assert rows == expected(many)
     assert sorted(store.files()) == sorted(names)
@@ -169,7 +169,7 @@ def test_a_process_has_no_more_under_way_than_its_limit(many: Table, store: Gate
     # What is needed now never waits for the limit; who asks for it has gone to the limit before.
     first = readers[0][2][0]
     store.until(lambda: store.under_way.count(first) == len(readers) and len(store.under_way) >= 6)
-    store.let_go()
+    store.drop_prefetched()
     for thread in threads:
         thread.join(300)
     assert rows == [expected(many)] * 3
@@ -205,7 +205,7 @@ def test_a_file_that_hangs_holds_back_none_before_it(many: Table, store: Gates, 
     batches = read.iter_batches(splits)
     assert keys([next(batches), next(batches)]) == expected(many)[:2]
     store.until(lambda: names[2] in store.under_way)
-    store.let_go()
+    store.drop_prefetched()
     assert keys(batches) == expected(many)[2:]
 
 
@@ -243,7 +243,7 @@ def test_who_stops_in_the_midst_leaves_nothing_behind(many: Table, store: Gates,
     store.until(lambda: len(store.under_way) == MOST)
     batches.close()
     asked = len(store.files())
-    store.let_go()
+    store.drop_prefetched()
     store.until(lambda: not store.under_way)
     until_idle(read)
     assert len(store.files()) == asked
@@ -287,7 +287,7 @@ async def test_a_read_that_is_cancelled_lets_go(many: Table, store: Gates, limit
     with pytest.raises(asyncio.CancelledError):
         await waiting
     del batches, waiting
-    store.let_go()
+    store.drop_prefetched()
     await asyncio.to_thread(until_left, read)
     assert ahead_of(read).held_bytes == 0
     assert keys([batch async for batch in read.iter_batches_async(splits)]) == expected(many)
@@ -340,10 +340,10 @@ def test_a_plan_that_is_skipped_gives_way(behind: Table, store: Gates, limits: F
             if number % 3 == 0:
                 found += keys(read.iter_batches(plan.splits()))
                 # What was expected of the plans that were skipped is not any more.
-                behind = list(plans_behind(plan.splits()[-1]))
+                behind = list(next_plans(plan.splits()[-1]))
                 assert len(ahead_of(read)._lanes) <= len(behind)
     assert found == [0, 3, 6, 9]
-    let_go(read)
+    drop_prefetched(read)
     until_idle(read)
     assert (ahead_of(read).held_bytes, ahead_of(read)._lanes) == (0, [])
 
@@ -414,9 +414,9 @@ def test_splits_travel_without_the_plans_behind_them(behind: Table, store: Gates
         plan = next(stream)
         until_planned(scan, 3)
         (split,) = plan.splits()
-        assert next(plans_behind(split)).snapshot_id == plan.snapshot_id + 1
+        assert next(next_plans(split)).snapshot_id == plan.snapshot_id + 1
         travelled = pickle.loads(pickle.dumps(split))
-        assert (list(plans_behind(travelled)), repr(travelled)) == ([], repr(split))
+        assert (list(next_plans(travelled)), repr(travelled)) == ([], repr(split))
 
 
 # ---- processes and settings ----
@@ -435,7 +435,7 @@ def test_a_forked_process_asks_for_itself(many: Table, store: Gates, limits: Fet
         found = rows + keys(batches)
         os._exit(0 if found == sorted(found) and len(found) == FILES else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    store.let_go()
+    store.drop_prefetched()
     assert rows + keys(batches) == expected(many)
 
 

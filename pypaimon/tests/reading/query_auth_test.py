@@ -213,7 +213,7 @@ def test_rules_leave_out_rows_with_their_blobs_and_cannot_look_at_these(
     catalog.filter = [at_most("id", 1)]
     assert shown(reader(guarded, include_row_kind=False).to_arrow(files)) == [(1, b"x")]
     catalog.filter, catalog.masks = [], {"b": NULL}
-    with pytest.raises(UnsupportedTableError, match="they look at b, whose blobs"):
+    with pytest.raises(UnsupportedTableError, match="they use b, whose blobs"):
         reader(guarded).to_arrow(files)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from pypaimon.streaming import CorruptTableError, stream_write_builder
 from pypaimon.streaming.io.io_pool import IOPool
-from pypaimon.streaming.reading.run_starts import one_ahead
+from pypaimon.streaming.reading.file_rows import one_ahead
 from pypaimon.streaming.testing import SmallTable
 
 COUNTS = [20_000, 5_000, 12_000]

@@ -26,9 +26,9 @@ from pypaimon.streaming.errors import (
 )
 from pypaimon.streaming.model.plan import SplitMode
 from pypaimon.streaming.options.stream_options import Unmatched
-from pypaimon.streaming.reading.read import StreamRead, read_of
+from pypaimon.streaming.reading.read import StreamRead
 from support.tables.handles import create_table
-from support.tables.stream_files import put, reader, records, split, write
+from support.tables.stream_files import put, read_of, reader, records, split, write
 
 APPEND = pa.schema([("id", pa.int32()), ("v", pa.string())])
 KEYED = pa.schema([pa.field("id", pa.int32(), nullable=False), ("v", pa.string())])

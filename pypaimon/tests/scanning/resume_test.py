@@ -18,7 +18,7 @@ from pypaimon.streaming.model.plan import Plan
 from pypaimon.streaming.options.end import End
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import CatchUp, Limits, OnExpired, OnSchemaChange
-from pypaimon.streaming.planning.prepared import Prepared
+from pypaimon.streaming.planning.planned_units import PlannedUnits
 from support.tables.planner_drive import EARLIEST, Drive
 from support.tables.streamed_table import Table
 
@@ -134,7 +134,7 @@ def test_a_position_inside_a_snapshot_names_the_file_that_was_handed_out(tmp_pat
     table.create()
     table.commit_files(range(10, 13))
     again = Drive.of(table, replace(position, table=Drive.of(table).directory.identity, fingerprint=None))
-    with pytest.raises(TableChangedError, match="which is not there in this snapshot"):
+    with pytest.raises(TableChangedError, match="which is not in this snapshot"):
         again.run()
 
 
@@ -216,10 +216,10 @@ def test_a_schema_that_was_followed_stays_where_the_stream_begins_anew(tmp_path:
 # A seek.
 
 
-def prepared(*, but: Collection[int] = ()) -> list[Prepared]:
+def prepared(*, but: Collection[int] = ()) -> list[PlannedUnits]:
     """The snapshots that are held, prepared for plans, by any stream of this process, but for those with these ids."""
     gc.collect()
-    return [each for each in gc.get_objects() if type(each) is Prepared and id(each) not in but]
+    return [each for each in gc.get_objects() if type(each) is PlannedUnits and id(each) not in but]
 
 
 def test_a_seek_lets_go_of_what_was_prepared_of_a_snapshot(table: Table) -> None:

@@ -118,7 +118,7 @@ def test_descriptors_are_copied_where_the_table_says_so(tmp_path: Path) -> None:
     for wrong in (beyond, BlobDescriptor(str(tmp_path / "gone"), 0, 1).serialize()):
         with pytest.raises(CorruptTableError):
             write(table, [(2, wrong, None)])
-    with pytest.raises(UnsupportedTableError, match="outside of the places"):
+    with pytest.raises(UnsupportedTableError, match="outside of the allowed places"):
         write(table, [(2, BlobDescriptor("s3://elsewhere/blob", 0, 1).serialize(), None)])
     assert len(read(plain)) == 1
     unasked = table_of(tmp_path / "plain")

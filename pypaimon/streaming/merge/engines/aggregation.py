@@ -1,4 +1,4 @@
-"""Merge engine `aggregation`: every field of a key is aggregated by a function of its own."""
+"""Merge engine `aggregation`: every field of a key is aggregated by its own function."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _IN_ANY_ORDER = frozenset(
         "rbm64",
     }
 )
-"""Functions whose result is the same whichever value comes first."""
+"""Functions whose result does not depend on the order of values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,28 +48,28 @@ class Aggregation(EngineBase):
 
     @property
     def retractions(self) -> frozenset[int]:
-        """Those that all functions can take back; a -D that removes the row needs none of them."""
-        if all(each.takes_back for each in self.aggregates.values()):
+        """All if every function can retract. A -D that removes the row needs no function."""
+        if all(each.accepts_retractions for each in self.aggregates.values()):
             return RETRACTIONS
         return frozenset({DELETE}) if self.remove_on_delete else frozenset()
 
     @property
     def depends_on_order(self) -> bool:
-        """Whether a -D removes what came before it, or a function looks at the order."""
+        """Whether a -D removes the records before it, or a function depends on the order."""
         functions = {each.aggregator.name for each in self.aggregates.values()}
         return self.remove_on_delete or not functions <= _IN_ANY_ORDER
 
     def merge(self, groups: Groups) -> Merged:
-        """Aggregates each field; results are +I, or -D where a delete removed the row.
+        """Aggregate each field. Results are +I, or -D if a delete removed the row.
 
         Raises:
-            UnsupportedTableError: A function cannot take back a value, or a number overflows.
+            UnsupportedTableError: A function cannot retract a value, or a number overflows.
         """
         actions: Actions = np.where(groups.retracts, RETRACT, ADD).astype(np.int8)
         kinds = np.full(len(groups), INSERT, dtype=np.int8)
         if self.remove_on_delete:
             deletes = groups.kinds == DELETE
-            # A delete begins the row anew with its own values; it removes the row if nothing comes behind it.
+            # A delete restarts the row with its own values. It removes the row if no record comes after it.
             actions[deletes] = SET
             kinds[deletes[groups.ends]] = DELETE
         columns = {name: self.aggregates[name].apply(groups, name, actions) for name in value_columns(groups.batch)}

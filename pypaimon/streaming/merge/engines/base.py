@@ -1,4 +1,4 @@
-"""What a merge engine is, and what all of them have."""
+"""`MergeEngine`: the protocol of merge engines, and their common base."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pypaimon.streaming.merge.groups import Groups, Merged
 from pypaimon.streaming.model.row_kinds import DELETE, UPDATE_BEFORE
 
 RETRACTIONS = frozenset({UPDATE_BEFORE, DELETE})
-"""The kinds that take rows back."""
+"""The row kinds of retractions."""
 
 
 class MergeEngine(Protocol):
@@ -19,11 +19,11 @@ class MergeEngine(Protocol):
     Attributes:
         name: The value of the option `merge-engine`.
         keys: The primary key without partition columns.
-        sequence: The fields that order the records of a key, before `_SEQUENCE_NUMBER`; empty if none.
+        sequence: The fields that order the records of a key, before `_SEQUENCE_NUMBER`; may be empty.
         ascending: Whether the greatest of `sequence` is the newest.
         wants_levels: Whether batches must hold the level of each record's file, `_LEVEL` (int32).
-        retractions: Which of the kinds -U and -D it takes; a record of another one it refuses.
-        depends_on_order: Whether it matters which of two records is the newer one.
+        retractions: Which of the kinds -U and -D it accepts. It refuses records of the others.
+        depends_on_order: Whether the result depends on the order of records.
     """
 
     @property
@@ -48,15 +48,15 @@ class MergeEngine(Protocol):
     def depends_on_order(self) -> bool: ...
 
     def needs(self, columns: Iterable[str]) -> tuple[str, ...]:
-        """The columns that merging needs beside these, so that these come out right."""
+        """The columns that merging these columns needs in addition."""
 
     def merge(self, groups: Groups) -> Merged:
-        """Merges keys that have more than one record; a single record stays as it is."""
+        """Merge keys that have more than one record; a single record stays unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineBase:
-    """What every engine has."""
+    """The common part of all engines."""
 
     keys: tuple[str, ...]
     sequence: tuple[str, ...] = ()
@@ -65,15 +65,15 @@ class EngineBase:
 
     @property
     def retractions(self) -> frozenset[int]:
-        """Both, unless an engine says otherwise."""
+        """Both kinds, unless an engine overrides this."""
         return RETRACTIONS
 
     @property
     def depends_on_order(self) -> bool:
-        """It does, unless an engine says otherwise."""
+        """True, unless an engine overrides this."""
         return True
 
     def needs(self, columns: Iterable[str]) -> tuple[str, ...]:
-        """Keys and sequence fields."""
+        """Keys and sequence fields that are not among the columns."""
         there = set(columns)
         return tuple(dict.fromkeys(name for name in (*self.keys, *self.sequence) if name not in there))

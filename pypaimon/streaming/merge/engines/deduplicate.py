@@ -15,7 +15,7 @@ class Deduplicate(EngineBase):
     """Follows Java's `DeduplicateMergeFunction`.
 
     Attributes:
-        ignore_delete: Whether -U and -D are passed over. Writers drop them already, but those of Paimon 0.7 did not.
+        ignore_delete: Whether -U and -D are ignored. Writers drop them, but those of Paimon 0.7 did not.
     """
 
     ignore_delete: bool = False
@@ -25,6 +25,6 @@ class Deduplicate(EngineBase):
         return "deduplicate"
 
     def merge(self, groups: Groups) -> Merged:
-        """Takes the last record, kind included."""
+        """Take the newest record with its row kind."""
         newest = groups.last(~groups.retracts) if self.ignore_delete else groups.ends
         return Merged(np.where(newest < 0, NO_ROW, groups.kinds[newest]).astype(np.int8), groups.row_of(newest))

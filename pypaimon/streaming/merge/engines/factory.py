@@ -1,4 +1,4 @@
-"""A table's merge engine, made from its schema and options; what cannot be merged is refused before any read."""
+"""Makes a table's merge engine from its schema and options, and refuses tables that cannot be merged."""
 
 from __future__ import annotations
 
@@ -39,21 +39,20 @@ _FILLING = "last_non_null_value"
 
 
 def merge_engine(schema: TableSchema) -> MergeEngine:
-    """The merge engine of a primary-key table, as Java's `PrimaryKeyTableUtils.createMergeFunctionFactory` chooses it.
+    """The merge engine of a primary-key table, as in Java's `PrimaryKeyTableUtils.createMergeFunctionFactory`.
 
     Args:
-        schema: The schema that rows are read with; its options decide.
+        schema: The schema that rows are read with, whose options decide.
 
     Raises:
-        UnsupportedTableError: The engine, an aggregate function or another option is not supported; the message
-            names it.
-        StreamConfigError: The options contradict each other or the schema, as Java finds them to.
+        UnsupportedTableError: The engine, an aggregate function or another option is not supported.
+        StreamConfigError: The options contradict each other or the schema, by Java's checks.
     """
     return _EngineOptions(schema).engine()
 
 
 class _EngineOptions:
-    """What the options of a table say about merging."""
+    """The options of a table for merging."""
 
     def __init__(self, schema: TableSchema) -> None:
         self._schema = schema
@@ -85,7 +84,7 @@ class _EngineOptions:
         if not keys:
             raise StreamConfigError(
                 f"There is nothing to merge by: primary key {self._schema.primary_keys}, partition keys "
-                f"{self._schema.partition_keys}. A primary key must have a column that is no partition column."
+                f"{self._schema.partition_keys}. A primary key must have a column that is not a partition column."
             )
         return keys
 
@@ -169,7 +168,7 @@ class _EngineOptions:
         for name in removing:
             if not any(name in group.sequence for group in groups):
                 raise StreamConfigError(
-                    f"'{_REMOVE_ON_GROUP}' names '{name}', which is no field of a sequence group's order."
+                    f"'{_REMOVE_ON_GROUP}' names '{name}', which is not a sequence field of a sequence group."
                 )
         return tuple(groups)
 

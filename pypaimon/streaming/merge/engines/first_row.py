@@ -16,7 +16,7 @@ class FirstRow(EngineBase):
     """Follows Java's `FirstRowMergeFunction`.
 
     Attributes:
-        ignore_delete: Whether -U and -D are passed over instead of refused.
+        ignore_delete: Whether -U and -D are ignored instead of refused.
     """
 
     ignore_delete: bool = False
@@ -27,11 +27,11 @@ class FirstRow(EngineBase):
 
     @property
     def retractions(self) -> frozenset[int]:
-        """None, or all to pass over them."""
+        """All if they are ignored, else none of them."""
         return RETRACTIONS if self.ignore_delete else frozenset()
 
     def merge(self, groups: Groups) -> Merged:
-        """Takes the first record, kind included.
+        """Take the oldest record with its row kind.
 
         Raises:
             UnsupportedTableError: There is a -U or -D, and `ignore-delete` is not set.
@@ -39,7 +39,7 @@ class FirstRow(EngineBase):
         if not self.ignore_delete and groups.retracts.any():
             raise UnsupportedTableError(
                 "The data files hold -U or -D records, which merge engine first-row cannot merge. "
-                "Set the table option 'ignore-delete' = 'true' to pass over them."
+                "Set the table option 'ignore-delete' = 'true' to ignore them."
             )
         oldest = groups.first(~groups.retracts)
         return Merged(np.where(oldest < 0, NO_ROW, groups.kinds[oldest]).astype(np.int8), groups.row_of(oldest))

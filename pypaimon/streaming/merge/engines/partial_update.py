@@ -1,4 +1,4 @@
-"""Merge engine `partial-update`: newer values that are not null fill up the row, as a whole or by sequence groups."""
+"""Merge engine `partial-update`: newer non-null values update the row, as a whole or by sequence groups."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _REPLACE = FieldAggregate(LastValue())
 
 @dataclass(frozen=True, slots=True)
 class SequenceGroup:
-    """Fields that are updated together, by the newest of sequence fields of their own.
+    """Fields that are updated together, by the newest value of their own sequence fields.
 
     Attributes:
-        sequence: The sequence fields, compared one after the other.
-        fields: The fields that follow them.
+        sequence: The sequence fields, compared in order.
+        fields: The fields that they order.
         removes: Whether a -D with the newest sequence removes the whole row.
     """
 
@@ -54,9 +54,9 @@ class PartialUpdate(EngineBase):
     """Follows Java's `PartialUpdateMergeFunction`.
 
     Attributes:
-        groups: The sequence groups; fields of none are filled with the newest value that is not null.
-        aggregates: The aggregates of fields of sequence groups; the others of a group are replaced.
-        ignore_delete: Whether -U and -D are passed over.
+        groups: The sequence groups. Other fields take the newest value that is not null.
+        aggregates: The aggregates of fields of sequence groups. Their other fields are replaced.
+        ignore_delete: Whether -U and -D are ignored.
         remove_on_delete: Whether a -D removes the row (`partial-update.remove-record-on-delete`).
     """
 
@@ -71,13 +71,13 @@ class PartialUpdate(EngineBase):
 
     @property
     def retractions(self) -> frozenset[int]:
-        """Both where an option says what they do, and each aggregate of a sequence group can take values back."""
+        """Both if an option says what they do and each aggregate of a sequence group can retract."""
         said = self.ignore_delete or self.remove_on_delete or self.groups
-        possible = self.ignore_delete or all(each.takes_back for each in self.aggregates.values())
+        possible = self.ignore_delete or all(each.accepts_retractions for each in self.aggregates.values())
         return RETRACTIONS if said and possible else frozenset()
 
     def needs(self, columns: Iterable[str]) -> tuple[str, ...]:
-        """Keys, sequence fields, and those of the sequence groups that the columns belong to or that remove rows."""
+        """Keys, sequence fields, and those of sequence groups that hold a column or that remove rows."""
         wanted = set(columns)
         names = [*self.keys, *self.sequence]
         for group in self.groups:
@@ -86,15 +86,15 @@ class PartialUpdate(EngineBase):
         return tuple(dict.fromkeys(name for name in names if name not in wanted))
 
     def merge(self, groups: Groups) -> Merged:
-        """Fills up each row.
+        """Update each row.
 
-        Results are +I, or -D where the newest record removed the row or nothing but retractions came.
+        Results are +I, or -D if the newest record removed the row or all records are retractions.
 
         Raises:
             UnsupportedTableError: There is a -U or -D, and no option says what to do with it.
         """
         opening = groups.retracts & (groups.positions == groups.starts[groups.ids])
-        # A retraction that comes first makes a row of its own values, whatever is done with it otherwise.
+        # A retraction that comes first starts the row with its own values, even if it is otherwise ignored.
         actions: Actions = np.where(groups.retracts, np.where(opening, SET, SKIP), ADD).astype(np.int8)
         aggregates: dict[str, tuple[FieldAggregate, Actions]] = {}
         if self.groups:
@@ -103,7 +103,7 @@ class PartialUpdate(EngineBase):
             removed = self._in_sequence(groups, present, opening, aggregates)
         else:
             removed = self._removed(groups)
-        # The row begins anew with what the record that removed it holds.
+        # The record that removes the row restarts it with its own values.
         actions[removed] = SET
         kinds = np.where(removed[groups.ends] | ~groups.any(~groups.retracts), DELETE, INSERT).astype(np.int8)
         columns = {}
@@ -112,7 +112,7 @@ class PartialUpdate(EngineBase):
             columns[name] = aggregate.apply(groups, name, chosen)
         newest = groups.ends
         if self.ignore_delete:
-            # -1 where all are retractions: then it is the first of them.
+            # If all records are retractions (-1), take the first one.
             newest = np.maximum(groups.last(~groups.retracts), groups.starts)
         return Merged(kinds, groups.row_of(newest), columns)
 
@@ -122,8 +122,8 @@ class PartialUpdate(EngineBase):
         if not self.remove_on_delete:
             raise UnsupportedTableError(
                 "The data files hold -U or -D records, which merge engine partial-update cannot merge by itself. Set "
-                "'ignore-delete' = 'true' (pass over them), 'partial-update.remove-record-on-delete' = 'true' (a -D "
-                "removes the row), or 'fields.<g>.sequence-group' (records take back the fields of their group)."
+                "'ignore-delete' = 'true' (ignore them), 'partial-update.remove-record-on-delete' = 'true' (a -D "
+                "removes the row), or 'fields.<g>.sequence-group' (records retract the fields of their group)."
             )
         mask: Mask = groups.kinds == DELETE
         return mask
@@ -135,7 +135,7 @@ class PartialUpdate(EngineBase):
         opening: Mask,
         aggregates: dict[str, tuple[FieldAggregate, Actions]],
     ) -> Mask:
-        """What each record does to the fields of sequence groups; returns which records remove the row."""
+        """Find the action of each record on the fields of sequence groups; returns which records remove the row."""
         counted = ~groups.retracts | opening | (not self.ignore_delete)
         ages = [_ages(groups, group.sequence) for group in sequence_groups]
         newest = [_newest(groups, age, counted) for age in ages]
@@ -143,14 +143,14 @@ class PartialUpdate(EngineBase):
         if any(group.removes for group in sequence_groups):
             removed = _removals(groups, [group.removes for group in sequence_groups], ages, newest)
         for group, age, is_newest in zip(sequence_groups, ages, newest, strict=True):
-            # What each record does to the sequence fields (`sequence`), to fields without an aggregate (`replacing`),
-            # and to aggregated ones (`aggregating`).
+            # The action of each record on sequence fields (`sequence`), on fields without an aggregate (`replacing`),
+            # and on aggregated fields (`aggregating`).
             sequence = np.where(is_newest, ADD, SKIP)
             adding = np.where(is_newest, ADD, np.where(age > 0, ADD_BEFORE, SKIP))
             if self.ignore_delete:
                 replacing = aggregating = np.where(opening, SET, np.where(groups.retracts, SKIP, adding))
             else:
-                # The retraction that opens a row sets its values, and takes them back if it has a sequence.
+                # The retraction that starts a row sets its values, and retracts them if it has a sequence.
                 opened = np.where(age > 0, SET_RETRACT, SET)
                 taking = np.where(opening, opened, RETRACT)
                 replacing = np.where(groups.retracts, np.where(is_newest | opening, taking, SKIP), adding)
@@ -165,11 +165,11 @@ class PartialUpdate(EngineBase):
 
 
 def _ages(groups: Groups, sequence: tuple[str, ...]) -> Ints:
-    """The sequence of each position as a number, 0 where every sequence field is null: the group is not touched."""
+    """The sequence of each position as a number; 0 if all sequence fields are null, so the group is unchanged."""
     ages = ranks(groups.values(sequence[0]))
     for name in sequence[1:]:
         following = ranks(groups.values(name))
-        # Ranks put together as the digits of one number are ranked again, lest they outgrow 64 bits.
+        # Combine the ranks as digits of one number, and rank that again, so that it stays below 64 bits.
         both = ages * (following.max() + 1) + following
         ages = np.where(both > 0, np.unique(both, return_inverse=True)[1] + 1, 0)
     return ages
@@ -177,17 +177,17 @@ def _ages(groups: Groups, sequence: tuple[str, ...]) -> Ints:
 
 def _newest(groups: Groups, ages: Ints, counted: Mask) -> Mask:
     """Whether the sequence of each position is at least as new as every one before it."""
-    # A running maximum that starts anew in each group, for every group's numbers lie above those of the one before.
+    # The numbers of each group are above those of the group before, so the running maximum restarts in each group.
     leveled = groups.ids * (ages.max() + 1) + np.where(counted, ages, 0)
     mask: Mask = counted & (ages > 0) & (leveled == np.maximum.accumulate(leveled))
     return mask
 
 
 def _removals(groups: Groups, removing: list[bool], ages: list[Ints], newest: list[Mask]) -> Mask:
-    """Which records remove the row; a removal sets every group's sequence to its own, so `newest` is corrected.
+    """Which records remove the row. A removal sets the sequence of every group to its own, so `newest` is corrected.
 
-    A removed row needs no aggregate that can take values back. Java fails on one that cannot in a group before the
-    removing one, and so does its writer, so that no such table is met.
+    A removed row does not need aggregates that can retract. Java fails on an aggregate that cannot retract in a group
+    before the removing one, and so does its writer, so such tables do not exist.
     """
     removed = np.zeros(len(groups.rows), dtype=np.bool_)
     deletes = groups.kinds == DELETE
@@ -195,8 +195,8 @@ def _removals(groups: Groups, removing: list[bool], ages: list[Ints], newest: li
     for removes, age in zip(removing, ages, strict=True):
         if removes:
             candidates |= deletes & (age > 0)
-    # Whether a record is the newest depends on the removals before it: such groups are gone through record by record.
-    # `held` is the sequence that each sequence group has so far.
+    # Whether a record is the newest depends on the removals before it, so such groups are processed record by record.
+    # `held` is the sequence of each sequence group so far.
     for group in np.flatnonzero(groups.any(candidates)).tolist():
         held = [0] * len(ages)
         for position in range(int(groups.starts[group]), int(groups.ends[group]) + 1):

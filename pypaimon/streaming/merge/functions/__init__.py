@@ -1,1 +1,1 @@
-"""What aggregation makes of the values of a field."""
+"""The aggregate functions of fields."""

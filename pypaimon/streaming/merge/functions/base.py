@@ -1,4 +1,4 @@
-"""Aggregate functions over groups: what every function has, and those that pick one of the values."""
+"""`Aggregator`: the base of aggregate functions, and the functions that select one of the values."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pypaimon.streaming.merge.groups import Groups, Mask
 from pypaimon.streaming.merge.ordering import Ints, numeric_codes, ranks
 
 SKIP, ADD, ADD_BEFORE, RETRACT, SET, SET_RETRACT = range(6)
-"""What a record does to an aggregate: nothing; comes behind; comes before what is there (an older sequence of a
-sequence group); is taken back; replaces it; replaces it and is taken back."""
+"""The action of a record on an aggregate: none; add the value; add it before the others (it has an older sequence in a
+sequence group); retract it; replace the aggregate; replace and retract."""
 
 Actions = npt.NDArray[np.int8]
 Values: TypeAlias = Any
@@ -26,15 +26,15 @@ Values: TypeAlias = Any
 class Aggregator(ABC):
     """One aggregate function for one field, as Java's `FieldAggregator` of that name; immutable.
 
-    `merge` works in columns, for groups whose records do only what is in `vectorized_actions` and that are not `folds`;
-    `fold` goes record by record and can do everything.
+    `merge` works in columns, for groups with only `vectorized_actions` that do not need a fold. `fold` goes record by
+    record and supports every action.
     """
 
     name: ClassVar[str]
     retractable: ClassVar[bool] = False
     vectorized_actions: ClassVar[frozenset[int]] = frozenset({SKIP, ADD, ADD_BEFORE})
     resets_on_set: ClassVar[bool] = True
-    """Whether going on behind a replaced value equals starting with that value."""
+    """Whether continuing after a replaced value equals starting with that value."""
 
     @abstractmethod
     def merge(self, groups: Groups, column: str, actions: Actions) -> Values:
@@ -55,31 +55,31 @@ class FieldAggregate:
 
     Attributes:
         aggregator: The function.
-        ignore_retract: Whether retractions are passed over (`fields.<f>.ignore-retract`).
+        ignore_retract: Whether retractions are ignored (`fields.<f>.ignore-retract`).
     """
 
     aggregator: Aggregator
     ignore_retract: bool = False
 
     @property
-    def takes_back(self) -> bool:
-        """Whether a retraction is no error."""
+    def accepts_retractions(self) -> bool:
+        """Whether the field accepts retractions."""
         return self.ignore_retract or self.aggregator.retractable
 
     def apply(self, groups: Groups, column: str, actions: Actions) -> Values:
         """One value per group.
 
         Raises:
-            UnsupportedTableError: A value is retracted from a function that cannot do that.
+            UnsupportedTableError: A value is retracted from a function that cannot retract.
         """
         function = self.aggregator
         if self.ignore_retract:
             actions = np.where(actions == RETRACT, SKIP, np.where(actions == SET_RETRACT, SET, actions)).astype(np.int8)
-        groups, actions = _with_retractions_apart(groups, actions)
+        groups, actions = _with_split_retractions(groups, actions)
         if not function.retractable and (actions == RETRACT).any():
             raise UnsupportedTableError(
                 f"The data files hold -U or -D records, and aggregate function '{function.name}' of field '{column}' "
-                f"cannot take values back. To pass over such records set 'fields.{column}.ignore-retract' = 'true'."
+                f"cannot retract values. To ignore such records set 'fields.{column}.ignore-retract' = 'true'."
             )
         if function.resets_on_set:
             actions = _restarted(groups, actions)
@@ -91,20 +91,20 @@ class FieldAggregate:
         vectorized = ~folds
         merged = function.merge(groups.where(vectorized), column, actions[vectorized[groups.ids]])
         folded = function.fold(groups.where(folds), column, actions[folds[groups.ids]])
-        # Back into the order of the groups.
+        # Restore the order of the groups.
         order = np.argsort(np.concatenate([np.flatnonzero(vectorized), np.flatnonzero(folds)]))
         if isinstance(merged, pa.Array):
             return pa.concat_arrays([merged, folded]).take(pa.array(order))
         return np.concatenate([merged, folded])[order]
 
 
-def _with_retractions_apart(groups: Groups, actions: Actions) -> tuple[Groups, Actions]:
-    """Records that replace and are taken back, as two records."""
+def _with_split_retractions(groups: Groups, actions: Actions) -> tuple[Groups, Actions]:
+    """Split records that replace and retract into two records."""
     twice = actions == SET_RETRACT
     if not twice.any():
         return groups, actions
     counts = 1 + twice
-    # Where each record is once those before it that count twice are two.
+    # The position of each record after those before it were split.
     begins = np.cumsum(counts) - counts
     apart = np.repeat(actions, counts)
     apart[begins[twice]] = SET
@@ -116,27 +116,27 @@ def _restarted(groups: Groups, actions: Actions) -> Actions:
     replaced = actions == SET
     if not replaced.any():
         return actions
-    # What came before the last replacement does not count, and the replacement is where the group starts.
+    # Records before the last replacement do not count, and the group starts with the replacement.
     before = groups.positions < groups.last(replaced)[groups.ids]
     return np.where(before, SKIP, np.where(replaced, ADD, actions)).astype(np.int8)
 
 
 class SelectingAggregator(Aggregator):
-    """Functions whose result is one of the values, or null: only rows are chosen, values are not touched."""
+    """Functions whose result is one of the values, or null. They select rows and do not read values."""
 
     def merge(self, groups: Groups, column: str, actions: Actions) -> Ints:
         return groups.row_of(self.pick(groups, column, actions))
 
     @abstractmethod
     def pick(self, groups: Groups, column: str, actions: Actions) -> Ints:
-        """Position of each group's result, -1: null."""
+        """Position of each group's result; -1: null."""
 
     def fold(self, groups: Groups, column: str, actions: Actions) -> Ints:
         raise AssertionError(f"{self.name} is never folded")
 
 
 class LastValue(SelectingAggregator):
-    """`last_value`: the newest, null or not; a retraction leaves null."""
+    """`last_value`: the newest value, null or not; a retraction leaves null."""
 
     name = "last_value"
     retractable = True
@@ -147,7 +147,7 @@ class LastValue(SelectingAggregator):
 
 
 class LastNonNullValue(SelectingAggregator):
-    """`last_non_null_value`: the newest that is not null; the retraction of a value leaves null."""
+    """`last_non_null_value`: the newest value that is not null; the retraction of a value leaves null."""
 
     name = "last_non_null_value"
     retractable = True
@@ -160,13 +160,13 @@ class LastNonNullValue(SelectingAggregator):
         older = valid & (actions == ADD_BEFORE)
         if not older.any():
             return picked
-        # An older sequence gives its value only where there is none: nothing newer came, or it was taken back.
-        behind = groups.first(older & (groups.positions > newest[groups.ids]))
-        return np.where(picked < 0, behind, picked)
+        # A value of an older sequence counts only without a newer value, or after that was retracted.
+        later = groups.first(older & (groups.positions > newest[groups.ids]))
+        return np.where(picked < 0, later, picked)
 
 
 class PrimaryKeyValue(SelectingAggregator):
-    """`primary_key`: the value of the newest record, of whatever kind."""
+    """`primary_key`: the value of the newest record of any row kind."""
 
     name = "primary_key"
     retractable = True
@@ -177,9 +177,9 @@ class PrimaryKeyValue(SelectingAggregator):
 
 
 class FirstValue(SelectingAggregator):
-    """`first_value`: the oldest record's, null or not.
+    """`first_value`: the value of the oldest record, null or not.
 
-    Java's function keeps the first value it was given. In a sequence group a record with an older sequence replaces it.
+    Java's function keeps the first value that it gets. In a sequence group a record with an older sequence replaces it.
     """
 
     name = "first_value"
@@ -203,7 +203,7 @@ class FirstNonNullValue(SelectingAggregator):
         return groups.first((actions == ADD) & groups.valid(column))
 
     def fold(self, groups: Groups, column: str, actions: Actions) -> Ints:
-        """Older sequences and replaced values, as Java's state machine happens to treat them."""
+        """Treat older sequences and replaced values as Java's state machine does."""
         valid = [*groups.valid(column).tolist(), False]
         chosen = actions.tolist()
         results = []
@@ -225,7 +225,7 @@ class FirstNonNullValue(SelectingAggregator):
 
 @dataclass(frozen=True)
 class MinMax(SelectingAggregator):
-    """`max`, `min`, and of booleans `bool_or`, `bool_and`; nulls do not count."""
+    """`max` and `min`, for booleans `bool_or` and `bool_and`. Nulls do not count."""
 
     name: str  # type: ignore[misc]
     greatest: bool
@@ -236,7 +236,7 @@ class MinMax(SelectingAggregator):
         if codes is None:
             codes = ranks(values)
         counted = (actions != SKIP) & groups.valid(column)
-        # Records that do not count get the worst code; of those with the best one that counts the first is picked.
+        # Records that do not count get the worst code. The first record with the best code is selected.
         limits = np.iinfo(codes.dtype)
         if self.greatest:
             best = np.maximum.reduceat(np.where(counted, codes, limits.min), groups.starts)
@@ -246,13 +246,13 @@ class MinMax(SelectingAggregator):
 
 
 def _unless_retracted(positions: Ints, actions: Actions) -> Ints:
-    """The positions, -1 where the record there is a retraction."""
-    # Index -1 reads the last action, which the first condition passes over.
+    """The positions, with -1 for retractions."""
+    # Index -1 reads the last action, which the first condition excludes.
     return np.where((positions >= 0) & (actions[positions] == RETRACT), -1, positions)
 
 
 class FoldingAggregator(Aggregator):
-    """Functions that make new values; each says how one value joins and leaves what is there."""
+    """Functions that compute new values by adding and retracting one value at a time."""
 
     vectorized_actions: ClassVar[frozenset[int]] = frozenset()
     resets_on_set = False
@@ -262,18 +262,18 @@ class FoldingAggregator(Aggregator):
 
     @abstractmethod
     def add(self, accumulated: Any, value: Any) -> Any:
-        """What is there and a newer value; either may be None."""
+        """Add a newer value; either may be None."""
 
     def add_before(self, accumulated: Any, value: Any) -> Any:
-        """What is there and an older value."""
+        """Add an older value."""
         return self.add(value, accumulated)
 
     def retract(self, accumulated: Any, value: Any) -> Any:
-        """What is left when the value is taken back."""
+        """Retract a value."""
         raise AssertionError(f"{self.name} is not retractable")
 
     def load(self, values: pa.Array) -> list[Any]:
-        """Values as `add` takes them."""
+        """Values in the form that `add` takes."""
         return list(values.to_pylist())
 
     def store(self, values: list[Any], kind: pa.DataType) -> pa.Array:

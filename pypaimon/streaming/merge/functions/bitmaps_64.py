@@ -1,11 +1,11 @@
 """Unions of serialized 64-bit bitmaps, byte for byte as Java's `Roaring64Bitmap` makes them.
 
-An empty one is the byte 0. Else, behind a byte 1, come the tree of the upper 48 bits of the values (`key_tree`), whose
-leaves number containers, and the containers of the lower 16 bits: their lists, each with its capacity and that many
-containers or none, then how many containers there are and where the last one lies (list, place).
+An empty bitmap is the byte 0. Any other begins with a byte 1. Then come the tree of the upper 48 bits of the values
+(`key_tree`), whose leaves are numbers of containers, and the containers of the lower 16 bits: lists, each with its
+capacity and that many containers or gaps, then the number of containers and the place of the last one (list, index).
 
-Java adds the containers that only the newer bitmap has behind the others, in the order of their keys, and lets a full
-list grow by half. A container that both have becomes the smallest of runs, values and bits, as in `_united`.
+Java appends the containers that only the newer bitmap has, in the order of their keys, and grows a full list by half. A
+container that both bitmaps have becomes the smallest of runs, values and bits, as in `_united`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CONTAINER = struct.Struct("<BI")
 _END = struct.Struct("<qii")
 _NOT_TRIMMED = 0xFE
 _MOST_VALUES = 4096
-"""Of a container of values; one with more is bits."""
+"""The most values of a container of values. A larger one is stored as bits."""
 _VALUES = 1 << 16
 
 Present = npt.NDArray[np.bool_]
@@ -42,9 +42,9 @@ class _Container:
     """Numbers of 16 bits.
 
     Attributes:
-        kind: How they are stored.
+        kind: How the numbers are stored.
         count: How many there are.
-        data: As stored.
+        data: The stored bytes.
     """
 
     kind: _Kind
@@ -81,7 +81,7 @@ class _Container:
         return b"\1" + _CONTAINER.pack(self.kind, self.count) + self.data
 
     def present(self) -> Present:
-        """Which numbers are in it."""
+        """A mask of the numbers in the container."""
         if self.kind is _Kind.BITS:
             return np.unpackbits(np.frombuffer(self.data, np.uint8), bitorder="little").astype(np.bool_)
         found = np.zeros(_VALUES, dtype=np.bool_)
@@ -93,7 +93,7 @@ class _Container:
         return found
 
     def optimized(self) -> _Container:
-        """As runs if that is smaller. What is runs stays so."""
+        """The same container as runs if that is smaller. Runs stay runs."""
         if self.kind is _Kind.RUNS:
             return self
         present = self.present()
@@ -103,8 +103,8 @@ class _Container:
 def _united(first: _Container, second: _Container) -> _Container:
     """The union of two containers.
 
-    With bits it is bits, with runs the smallest of all kinds, else values as far as they are few; and then runs, where
-    those are smaller.
+    If one is bits, the union is bits. If one is runs, it is the smallest of all kinds. Otherwise it is values, if they
+    are few, or bits. At the end it becomes runs if these are smaller.
     """
     present = first.present() | second.present()
     count, kinds = int(np.count_nonzero(present)), {first.kind, second.kind}
@@ -117,7 +117,7 @@ def _united(first: _Container, second: _Container) -> _Container:
 
 
 def _runs(present: Present) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Where runs start, and where they have ended."""
+    """Starts and ends of runs."""
     changes = np.flatnonzero(np.diff(present, prepend=False, append=False))
     return changes[::2], changes[1::2]
 
@@ -127,16 +127,16 @@ def _size_of_runs(present: Present) -> int:
 
 
 class _Bitmap:
-    """A bitmap that can take in another one.
+    """A bitmap that another one can be merged into.
 
     Attributes:
-        tree: Where the containers lie, by the upper bits: list << 32 | place.
-        lists: Containers, and None where there is none.
-        last: List and place of the container that came last.
+        tree: The number of each container by the upper bits: list << 32 | index.
+        lists: Containers, and None for gaps.
+        last: List and index of the container that was added last.
     """
 
     def __init__(self, data: bytes) -> None:
-        """Raises ValueError: It is no such bitmap."""
+        """Raises ValueError if the bytes are not such a bitmap."""
         self.tree = KeyTree()
         self.lists: list[list[_Container | None]] = []
         self.last = (-1, 0)
@@ -166,7 +166,7 @@ class _Bitmap:
         return found
 
     def unite(self, other: _Bitmap) -> None:
-        """Take in what another bitmap holds."""
+        """Merge another bitmap into this one."""
         for leaf in other.tree.leaves():
             newer, number = other.container(leaf.number), self.tree.find(leaf.key)
             if number is None:
@@ -204,7 +204,7 @@ def united_bitmaps(accumulated: bytes, value: bytes) -> bytes:
     """The union of two serialized bitmaps.
 
     Raises:
-        ValueError: One of them is no such bitmap.
+        ValueError: A value is not such a bitmap.
     """
     bitmap = _Bitmap(accumulated)
     bitmap.unite(_Bitmap(value))

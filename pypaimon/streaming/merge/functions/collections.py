@@ -15,7 +15,7 @@ from pypaimon.streaming.merge.functions.base import ADD, ADD_BEFORE, SKIP, Actio
 from pypaimon.streaming.merge.groups import Groups, Mask
 from pypaimon.streaming.merge.ordering import identity, python_order
 
-# Java's Character.isWhitespace, which is not Unicode's idea of white space.
+# Java's Character.isWhitespace, which differs from Unicode's white space.
 _BLANK_CHARACTERS = "\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f \u1680\u2028\u2029\u205f\u3000" + "".join(
     chr(code) for code in range(0x2000, 0x200B) if code != 0x2007
 )
@@ -27,11 +27,11 @@ def _blank(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Listagg(FoldingAggregator):
-    """`listagg`: texts joined by a delimiter; blank ones do not count.
+    """`listagg`: joins texts by a delimiter; blank ones do not count.
 
     Attributes:
         delimiter: `fields.<f>.list-agg-delimiter`.
-        distinct: Whether parts that are there already are left out (`fields.<f>.distinct`).
+        distinct: Whether known parts are left out (`fields.<f>.distinct`).
     """
 
     name = "listagg"
@@ -47,7 +47,7 @@ class Listagg(FoldingAggregator):
         values = groups.values(column)
         blank = pc.equal(pc.utf8_trim(values, characters=_BLANK_CHARACTERS), "")
         used = (actions == ADD) & ~pc.fill_null(blank, True).to_numpy(zero_copy_only=False)
-        # One list per group: its texts lie one after the other, `counts` of them.
+        # One list per group with its adjacent texts, `counts` of them.
         counts = np.add.reduceat(used.astype(np.int32), groups.starts)
         lists = pa.ListArray.from_arrays(pa.array(_offsets(counts)), values.filter(pa.array(used)))
         joined = pc.binary_join(lists, pa.scalar(self.delimiter, values.type))
@@ -69,11 +69,11 @@ class Listagg(FoldingAggregator):
 
 @dataclass(frozen=True)
 class Collect(FoldingAggregator):
-    """`collect`: the elements of arrays in one array; a retraction removes one element per element.
+    """`collect`: the elements of arrays as one array; a retraction removes each of its elements once.
 
     Attributes:
-        distinct: Whether equal elements come once (`fields.<f>.distinct`), in the order in which they came first; Java
-            leaves their order open.
+        distinct: Whether equal elements come once (`fields.<f>.distinct`), in the order of their first occurrence.
+            Java leaves their order open.
     """
 
     name = "collect"
@@ -90,7 +90,7 @@ class Collect(FoldingAggregator):
         arrays = groups.values(column).filter(pa.array(used))
         lengths = np.zeros(len(used), dtype=np.int64)
         lengths[used] = pc.list_value_length(arrays).to_numpy()
-        # The elements of a group lie one after the other already: only the boundaries change, from arrays to groups.
+        # The elements of a group are adjacent, so only the boundaries change from arrays to groups.
         offsets = _offsets(np.add.reduceat(lengths, groups.starts))
         absent = pa.array(~groups.any(used))
         return pa.ListArray.from_arrays(pa.array(offsets), arrays.flatten(), type=arrays.type, mask=absent)
@@ -122,7 +122,7 @@ class Collect(FoldingAggregator):
 
 
 class MergeMap(FoldingAggregator):
-    """`merge_map`: the entries of maps in one map, the newer value of a key wins; a retraction removes its keys."""
+    """`merge_map`: the entries of maps as one map; the newer value of a key wins, a retraction removes its keys."""
 
     name = "merge_map"
     retractable = True
@@ -141,7 +141,7 @@ class MergeMap(FoldingAggregator):
 
 @dataclass(frozen=True)
 class MergeMapWithKeyTime(FoldingAggregator):
-    """`merge_map_with_keytime`: as `merge_map`, but each key's value with the greatest time wins; a null value removes.
+    """`merge_map_with_keytime`: as `merge_map`, but the value with the greatest time wins; a null removes its key.
 
     Attributes:
         time: The field of the values that holds the time, a text.
@@ -172,9 +172,9 @@ class NestedUpdate(FoldingAggregator):
     Attributes:
         field: The field's name.
         key: The nested key; a newer row replaces the one with its key. Without a key rows are only appended.
-        nulls: What becomes of rows with a null in the key: `merge`, `ignore` or `error`.
-        sequence: A row replaces only one that is not newer by these fields.
-        limit: Rows beyond this count are not taken in.
+        nulls: How rows with a null in the key are treated: `merge`, `ignore` or `error`.
+        sequence: A row only replaces one that is not newer by these fields.
+        limit: Rows beyond this count are not added.
     """
 
     name = "nested_update"
@@ -233,12 +233,12 @@ class NestedUpdate(FoldingAggregator):
 
 @dataclass(frozen=True)
 class NestedPartialUpdate(FoldingAggregator):
-    """`nested_partial_update`: a nested table whose rows of one key are filled up with newer values that are not null.
+    """`nested_partial_update`: a nested table whose rows of one key are updated with newer non-null values.
 
     Attributes:
         field: The field's name.
         key: The nested key.
-        nulls: What becomes of rows with a null in the key: `merge`, `ignore` or `error`.
+        nulls: How rows with a null in the key are treated: `merge`, `ignore` or `error`.
     """
 
     name = "nested_partial_update"
@@ -263,7 +263,7 @@ class ByteUnion(FoldingAggregator):
 
     Attributes:
         name: The function.
-        unite: Makes the bytes of the union, of what is there and the newer one.
+        unite: Returns the bytes of the union of the older and the newer set.
     """
 
     name: str  # type: ignore[misc]
@@ -275,14 +275,14 @@ class ByteUnion(FoldingAggregator):
         try:
             return self.unite(accumulated, value)
         except ValueError as error:
-            raise UnsupportedTableError(f"A value is none that '{self.name}' can unite: {error}.") from error
+            raise UnsupportedTableError(f"Aggregate function '{self.name}' cannot read a value: {error}.") from error
 
 
 def keyed(field: str, rows: Iterable[Any], key: tuple[str, ...], nulls: str) -> list[Any]:
-    """Rows whose nested key counts.
+    """Rows whose nested key is valid.
 
     Raises:
-        StreamConfigError: A key holds a null, and the option asks for an error.
+        StreamConfigError: A key holds a null, and the option is `error`.
     """
     rows = list(rows)
     if nulls == "merge":

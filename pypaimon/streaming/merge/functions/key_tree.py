@@ -1,12 +1,12 @@
-"""The tree of keys in a serialized 64-bit bitmap: an adaptive radix tree, grown and laid out as Java's.
+"""The tree of keys in a serialized 64-bit bitmap: an adaptive radix tree with Java's growth and layout.
 
-Java's `Roaring64Bitmap` writes the shape that its tree has, and that tells of the order in which keys came. So the
-tree is kept here as it was read, and grows by Java's rules: then the bytes are equal too.
+Java's `Roaring64Bitmap` writes the shape of its tree, which depends on the order in which keys were added. So the tree
+is kept here as it was read and grows by Java's rules, which makes the bytes equal.
 
-A node is a kind (uint8), its number of children (uint16), the length of its prefix (uint8) and the prefix, then what
-finds a child by the next byte of a key: 4 or 16 sorted bytes or 256 places of children, in reversed groups of up to 8
-bytes, or a mask of 256 bits. Its children follow in order of their bytes. A leaf is its key, 6 bytes big-endian, and a
-number (int64). Other numbers are little-endian.
+A node is a kind (uint8), its number of children (uint16), the length of its prefix (uint8) and the prefix, then the
+index of its children by the next byte of a key: 4 or 16 sorted bytes or 256 places of children, in reversed groups of
+up to 8 bytes, or a mask of 256 bits. The children follow in the order of their bytes. A leaf is its key, 6 bytes
+big-endian, and a number (int64). Other numbers are little-endian.
 """
 
 from __future__ import annotations
@@ -26,11 +26,7 @@ _NO_PLACE = 0xFF
 
 
 class ByteReader:
-    """Bytes that are read from the front.
-
-    Args:
-        data: The bytes.
-    """
+    """Reads bytes from the front."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -40,10 +36,10 @@ class ByteReader:
         """The next bytes.
 
         Raises:
-            ValueError: There are not as many.
+            ValueError: There are fewer bytes.
         """
         if not 0 <= count <= len(self._data) - self._position:
-            raise ValueError(f"{count} bytes wanted at {self._position} of {len(self._data)}")
+            raise ValueError(f"expected {count} bytes at {self._position} of {len(self._data)}")
         self._position += count
         return self._data[self._position - count : self._position]
 
@@ -53,7 +49,7 @@ class ByteReader:
 
 
 @dataclass(slots=True)
-class Leaf:
+class KeyLeaf:
     """A key and its number."""
 
     key: bytes
@@ -64,10 +60,10 @@ class _Branch:
     """A node with children.
 
     Attributes:
-        kind: One of `_CAPACITY`.
-        prefix: Bytes that the keys below have in common, behind those that lead here.
-        children: By the next byte of the key.
-        index: Of 4 or 16: the bytes, in order, and what is left behind them. Of 48: the place of each byte's child.
+        kind: A key of `_CAPACITY`.
+        prefix: Bytes that the keys below have in common, after those of the path to this node.
+        children: The children by the next byte of the key.
+        index: With 4 or 16 places: the sorted bytes and the unused rest. With 48: the place of each byte's child.
     """
 
     __slots__ = ("children", "index", "kind", "prefix")
@@ -75,7 +71,7 @@ class _Branch:
     def __init__(self, kind: int, prefix: bytes, index: bytearray | None = None) -> None:
         self.kind = kind
         self.prefix = prefix
-        self.children: dict[int, Leaf | _Branch] = {}
+        self.children: dict[int, KeyLeaf | _Branch] = {}
         empty = _NO_PLACE if kind == _NODE_48 else 0
         self.index = bytearray([empty] * _INDEX_SIZE[kind]) if index is None else index
 
@@ -92,8 +88,8 @@ class _Branch:
                 larger.index[byte] = place
         return larger
 
-    def put(self, byte: int, child: Leaf | _Branch) -> None:
-        """Add a child; there is room."""
+    def put(self, byte: int, child: KeyLeaf | _Branch) -> None:
+        """Add a child to a node with room."""
         count = len(self.children)
         if self.kind in (_NODE_4, _NODE_16):
             self.index[count] = byte
@@ -104,7 +100,7 @@ class _Branch:
         self.children[byte] = child
 
     def stored_index(self) -> bytes:
-        """What finds a child, as it is stored."""
+        """The stored index of the children."""
         if self.kind == _NODE_256:
             mask = sum(1 << byte for byte in self.children)
             return mask.to_bytes(32, "little")
@@ -115,19 +111,19 @@ class KeyTree:
     """Keys of 6 bytes with a number each.
 
     Attributes:
-        size: How many there are.
+        size: Number of keys.
     """
 
     def __init__(self) -> None:
         self.size = 0
-        self._root: Leaf | _Branch | None = None
+        self._root: KeyLeaf | _Branch | None = None
 
     @staticmethod
     def read(reader: ByteReader) -> KeyTree:
-        """A serialized tree, its number of keys in front.
+        """Read a serialized tree, which begins with its number of keys.
 
         Raises:
-            ValueError: It is damaged.
+            ValueError: The tree is damaged.
         """
         tree = KeyTree()
         (tree.size,) = reader.unpack(struct.Struct("<q"))
@@ -137,16 +133,16 @@ class KeyTree:
         return tree
 
     def write(self) -> bytes:
-        """As `read` takes it."""
+        """The serialized tree."""
         assert self._root is not None
         return struct.pack("<q", self.size) + b"".join(_written(self._root))
 
-    def leaves(self) -> Iterator[Leaf]:
+    def leaves(self) -> Iterator[KeyLeaf]:
         """All keys, in order."""
         return iter(()) if self._root is None else _leaves(self._root)
 
     def find(self, key: bytes) -> int | None:
-        """The number of a key; None: it is not there."""
+        """The number of a key, or None."""
         node, depth = self._root, 0
         while isinstance(node, _Branch):
             depth += len(node.prefix)
@@ -155,17 +151,17 @@ class KeyTree:
         return node.number if node is not None and node.key == key else None
 
     def insert(self, key: bytes, number: int) -> None:
-        """Put a key in that is not there."""
-        self._root = Leaf(key, number) if self._root is None else _inserted(self._root, Leaf(key, number), 0)
+        """Add a new key."""
+        self._root = KeyLeaf(key, number) if self._root is None else _inserted(self._root, KeyLeaf(key, number), 0)
         self.size += 1
 
 
-def _inserted(node: Leaf | _Branch, leaf: Leaf, depth: int) -> _Branch:
-    """The node with a leaf below it; another node may take its place."""
+def _inserted(node: KeyLeaf | _Branch, leaf: KeyLeaf, depth: int) -> _Branch:
+    """Add a leaf below a node, and return the node in its place."""
     key = leaf.key
-    prefix = node.key[depth:] if isinstance(node, Leaf) else node.prefix
+    prefix = node.key[depth:] if isinstance(node, KeyLeaf) else node.prefix
     common = next((place for place, byte in enumerate(prefix) if byte != key[depth + place]), len(prefix))
-    if isinstance(node, Leaf) or common < len(prefix):
+    if isinstance(node, KeyLeaf) or common < len(prefix):
         above = _Branch(_NODE_4, prefix[:common])
         above.put(prefix[common], node)
         above.put(key[depth + common], leaf)
@@ -182,13 +178,13 @@ def _inserted(node: Leaf | _Branch, leaf: Leaf, depth: int) -> _Branch:
     return node
 
 
-def _read(reader: ByteReader, path: bytes) -> Leaf | _Branch:
+def _read(reader: ByteReader, path: bytes) -> KeyLeaf | _Branch:
     kind, count, length = reader.unpack(_HEADER)
     prefix = reader.take(length)
     if kind == _LEAF:
-        leaf = Leaf(*_LEAF_BODY.unpack(reader.take(_LEAF_BODY.size)))
+        leaf = KeyLeaf(*_LEAF_BODY.unpack(reader.take(_LEAF_BODY.size)))
         if not leaf.key.startswith(path):
-            raise ValueError(f"the key {leaf.key.hex()} lies below {path.hex()}")
+            raise ValueError(f"the key {leaf.key.hex()} is below {path.hex()}")
         return leaf
     if kind not in _CAPACITY or not 0 < count <= _CAPACITY[kind] or len(path) + length >= KEY_BYTES:
         raise ValueError(f"a node of kind {kind} has {count} children and a prefix of {length} bytes")
@@ -204,7 +200,7 @@ def _read(reader: ByteReader, path: bytes) -> Leaf | _Branch:
 
 
 def _bytes_of_children(kind: int, index: bytearray, count: int) -> list[int]:
-    """The next byte of the keys of each child, in order."""
+    """The next key byte of each child, in order."""
     if kind in (_NODE_4, _NODE_16):
         return list(index[:count])
     if kind == _NODE_48:
@@ -212,8 +208,8 @@ def _bytes_of_children(kind: int, index: bytearray, count: int) -> list[int]:
     return [byte for byte in range(256) if index[byte // 8] >> byte % 8 & 1]
 
 
-def _written(node: Leaf | _Branch) -> Iterator[bytes]:
-    if isinstance(node, Leaf):
+def _written(node: KeyLeaf | _Branch) -> Iterator[bytes]:
+    if isinstance(node, KeyLeaf):
         yield _HEADER.pack(_LEAF, 0, 0) + _LEAF_BODY.pack(node.key, node.number)
         return
     yield _HEADER.pack(node.kind, len(node.children), len(node.prefix)) + node.prefix + node.stored_index()
@@ -221,8 +217,8 @@ def _written(node: Leaf | _Branch) -> Iterator[bytes]:
         yield from _written(node.children[byte])
 
 
-def _leaves(node: Leaf | _Branch) -> Iterator[Leaf]:
-    if isinstance(node, Leaf):
+def _leaves(node: KeyLeaf | _Branch) -> Iterator[KeyLeaf]:
+    if isinstance(node, KeyLeaf):
         yield node
         return
     for byte in sorted(node.children):
@@ -230,6 +226,6 @@ def _leaves(node: Leaf | _Branch) -> Iterator[Leaf]:
 
 
 def _reversed_groups(index: bytes) -> bytes:
-    """Bytes in reversed groups of eight, or of four if there are only four."""
+    """Bytes in reversed groups of eight, or of four for four bytes."""
     size = min(8, len(index))
     return b"".join(index[start : start + size][::-1] for start in range(0, len(index), size))

@@ -1,4 +1,4 @@
-"""Aggregate functions of numbers, sum and product, with Java's overflow, rounding and order of additions."""
+"""The aggregate functions `sum` and `product`, with Java's overflow, rounding and order of additions."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from pypaimon.streaming.merge.groups import Groups, Mask
 from pypaimon.streaming.merge.ordering import decimal_words, numeric_codes
 
 _LONG_DIGITS = 18
-# A group whose numbers may overflow on the way is folded, which finds out exactly.
+# A group whose numbers may overflow on the way is folded, which is exact.
 _NEARLY = 1 - 1e-9
 
 
 class Number(FoldingAggregator):
-    """What sum and product share.
+    """The common part of `sum` and `product`.
 
-    Integers that overflow are an error, as in Java. A decimal of up to 18 digits may outgrow its precision as long as a
-    long holds it; any other that does becomes null. Floats are added one after the other in their own width.
+    An integer overflow is an error, as in Java. A decimal of up to 18 digits may exceed its precision as long as a long
+    holds it; any other decimal becomes null then. Floats are added one after the other in their own width.
     """
 
     retractable = True
@@ -44,7 +44,7 @@ class Number(FoldingAggregator):
             words = decimal_words(values).tolist()
             valid = values.is_valid().to_pylist()
             mask = (1 << 64) - 1
-            # The unscaled value: the upper word has the sign, the lower one is unsigned.
+            # The unscaled value: the upper word is signed, the lower one unsigned.
             return [high << 64 | low & mask if there else None for (low, high), there in zip(words, valid, strict=True)]
         numbers = values.to_pylist()
         return numbers if self._float is None else [None if n is None else self._float(n) for n in numbers]
@@ -57,7 +57,7 @@ class Number(FoldingAggregator):
         return pa.Array.from_buffers(kind, len(values), [validity, pa.py_buffer(data)])
 
     def checked(self, result: Any) -> Any:
-        """The result, if the field's type holds it."""
+        """The result if the field's type can hold it."""
         if self._float is not None:
             return result
         if -self._limit <= result < self._limit if self._fixed else abs(result) < self._limit:
@@ -73,7 +73,7 @@ class Number(FoldingAggregator):
         return not pa.types.is_decimal(self._kind) or self._kind.precision <= _LONG_DIGITS
 
     def magnitudes(self, groups: Groups, column: str, used: Mask, otherwise: float) -> Any:
-        """Absolute values as doubles (of decimals the unscaled ones), `otherwise` where they are not used."""
+        """Absolute values as doubles (for decimals unscaled), and `otherwise` for unused ones."""
         values = groups.values(column).cast(pa.float64(), safe=False)
         numbers = np.abs(pc.fill_null(values, 0.0).to_numpy())
         if pa.types.is_decimal(self._kind):
@@ -81,7 +81,7 @@ class Number(FoldingAggregator):
         return np.where(used, numbers, otherwise)
 
     def in_order(self, groups: Groups, column: str, operation: Any, identity: float, signs: Any) -> Any:
-        """Floats combined strictly one after the other; numpy's reductions would combine them in pairs."""
+        """Combine floats strictly in order, as Java does. numpy's reductions would combine them in pairs."""
         numbers = pc.fill_null(groups.values(column), 0.0).to_numpy()
         results = np.full(len(groups), identity, dtype=self._float)
         used = signs != 0
@@ -99,7 +99,7 @@ class Sum(Number):
         if self._float is not None:
             return np.zeros(len(groups), dtype=np.bool_)
         used = (actions != SKIP) & groups.valid(column)
-        # No partial sum is larger than the sum of the absolute values, so below the limit nothing overflows on the way.
+        # No partial sum exceeds the sum of the absolute values, so below the limit there is no overflow on the way.
         totals = np.add.reduceat(self.magnitudes(groups, column, used, 0.0), groups.starts)
         mask: Mask = totals >= self._limit * _NEARLY
         return mask
@@ -109,7 +109,7 @@ class Sum(Number):
         signs = np.where(used, np.where(actions == RETRACT, -1, 1), 0)
         absent = ~groups.any(used)
         if self._float is not None:
-            # From -0.0, for 0.0 would make a sum of negative zeros positive.
+            # Start from -0.0, because 0.0 would make a sum of negative zeros positive.
             return pa.array(self.in_order(groups, column, np.add, -0.0, signs), mask=absent)
         if pa.types.is_decimal(self._kind):
             return self._decimals(groups, column, signs)
@@ -124,8 +124,8 @@ class Sum(Number):
         signed = pc.if_else(pa.array(signs < 0), pc.negate(wide), wide)
         counted = pc.if_else(pa.array(signs != 0), signed, pa.scalar(None, wide.type))
         table = pa.table({"group": groups.ids, "value": counted})
-        # Without threads groups come out in the order in which they come first. The totals are taken as they are for
-        # values of the field's type, without a check of its precision: up to 18 digits they may outgrow it.
+        # Without threads groups come out in the order of their first record. The totals are reinterpreted as the
+        # field's type without a check of its precision, because up to 18 digits they may exceed it.
         sums = table.group_by("group", use_threads=False).aggregate([("value", "sum")]).column("value_sum")
         totals = sums.combine_chunks()
         return pa.Array.from_buffers(self._kind, len(totals), totals.buffers(), offset=totals.offset)
@@ -154,7 +154,7 @@ class Product(Number):
         if pa.types.is_decimal(self._kind):
             return np.ones(len(groups), dtype=np.bool_)
         used = (actions != SKIP) & groups.valid(column)
-        # At least 1 for each factor, else a zero would hide what overflowed before it.
+        # Count each factor as at least 1, because a zero would hide an overflow before it.
         sizes = np.maximum(self.magnitudes(groups, column, used, 1.0), 1.0)
         with np.errstate(over="ignore"):
             mask: Mask = folded | (np.multiply.reduceat(sizes, groups.starts) >= self._limit * _NEARLY)
@@ -185,7 +185,7 @@ class Product(Number):
             with np.errstate(all="ignore"):
                 return accumulated / value
         if value == 0:
-            raise UnsupportedTableError(f"A zero cannot be taken back from the product of field '{self._field}'.")
+            raise UnsupportedTableError(f"A zero cannot be retracted from the product of field '{self._field}'.")
         if pa.types.is_decimal(self._kind):
             return self._quotient(accumulated, value)
         quotient = abs(accumulated) // abs(value)
@@ -193,20 +193,20 @@ class Product(Number):
 
     def _quotient(self, accumulated: int, value: int) -> int | None:
         exact = Fraction(accumulated * 10**self._kind.scale, value)
-        # A quotient has a finite decimal form if its denominator has no prime factors but 2 and 5.
+        # A quotient has a finite decimal form if 2 and 5 are the only prime factors of its denominator.
         rest = Fraction(accumulated, value).denominator
         for factor in (2, 5):
             while rest % factor == 0:
                 rest //= factor
         if rest != 1:
             raise UnsupportedTableError(
-                f"A value taken back from the product of field '{self._field}' leaves a quotient without an exact "
+                f"A value retracted from the product of field '{self._field}' leaves a quotient without an exact "
                 "decimal form, which Java refuses too."
             )
         return self._rounded(exact)
 
     def _rounded(self, exact: Fraction) -> int | None:
-        """Half up to the field's scale; null if it outgrows the field's precision."""
+        """Round half up to the field's scale; None if the result exceeds the field's precision."""
         doubled = abs(exact) + Fraction(1, 2)
         unscaled = doubled.numerator // doubled.denominator
         if unscaled >= 10**self._kind.precision:

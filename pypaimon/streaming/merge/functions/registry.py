@@ -1,4 +1,4 @@
-"""Aggregate functions by name: from a field's options to its aggregator; what is unknown is refused by its name."""
+"""Makes the aggregator of a field from its options, and refuses unknown functions."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def field_aggregate(function: str, field: str, kind: pa.DataType, options: Optio
     """The aggregate of a field, as Java's `FieldAggregatorFactory` makes it.
 
     Raises:
-        UnsupportedTableError: The function is not known, or its package is not installed; the message names it.
+        UnsupportedTableError: The function is unknown, or its package is not installed.
         StreamConfigError: The field's type or options do not suit the function.
     """
     ignore_retract = options.boolean(f"fields.{field}.ignore-retract", False)

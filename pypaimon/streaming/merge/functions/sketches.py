@@ -1,4 +1,4 @@
-"""Serialized sets that aggregate functions unite: roaring bitmaps and the sketches of Apache DataSketches."""
+"""Unions of serialized sets: roaring bitmaps and the sketches of Apache DataSketches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Union = Callable[[bytes, bytes], bytes]
 
 
 def union_of(function: str, field: str) -> Union:
-    """How the function unites two serialized sets.
+    """The function that unites two serialized sets.
 
     Raises:
         UnsupportedTableError: The package that reads such sets is not installed.
@@ -49,7 +49,7 @@ def _theta_sketches(accumulated: bytes, value: bytes) -> bytes:
 def _hll_sketches(accumulated: bytes, value: bytes) -> bytes:
     sketches: Any = import_module("datasketches")
     newer = sketches.hll_sketch.deserialize(value)
-    # Java's union takes its size from the newer sketch.
+    # Java's union has the size of the newer sketch.
     union = sketches.hll_union(newer.lg_config_k)
     union.update(newer)
     union.update(sketches.hll_sketch.deserialize(accumulated))

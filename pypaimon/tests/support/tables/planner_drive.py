@@ -12,8 +12,8 @@ from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import StreamOptions
 from pypaimon.streaming.planning.planner import Planner
 from pypaimon.streaming.planning.planner_state import PlannerState, Step
-from pypaimon.streaming.reading.read import read_of
 from pypaimon.streaming.reading.read_layout import ReadSettings
+from support.tables.stream_files import read_of
 from support.tables.streamed_table import Row, Table, rows
 
 LATEST, LATEST_FULL, EARLIEST = Start(StartMode.LATEST), Start(StartMode.LATEST_FULL), Start(StartMode.EARLIEST)

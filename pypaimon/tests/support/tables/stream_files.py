@@ -13,10 +13,12 @@ from pypaimon.manifest.schema.data_file_meta import DataFileMeta
 from pypaimon.manifest.schema.simple_stats import SimpleStats
 from pypaimon.table.row.generic_row import GenericRow
 
+from pypaimon.streaming.concurrency.lazy import Lazy
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
-from pypaimon.streaming.reading.read import StreamRead, read_of
+from pypaimon.streaming.reading.read import StreamRead
 from pypaimon.streaming.reading.read_layout import ReadSettings
+from pypaimon.streaming.reading.read_parts import ReadParts
 from support.tables.handles import current_files, write_by_pypaimon
 
 
@@ -70,6 +72,11 @@ def records(kinds: Sequence[int], rows: pa.Table) -> pa.Table:
 def split(mode: SplitMode, files: Sequence[DataFileMeta], **arguments: Any) -> StreamSplit:
     """A split of bucket 0 of a table without partitions."""
     return StreamSplit(mode, list(files), GenericRow([], []), 0, snapshot_id=1, **arguments)
+
+
+def read_of(directory: TableDirectory, settings: ReadSettings) -> StreamRead:
+    """A read of a table that is known."""
+    return StreamRead(directory.table, directory.store.pool.timeout, Lazy.of(ReadParts.of(directory, settings)))
 
 
 def reader(table: Any, **settings: Any) -> StreamRead:

@@ -1,4 +1,4 @@
-"""Snapshots that are prepared together: their plans are those of each alone, and what is wrong is told in its turn."""
+"""Units of several snapshots planned together: each plan is that of its snapshot alone, errors are raised in order."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_no_more_is_prepared_than_fits(tmp_path: Path, monkeypatch: pytest.Monke
     file_io = FaultFileIO()
     alone, ahead = window.plans(FaultFileIO()), window.plans(file_io)
     snapshots, lists = lists_of(ahead, "delta")
-    monkeypatch.setattr("pypaimon.streaming.planning.prepared_ahead._MOST_ENTRIES", 6)
+    monkeypatch.setattr("pypaimon.streaming.planning.planned_units._MOST_ENTRIES", 6)
     ahead.prefetch(lists, "delta")
     asked: list[bool] = []
     for snapshot in snapshots:

@@ -1,4 +1,4 @@
-"""Is what was just found of the history that the stream has read, or did a rollback, or another table, come between."""
+"""`HistoryCheck`: proves that the snapshots just found follow those that the stream has read."""
 
 from __future__ import annotations
 
@@ -6,57 +6,62 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, StoreError
-from pypaimon.streaming.metadata.history import RANGE_CHECK_INTERVAL, RangeCheck, is_same_history, rolled_back
+from pypaimon.streaming.metadata.history import (
+    RANGE_CHECK_INTERVAL,
+    SnapshotRangeValidator,
+    is_same_history,
+    rolled_back,
+)
 from pypaimon.streaming.metadata.snapshots import Snapshot
-from pypaimon.streaming.planning.look_ahead import FoundAhead
 from pypaimon.streaming.planning.planner_state import PlannerState, SnapshotMark, Step
+from pypaimon.streaming.planning.snapshot_prefetch import Window
 
 
-class Continuity:
-    """Holds what was found against the snapshot before it, which is asked for once more.
+class HistoryCheck:
+    """Finds rollbacks, and tables that were dropped or re-created, between two snapshots.
 
-    Ids are given again after a rollback, so that an id proves nothing, and record counts may agree. But who writes a
-    snapshot has the one before it under his eyes. So if that one still is the one that the stream has read, *after* its
-    successor was read, then the successor is of the same history. Of a window of snapshots, which are asked for at the
-    same time, the last one was read before all the others and is asked for once more as well: if it has not changed,
-    then there was no rollback while the others were read.
+    A snapshot id proves nothing, because ids are used again after a rollback, and record counts may agree by chance.
+    But a committer reads the snapshot before its own. So after a snapshot was read, the one before it is requested once
+    more. If that is still the one that the stream has read, the new snapshot is of the same history.
 
-    Where the snapshot before has expired, or was never there, the identity of the table is all that can be asked.
+    The snapshots of a window are requested at the same time. Its last one is read before all others and requested once
+    more after them. If it has not changed, there was no rollback while the others were read.
+
+    If the snapshot before has expired, or there never was one, only the identity of the table can be checked.
 
     Args:
         checks: Checks of single snapshots.
     """
 
-    def __init__(self, checks: RangeCheck) -> None:
+    def __init__(self, checks: SnapshotRangeValidator) -> None:
         self._checks = checks
 
-    def checked(self, found: FoundAhead, take: Callable[[PlannerState], Step]) -> Step:
-        """A step to what was found (`state.ahead`), taken while it is checked, so that nobody waits for that.
+    def checked(self, window: Window, take: Callable[[PlannerState], Step]) -> Step:
+        """A step to the first snapshots of a window, taken while the requests of the check are under way.
 
         Args:
-            found: Where the stream stands, and what was found.
-            take: Takes a step.
+            window: The next snapshots, as `state.ahead`.
 
         Returns:
-            A step that uses only what is proven; of the rest `ahead` holds nothing any more. Of what was found before
-            it was asked for, and has changed, nothing is proven.
+            A step that uses only proven snapshots; `ahead` keeps no others. If a prefetched window has changed, none of
+            its snapshots is proven.
 
         Raises:
-            TableChangedError: The table was rolled back, dropped, or made anew.
+            TableChangedError: The table was rolled back, dropped or re-created.
             CorruptTableError: The snapshot before cannot be decoded, or may not be read.
             StoreError: The store kept failing (retriable).
         """
-        state = found.state
-        follows, is_unchanged = self._follows(state.before, state.ahead[0]), self._is_unchanged(found.last)
+        state = window.state
+        follows, is_unchanged = self._follows(state.before, state.ahead[0]), self._is_unchanged(window.last)
         try:
             step = _taken(state, take, follows)
         except (PaimonStreamError, FileNotFoundError):
-            if found.is_older and not is_unchanged():
+            if window.is_prefetched and not is_unchanged():
                 return Step(replace(state, ahead=()))
             raise
         if is_unchanged():
             return step
-        if found.is_older:
+        if window.is_prefetched:
             return Step(replace(state, ahead=()))
         first = state.ahead[0]
         if step.state.next_id is not None and step.state.next_id > first.id + 1:
@@ -64,11 +69,11 @@ class Continuity:
         left = (first,) if step.state.next_id == first.id else ()
         return replace(step, state=replace(step.state, ahead=left))
 
-    def checked_anew(self, state: PlannerState, take: Callable[[PlannerState], Step]) -> Step:
-        """A step in a state or a range; the first one is taken while the table is held against that of the stream.
+    def checked_first(self, state: PlannerState, take: Callable[[PlannerState], Step]) -> Step:
+        """A step of a full plan or a range. The first one is taken while the table's identity is checked.
 
         Raises:
-            TableChangedError: The table was dropped, or made anew.
+            TableChangedError: The table was dropped or re-created.
         """
         if state.unit is not None:
             return take(state)
@@ -77,15 +82,15 @@ class Continuity:
     def check_missed(self, state: PlannerState) -> None:
         """Check, at a poll that found nothing, that the next snapshot is still to come.
 
-        At the first one after a seek, and at every 16th in a row; else nothing is asked.
+        Sends requests only at the first poll after a seek and at every 16th in a row.
 
         Args:
-            state: Where the stream stands, before the poll is counted.
+            state: The state before the poll is counted.
 
         Raises:
             PositionExpiredError: The next snapshot is gone.
             PositionBeyondLatestError: The table ends before it.
-            TableChangedError: The table was rolled back, dropped, or made anew.
+            TableChangedError: The table was rolled back, dropped or re-created.
             CorruptTableError: A snapshot is missing in the middle of others, or cannot be decoded.
         """
         misses = state.misses + 1
@@ -101,26 +106,26 @@ class Continuity:
                 self._checks.check_fingerprint(state.before.snapshot_id, state.before.fingerprint)
 
     def check_end(self, state: PlannerState, last: int) -> None:
-        """Check that a stream has come to its end in the history that the table has now.
+        """Check that the table still has the history at whose end the stream is.
 
         Args:
-            state: Where the stream stands, after its last snapshot.
-            last: That snapshot.
+            state: The state after the last snapshot of the stream.
+            last: Id of that snapshot.
 
         Raises:
             PositionBeyondLatestError: The table ends before.
-            TableChangedError: The table was rolled back, dropped, or made anew.
+            TableChangedError: The table was rolled back, dropped or re-created.
         """
         assert state.next_id is not None
         if state.end_id is None and not state.verified:
             self._checks.check_reached(state.next_id)
         elif state.end_id is not None and state.next_id > last + 1:
-            # It is beyond the table, or beyond what was its latest snapshot a moment ago.
+            # The position is beyond the table, or beyond the snapshot that was its latest a moment ago.
             self.check_missed(state)
 
     def _follows(self, before: SnapshotMark | None, snapshot: Snapshot) -> Callable[[], None]:
         if before is not None and before.snapshot_id == snapshot.id:
-            # It had been cut by a limit.
+            # A limit cut this snapshot, so it is the one that was read last.
             return lambda: self._check_same(before, snapshot)
         if before is None or before.snapshot_id != snapshot.id - 1:
             return self._checks.begin_identity()
@@ -139,7 +144,7 @@ class Continuity:
             try:
                 found = answer()
             except (CorruptTableError, StoreError):
-                # That is for the one who comes to it.
+                # The error is raised when the stream reaches that snapshot.
                 return False
             return found is not None and found.fingerprint == last.fingerprint
 
@@ -150,7 +155,7 @@ def _taken(state: PlannerState, take: Callable[[PlannerState], Step], check: Cal
     try:
         step = take(state)
     except (PaimonStreamError, FileNotFoundError):
-        # Whatever is wrong: if the table has changed, that is why.
+        # If the table has changed, that is the cause of the error, and the better one to raise.
         check()
         raise
     check()

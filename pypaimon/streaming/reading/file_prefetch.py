@@ -1,12 +1,14 @@
-"""`ReadPieces`: the pieces of files that a read of splits will surely take, in its order."""
+"""`FilePrefetcher`: fetches the data files of splits, and of the plans after them, before they are read."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from itertools import groupby
+from contextlib import contextmanager, suppress
+from itertools import groupby, islice
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
+from pypaimon.streaming.concurrency.forking import ForkSafeLock
 from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.files.blob_files import index_pieces
 from pypaimon.streaming.files.deletion_vectors import IndexBlocks, PlanVectors
@@ -14,13 +16,14 @@ from pypaimon.streaming.files.row_id_groups import RowIdGroup, row_id_groups
 from pypaimon.streaming.formats.registry import FORMATS
 from pypaimon.streaming.internals import DataFileMeta, TableSchema
 from pypaimon.streaming.io.conditional_writes import is_local
-from pypaimon.streaming.io.fetch_ahead import Piece
+from pypaimon.streaming.io.fetch_ahead import Lane, Piece
 from pypaimon.streaming.io.remote_files import WHOLE_BYTES, is_read_whole
 from pypaimon.streaming.io.retried_requests import asked_ahead
+from pypaimon.streaming.io.shared_fetches import SharedFetches
 from pypaimon.streaming.metadata.file_paths import ByteRange, SpelledPath, merged_changelog_range
-from pypaimon.streaming.model.plan import SplitMode, StreamSplit
+from pypaimon.streaming.model.plan import SplitMode, StreamSplit, last_split, next_plans
 from pypaimon.streaming.reading.joined_rows import blob_fields, files_joined
-from pypaimon.streaming.reading.read_layout import Layout
+from pypaimon.streaming.reading.read_layout import ReadLayout
 from pypaimon.streaming.reading.split_files import deletion_files
 
 if TYPE_CHECKING:
@@ -28,16 +31,15 @@ if TYPE_CHECKING:
 
 
 class ReadPieces:
-    """Tells pieces of a table's files, without a request.
+    """Lists the pieces of a table's files that a read will surely take, in its order. Sends no requests.
 
-    Of files that are surely read: none that an index may rule out, and of rows that are joined by their ids only those
-    that hold a column of theirs. Large files are asked for by who reads them.
+    It leaves out files that an index may rule out, files that hold no column of rows that are joined by their ids, and
+    large files, which their reader requests.
 
     Args:
-        directory: The table.
         index_blocks: Index files of deletion vectors.
-        layouts: What is read of each schema that is known, by `schema_key`.
-        schema: The schema of splits that have none of their own.
+        layouts: The layout of each known schema, by `schema_key`.
+        schema: The schema of splits without their own.
         filtered: Whether rows are filtered, so that an index may rule out files.
     """
 
@@ -45,7 +47,7 @@ class ReadPieces:
         self,
         directory: TableDirectory,
         index_blocks: IndexBlocks,
-        layouts: Mapping[tuple[int, int], Layout],
+        layouts: Mapping[tuple[int, int], ReadLayout],
         schema: TableSchema,
         *,
         filtered: bool,
@@ -57,14 +59,14 @@ class ReadPieces:
         self._filtered = filtered
 
     def know_schemas(self, splits: Sequence[StreamSplit]) -> None:
-        """Have schemas at hand by which joined files tell what they hold; what is wrong is told when they are read."""
+        """Load the schemas of files that are joined by row id. Errors are raised when the files are read."""
         ids = {file.schema_id for split in splits if split.mode is SplitMode.EVOLUTION for file in split.files}
         with suppress(PaimonStreamError, OSError), asked_ahead():
             for schema_id in ids:
                 self._directory.schema(schema_id)
 
     def of(self, splits: Sequence[StreamSplit]) -> Iterator[Piece]:
-        """The pieces of some splits, which are read one after the other."""
+        """The pieces of splits that are read one after the other."""
         vectors = PlanVectors(self._index_blocks, deletion_files(splits))
         merged = _merged_changelogs(splits)
         for split in splits:
@@ -88,11 +90,11 @@ class ReadPieces:
             if layout is None:
                 yield from (_whole(file) for file in group.files if len(group.files) == 1 and self._is_fetched(file))
                 continue
-            # Without a schema nobody knows yet which of the files are read.
+            # Without its schema it is unknown whether a file is read.
             with suppress(LookupError):
                 yield from self._of_group(group, layout)
 
-    def _of_group(self, group: RowIdGroup, layout: Layout) -> Iterator[Piece]:
+    def _of_group(self, group: RowIdGroup, layout: ReadLayout) -> Iterator[Piece]:
         for file in files_joined(group, layout, self._directory.known_schema):
             if self._is_fetched(file):
                 yield _whole(file)
@@ -111,7 +113,7 @@ class ReadPieces:
 
 
 def schema_key(schema: TableSchema) -> tuple[int, int]:
-    """Tells schemas apart, also those that got the same id before and after a rollback."""
+    """A key of a schema that also differs between two schemas with one id, before and after a rollback."""
     return schema.id, schema.time_millis
 
 
@@ -124,7 +126,7 @@ def _is_indexed(file: DataFileMeta) -> bool:
 
 
 def _merged_changelogs(splits: Sequence[StreamSplit]) -> dict[str, Piece]:
-    """Small parts of merged changelog files, by their paths; those that lie side by side come by one request."""
+    """Small parts of merged changelog files by path. Adjacent parts are fetched with one request."""
     parts: dict[str, ByteRange] = {}
     for split in splits:
         if split.mode is SplitMode.CHANGELOG:
@@ -144,7 +146,7 @@ def _merged_changelogs(splits: Sequence[StreamSplit]) -> dict[str, Piece]:
 
 
 def _side_by_side(ordered: Sequence[tuple[str, ByteRange]]) -> Iterator[list[tuple[str, ByteRange]]]:
-    """Parts of one file that follow each other, no more than one request brings."""
+    """Groups of adjacent parts of one file, each no larger than one request fetches."""
     group: list[tuple[str, ByteRange]] = []
     for path, part in ordered:
         if group:
@@ -155,3 +157,85 @@ def _side_by_side(ordered: Sequence[tuple[str, ByteRange]]) -> Iterator[list[tup
         group.append((path, part))
     if group:
         yield group
+
+
+_MOST_PLANS = 64
+"""Plans after the one that is read whose files are prefetched. There is no room for more."""
+
+
+class FilePrefetcher:
+    """Has the store of a reader fetch the pieces of files that it will read, in their order.
+
+    Prefetches nothing from a local disk.
+
+    Args:
+        pieces: Lists the pieces of splits.
+    """
+
+    def __init__(self, directory: TableDirectory, pieces: ReadPieces) -> None:
+        self._store = directory.store
+        self._begin = SharedFetches(directory.store).begin
+        self._pieces = pieces
+        self._is_local = is_local(str(directory.table.table_path))
+        self._lock = ForkSafeLock()
+        # By the last split of a plan: the lane and the number of splits of plans not read yet, and the plans begun.
+        self._following: dict[StreamSplit, tuple[Lane, int]] = {}
+        self._begun: WeakSet[StreamSplit] = WeakSet()
+        # The lane of a plan whose last split was read alone, for its splits that are read after that.
+        self._others: Lane | None = None
+        self._rank = 0
+
+    @contextmanager
+    def reading(self, splits: Sequence[StreamSplit]) -> Iterator[None]:
+        """A context in which these splits are read, one after the other. At its end the unread bytes are dropped.
+
+        If the last split ends its plan, the files of the plans made after it follow.
+        """
+        if self._is_local or not splits:
+            yield
+            return
+        self._pieces.know_schemas(splits)
+        lane = self._begin_reading(splits)
+        try:
+            yield
+        finally:
+            lane.close()
+            with self._lock.held:
+                if self._others is not None and self._others.is_done():
+                    self._leave_others()
+
+    def close(self) -> None:
+        """Drop everything that is being fetched. The object may be used again."""
+        with self._lock.held:
+            self._following.clear()
+            self._others = None
+            self._store.ahead.close()
+
+    def _begin_reading(self, splits: Sequence[StreamSplit]) -> Lane:
+        last = splits[-1]
+        with self._lock.held:
+            self._begun.add(last)
+            expected, count = self._following.pop(last, (None, 0))
+            is_whole = expected is None or len(splits) >= count
+            lane = expected if expected is not None and is_whole else self._store.ahead.lane(self._begin, 0)
+            lane.rank = 0
+            lane.expect(self._pieces.of(splits))
+            plans = {last_split(plan): plan for plan in islice(next_plans(last), _MOST_PLANS)}
+            # A caller that reads a plan in pieces reaches the next plans with the last piece. Until then keep all.
+            if plans or expected:
+                self._leave_others()
+                for stale in self._following.keys() - plans.keys():
+                    self._following.pop(stale)[0].close()
+            if not is_whole:
+                self._others = expected
+            for end, plan in plans.items():
+                if end is not None and end not in self._following and end not in self._begun:
+                    self._rank += 1
+                    self._following[end] = self._store.ahead.lane(self._begin, self._rank), len(plan.splits())
+                    self._following[end][0].expect(self._pieces.of(plan.splits()))
+        return lane
+
+    def _leave_others(self) -> None:
+        if self._others is not None:
+            self._others.close()
+            self._others = None

@@ -1,4 +1,4 @@
-"""How far a stream that is behind looks ahead: as far as it knows that there is something, and no further."""
+"""How many snapshots a stream that is behind prefetches: as far as it knows of snapshots, and no further."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import CatchUp
 from pypaimon.streaming.planning import catch_up
-from pypaimon.streaming.planning.look_ahead import _Behind
+from pypaimon.streaming.planning.snapshot_prefetch import _NextWindow
 from support.stores.fault_file_io import Call, FaultFileIO
 from support.stores.request_time import hang
 from support.stores.virtual_clock import VirtualClock
@@ -71,7 +71,7 @@ def test_a_poll_looks_at_one_snapshot_whatever_else_was_once_there(table: Table)
     scan.close()
 
 
-# ---- the window behind ----
+# ---- the next window ----
 
 
 @pytest.fixture
@@ -81,17 +81,17 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def in_first_window(table: Table, file_io: FaultFileIO | None = None) -> tuple[Drive, list[Plan]]:
-    """A stream that has read one snapshot of its first window, and has fetched the window behind that."""
+    """A stream that has read one snapshot of its first window, and has fetched the next window."""
     drive = Drive(table.handle(file_io or FaultFileIO()), Start(StartMode.FROM_SNAPSHOT, 2), catch_up=CatchUp.REPLAY)
     plans: list[Plan] = []
     while not plans:
         plans += [step.plan for step in [drive.step()] if step.plan is not None]
-    behind = drive.planner._look_ahead._behind
-    assert behind is not None and behind.window() is not None
+    following = drive.planner._prefetcher._next
+    assert following is not None and following.result() is not None
     return drive, plans
 
 
-def test_the_window_behind_is_fetched_while_plans_are_made(table: Table, narrow: None) -> None:
+def test_the_next_window_is_fetched_while_plans_are_made(table: Table, narrow: None) -> None:
     file_io = FaultFileIO()
     drive, plans = in_first_window(table, file_io)
     assert {f"snapshot-{number}" for number in range(6, 10)} <= set(file_io.names())
@@ -99,22 +99,22 @@ def test_the_window_behind_is_fetched_while_plans_are_made(table: Table, narrow:
     while plans[-1].snapshot_id < 6:
         plans += [step.plan for step in [drive.step()] if step.plan is not None]
     asked = set(file_io.names())
-    behind = drive.planner._look_ahead._behind
-    assert behind is not None and behind.window() is not None
-    # What proves it, and the window behind that.
+    following = drive.planner._prefetcher._next
+    assert following is not None and following.result() is not None
+    # The proof of that window, and the one after it.
     assert asked & {f"snapshot-{number}" for number in range(2, 10)} == {"snapshot-5", "snapshot-9"}
     plans += drive.run()
     assert drive.keys(plans) == list(range(1, 12))
 
 
-def test_nothing_is_fetched_behind_where_no_plans_are_made_ahead(table: Table, narrow: None) -> None:
+def test_no_window_is_prefetched_without_prefetched_plans(table: Table, narrow: None) -> None:
     drive = Drive(table.handle(FaultFileIO()), Start(StartMode.EARLIEST), catch_up=CatchUp.REPLAY, prefetch=0)
     assert drive.keys() == list(range(12))
-    assert drive.planner._look_ahead._behind is None
+    assert drive.planner._prefetcher._next is None
 
 
 @pytest.mark.parametrize("kept", [5, 6, 8])
-def test_what_was_fetched_behind_and_rolled_back_is_found_anew(table: Table, narrow: None, kept: int) -> None:
+def test_a_prefetched_window_that_was_rolled_back_is_fetched_again(table: Table, narrow: None, kept: int) -> None:
     drive, plans = in_first_window(table)
     table.rollback(kept)
     for key in range(100, 110):
@@ -123,7 +123,7 @@ def test_what_was_fetched_behind_and_rolled_back_is_found_anew(table: Table, nar
     assert drive.keys(plans) == [*range(1, kept), *range(100, 110)]
 
 
-def test_a_rollback_of_what_was_read_is_found_though_the_window_behind_was_fetched(table: Table, narrow: None) -> None:
+def test_a_rollback_of_read_snapshots_is_found_with_a_prefetched_window(table: Table, narrow: None) -> None:
     drive, plans = in_first_window(table)
     while plans[-1].snapshot_id < 5:
         plans += [step.plan for step in [drive.step()] if step.plan is not None]
@@ -134,7 +134,7 @@ def test_a_rollback_of_what_was_read_is_found_though_the_window_behind_was_fetch
         drive.run()
 
 
-def test_what_is_wrong_behind_is_told_in_its_turn(table: Table, narrow: None) -> None:
+def test_an_error_in_a_prefetched_window_is_raised_when_it_is_reached(table: Table, narrow: None) -> None:
     path = table.snapshot_path(8)
     sound = path.read_bytes()
     path.write_bytes(b"{}")
@@ -148,10 +148,10 @@ def test_what_is_wrong_behind_is_told_in_its_turn(table: Table, narrow: None) ->
     assert drive.keys(plans) == list(range(1, 12))
 
 
-def test_a_seek_forgets_what_was_fetched_behind(table: Table, narrow: None) -> None:
+def test_a_seek_drops_the_prefetched_window(table: Table, narrow: None) -> None:
     drive, _ = in_first_window(table)
     drive.planner.forget()
-    assert drive.planner._look_ahead._behind is None
+    assert drive.planner._prefetcher._next is None
 
 
 # ---- what hangs ----
@@ -208,9 +208,9 @@ def test_who_waits_for_a_window_that_hangs_is_told(table: Table) -> None:
         raise IOTimeoutError("snapshot-9")
 
     with pytest.raises(IOTimeoutError, match="snapshot-9"):
-        _Behind(1, None, pool, pool.submit(hangs)).window()
+        _NextWindow(1, None, pool, pool.submit(hangs)).result()
     # What had hung before it is asked for is asked for anew.
     over = pool.submit(hangs)
     assert isinstance(over.exception(), IOTimeoutError)
-    assert _Behind(1, None, pool, over).window() is None
+    assert _NextWindow(1, None, pool, over).result() is None
     pool.close()

@@ -1,0 +1,329 @@
+"""`PlanBuilder`: one snapshot, a range or several snapshots at once become a plan and the state after it.
+
+`Planner` decides what comes next and calls this class for it. For each snapshot `PlanBuilder` picks the schema to read
+with (`SchemaPolicy`) and the files that count (`FollowUp`), and has `SnapshotPlans` of that schema make splits of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+import pyarrow as pa
+
+from pypaimon.streaming.errors import PositionExpiredError
+from pypaimon.streaming.filtering.field_paths import rebound_filter
+from pypaimon.streaming.filtering.pruning import Scan
+from pypaimon.streaming.io.retried_requests import asked_ahead
+from pypaimon.streaming.metadata.history import SnapshotRangeValidator, is_same_history
+from pypaimon.streaming.metadata.snapshots import Snapshot
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.model.plan import Plan, PlanKind
+from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.options.table_traits import TableTraits
+from pypaimon.streaming.planning.catch_up import CaughtUp
+from pypaimon.streaming.planning.chain_start import ChainStarts
+from pypaimon.streaming.planning.follow_up import Bounds, CommitKind, FollowUp
+from pypaimon.streaming.planning.planned_units import KeptUnits
+from pypaimon.streaming.planning.planner_log import PlannerLog
+from pypaimon.streaming.planning.planner_state import PlannerState, SnapshotMark, Span, Step
+from pypaimon.streaming.planning.schema_change import SchemaPolicy
+from pypaimon.streaming.planning.snapshot_plans import PlannedSplits, SnapshotPlans
+from pypaimon.streaming.planning.state_restarts import StateRestarts
+
+_SCANS: dict[PlanKind, Scan] = {PlanKind.CHANGELOG: "changelog", PlanKind.DELTA: "delta"}
+
+
+class PlanBuilder:
+    """Makes the steps of one stream that read snapshots.
+
+    Args:
+        schemas: Which schema a snapshot is read with.
+        follow_up: Which snapshots are read after the start, and which files of them.
+        bounds: The ends of the stream, and its settings; the filter uses the names of the stream's first schema.
+        checks: Distinguishes a file that has expired from one that a damaged table lacks.
+        log: Logs what becomes of each snapshot.
+        kept_units: Shared with planners of the stream that have other limits.
+
+    Attributes:
+        chains: Of a chain table: finds what its first plan is made of.
+    """
+
+    def __init__(
+        self,
+        directory: TableDirectory,
+        schemas: SchemaPolicy,
+        follow_up: FollowUp,
+        bounds: Bounds,
+        checks: SnapshotRangeValidator,
+        log: PlannerLog,
+        kept_units: KeptUnits | None,
+    ) -> None:
+        options, schema = bounds.options, schemas.first
+        self._directory = directory
+        self._schemas = schemas
+        self._follow_up = follow_up
+        self._options = options
+        self._bounds = bounds
+        self._checks = checks
+        self._log = log
+        self._kept_units = kept_units or KeptUnits()
+        self._plans: dict[tuple[int, int | None], SnapshotPlans] = {}
+        self._restarts: StateRestarts | None = None
+        if options.keeps_state:
+            self._restarts = StateRestarts(directory.snapshots, TableTraits.of(schema), options, checks, bounds)
+        self.chains = None if options.chain is None else ChainStarts(directory, options.chain, schema)
+
+    def forget(self) -> None:
+        """Drop everything that depends on schemas, because a rollback may have changed them."""
+        self._plans.clear()
+        self._kept_units.clear()
+
+    def plans(self, schema_id: int | None = None, created_after: int | None = None) -> SnapshotPlans:
+        """Plans of single snapshots under a schema.
+
+        Args:
+            schema_id: The schema; None: the stream's first one.
+            created_after: Only files created at this time or later, epoch milliseconds; None: all.
+
+        Raises:
+            SchemaChangedError: A field that the filter uses was dropped.
+        """
+        schema = self._schemas.of(schema_id)
+        key = schema.id, created_after
+        if key not in self._plans:
+            predicate = rebound_filter(self._options.predicate, self._schemas.first, schema)
+            options = replace(self._options, predicate=predicate)
+            self._plans[key] = SnapshotPlans(self._directory, schema, options, created_after, self._kept_units)
+        return self._plans[key]
+
+    def _reading(self, state: PlannerState, snapshot: Snapshot) -> tuple[SnapshotPlans, PlannerState]:
+        """Plans under the schema to read a snapshot with, and the state, which has followed to that schema.
+
+        Raises:
+            SchemaChangedError: The fields that are read have changed and the policy is to fail, or one was dropped.
+            TableChangedError: The first schema was rolled back, and another one has its id.
+        """
+        schema_id = self._schemas.for_snapshot(state.schema_id, snapshot.schema_id)
+        if schema_id is not None and schema_id != state.schema_id:
+            self._log.schema_followed(self._schemas.of(state.schema_id).id, schema_id, snapshot)
+            state = replace(state, schema_id=schema_id)
+        return self.plans(state.schema_id, state.created_after), state
+
+    # ---- steps ----
+
+    def full(self, state: PlannerState) -> Step:
+        """The next part of a full plan: the state of the table at `state.full`."""
+        snapshot = state.full
+        assert snapshot is not None
+        with self._checks.reading(snapshot):
+            plans, state = self._reading(state, snapshot)
+            if state.chain is not None and self.chains is not None:
+                # Imported here because it compares keys, which loads everything that merges rows.
+                from pypaimon.streaming.planning.chain_plans import first_plan
+
+                planned = first_plan(self.chains, plans, snapshot, state.chain, state.unit)
+            else:
+                planned = plans.full(snapshot, state.unit)
+        if planned.last is not None:
+            after = replace(state, unit=planned.last)
+        else:
+            after = replace(
+                state,
+                full=None,
+                chain=None,
+                unit=None,
+                next_id=snapshot.id + 1,
+                before=SnapshotMark.of(snapshot) if snapshot.id else None,
+                ended=self._bounds.is_beyond(snapshot),
+            )
+        after = replace(after, watermark=snapshot.watermark, restarted=False)
+        if state.restarted and not planned.splits:
+            # An empty state is a plan too: a caller that holds the rows before the restart has to drop them.
+            return self._planned(state, after, snapshot, PlanKind.FULL, planned)
+        return self._handed_out(state, after, snapshot, PlanKind.FULL, planned)
+
+    def span(self, state: PlannerState) -> Step:
+        """The next part of a range that is one plan."""
+        span, between = state.span, self._options.between
+        assert span is not None and between is not None
+        with self._checks.reading(span.last):
+            plans, state = self._reading(state, span.last)
+        if span.is_diff:
+            kind = PlanKind.NET if between.kinds else PlanKind.DIFF
+            # Its files are on both sides. The earlier state is the first to expire, unless a tag keeps it.
+            with self._checks.reading(*(each for each in (span.before, span.last) if each is not None)):
+                planned = plans.diff(span.before, span.last, state.unit, kinds=between.kinds)
+        else:
+            kind = PlanKind.COLLAPSED
+            planned = plans.added_files(partial(self._entries_added, plans, span), span.last, state.unit)
+        after = replace(state, unit=planned.last, watermark=span.last.watermark)
+        if planned.last is None:
+            after = replace(after, span=None, next_id=span.last.id + 1, before=SnapshotMark.of(span.last), ended=True)
+        return self._handed_out(state, after, span.last, kind, planned)
+
+    def follow(self, state: PlannerState, snapshot: Snapshot) -> Step:
+        """Read the next snapshot, pass over it, or begin the full state again because its changes are not enough."""
+        is_read = self._follow_up.must_read(snapshot)
+        restarts = self._restarts
+        if restarts is not None and state.unit is None and restarts.may_be_due(snapshot):
+            with self._checks.reading(snapshot):
+                plans, state = self._reading(state, snapshot)
+                is_due = restarts.is_due(plans, snapshot)
+            if is_due:
+                return self._restarted(state, restarts.begins_at(snapshot, state.end_id))
+        if not is_read:
+            self._log.passed_over(snapshot, self._options.on_overwrite)
+            return Step(_after(state, snapshot))
+        with self._checks.reading(snapshot):
+            plans, state = self._reading(state, snapshot)
+            if snapshot.commit_kind == CommitKind.OVERWRITE and self._options.read_overwrite:
+                kind = PlanKind.OVERWRITE
+                planned = self._overwrite(plans, state, snapshot)
+            else:
+                files = self._follow_up.files(snapshot)
+                kind = files.kind
+                planned = PlannedSplits([])
+                if files.manifest_list is not None and kind is PlanKind.CHANGELOG:
+                    with self._checks.reading(snapshot, changelog=True):
+                        planned = plans.changelog(snapshot, state.unit)
+                elif files.manifest_list is not None:
+                    planned = plans.delta(snapshot, state.unit)
+        watermark = state.watermark if kind is PlanKind.OVERWRITE else snapshot.watermark
+        if planned.last is not None:
+            after = replace(state, unit=planned.last, before=SnapshotMark.of(snapshot), watermark=watermark)
+        else:
+            after = replace(_after(state, snapshot), watermark=watermark)
+        return self._handed_out(state, after, snapshot, kind, planned)
+
+    def caught_up(self, state: PlannerState, found: CaughtUp, planned: PlannedSplits) -> Step:
+        """Hand out several snapshots as one plan."""
+        last = found.snapshots[-1]
+        read = [snapshot for snapshot in found.snapshots if self._follow_up.is_read(snapshot)]
+        watermark = read[-1].watermark if read else state.watermark
+        after = replace(_after(state, last), watermark=watermark)
+        return self._handed_out(state, after, last, found.kind, planned)
+
+    def _restarted(self, state: PlannerState, snapshot: Snapshot) -> Step:
+        """The first part of the full state of a snapshot, in the middle of the stream."""
+        self._log.restarted(snapshot)
+        # In the same step, because a position in between would not say that the rows before it are void.
+        begin = replace(
+            state,
+            full=snapshot,
+            next_id=snapshot.id + 1,
+            unit=None,
+            before=SnapshotMark.of(snapshot),
+            ahead=(),
+            restarted=True,
+        )
+        return self.full(begin)
+
+    def _entries_added(self, plans: SnapshotPlans, span: Span) -> pa.Table:
+        """Entries of the files that the snapshots of a range added."""
+        found = plans.directory.snapshots.get_snapshots_batch(range(span.since + 1, span.last.id + 1))
+        # If the last one is the same after the others were read, they are of its history.
+        self._checks.check_fingerprint(span.last.id, span.last.fingerprint)
+        entries = [plans.entry_schema.empty_table()]
+        for snapshot_id, snapshot in found.items():
+            if snapshot is None:
+                raise PositionExpiredError(snapshot_id, self._checks.earliest_id(), self._checks.latest_id())
+            if self._follow_up.must_read(snapshot):
+                with self._checks.reading(snapshot):
+                    entries.append(plans.entries_added(snapshot))
+        return pa.concat_tables(entries)
+
+    def _handed_out(
+        self, begin: PlannerState, after: PlannerState, snapshot: Snapshot, kind: PlanKind, planned: PlannedSplits
+    ) -> Step:
+        return self._planned(begin, after, snapshot, kind, planned) if planned.splits else Step(after)
+
+    def _planned(
+        self, begin: PlannerState, after: PlannerState, snapshot: Snapshot, kind: PlanKind, planned: PlannedSplits
+    ) -> Step:
+        position = self.position(after)
+        assert position is not None
+        schema = self._schemas.of(after.schema_id)
+        for split in planned.splits:
+            split.fingerprint = snapshot.fingerprint
+            split.planned_for = self._options.planned_for
+            split.schema = split.schema if after.schema_id is None else schema
+        plan = Plan(
+            planned.splits,
+            kind=kind,
+            snapshot_id=snapshot.id,
+            position=position,
+            schema=schema,
+            watermark=snapshot.watermark,
+            planned_for=self._options.planned_for,
+            commit_time_millis=snapshot.time_millis,
+        )
+        return Step(after, plan, self.position(begin))
+
+    def position(self, state: PlannerState) -> Position | None:
+        """The position of a state; None before the start is found."""
+        return state.position(lambda: self._directory.identity)
+
+    # ---- overwrites ----
+
+    def _overwrite(self, plans: SnapshotPlans, state: PlannerState, snapshot: Snapshot) -> PlannedSplits:
+        """Plan an OVERWRITE: what it removed, then what it added; for an append table only what it added.
+
+        Java's rules: docs/java-semantics.md#overwrites.
+
+        Raises:
+            PositionExpiredError: It removed rows, and the snapshot that had them is gone with all that may keep them.
+            TableChangedError: Another snapshot has the id of that one now.
+            FileNotFoundError: A manifest is gone.
+        """
+        if not plans.traits.primary_key:
+            return plans.delta(snapshot, state.unit)
+        before = self._before(state, snapshot)
+        planned = plans.overwrite(before, snapshot, state.unit)
+        if before is None and any(split.before_files for split in planned.splits) and not self._may_be_kept(plans):
+            detail = f"Snapshot {snapshot.id} overwrites rows of it, which are gone too. "
+            raise PositionExpiredError(snapshot.id - 1, self._checks.earliest_id(), self._checks.latest_id(), detail)
+        return planned
+
+    def _before(self, state: PlannerState, snapshot: Snapshot) -> Snapshot | None:
+        """The snapshot before: the one that the stream has read, not one that was cached for another purpose.
+
+        If it has expired, a tag may still keep it.
+        """
+        if snapshot.id == 1:
+            return None
+        known = self._checks.available(snapshot.id - 1)
+        mark = state.before
+        read = mark.fingerprint if mark is not None and mark.snapshot_id == snapshot.id - 1 else None
+        if known is None:
+            known = self._directory.tagged(snapshot.id - 1)
+            return known if known is not None and is_same_history(read, known.fingerprint) else None
+        return known if is_same_history(read, known.fingerprint) else self._checks.check_fingerprint(known.id, read)
+
+    def _may_be_kept(self, plans: SnapshotPlans) -> bool:
+        """Whether a tag may still keep the files of an expired snapshot before.
+
+        Only deletion vectors are found through that snapshot alone. Without them Java continues without the snapshot,
+        and so does this. If a file is gone nevertheless, its reader raises `PositionExpiredError`.
+        """
+        return not plans.traits.deletion_vectors and bool(self._directory.tag_names())
+
+    # ---- prefetch ----
+
+    def prefetch(self, snapshots: Sequence[Snapshot]) -> None:
+        """Read the manifests of several snapshots. Errors are raised when each snapshot is reached."""
+        if len(snapshots) < 2:
+            return
+        # A follow-up scanner of the user may raise anything.
+        with suppress(Exception), asked_ahead():
+            files = [self._follow_up.files(snapshot) for snapshot in snapshots if self._follow_up.is_read(snapshot)]
+            for kind, scan in _SCANS.items():
+                lists = [each.manifest_list for each in files if each.kind is kind]
+                self.plans().prefetch([each for each in lists if each], scan)
+
+
+def _after(state: PlannerState, snapshot: Snapshot) -> PlannerState:
+    ahead = tuple(each for each in state.ahead if each.id > snapshot.id)
+    return replace(state, next_id=snapshot.id + 1, unit=None, before=SnapshotMark.of(snapshot), ahead=ahead)
