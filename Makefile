@@ -16,7 +16,7 @@ QUICK := not (java or spark or server or torch or ray or nightly$(if $(WHERE),, 
 FEEDS := (torch or ray) and not nightly
 TEST_SEED := $(or $(TEST_SEED),$(shell date +%s))
 
-.PHONY: help demo check quick test test-feeds lint corpus differential soak matrix bench readme release clean
+.PHONY: help demo check quick test test-feeds alone lint corpus differential soak matrix bench readme release clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-14s%s\n", $$1, $$2 }' Makefile
@@ -38,6 +38,9 @@ test: $(VENV)/ready ## All tests but those of PyTorch and Ray: 12 minutes on 2 c
 test-feeds: $(VENV)/feeds-ready ## The tests of PyTorch and Ray: 2 minutes on 2 cores
 	@$(if $(ARGS),,echo "The tests of PyTorch and Ray: about 2 minutes on 2 cores")
 	$(PYTEST) -n 2 $(GROUPED) -m "$(FEEDS)" $(ARGS)
+
+alone: $(VENV)/ready ## Each test file in a process of its own: 40 minutes on 2 cores (ARGS="--some 20", or files)
+	$(RUN) pypaimon/tests/support/run.py support.alone $(ARGS)
 
 lint: $(VENV)/ready ## Style and types
 	$(RUN) -m ruff check .

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,18 @@ from pypaimon.streaming import example_tables
 from support.tables import orders
 
 
+@pytest.fixture(scope="session")
+def _example_tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    warehouse = tmp_path_factory.mktemp("examples") / "warehouse"
+    example_tables.main([str(warehouse)])
+    return warehouse
+
+
 @pytest.fixture
-def orders_warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def orders_warehouse(_example_tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A warehouse with the tables of the examples, in a directory that a page may write to."""
-    example_tables.main([str(tmp_path / "warehouse")])
     monkeypatch.chdir(tmp_path)
-    return tmp_path / "warehouse"
+    return Path(shutil.copytree(_example_tables, tmp_path / "warehouse"))
 
 
 @pytest.fixture
