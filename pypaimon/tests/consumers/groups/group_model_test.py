@@ -13,7 +13,7 @@ from support.samples import SOAK, seeded
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
-HISTORIES = 2500 if SOAK else 150
+HISTORIES = 2500 if SOAK else 110
 ROUNDS = 40 if SOAK else 1
 MOST_TRIES = 100
 """Histories in which a mutant has to be found: fewer than a short round has."""
