@@ -92,7 +92,7 @@ class ErrorContext:
 
 def _commit_advice(error: PaimonStreamError) -> str | None:
     """The text of an error of a commit in words of the sink; None for other errors."""
-    from pypaimon.streaming.writing.commit.commit_ledger import BatchOrderError, CommitUnknownError, QueryReusedError
+    from pypaimon.streaming.commit.ledger import BatchOrderError, CommitUnknownError, QueryReusedError
 
     if isinstance(error, CommitUnknownError):
         return (

@@ -41,6 +41,11 @@ if TYPE_CHECKING:
     from pypaimon.streaming.builder.builder import stream_read_builder as stream_read_builder
     from pypaimon.streaming.builder.read import StreamTableRead as StreamTableRead
     from pypaimon.streaming.builder.scan import AsyncStreamingTableScan as AsyncStreamingTableScan
+    from pypaimon.streaming.commit.conflicts import CommitConflictError as CommitConflictError
+    from pypaimon.streaming.commit.ledger import CommitUnknownError as CommitUnknownError
+    from pypaimon.streaming.commit.report import CommitFailedError as CommitFailedError
+    from pypaimon.streaming.commit.report import CommitReport as CommitReport
+    from pypaimon.streaming.commit.strict_mode import StrictModeError as StrictModeError
     from pypaimon.streaming.compaction.background import Compactor as Compactor
     from pypaimon.streaming.compaction.background import compactor as compactor
     from pypaimon.streaming.compaction.compactor import compact as compact
@@ -128,11 +133,6 @@ if TYPE_CHECKING:
     from pypaimon.streaming.writing.builder import stream_write_builder as stream_write_builder
     from pypaimon.streaming.writing.changes.new_columns import SchemaChangeRefusedError as SchemaChangeRefusedError
     from pypaimon.streaming.writing.changes.records import BadChangeError as BadChangeError
-    from pypaimon.streaming.writing.commit.commit_ledger import CommitUnknownError as CommitUnknownError
-    from pypaimon.streaming.writing.commit.conflicts import CommitConflictError as CommitConflictError
-    from pypaimon.streaming.writing.commit.reports import CommitFailedError as CommitFailedError
-    from pypaimon.streaming.writing.commit.reports import CommitReport as CommitReport
-    from pypaimon.streaming.writing.commit.strict_mode import StrictModeError as StrictModeError
     from pypaimon.streaming.writing.row_layout import BadRowError as BadRowError
     from pypaimon.streaming.writing.row_layout import SchemaMismatchError as SchemaMismatchError
     from pypaimon.streaming.writing.stream_writer import BlockingStreamWriter as BlockingStreamWriter
@@ -167,6 +167,10 @@ _EXPORTS = {
     "builder.builder": ("StreamReadBuilder", "stream_read_builder"),
     "builder.read": ("StreamTableRead",),
     "builder.scan": ("AsyncStreamingTableScan",),
+    "commit.conflicts": ("CommitConflictError",),
+    "commit.ledger": ("CommitUnknownError",),
+    "commit.report": ("CommitFailedError", "CommitReport"),
+    "commit.strict_mode": ("StrictModeError",),
     "compaction.background": ("Compactor", "compactor"),
     "compaction.compactor": ("compact",),
     "compaction.reports": ("CompactedBucket", "CompactionReport", "FileCount"),
@@ -235,10 +239,6 @@ _EXPORTS = {
     "writing.builder": ("StreamWriteBuilder", "stream_write_builder"),
     "writing.changes.new_columns": ("SchemaChangeRefusedError",),
     "writing.changes.records": ("BadChangeError",),
-    "writing.commit.commit_ledger": ("CommitUnknownError",),
-    "writing.commit.conflicts": ("CommitConflictError",),
-    "writing.commit.reports": ("CommitFailedError", "CommitReport"),
-    "writing.commit.strict_mode": ("StrictModeError",),
     "writing.row_layout": ("BadRowError", "SchemaMismatchError"),
     "writing.stream_writer": ("BlockingStreamWriter", "StreamWriter"),
     "writing.writer_settings": ("WriterClosedError", "WriterConflictError"),

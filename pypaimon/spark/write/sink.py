@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 from pypaimon.spark.options.sink_options import SinkOptions, parse_sink
 from pypaimon.spark.write.key_ownership import KeyOwnersError, check_owners
 from pypaimon.spark.write.sink_table import kind_column, load_sink_table, prepare_sink_table
+from pypaimon.streaming.commit.cleanup import discard, discard_unfinished
+from pypaimon.streaming.commit.idempotent_commit import commit_batch, commit_once
+from pypaimon.streaming.commit.report import Assumption, CommitFailedError, CommitReport
+from pypaimon.streaming.commit.request import CommitRequest
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.model.time_zone import zone_of_table
 from pypaimon.streaming.writing.blob_forms import blob_forms
-from pypaimon.streaming.writing.commit.discarding import discard, discard_unfinished
-from pypaimon.streaming.writing.commit.exactly_once import commit_batch, commit_once
-from pypaimon.streaming.writing.commit.reports import Assumption, CommitFailedError, CommitReport
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from pypaimon.streaming.writing.row_layout import RowLayout, row_layout
 from pypaimon.streaming.writing.schema_pin import SchemaPin
@@ -140,19 +141,20 @@ class Sink:
             TableChangedError: The table was made anew meanwhile, or the schema that was written is gone.
         """
         table, schema_id = self._checked(tasks)
-        report = commit_once(
+        request = CommitRequest(
             table,
             commit_user(query),
             batch,
             _messages(tasks),
             overwrite=self.overwrite,
-            assumption=Assumption(self.options.assume_committed, self.options.assume_missing),
+            schema_id=schema_id,
+            buckets_of=_buckets_of(tasks),
             ordered=self.streaming,
             origin=origin,
-            schema_id=schema_id,
-            fresh=True,
-            buckets_of=_buckets_of(tasks),
+            assumption=Assumption(self.options.assume_committed, self.options.assume_missing),
+            is_first_attempt=True,
         )
+        report = commit_once(request)
         self._log(f"batch {batch} of query {query}", report, tasks)
 
     def commit_batch(self, tasks: Sequence[TaskFiles]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from pypaimon.streaming.commit.snapshot_commit import check_commit_options
 from pypaimon.streaming.compaction.compaction_options import CompactionOptions
 from pypaimon.streaming.compaction.record_expiry import RecordExpiry
 from pypaimon.streaming.errors import UnsupportedTableError
@@ -21,7 +22,6 @@ from pypaimon.streaming.options.table_traits import (
     merge_engine_of,
 )
 from pypaimon.streaming.write_internals import FileStoreTable
-from pypaimon.streaming.writing.commit.snapshot_commit import check_commit_options
 from pypaimon.streaming.writing.files.file_options import FileOptions
 from pypaimon.streaming.writing.files.format_limits import check_format
 from pypaimon.streaming.writing.indexes.index_options import IndexOptions

@@ -7,6 +7,10 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+from pypaimon.streaming.commit.cleanup import discard
+from pypaimon.streaming.commit.conflicts import CommitConflictError
+from pypaimon.streaming.commit.idempotent_commit import commit_compaction
+from pypaimon.streaming.commit.request import CommitRequest
 from pypaimon.streaming.compaction.chosen_partitions import ChosenPartitions
 from pypaimon.streaming.compaction.compactable_tables import check_compactable, under_latest_schema
 from pypaimon.streaming.compaction.compaction_users import CompactingWriters, new_compaction_user
@@ -24,9 +28,6 @@ from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.options.arguments import a_table
 from pypaimon.streaming.options.option_values import OptionValues
-from pypaimon.streaming.writing.commit.compaction import commit_compaction
-from pypaimon.streaming.writing.commit.conflicts import CommitConflictError
-from pypaimon.streaming.writing.commit.discarding import discard
 from pypaimon.streaming.writing.files.local_timestamps import tell_of_time_zone
 from pypaimon.streaming.writing.files.merged_changelogs import merged_changelogs
 from pypaimon.streaming.writing.upkeep import tell_of_upkeep
@@ -253,15 +254,9 @@ class _Run:
         if not messages:
             return
         try:
-            report = commit_compaction(
-                self._table,
-                self._user,
-                self._identifier(),
-                messages,
-                planned_at=self._snapshot.id,
-                again=False,
-                schema_id=self._directory.latest_schema().id,
-            )
+            schema_id = self._directory.latest_schema().id
+            request = CommitRequest(self._table, self._user, self._identifier(), messages, schema_id=schema_id)
+            report = commit_compaction(request, self._snapshot.id, again=False)
         except CommitConflictError:
             self._conflicts += told
             return

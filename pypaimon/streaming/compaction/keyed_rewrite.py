@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pypaimon.streaming.commit.cleanup import discard
 from pypaimon.streaming.compaction.change_making import ChangeMaking
 from pypaimon.streaming.compaction.compaction_options import CompactionOptions
 from pypaimon.streaming.compaction.file_reading import FileReader
@@ -27,7 +28,6 @@ from pypaimon.streaming.merge.runs import key_order
 from pypaimon.streaming.model.arrow_types import arrow_schema
 from pypaimon.streaming.model.row_kinds import DELETE, UPDATE_BEFORE
 from pypaimon.streaming.model.system_columns import SEQUENCE_NUMBER, SYSTEM_TYPES, VALUE_KIND
-from pypaimon.streaming.writing.commit.discarding import discard
 from pypaimon.streaming.writing.files.file_options import FileOptions
 from pypaimon.streaming.writing.files.record_facts import KeyedFacts
 from pypaimon.streaming.writing.files.system_columns import numbered

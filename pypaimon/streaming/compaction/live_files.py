@@ -12,13 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pypaimon.streaming.commit.changes import FileChange, changes_of
 from pypaimon.streaming.formats.binary_row import decode
 from pypaimon.streaming.formats.binary_row_encoding import StoredRow
 from pypaimon.streaming.internals import BinaryRow, DataFileMeta, DeletionFile, SimpleStats
 from pypaimon.streaming.metadata.data_file_meta import DataFiles
 from pypaimon.streaming.metadata.file_paths import FilePaths
-from pypaimon.streaming.writing.commit.file_changes import FileChange
-from pypaimon.streaming.writing.commit.manifest_records import changes_of
 
 _PLACE = ["partition", "bucket", "total_buckets"]
 _MADE_TOGETHER = 1024

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from pypaimon.streaming.commit.session import LastCommit
+from pypaimon.streaming.commit.table_state import TableState
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.write_internals import BucketMode
-from pypaimon.streaming.writing.commit.last_commit import LastCommit
-from pypaimon.streaming.writing.commit.table_state import TableState
 from pypaimon.streaming.writing.dynamic_buckets.bucket_assigner import BucketAssigner
 from pypaimon.streaming.writing.write_state import WriteState, write_state
 

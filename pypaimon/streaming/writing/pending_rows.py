@@ -7,16 +7,16 @@ from typing import Any
 
 import pyarrow as pa
 
+from pypaimon.streaming.commit.cleanup import discard
+from pypaimon.streaming.commit.conflicts import KeyIndexes
+from pypaimon.streaming.commit.request import Overwrite
+from pypaimon.streaming.commit.session import LastCommit
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.time_zone import zone_of_table
 from pypaimon.streaming.write_internals import BucketMode
 from pypaimon.streaming.writing.arrow_input import arrow_input, narrowed_schema
 from pypaimon.streaming.writing.blob_forms import blob_forms
-from pypaimon.streaming.writing.commit.conflicts import KeyIndexes
-from pypaimon.streaming.writing.commit.discarding import discard
-from pypaimon.streaming.writing.commit.exactly_once import Overwrite
-from pypaimon.streaming.writing.commit.last_commit import LastCommit
 from pypaimon.streaming.writing.key_years import check_years, keys_with_years
 from pypaimon.streaming.writing.known_state import KnownState, latest_snapshot
 from pypaimon.streaming.writing.record_writer import RecordWriter, orders_by_snapshot

@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from pypaimon.streaming.commit.cleanup import discard
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.formats.binary_row_encoding import encoded_row
 from pypaimon.streaming.merge.engines.factory import merge_engine
@@ -18,7 +19,6 @@ from pypaimon.streaming.options.table_traits import (
 )
 from pypaimon.streaming.write_internals import BucketMode, CommitMessage
 from pypaimon.streaming.writing.blob_sources import blob_sources
-from pypaimon.streaming.writing.commit.discarding import discard
 from pypaimon.streaming.writing.dynamic_buckets.bucket_assigner import BucketAssigner
 from pypaimon.streaming.writing.files.append_bucket import AppendBucket, PostponedBucket
 from pypaimon.streaming.writing.files.bucket_files import BucketFiles

@@ -8,6 +8,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from pypaimon.streaming.commit.cleanup import discard
+from pypaimon.streaming.commit.conflicts import KeyIndexConflictError
+from pypaimon.streaming.commit.idempotent_commit import commit_once
+from pypaimon.streaming.commit.ledger import BatchOrderError, CommitLedger
+from pypaimon.streaming.commit.report import CommitFailedError, CommitReport, Written
+from pypaimon.streaming.commit.request import CommitRequest
+from pypaimon.streaming.commit.session import CommitProgress, CommitSession, LastCommit, progress_of
+from pypaimon.streaming.commit.snapshot_commit import RolledBackError
 from pypaimon.streaming.concurrency.forking import Origin
 from pypaimon.streaming.errors import OR_REPLACED, PaimonStreamError, StreamConfigError, TableChangedError
 from pypaimon.streaming.logs import StreamLog
@@ -17,14 +25,6 @@ from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.writing.changes.new_columns import altered
 from pypaimon.streaming.writing.changes.records import Record
 from pypaimon.streaming.writing.changes.table_changes import ChangeSettings, table_changes
-from pypaimon.streaming.writing.commit.commit_ledger import BatchOrderError, CommitLedger
-from pypaimon.streaming.writing.commit.commit_session import CommitSession
-from pypaimon.streaming.writing.commit.conflicts import KeyIndexConflictError
-from pypaimon.streaming.writing.commit.discarding import discard
-from pypaimon.streaming.writing.commit.exactly_once import commit_once
-from pypaimon.streaming.writing.commit.last_commit import LastCommit, Standing, standing
-from pypaimon.streaming.writing.commit.reports import Assumption, CommitFailedError, CommitReport, Written
-from pypaimon.streaming.writing.commit.snapshot_commit import RolledBackError
 from pypaimon.streaming.writing.files.local_timestamps import tell_of_time_zone
 from pypaimon.streaming.writing.indexes.index_options import tell_of_unwritten
 from pypaimon.streaming.writing.pending_rows import PendingRows
@@ -92,7 +92,7 @@ class TableWriter:
         self._is_named = settings.is_named
         self._pin = SchemaPin.of(table)
         self._session = CommitSession()
-        self._standing: Standing = standing(self._directory, self.user)
+        self._progress: CommitProgress = progress_of(self._directory, self.user)
         self._why_ended: str | None = None
         self._ends_behind: str | None = None
         self._origin = Origin()
@@ -126,7 +126,7 @@ class TableWriter:
     @property
     def last(self) -> LastCommit | None:
         """The newest commit of the commit user that the table is known to hold."""
-        return self._standing.last
+        return self._progress.last
 
     @property
     def position(self) -> Position | None:
@@ -224,7 +224,7 @@ class TableWriter:
                     text = "rows of '%(user)s' are deleted: call commit(), or abort(), before the writer is closed"
                     _LOG.warning("rows_uncommitted", text, table=self.name, user=self.user)
                 self._end(self._ends_behind or "it was closed")
-                if is_done and not self._session.arbitrates:
+                if is_done and not self._session.conditional:
                     self._check_history()
                 if is_done and not self._is_named and self.last is not None:
                     self._forget()
@@ -291,7 +291,7 @@ class TableWriter:
         if isinstance(point, bool) or not isinstance(point, int | Position | None):
             raise StreamConfigError(f"commit: expected an identifier (int), a Position or None, got {point!r}.")
         if not isinstance(point, int):
-            return self._standing.next
+            return self._progress.next
         if not 0 <= point < 2**63 - 1:
             raise StreamConfigError(f"commit: an identifier is between 0 and 2**63 - 2, got {point}.")
         return point
@@ -325,23 +325,22 @@ class TableWriter:
             self._check_table()
             return CommitReport(None, Written.of([]))
         try:
-            report = commit_once(
+            request = CommitRequest(
                 table,
                 self.user,
                 commit.identifier,
                 messages,
                 overwrite=overwrite,
-                assumption=Assumption(),
-                schema_id=schema_id,
-                properties=commit.notes,
                 keep_empty=commit.says,
+                schema_id=schema_id,
                 watermark=commit.watermark,
-                session=self._session,
-                fresh=True,
+                properties=commit.notes,
                 key_indexes=key_indexes,
                 buckets_of=buckets_of,
-                check=self._check_table,
+                check_table=self._check_table,
+                is_first_attempt=True,
             )
+            report = commit_once(request, self._session)
         except CommitFailedError as error:
             if isinstance(error.__cause__, RolledBackError):
                 self._check_table()
@@ -356,7 +355,7 @@ class TableWriter:
         if report.repeated and report.snapshot is None:
             # It was found among older commits, before these files were ever named.
             discard(table, messages)
-        if report.repeated and (not commit.named or commit.identifier >= self._standing.next):
+        if report.repeated and (not commit.named or commit.identifier >= self._progress.next):
             raise self._conflict(f"commit {commit.identifier} is in the table, from another writer")
         self._note(report, commit, overwrite is not False)
         return report
@@ -367,7 +366,9 @@ class TableWriter:
         if report.snapshot is None or report.repeated:
             return
         self._pending.note_committed(report.snapshot, replaced=replaced)
-        self._standing = Standing(LastCommit(commit.identifier, report.snapshot, commit.notes), commit.identifier + 1)
+        self._progress = CommitProgress(
+            LastCommit(commit.identifier, report.snapshot, commit.notes), commit.identifier + 1
+        )
 
     def _conflict(self, what: str) -> WriterConflictError:
         return WriterConflictError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pypaimon.streaming.commit.snapshot_commit import check_commit_options
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.merge.engines.factory import merge_engine
 from pypaimon.streaming.model.arrow_types import arrow_schema
@@ -19,7 +20,6 @@ from pypaimon.streaming.options.table_traits import (
 )
 from pypaimon.streaming.write_internals import BucketMode
 from pypaimon.streaming.writing.blob_forms import blob_forms
-from pypaimon.streaming.writing.commit.snapshot_commit import check_commit_options
 from pypaimon.streaming.writing.dynamic_buckets.key_buckets import BucketRules
 from pypaimon.streaming.writing.indexes.file_index import FileIndex
 from pypaimon.streaming.writing.indexes.index_options import IndexOptions

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from pypaimon.streaming.commit.request import Overwrite
 from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError
-from pypaimon.streaming.writing.commit.exactly_once import Overwrite
 
 
 class WriterClosedError(PaimonStreamError):

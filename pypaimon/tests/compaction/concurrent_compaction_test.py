@@ -12,6 +12,7 @@ import pytest
 from pypaimon import Schema
 
 from pypaimon.streaming import compact, stream_write_builder
+from pypaimon.streaming.commit.idempotent_commit import commit_batch
 from pypaimon.streaming.compaction.compactor import Compaction
 from pypaimon.streaming.compaction.live_entries import LiveEntries
 from pypaimon.streaming.compaction.workers import Threads
@@ -19,7 +20,6 @@ from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, Unsu
 from pypaimon.streaming.internals import AtomicType
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.write_internals import SchemaChange
-from pypaimon.streaming.writing.commit.exactly_once import commit_batch
 from support.crash.crashing_file_io import Killed, MortalFileIO
 from support.samples import SOAK, sample_seed
 from support.spark.sink_world import COLUMNS, World, write

@@ -22,6 +22,7 @@ from pypaimon.streaming.batches.run_forever import Patience
 from pypaimon.streaming.builder.assembly import group_parts
 from pypaimon.streaming.builder.scan import AsyncStreamingTableScan
 from pypaimon.streaming.cli.app import program
+from pypaimon.streaming.commit.snapshot_commit import RetryOptions
 from pypaimon.streaming.compaction.compaction_options import CompactionOptions
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager
 from pypaimon.streaming.consumers.consumer_names import MAX_SHARDS, reader_name
@@ -29,7 +30,6 @@ from pypaimon.streaming.group_streams.group_settings import GroupSettings, check
 from pypaimon.streaming.live_tables.disk_place import memory_bound
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.stream_options import StreamOptions, options_of_table
-from pypaimon.streaming.writing.commit.snapshot_commit import RetryOptions
 from pypaimon.streaming.writing.dynamic_buckets.key_buckets import BucketRules
 from pypaimon.streaming.writing.files.file_options import FileOptions
 from pypaimon.streaming.writing.files.stats_modes import StatsMode

@@ -19,7 +19,7 @@ from pypaimon.streaming import (
     StreamConfigError,
     TableChangedError,
 )
-from pypaimon.streaming.writing.commit.commit_ledger import BatchOrderError, CommitUnknownError, QueryReusedError
+from pypaimon.streaming.commit.ledger import BatchOrderError, CommitUnknownError, QueryReusedError
 from support.spark.driver import Driver, batch_rows
 from support.tables.streamed_table import Table
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from pypaimon.streaming.commit.changes import AvroRecord
+from pypaimon.streaming.commit.cleanup import discard
+from pypaimon.streaming.commit.conflicts import KeyIndexes
 from pypaimon.streaming.metadata.index_manifests import HASH
 from pypaimon.streaming.write_internals import CommitMessage
-from pypaimon.streaming.writing.commit.conflicts import KeyIndexes
-from pypaimon.streaming.writing.commit.discarding import discard
-from pypaimon.streaming.writing.commit.file_changes import Record
 from pypaimon.streaming.writing.dynamic_buckets.index_files import IndexFile, PartitionIndex
 from pypaimon.streaming.writing.dynamic_buckets.key_buckets import BucketRules, Buckets, Hashes, KeyBuckets
 
@@ -57,7 +57,7 @@ class BucketAssigner:
         self._there: dict[bytes, list[IndexFile]] = {}
         self._partitions: dict[bytes, _Partition] = {}
 
-    def follow(self, index: Iterable[Record]) -> None:
+    def follow(self, index: Iterable[AvroRecord]) -> None:
         """Go on from the index files of a later snapshot, unless what is there is replaced.
 
         Partitions whose files are others now are read again, but for those that the commit under way holds rows of:

@@ -10,6 +10,7 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 
+from pypaimon.streaming.commit.changes import AvroRecord
 from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.formats.binary_row_encoding import encoded_row
 from pypaimon.streaming.internals import GenericRow
@@ -18,7 +19,6 @@ from pypaimon.streaming.metadata.file_paths import FilePaths
 from pypaimon.streaming.metadata.index_manifests import HASH
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.write_internals import IndexFileMeta, IndexManifestEntry
-from pypaimon.streaming.writing.commit.file_changes import Record
 from pypaimon.streaming.writing.dynamic_buckets.key_buckets import Hashes
 
 _STORED = ">i4"
@@ -41,7 +41,7 @@ class IndexFile:
     external_path: str | None = None
 
     @staticmethod
-    def of(record: Record) -> IndexFile:
+    def of(record: AvroRecord) -> IndexFile:
         """That of a record of an index manifest."""
         return IndexFile(record["_BUCKET"], record["_FILE_NAME"], record["_ROW_COUNT"], record.get("_EXTERNAL_PATH"))
 

@@ -12,17 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pypaimon.streaming.commit.idempotent_commit import commit_once
+from pypaimon.streaming.commit.ledger import BatchOrderError, CommitLedger, CommitUnknownError, QueryReusedError
+from pypaimon.streaming.commit.ledger_record import IdRanges, LedgerRecord
+from pypaimon.streaming.commit.report import Assumption, CommitFailedError, CommitReport
+from pypaimon.streaming.commit.request import CommitRequest
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.writing.commit.commit_ids import BatchIds
-from pypaimon.streaming.writing.commit.commit_ledger import (
-    BatchOrderError,
-    CommitLedger,
-    CommitUnknownError,
-    QueryReusedError,
-)
-from pypaimon.streaming.writing.commit.exactly_once import commit_once
-from pypaimon.streaming.writing.commit.ledger_record import Record
-from pypaimon.streaming.writing.commit.reports import Assumption, CommitFailedError, CommitReport
 from support.crash.crashing_file_io import Killed, MortalFileIO
 from support.samples import every, examples
 from support.spark.sink_world import World, write
@@ -47,14 +42,15 @@ def named(
 ) -> CommitReport:
     """A batch write that names its batch."""
     return commit_once(
-        world.table(file_io),
-        "query",
-        batch,
-        write(world.table(), world.rows_of(batch), "query", False),
-        overwrite=False,
-        assumption=assumption or Assumption(),
-        ordered=False,
-        origin=origin,
+        CommitRequest(
+            world.table(file_io),
+            "query",
+            batch,
+            write(world.table(), world.rows_of(batch), "query", False),
+            assumption=assumption or Assumption(),
+            ordered=False,
+            origin=origin,
+        )
     )
 
 
@@ -136,7 +132,7 @@ def test_a_batch_of_a_stream_never_lands_after_a_later_one(world: World, step: i
     table = world.table(file_io)
     messages = write(world.table(), world.rows_of(1), "query", False)
     try:
-        commit_once(table, "query", 1, messages, overwrite=False, assumption=Assumption())
+        commit_once(CommitRequest(table, "query", 1, messages))
     except BatchOrderError:
         assert batches(world) == [0, 2]
     else:
@@ -274,7 +270,7 @@ def test_a_query_that_is_new_to_a_table_looks_at_its_last_snapshots_only(world: 
     assert directory.store.requests["read"] <= 40 and directory.store.requests.get("list", 0) == 0
     asked = MortalFileIO()
     messages = write(world.table(), world.rows_of(17), "new", False)
-    report = commit_once(world.table(asked), "new", 17, messages, overwrite=False, assumption=Assumption())
+    report = commit_once(CommitRequest(world.table(asked), "new", 17, messages))
     assert report.snapshot == SNAPSHOTS + 1
     assert asked.steps <= 80
 
@@ -310,15 +306,15 @@ def test_a_record_of_many_ranges_stays_small_and_what_it_forgets_is_unknown(worl
 )  # fmt: skip
 def test_a_damaged_record_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match=r"no record|no numbers|no ranges|ranges overlap|is True|Expecting value"):
-        Record.from_json(text.encode())
+        LedgerRecord.from_json(text.encode())
 
 
 @given(st.sets(st.integers(0, 30)), st.sets(st.integers(0, 30)), st.integers(1, 5))
 def test_sets_of_batches(some: set[int], more: set[int], count: int) -> None:
-    ids = BatchIds.of(some).union(more)
+    ids = IdRanges.of(some).union(more)
     assert {each for each in range(32) if each in ids} == some | more
     assert ids.greatest == max(some | more, default=None)
-    assert BatchIds.from_pairs(json.loads(json.dumps(ids.pairs()))) == ids
+    assert IdRanges.from_pairs(json.loads(json.dumps(ids.pairs()))) == ids
     kept, left_out = ids.newest(count)
     assert {each for each in some | more if each in kept or (left_out is not None and each <= left_out)} == some | more
     assert len(kept.ranges) <= count

@@ -23,8 +23,8 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from pypaimon.spark.write.batch_writer import PaimonBatchWriter
 from pypaimon.spark.write.sink import Sink
 from pypaimon.spark.write.stream_writer import PaimonStreamWriter
+from pypaimon.streaming.commit.conflicts import CommitConflictError
 from pypaimon.streaming.errors import TableChangedError, UnsupportedTableError
-from pypaimon.streaming.writing.commit.conflicts import CommitConflictError
 from pypaimon.streaming.writing.row_layout import SchemaMismatchError
 
 pytestmark = pytest.mark.slow

@@ -21,12 +21,13 @@ import pyarrow as pa
 from pypaimon import CatalogFactory
 from pypaimon.data.generic_variant import GenericVariant
 
+from pypaimon.streaming.commit.idempotent_commit import commit_once
+from pypaimon.streaming.commit.request import CommitRequest
 from pypaimon.streaming.compaction.compactor import compact
 from pypaimon.streaming.errors import PaimonStreamError, UnsupportedTableError
 from pypaimon.streaming.model.arrow_types import arrow_type
 from pypaimon.streaming.model.time_zone import zone_of_table
 from pypaimon.streaming.writing.blob_forms import blob_forms
-from pypaimon.streaming.writing.commit.exactly_once import Assumption, commit_once
 from pypaimon.streaming.writing.known_state import KnownState
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from pypaimon.streaming.writing.row_layout import BadRowError, row_layout
@@ -267,7 +268,7 @@ def write(table: Any, flushes: list[list[list[Any]]], user: str, watermark: int 
     if known.assigner is not None:
         messages += known.assigner.messages()
     settings = {} if watermark is None else {"watermark": watermark}
-    commit_once(table, user, 1, messages, overwrite=False, assumption=Assumption(), keep_empty=True, **settings)
+    commit_once(CommitRequest(table, user, 1, messages, keep_empty=True, **settings))
     for name in (f"consumer-{user}", f"sink-{user}"):  # so that expiry does in both tables the same
         (Path(str(table.table_path)) / "consumer" / name).unlink(missing_ok=True)
 

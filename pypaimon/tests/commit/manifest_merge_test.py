@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pypaimon import CatalogFactory, Schema
 
+from pypaimon.streaming.commit import manifest_merge
+from pypaimon.streaming.commit.changes import AvroRecord, FileChange
+from pypaimon.streaming.commit.manifest_merge import full_merge, merged_manifests, minor_merge, which_may_hold
+from pypaimon.streaming.commit.manifests import ManifestOptions, ManifestWriter, NewFiles
 from pypaimon.streaming.metadata.manifest_tables import list_parser
 from pypaimon.streaming.metadata.manifests import live
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.writing.commit import manifest_merge
-from pypaimon.streaming.writing.commit.file_changes import FileChange, Record
-from pypaimon.streaming.writing.commit.manifest_files import ManifestFiles, ManifestOptions, NewFiles
-from pypaimon.streaming.writing.commit.manifest_merge import full_merge, merged_manifests, minor_merge, which_may_hold
 from support.samples import SOAK
 from support.tables.manifest_entries import added, deleted
 
@@ -37,8 +37,8 @@ class Metadata:
     """The manifests of a table that nothing else writes."""
 
     directory: TableDirectory
-    writer: ManifestFiles
-    list: list[Record] = field(default_factory=list)
+    writer: ManifestWriter
+    list: list[AvroRecord] = field(default_factory=list)
 
     @staticmethod
     def of(path: str, options: ManifestOptions = OPTIONS) -> Metadata:
@@ -46,7 +46,7 @@ class Metadata:
         catalog.create_database("db", True)
         catalog.create_table("db.t", Schema.from_pyarrow_schema(COLUMNS), False)
         table = catalog.get_table("db.t")
-        return Metadata(TableDirectory.of(table), ManifestFiles(table, options))
+        return Metadata(TableDirectory.of(table), ManifestWriter(table, options))
 
     def commit(self, changes: list[FileChange]) -> None:
         new = NewFiles()
@@ -69,7 +69,7 @@ def _meta(name: str, size: int, deletes: int = 0) -> dict[str, Any]:
     return {"_FILE_NAME": name, "_FILE_SIZE": size, "_NUM_ADDED_FILES": 1, "_NUM_DELETED_FILES": deletes}
 
 
-def _names(groups: list[list[Record]]) -> list[str]:
+def _names(groups: list[list[AvroRecord]]) -> list[str]:
     return ["".join(each["_FILE_NAME"] for each in group) for group in groups]
 
 
@@ -161,7 +161,7 @@ def test_what_manifests_say_of_their_partitions_is_joined(tmp_path: Path) -> Non
     columns = pa.schema([("dt", pa.string()), ("hh", pa.int32()), ("v", pa.int64())])
     catalog.create_table("db.t", Schema.from_pyarrow_schema(columns, partition_keys=["dt", "hh"]), False)
     table = catalog.get_table("db.t")
-    writer, new = ManifestFiles(table, OPTIONS), NewFiles()
+    writer, new = ManifestWriter(table, OPTIONS), NewFiles()
     rows = {values: _row(table, values) for values in [("a", 3), ("c", 1), (None, 2)]}
     metas = [writer.manifests(new, [added("x", partition=row)])[0] for row in rows.values()]
     (joined,) = writer.taken_over(new, [(3, b"")], metas)
@@ -177,7 +177,7 @@ def test_partitions_that_readers_sort_otherwise_have_no_bounds_and_are_found(tmp
     columns = pa.schema([("b", pa.binary()), ("f", pa.float64()), ("n", pa.int32()), ("v", pa.int64())])
     catalog.create_table("db.t", Schema.from_pyarrow_schema(columns, partition_keys=["b", "f", "n"]), False)
     table = catalog.get_table("db.t")
-    writer, new = ManifestFiles(table, OPTIONS), NewFiles()
+    writer, new = ManifestWriter(table, OPTIONS), NewFiles()
     rows = [_row(table, values) for values in [(b"\x7f", math.nan, 3), (b"\xf0", 1.0, None), (b"\x00", 2.0, 5)]]
     metas = [writer.manifests(new, [added("x", partition=row)])[0] for row in rows]
     for each, stated in zip(metas, [(None, None, 3), (None, 1.0, None), (None, 2.0, 5)], strict=True):

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from pypaimon.streaming.writing.commit.conflicts import CommitConflictError, ConflictRules, check_changes
-from pypaimon.streaming.writing.commit.file_changes import APPEND, COMPACT, OVERWRITE, Changes, FileChange, Record
-from pypaimon.streaming.writing.commit.index_changes import combined_index
+from pypaimon.streaming.commit.changes import APPEND, COMPACT, OVERWRITE, AvroRecord, Changes, FileChange
+from pypaimon.streaming.commit.conflicts import CommitConflictError, ConflictRules, check_changes
+from pypaimon.streaming.commit.draft import combined_index
 from support.tables.manifest_entries import EMPTY_ROW, added, deleted, vectors
 
 APPEND_TABLE = ConflictRules(unaware_buckets=True)
@@ -21,7 +21,7 @@ def conflict(
     base: Sequence[FileChange] = HERE,
     *,
     kind: str = COMPACT,
-    index: Sequence[Record] = (),
+    index: Sequence[AvroRecord] = (),
     rules: ConflictRules = APPEND_TABLE,
 ) -> str | None:
     """What is wrong, None if nothing is."""
@@ -115,7 +115,7 @@ def test_the_vectors_of_a_bucket_are_replaced_by_who_has_read_them() -> None:
     assert conflict(compaction, rules=KEYED, index=[vectors("v1", "b")]) is None
     assert "v1 is to be replaced" in str(conflict(compaction, rules=KEYED, index=[vectors("v3", "b")]))
     unseen = Changes.of([deleted("a"), added("c")], (), [vectors("v2", "b")])
-    assert "was not read before" in str(conflict(unseen, rules=KEYED, index=[vectors("v1", "b")]))
+    assert "were not read" in str(conflict(unseen, rules=KEYED, index=[vectors("v1", "b")]))
     assert conflict(unseen, rules=KEYED, index=[vectors("v1", "b", bucket=1)]) is None
 
 

@@ -14,10 +14,11 @@ from pypaimon.catalog.catalog_environment import CatalogEnvironment
 from pypaimon.common.json_util import JSON
 
 from pypaimon.streaming import stream_write_builder
+from pypaimon.streaming.commit.idempotent_commit import commit_once
+from pypaimon.streaming.commit.report import CommitFailedError, CommitReport
+from pypaimon.streaming.commit.request import CommitRequest
+from pypaimon.streaming.commit.session import CommitSession
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.writing.commit.commit_session import CommitSession
-from pypaimon.streaming.writing.commit.exactly_once import commit_once
-from pypaimon.streaming.writing.commit.reports import Assumption, CommitFailedError, CommitReport
 from pypaimon.streaming.writing.record_writer import RecordWriter
 
 COLUMNS = pa.schema([("dt", pa.date32()), ("v", pa.int64())])
@@ -105,9 +106,7 @@ def commit(
     writer.write(pa.RecordBatch.from_pylist([{"dt": day, "v": value} for day, value in rows], COLUMNS))
     messages = writer.prepare()
     writer.close()
-    return commit_once(
-        table, user, identifier, messages, overwrite=False, assumption=Assumption(), session=session
-    )  # fmt: skip
+    return commit_once(CommitRequest(table, user, identifier, messages), session)
 
 
 def kept(table: Any) -> list[tuple[str, int]]:

@@ -1,4 +1,4 @@
-"""`ManifestFiles`: manifests, manifest lists and index manifests, made in memory and then written all at once."""
+"""`ManifestWriter`: manifests, manifest lists and index manifests, encoded in memory, then written all at once."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
+from pypaimon.streaming.commit.changes import AvroRecord, FileChange
 from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.formats.avro_writer import AvroWriter
 from pypaimon.streaming.formats.binary_row import decode_column
@@ -24,7 +25,6 @@ from pypaimon.streaming.write_internals import (
     MANIFEST_FILE_META_SCHEMA,
     avro_codec,
 )
-from pypaimon.streaming.writing.commit.file_changes import FileChange, Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,9 @@ class ManifestOptions:
 
     Attributes:
         codec: Avro's name of their compression.
-        target_size: Bytes of a manifest that is full.
-        merge_min_count: So many small ones are merged.
-        full_merge_size: Bytes of those that are not full, or hold deletes, at which all of them are merged.
+        target_size: Bytes of a full manifest.
+        merge_min_count: Number of small manifests at which they are merged.
+        full_merge_size: Total bytes of manifests that are small or hold deletes, at which all of them are merged.
     """
 
     codec: str
@@ -45,10 +45,10 @@ class ManifestOptions:
 
     @staticmethod
     def of(table: Any) -> ManifestOptions:
-        """As a table's options say.
+        """The options of a table.
 
         Raises:
-            UnsupportedTableError: Its manifests are no Avro files.
+            UnsupportedTableError: Its manifests are not Avro files.
             StreamConfigError: An option cannot be read.
         """
         options = OptionValues(table.options.options.to_map())
@@ -69,19 +69,19 @@ class ManifestOptions:
 
 @dataclass(slots=True)
 class NewFiles:
-    """Files of one attempt: in memory until they are written, and deleted if the attempt surely failed.
+    """The metadata files of one attempt: kept in memory, then written, and deleted if the attempt has failed for good.
 
     Attributes:
-        files: Their bytes by name.
+        files: Their content by name.
     """
 
     files: dict[str, bytes] = field(default_factory=dict)
 
     def write(self, directory: TableDirectory) -> None:
-        """Write them, all at the same time. One request each.
+        """Write them all at the same time. One request each.
 
         Raises:
-            StoreError: The store failed; what was written is there.
+            StoreError: The store failed. Some may have been written.
         """
         home = f"{directory.table.table_path.rstrip('/')}/manifest"
         begun = [directory.store.begin_write_new(f"{home}/{name}", data) for name, data in self.files.items()]
@@ -91,21 +91,22 @@ class NewFiles:
             directory.manifests.keep_written(name, data)
 
     def delete(self, directory: TableDirectory) -> None:
-        """Delete them, as far as that succeeds: what is left is an orphan, and does no harm."""
+        """Delete them. Failures are ignored: what is left is an orphan, and does no harm."""
         for name in self.files:
             with suppress(PaimonStreamError):
                 directory.store.delete(f"{directory.table.table_path.rstrip('/')}/manifest/{name}")
 
 
-class ManifestFiles:
-    """Makes the manifests of one table.
+class ManifestWriter:
+    """Encodes the manifests of one table.
 
     Args:
         table: pypaimon's table.
-        options: How.
+        options: How they are written.
 
     Attributes:
-        partition_fields: The partition columns, pypaimon's.
+        options: See above.
+        partition_fields: pypaimon's partition columns.
     """
 
     def __init__(self, table: Any, options: ManifestOptions) -> None:
@@ -117,12 +118,12 @@ class ManifestFiles:
 
     @property
     def entry_schema(self) -> bytes:
-        """`Container.schema` of manifests whose entries can be taken over as they are."""
+        """`Container.schema` of manifests whose entries can be copied without decoding them."""
         return self._entries.stored_schema
 
-    def manifests(self, new: NewFiles, changes: Sequence[FileChange]) -> list[Record]:
-        """Put entries into manifests; gives the records of a manifest list, in the same order."""
-        records: list[Record] = []
+    def manifests(self, new: NewFiles, changes: Sequence[FileChange]) -> list[AvroRecord]:
+        """Put entries into manifests. Returns their records for a manifest list, in the same order."""
+        records: list[AvroRecord] = []
         first = 0
         encoded = ((1, self._entries.encode(each.record())) for each in changes)
         for count, data in self._entries.files(encoded, self.options.target_size):
@@ -131,24 +132,26 @@ class ManifestFiles:
             first += count
         return records
 
-    def taken_over(self, new: NewFiles, blocks: Iterable[tuple[int, bytes]], metas: Sequence[Record]) -> list[Record]:
-        """Put entries of manifests, as they are encoded, into one manifest.
+    def copied(
+        self, new: NewFiles, blocks: Iterable[tuple[int, bytes]], metas: Sequence[AvroRecord]
+    ) -> list[AvroRecord]:
+        """Put the encoded entries of several manifests into one.
 
         Args:
-            new: Gets it.
-            blocks: The entries.
-            metas: Records of those manifests in manifest lists; none holds a DELETE.
+            new: Receives the new manifest.
+            blocks: The encoded entries.
+            metas: The records of those manifests in manifest lists. None of them may hold a DELETE.
         """
         (found,) = self._entries.files(blocks, 1 << 62)
         return [{**self._joined_facts(metas), **_added(new, "manifest-{}-0", found[1])}]
 
-    def manifest_list(self, new: NewFiles, records: Sequence[Record]) -> tuple[str, int]:
-        """Put records into a manifest list; gives its name and size."""
+    def manifest_list(self, new: NewFiles, records: Sequence[AvroRecord]) -> tuple[str, int]:
+        """Put records into a manifest list. Returns its name and size."""
         made = _added(new, "manifest-list-{}-0", self._lists.file(map(self._lists.encode, records)))
         return made["_FILE_NAME"], made["_FILE_SIZE"]
 
-    def index_manifest(self, new: NewFiles, records: Sequence[Record]) -> str:
-        """Put records into an index manifest; gives its name."""
+    def index_manifest(self, new: NewFiles, records: Sequence[AvroRecord]) -> str:
+        """Put records into an index manifest. Returns its name."""
         kept = ({**record, "_KIND": int(EntryKind.ADD)} for record in records)
         made = _added(new, "index-manifest-{}-0", self._index.file(map(self._index.encode, kept)))
         return str(made["_FILE_NAME"])
@@ -175,7 +178,7 @@ class ManifestFiles:
             "_TOTAL_BUCKETS": totals.pop() if len(totals) == 1 and min(totals) > 0 else None,
         }
 
-    def _joined_facts(self, metas: Sequence[Record]) -> dict[str, Any]:
+    def _joined_facts(self, metas: Sequence[AvroRecord]) -> dict[str, Any]:
         def joined(name: str, of: Any) -> Any:
             values = [meta.get(name) for meta in metas]
             return None if None in values else of(values)
@@ -192,7 +195,7 @@ class ManifestFiles:
         }
 
     def _partition_stats(self, partitions: Sequence[bytes]) -> dict[str, Any]:
-        """Bounds of serialised partition rows, column by column, and how many values are null."""
+        """Bounds and null counts of serialised partition rows, by column."""
         distinct = list(dict.fromkeys(partitions))
         columns = self._columns(distinct)
         bounds = [_bounds(column) for column in columns]
@@ -200,14 +203,14 @@ class ManifestFiles:
         nulls = [sum(column[place[row]] is None for row in partitions) for column in columns]
         return self._stats(bounds, nulls)
 
-    def _joined_partition_stats(self, metas: Sequence[Record]) -> dict[str, Any]:
+    def _joined_partition_stats(self, metas: Sequence[AvroRecord]) -> dict[str, Any]:
         stats = [meta["_PARTITION_STATS"] for meta in metas]
         sizes = [meta["_NUM_ADDED_FILES"] + meta["_NUM_DELETED_FILES"] for meta in metas]
         least, greatest = (self._columns([each[name] for each in stats]) for name in ("_MIN_VALUES", "_MAX_VALUES"))
         bounds, nulls = [], []
         for number in range(len(self.partition_fields)):
             counts = [None if not each["_NULL_COUNTS"] else each["_NULL_COUNTS"][number] for each in stats]
-            # Where there are values and no bounds, nobody knows these.
+            # A manifest with values but without bounds makes the bounds of all unknown.
             known = all(
                 None not in pair or count == size
                 for *pair, count, size in zip(least[number], greatest[number], counts, sizes, strict=True)
@@ -217,9 +220,9 @@ class ManifestFiles:
         return self._stats(bounds, nulls)
 
     def _columns(self, rows: Sequence[bytes]) -> list[list[Any]]:
-        """The values of serialised rows, column by column.
+        """The values of serialised rows, by column.
 
-        Not as Python's values where those would have no nanoseconds: a bound must be one of the values.
+        Decoded by Arrow, because Python's datetimes would lose nanoseconds, and a bound must be one of the values.
         """
         given = pa.array(rows, pa.binary())
         return [
@@ -232,9 +235,9 @@ class ManifestFiles:
 
 
 def _bounds(values: Iterable[Any]) -> tuple[Any, Any]:
-    """The least and the greatest value; None twice: there is none, or readers would be misled.
+    """The least and the greatest value; None twice if there are no values, or if readers would be misled.
 
-    Java 1.x compares bytes signed, and to pypaimon no number is less than NaN.
+    They would be by bytes, which Java 1.x compares as signed, and by NaN, because no number is less than NaN in Python.
     """
     present = [value for value in values if value is not None]
     if not present or any(isinstance(value, bytes) or value != value for value in present):

@@ -1,4 +1,4 @@
-"""`check_changes`: may these changes follow this state? Pure: live files and index files in, or a conflict out."""
+"""`check_changes`: whether changes may follow a state. Pure: takes live files and index files, raises conflicts."""
 
 from __future__ import annotations
 
@@ -7,28 +7,21 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Any, TypeAlias
 
+from pypaimon.streaming.commit.changes import COMPACT, OVERWRITE, AvroRecord, Changes, FileChange, Identity
 from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.index_manifests import DELETION_VECTORS, HASH
-from pypaimon.streaming.writing.commit.file_changes import (
-    COMPACT,
-    OVERWRITE,
-    Changes,
-    FileChange,
-    Identity,
-    Record,
-)
 
 
 class CommitConflictError(PaimonStreamError):
-    """What a commit changes is not in the table any more, or is there already; nothing was committed.
+    """The files that a commit replaces are gone, or those that it adds are there already; nothing was committed.
 
-    Another job rewrote or deleted the files meanwhile. The work has to be planned anew from the latest snapshot.
+    Another job has rewritten or deleted them meanwhile. Plan the work again from the latest snapshot.
     """
 
 
 class KeyIndexConflictError(CommitConflictError):
-    """Keys got their buckets from index files that are not those of the table any more; nothing was committed."""
+    """Keys got their buckets from index files that have been replaced since; nothing was committed."""
 
 
 KeyIndexes: TypeAlias = Mapping[bytes, frozenset[str]]
@@ -37,11 +30,12 @@ KeyIndexes: TypeAlias = Mapping[bytes, frozenset[str]]
 
 @dataclass(frozen=True, slots=True)
 class ConflictRules:
-    """What a table's kind demands.
+    """Rules that depend on the kind of table.
 
     Attributes:
-        key_order: Gives a serialised key what it sorts by, in a table with a primary key; None for other tables.
-        unaware_buckets: Buckets carry no meaning: deletion vectors are named by each commit, one file at a time.
+        key_order: Maps a serialised key to its sort key; None for tables without a primary key.
+        unaware_buckets: The table has no buckets (`bucket` = -1), so that each commit names the deletion vectors it
+            replaces, one index file at a time.
     """
 
     key_order: Callable[[bytes], Any] | None = None
@@ -49,22 +43,22 @@ class ConflictRules:
 
 
 def check_changes(
-    kind: str, base: Sequence[FileChange], index: Sequence[Record], changes: Changes, rules: ConflictRules
+    kind: str, base: Sequence[FileChange], index: Sequence[AvroRecord], changes: Changes, rules: ConflictRules
 ) -> None:
     """Check changes against the live files of the partitions that they touch.
 
-    The rules are those of Java's `ConflictDetection`, and for deletion vectors stricter: a vector that another commit
-    wrote meanwhile is never replaced unseen.
+    The rules are those of Java's `ConflictDetection`. For deletion vectors they are stricter: a vector that another
+    commit has written meanwhile is never replaced unread.
 
     Args:
-        kind: Kind of the snapshot: COMPACT or OVERWRITE, or APPEND where it is to be checked too.
-        base: Live files of those partitions.
-        index: All index files.
-        changes: What is to be committed.
-        rules: Of the table.
+        kind: Kind of the snapshot.
+        base: Live files of the partitions that are touched.
+        index: All index files of the table.
+        changes: The changes of the commit.
+        rules: Those of the table.
 
     Raises:
-        CommitConflictError: They may not follow.
+        CommitConflictError: The changes may not follow this state.
     """
     live = _merged(base, changes)
     if kind != OVERWRITE:
@@ -74,17 +68,17 @@ def check_changes(
     _check_index(kind, index, live.values(), changes, rules)
 
 
-def check_key_indexes(index: Sequence[Record], expected: KeyIndexes) -> None:
-    """Check that partitions have the index files that the buckets of new rows were read from.
+def check_key_indexes(index: Sequence[AvroRecord], expected: KeyIndexes) -> None:
+    """Check that partitions still have the index files from which new rows got their buckets.
 
-    Otherwise another writer has given keys their buckets, or has replaced rows: one key could lie in two buckets.
+    Otherwise another writer has assigned buckets to keys, or has replaced rows, and one key could be in two buckets.
 
     Args:
-        index: All index files.
-        expected: Those that were read, of the partitions that rows are written of.
+        index: All index files of the table.
+        expected: Those that the writer read, for the partitions that it wrote.
 
     Raises:
-        KeyIndexConflictError: A partition has other ones.
+        KeyIndexConflictError: A partition has other index files now.
     """
     there: dict[bytes, set[str]] = {row: set() for row in expected}
     for each in index:
@@ -92,8 +86,8 @@ def check_key_indexes(index: Sequence[Record], expected: KeyIndexes) -> None:
             there[each["_PARTITION"]].add(each["_FILE_NAME"])
     if any(there[row] != names for row, names in expected.items()):
         raise KeyIndexConflictError(
-            "Another writer has given keys of a partition their buckets, or replaced its rows, since those of this "
-            "commit were read. Nothing was committed."
+            "Another writer has assigned buckets to keys of a partition, or replaced its rows, since this commit read "
+            "the buckets of its keys. Nothing was committed."
         )
 
 
@@ -113,16 +107,16 @@ def _merged(base: Sequence[FileChange], changes: Changes) -> dict[Identity, File
         elif live.pop(identity, None) is None:
             raise CommitConflictError(
                 f"File {each.name} is to be deleted and is not in the table any more: another job has rewritten it, or "
-                "deleted it with its partition. Nothing was committed."
+                "deleted its partition. Nothing was committed."
             )
     return live
 
 
 def check_bucket_counts(live: Iterable[FileChange]) -> None:
-    """Check that the files of each partition are divided into one number of buckets.
+    """Check that all files of a partition have the same number of buckets.
 
     Raises:
-        CommitConflictError: They are not.
+        CommitConflictError: A partition has files with different numbers.
     """
     counts: dict[bytes, int] = {}
     for each in live:
@@ -134,7 +128,7 @@ def check_bucket_counts(live: Iterable[FileChange]) -> None:
 
 
 def _check_levels(live: Iterable[FileChange], changes: Changes, key_order: Callable[[bytes], Any]) -> None:
-    """Of a level above 0 no two files may hold the same key."""
+    """No two files of a level above 0 may hold the same key."""
     touched = {_level(each) for each in changes.added if each.file["_LEVEL"] >= 1}
     sorted_files = sorted((each for each in live if _level(each) in touched), key=_level)
     for _, files in groupby(sorted_files, key=_level):
@@ -143,7 +137,7 @@ def _check_levels(live: Iterable[FileChange], changes: Changes, key_order: Calla
         for (_, greatest, name), (smallest, _, other) in pairwise(bounds):
             if greatest >= smallest:
                 raise CommitConflictError(
-                    f"Files {name} and {other} would lie on one level with keys that overlap: another compaction has "
+                    f"Files {name} and {other} would be on one level with overlapping keys: another compaction has "
                     "written to it. Nothing was committed."
                 )
 
@@ -153,7 +147,7 @@ def _level(each: FileChange) -> tuple[bytes, int, int]:
 
 
 def _check_index(
-    kind: str, index: Sequence[Record], live: Iterable[FileChange], changes: Changes, rules: ConflictRules
+    kind: str, index: Sequence[AvroRecord], live: Iterable[FileChange], changes: Changes, rules: ConflictRules
 ) -> None:
     there = {each["_FILE_NAME"]: each for each in index}
     for each in changes.index_deleted:
@@ -174,15 +168,18 @@ def _check_index(
         for each in kept:
             if _bucket(each) in places:
                 raise CommitConflictError(
-                    f"The deletion vectors of a bucket would be replaced, and {each['_FILE_NAME']}, which holds those "
-                    "of now, was not read before. Nothing was committed."
+                    f"The deletion vectors of a bucket would be replaced, and its current ones, in "
+                    f"{each['_FILE_NAME']}, were not read. Nothing was committed."
                 )
 
 
 def _check_vectors(
-    kept: Sequence[Record], added: Sequence[Record], live: Iterable[FileChange], changes: Changes
+    kept: Sequence[AvroRecord], added: Sequence[AvroRecord], live: Iterable[FileChange], changes: Changes
 ) -> None:
-    """No file goes whose vector stays (one that is moved to another level does not go), and none comes of no file."""
+    """Check that vectors and files match: no file is deleted while its vector stays, no vector comes without its file.
+
+    A file that is moved to another level is not deleted.
+    """
     marked = _marked(kept)
     names = {(each.partition, each.bucket, each.name) for each in live}
     for each in changes.files:
@@ -201,7 +198,7 @@ def _check_vectors(
                 )
 
 
-def _check_marked_once(kept: Sequence[Record], added: Sequence[Record]) -> None:
+def _check_marked_once(kept: Sequence[AvroRecord], added: Sequence[AvroRecord]) -> None:
     marked = _marked(kept)
     for vectors in added:
         for found in _ranges(vectors):
@@ -212,14 +209,14 @@ def _check_marked_once(kept: Sequence[Record], added: Sequence[Record]) -> None:
                 )
 
 
-def _marked(kept: Sequence[Record]) -> dict[tuple[bytes, int, str], str]:
-    """Which index file holds the vector of a data file."""
+def _marked(kept: Sequence[AvroRecord]) -> dict[tuple[bytes, int, str], str]:
+    """The name of the index file that holds the vector, by data file."""
     return {(*_bucket(each), found["f0"]): each["_FILE_NAME"] for each in kept for found in _ranges(each)}
 
 
-def _bucket(record: Record) -> tuple[bytes, int]:
+def _bucket(record: AvroRecord) -> tuple[bytes, int]:
     return record["_PARTITION"], record["_BUCKET"]
 
 
-def _ranges(record: Record) -> Sequence[Record]:
+def _ranges(record: AvroRecord) -> Sequence[AvroRecord]:
     return [each for each in record.get("_DELETIONS_VECTORS_RANGES") or () if each is not None]

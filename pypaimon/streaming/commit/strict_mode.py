@@ -1,4 +1,4 @@
-"""`StrictMode`: no commit behind what others have rewritten (`commit.strict-mode.last-safe-snapshot`)."""
+"""`StrictMode`: refuses commits to partitions that others rewrote (`commit.strict-mode.last-safe-snapshot`)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pypaimon.streaming.commit.changes import APPEND, COMPACT, OVERWRITE, Changes
+from pypaimon.streaming.commit.table_state import TableState
 from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.options.option_values import OptionValues
-from pypaimon.streaming.writing.commit.file_changes import APPEND, COMPACT, OVERWRITE, Changes
-from pypaimon.streaming.writing.commit.table_state import TableState
 
 LAST_SAFE_SNAPSHOT = "commit.strict-mode.last-safe-snapshot"
 
@@ -27,8 +27,8 @@ class StrictModeError(PaimonStreamError):
         self.snapshot = snapshot
         self._what = what
         super().__init__(
-            f"Snapshot {snapshot} {what}, and '{LAST_SAFE_SNAPSHOT}' is set. Nothing was committed. Plan the work anew "
-            "from the latest snapshot, and name that one as the last safe one, or leave the option out."
+            f"Snapshot {snapshot} {what}, and '{LAST_SAFE_SNAPSHOT}' is set. Nothing was committed. Plan the work "
+            "again from the latest snapshot, and name that one as the last safe one, or leave the option out."
         )
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -38,13 +38,13 @@ class StrictModeError(PaimonStreamError):
 class StrictMode:
     """The rule of Java's `StrictModeChecker` for the commits of one writer.
 
-    Refused are commits to partitions that a COMPACT or OVERWRITE snapshot of another user has changed since the last
-    safe snapshot, and OVERWRITEs of partitions that another one has appended to in real buckets. What was looked at,
-    and what the writer itself has committed, is safe from then on. Not for several threads.
+    It refuses commits to partitions that a COMPACT or OVERWRITE snapshot of another user has changed since the last
+    safe snapshot, and OVERWRITEs of partitions to which another user has appended in real buckets. Snapshots that were
+    examined, and those of the writer itself, are safe from then on. Not for several threads.
 
     Args:
-        last_safe: Id of the last safe snapshot; a negative one: the first commit is not checked.
-        data_evolution: Whether compactions change deletion vectors alone without changing rows.
+        last_safe: Id of the last safe snapshot; if negative, the first commit is not checked.
+        data_evolution: Whether compactions may change only deletion vectors, without changing rows.
     """
 
     def __init__(self, last_safe: int, *, data_evolution: bool) -> None:
@@ -53,10 +53,10 @@ class StrictMode:
 
     @staticmethod
     def of(table: Any) -> StrictMode | None:
-        """As the options of a table say; None: nothing is to be checked.
+        """The strict mode of a table; None: it is off.
 
         Raises:
-            StreamConfigError: The option is no number.
+            StreamConfigError: The option is not a number.
         """
         last_safe = OptionValues(table.options.options.to_map()).integer(LAST_SAFE_SNAPSHOT)
         if last_safe is None:
@@ -64,16 +64,16 @@ class StrictMode:
         return StrictMode(last_safe, data_evolution=bool(table.options.data_evolution_enabled()))
 
     def check(self, state: TableState, kind: str, changes: Changes, user: str) -> None:
-        """Check that changes may follow a state. Looks at each snapshot since the last safe one.
+        """Check that changes may follow a state. Reads each snapshot since the last safe one.
 
         Args:
             state: The state.
-            kind: Of the new snapshot.
-            changes: They.
-            user: Who commits.
+            kind: Kind of the new snapshot.
+            changes: The changes.
+            user: Commit user of the new snapshot.
 
         Raises:
-            StrictModeError: They may not, or a snapshot that tells has expired.
+            StrictModeError: A snapshot of another user forbids the commit, or one that must be examined has expired.
             CorruptTableError: A file of the metadata is damaged.
             StoreError: The store failed.
         """
@@ -85,13 +85,13 @@ class StrictMode:
         self._last_safe = latest if self._last_safe < 0 else max(self._last_safe, latest)
 
     def note_committed(self, snapshot: int) -> None:
-        """The writer has committed."""
+        """The writer has committed this snapshot, so it and all before it are safe."""
         self._last_safe = snapshot
 
     def _check_one(self, state: TableState, number: int, kind: str, rows: pa.Array, user: str) -> None:
         found = state.directory.snapshots.try_get(number)
         if found is None:
-            raise StrictModeError(number, "has expired, which would have to be looked at")
+            raise StrictModeError(number, "has expired, and must be examined")
         if found.commit_user == user or not len(rows):
             return
         if found.commit_kind in (COMPACT, OVERWRITE):
@@ -102,7 +102,7 @@ class StrictMode:
             appended = found.commit_kind == APPEND and kind == OVERWRITE
             changed = appended and _has_files(state, found, rows, real_buckets=True)
         if changed:
-            what = f"({found.commit_kind}), which '{found.commit_user}' has committed, changes the same partition"
+            what = f"({found.commit_kind} by '{found.commit_user}') changes the same partition"
             raise StrictModeError(number, what)
 
 
@@ -116,7 +116,7 @@ def _has_files(state: TableState, snapshot: Snapshot, rows: pa.Array, *, real_bu
 
 
 def _has_index_files(state: TableState, snapshot: Snapshot, rows: pa.Array) -> bool:
-    """Whether it has index files there that the snapshot before has not listed just so."""
+    """Whether a snapshot has index files in partitions, unless its index manifest is that of the snapshot before."""
     if snapshot.index_manifest is None:
         return False
     before = state.directory.snapshots.try_get(snapshot.id - 1) if snapshot.id > 1 else None

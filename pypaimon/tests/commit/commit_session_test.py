@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from pypaimon import Schema
 
+from pypaimon.streaming.commit.idempotent_commit import commit_once
+from pypaimon.streaming.commit.ledger import CommitLedger, CommitUnknownError
+from pypaimon.streaming.commit.report import CommitFailedError, CommitReport
+from pypaimon.streaming.commit.request import CommitRequest
+from pypaimon.streaming.commit.session import MOST_AHEAD, MOST_SECONDS, CommitSession
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.writing.commit.commit_ledger import CommitLedger, CommitUnknownError
-from pypaimon.streaming.writing.commit.commit_session import MOST_AHEAD, MOST_SECONDS, CommitSession
-from pypaimon.streaming.writing.commit.exactly_once import commit_once
-from pypaimon.streaming.writing.commit.reports import Assumption, CommitFailedError, CommitReport
 from support.crash.crashing_file_io import Killed, MortalFileIO
 from support.samples import SOAK, sample_seed
 from support.spark.sink_world import COLUMNS, World, write
@@ -42,10 +43,7 @@ class Writer:
 
     def commit(self, identifier: int, **settings: Any) -> CommitReport:
         messages = write(self.world.table(), self.world.rows_of(identifier), self.user, False)
-        return commit_once(
-            self.table, self.user, identifier, messages, overwrite=False, assumption=Assumption(),
-            session=self.session, **settings,
-        )  # fmt: skip
+        return commit_once(CommitRequest(self.table, self.user, identifier, messages, **settings), self.session)
 
 
 def identifiers(world: World) -> list[int]:
@@ -66,7 +64,7 @@ def test_a_commit_of_one_small_file_costs_six_requests(server: S3Server) -> None
     for identifier in range(7):
         messages = write(table, [(identifier, 0)], "query", False)
         with server.asked() as asked:
-            commit_once(table, "query", identifier, messages, overwrite=False, assumption=Assumption(), session=session)
+            commit_once(CommitRequest(table, "query", identifier, messages), session)
         found.append(asked)
     manifests = [("PUT", "manifest")] * 3
     published = [("GET", "snapshot"), ("PUT", "snapshot"), ("PUT", "snapshot")]

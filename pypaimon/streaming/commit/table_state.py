@@ -1,4 +1,4 @@
-"""`TableState`: what the table holds at a snapshot, as far as a commit has to know it."""
+"""`TableState`: what a table holds at a snapshot, as far as commits need to know it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pypaimon.streaming.commit.changes import APPEND, OVERWRITE, AvroRecord, FileChange, changes_of
+from pypaimon.streaming.commit.manifest_merge import which_may_hold
 from pypaimon.streaming.filtering.partition_spec import PartitionSpec
 from pypaimon.streaming.formats.binary_row import decode
 from pypaimon.streaming.metadata.index_manifests import index_records
@@ -15,13 +17,10 @@ from pypaimon.streaming.metadata.manifest_tables import list_parser
 from pypaimon.streaming.metadata.manifests import live
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.writing.commit.file_changes import APPEND, OVERWRITE, FileChange, Record
-from pypaimon.streaming.writing.commit.manifest_merge import which_may_hold
-from pypaimon.streaming.writing.commit.manifest_records import changes_of
 
 
 class TableState:
-    """The state that a commit follows. What is asked for is read once.
+    """The state that a commit follows. Each part is read when it is asked for, once.
 
     Args:
         directory: The table.
@@ -31,21 +30,21 @@ class TableState:
     def __init__(self, directory: TableDirectory, snapshot: Snapshot | None) -> None:
         self.directory = directory
         self.snapshot = snapshot
-        # No `cached_property`: up to Python 3.11 one thread that reads holds up all others.
-        self._manifests: list[Record] | None = None
-        self._index: Sequence[Record] | None = None
+        # Not `cached_property`: up to Python 3.11 a thread that computes one blocks all others.
+        self._manifests: list[AvroRecord] | None = None
+        self._index: Sequence[AvroRecord] | None = None
 
     @property
-    def manifests(self) -> list[Record]:
-        """Records of the manifest lists: base, then delta. Two requests unless cached."""
+    def manifests(self) -> list[AvroRecord]:
+        """Records of the manifest lists, base before delta. Two requests unless cached."""
         if self._manifests is None:
             lists = self.snapshot and [self.snapshot.base_manifest_list, self.snapshot.delta_manifest_list]
             self._manifests = [*self.directory.manifests.list_records(lists or [])]
         return self._manifests
 
     @property
-    def index(self) -> Sequence[Record]:
-        """Records of the index manifest. One request if there is one."""
+    def index(self) -> Sequence[AvroRecord]:
+        """Records of the index manifest. One request if it exists."""
         if self._index is None:
             name = self.snapshot and self.snapshot.index_manifest
             path = f"{self.directory.table.table_path.rstrip('/')}/manifest/{name}"
@@ -53,7 +52,7 @@ class TableState:
         return self._index
 
     def files(self, partitions: Collection[bytes] | None) -> list[FileChange]:
-        """Live files of partitions, told by their serialised rows; None: of all."""
+        """Live files of partitions, which are given as serialised rows; None: of all partitions."""
         if partitions is not None:
             fields = self.directory.table.partition_keys_fields
             wanted = which_may_hold(self.manifests, partitions, fields)
@@ -61,13 +60,13 @@ class TableState:
         return self._live(self.manifests, None)
 
     def files_since(self, known: int | None, partitions: Collection[bytes]) -> list[FileChange]:
-        """Files that show into how many buckets partitions are divided, unless that is known from a snapshot.
+        """Files that show the number of buckets of partitions, as far as a snapshot does not show it already.
 
-        An OVERWRITE may change the number of buckets of a partition, and an APPEND may bring its first files.
+        An OVERWRITE may change that number, and an APPEND may bring the first files of a partition.
 
         Args:
-            known: Id of that snapshot, 0 for none; None: nothing is known.
-            partitions: Serialised rows.
+            known: Id of the snapshot at which the numbers are known, 0 for none; None: they are not known.
+            partitions: Serialised partition rows.
         """
         if known is None:
             return self.files(partitions)
@@ -85,24 +84,24 @@ class TableState:
             manifests = pa.concat_tables(self.directory.manifests.manifest_lists(lists))
             return changes_of(self.directory.manifests.entries(manifests, kept=_inside(partitions)))
         except FileNotFoundError:
-            # It has expired with its snapshot meanwhile.
+            # A manifest list has expired with its snapshot meanwhile.
             return self.files(partitions)
 
     def partitions(self, spec: PartitionSpec) -> set[bytes]:
-        """Serialised rows of the partitions that have files and the values of a spec."""
+        """Serialised rows of the partitions that have files and match a spec."""
         return self.matching({each.partition for each in self.files(None)}, spec)
 
     def matching(self, rows: Collection[bytes], spec: PartitionSpec) -> set[bytes]:
-        """Those of serialised rows of partitions that have the values of a spec."""
+        """The serialised partition rows that match a spec."""
         found = pa.array(list(rows), pa.binary())
         return set(found.filter(spec.matches(found, self.directory.table.partition_keys_fields)).to_pylist())
 
     def values_of(self, row: bytes) -> dict[str, Any]:
-        """Values by column of a serialised partition row."""
+        """The values of a serialised partition row, by column."""
         fields = self.directory.table.partition_keys_fields
         return dict(zip((each.name for each in fields), decode(row, fields), strict=True))
 
-    def _live(self, manifests: Sequence[Record], kept: Callable[[pa.Table], pa.Table] | None) -> list[FileChange]:
+    def _live(self, manifests: Sequence[AvroRecord], kept: Callable[[pa.Table], pa.Table] | None) -> list[FileChange]:
         if not manifests:
             return []
         table = list_parser().flattened([dict(each) for each in manifests])
@@ -110,6 +109,6 @@ class TableState:
 
 
 def _inside(partitions: Collection[bytes]) -> Callable[[pa.Table], pa.Table]:
-    """Takes those of entries that lie in partitions."""
+    """A filter of manifest entries by partition."""
     rows = pa.array(list(partitions), pa.binary())
     return lambda found: found.filter(pc.is_in(found["partition"], value_set=rows))

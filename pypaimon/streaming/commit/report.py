@@ -1,4 +1,4 @@
-"""What callers are told of a commit, and what they may tell it."""
+"""What a commit reports to its caller, and what the caller may assume about an earlier one."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pypaimon.streaming.files.row_id_groups import is_vector_file
 
 
 class CommitFailedError(PaimonStreamError):
-    """A commit is not there, or it is not known whether it is: to repeat it under its identifier finds out."""
+    """The commit did not get through, or its outcome is unknown. Repeating it under its identifier finds out."""
 
     retriable = True
 
 
 class UnsafeCommitError(CommitFailedError):
-    """Another program commits to the table at the same time, in a store where nobody arbitrates between the two."""
+    """Another program commits at the same time, in a store where one commit may silently replace another."""
 
     retriable = False
 
@@ -29,8 +29,8 @@ class Written:
 
     Attributes:
         rows: Rows in data files.
-        files: Data files, those of blobs and vectors among them.
-        size: Their bytes.
+        files: Data files, including those of blobs and vectors.
+        size: Bytes of these files.
     """
 
     rows: int
@@ -39,21 +39,21 @@ class Written:
 
     @staticmethod
     def of(messages: Iterable[Any]) -> Written:
-        """Sums over the data increments of pypaimon's commit messages."""
+        """Totals of the data increments of pypaimon's commit messages."""
         return _sums([file for message in messages for file in message.new_files])
 
     @staticmethod
     def by_compaction(messages: Iterable[Any]) -> Written:
-        """Sums over their compact increments."""
+        """Totals of their compact increments."""
         return _sums([file for message in messages for file in message.compact_after])
 
 
 @dataclass(frozen=True, slots=True)
 class CommitReport:
-    """What became of a commit.
+    """The result of a commit.
 
     Attributes:
-        snapshot: Id of its snapshot; None if there was nothing to commit, or the snapshot is gone by now.
+        snapshot: Id of its snapshot; None if there was nothing to commit, or the snapshot has expired.
         written: What was written for it, this time.
         repeated: It was in the table already, and nothing was added.
     """
@@ -65,11 +65,11 @@ class CommitReport:
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """What a human has found out where the table cannot tell.
+    """What an operator has found out about a commit, for the case that the table cannot show it.
 
     Attributes:
-        committed: Commit identifier that is in the table, or None.
-        missing: One that is not, or None.
+        committed: Identifier of a commit that is in the table, or None.
+        missing: Identifier of a commit that is not, or None.
     """
 
     committed: int | None = None

@@ -1,6 +1,6 @@
 """`FileChange` and `Changes`: what one snapshot adds and deletes, as records of manifests, before anything is written.
 
-Records are those of Avro: names and nesting are Java's, rows of keys and statistics stay serialised.
+Records are those of Avro: names and nesting are Java's, and rows of keys and statistics stay serialised.
 """
 
 from __future__ import annotations
@@ -9,17 +9,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import pyarrow as pa
+
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.formats.binary_row_encoding import encoded_row
 from pypaimon.streaming.internals import BinaryRow, GenericRowSerializer
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.index_manifests import DELETION_VECTORS
+from pypaimon.streaming.metadata.manifest_tables import entry_records
 
 APPEND, COMPACT, OVERWRITE = "APPEND", "COMPACT", "OVERWRITE"
 
 _VIDEO = ".video"
 
-Record: TypeAlias = Mapping[str, Any]
+AvroRecord: TypeAlias = Mapping[str, Any]
 Identity: TypeAlias = tuple[Any, ...]
 
 
@@ -28,10 +31,10 @@ class FileChange:
     """A file that a commit adds or deletes: an entry of a manifest.
 
     Attributes:
-        kind: Which of both.
+        kind: Whether it is added or deleted.
         partition: Its serialised partition row.
         bucket: Its bucket.
-        total_buckets: How many buckets its partition has.
+        total_buckets: Number of buckets of its partition.
         file: The record `_FILE`.
     """
 
@@ -39,7 +42,7 @@ class FileChange:
     partition: bytes
     bucket: int
     total_buckets: int
-    file: Record
+    file: AvroRecord
 
     @property
     def name(self) -> str:
@@ -48,7 +51,7 @@ class FileChange:
 
     @property
     def identity(self) -> Identity:
-        """Tells files apart as Java does: a file that is only moved to another level is another one."""
+        """What distinguishes files in Java: a file that is moved to another level becomes another one."""
         file = self.file
         extra, embedded = file["_EXTRA_FILES"], file["_EMBEDDED_FILE_INDEX"]
         place = self.partition, self.bucket, file["_LEVEL"]
@@ -56,15 +59,15 @@ class FileChange:
 
     @property
     def rows(self) -> int:
-        """Rows that the change adds to those of the table's files; negative if it deletes."""
+        """Rows that the change adds to the table's files; negative if it deletes the file."""
         return int(self.file["_ROW_COUNT"]) * (1 if self.kind == EntryKind.ADD else -1)
 
     def deleted(self) -> FileChange:
         """The change that deletes this file."""
         return FileChange(EntryKind.DELETE, self.partition, self.bucket, self.total_buckets, self.file)
 
-    def with_values(self, values: Record) -> FileChange:
-        """The same with other values in its record."""
+    def with_values(self, values: AvroRecord) -> FileChange:
+        """A copy with other values in its record."""
         return FileChange(self.kind, self.partition, self.bucket, self.total_buckets, {**self.file, **values})
 
     def record(self) -> dict[str, Any]:
@@ -84,42 +87,41 @@ class Changes:
     """What one snapshot changes.
 
     Attributes:
-        files: Data files, those that are deleted first. Expiry replays the changes of a snapshot in their order, and
-            would delete a file that is moved to another level (deleted there, added here) if it were added first.
+        files: Data files, deletions first. Expiry replays the changes of a snapshot in order, and would delete a file
+            that is moved to another level (deleted there, added here) if its addition came first.
         changelog: Changelog files.
-        index_added: Index files that come, as records of an index manifest.
-        index_deleted: Those that go.
+        index_added: New index files, as records of an index manifest.
+        index_deleted: Removed index files.
     """
 
     files: tuple[FileChange, ...] = ()
     changelog: tuple[FileChange, ...] = ()
-    index_added: tuple[Record, ...] = ()
-    index_deleted: tuple[Record, ...] = ()
+    index_added: tuple[AvroRecord, ...] = ()
+    index_deleted: tuple[AvroRecord, ...] = ()
 
     @staticmethod
     def of(
         files: Iterable[FileChange],
         changelog: Iterable[FileChange] = (),
-        index_added: Iterable[Record] = (),
-        index_deleted: Iterable[Record] = (),
+        index_added: Iterable[AvroRecord] = (),
+        index_deleted: Iterable[AvroRecord] = (),
     ) -> Changes:
-        """Changes in their order."""
+        """Changes in the order that `files` demands."""
         ordered = sorted(files, key=lambda each: each.kind != EntryKind.DELETE)
         return Changes(tuple(ordered), tuple(changelog), tuple(index_added), tuple(index_deleted))
 
     @property
     def empty(self) -> bool:
-        """Whether there are none."""
         return not (self.files or self.changelog or self.index_added or self.index_deleted)
 
     @property
     def added(self) -> list[FileChange]:
-        """The files that come."""
+        """The data files that are added."""
         return [each for each in self.files if each.kind == EntryKind.ADD]
 
     @property
     def deletes(self) -> bool:
-        """Whether rows of files that are there go: by deleting files, or by deletion vectors."""
+        """Whether existing rows are removed, by deleting files or by deletion vectors."""
         vectors = any(each["_INDEX_TYPE"] == DELETION_VECTORS for each in (*self.index_added, *self.index_deleted))
         return vectors or any(each.kind == EntryKind.DELETE for each in self.files)
 
@@ -131,23 +133,33 @@ class Changes:
 
     @property
     def rows(self) -> int:
-        """By how much the count of rows in data files grows."""
+        """By how many rows the data files grow."""
         return sum(each.rows for each in self.files)
 
 
+def changes_of(entries: pa.Table) -> list[FileChange]:
+    """Manifest entries (rows of `ENTRY_SCHEMA`) as changes, in their order."""
+    return [_change(each) for each in entry_records(entries)]
+
+
+def _change(record: dict[str, Any]) -> FileChange:
+    place = record["_PARTITION"], record["_BUCKET"], record["_TOTAL_BUCKETS"]
+    return FileChange(EntryKind(record["_KIND"]), *place, record["_FILE"])
+
+
 def data_changes(table: Any, messages: Sequence[Any]) -> Changes:
-    """What writers made of rows: the data increments of pypaimon's commit messages.
+    """The data increments of pypaimon's commit messages: what writers have made of rows.
 
     Raises:
-        UnsupportedTableError: A message updates columns of rows that are there (data evolution), or a file holds frames
-            of a video.
+        UnsupportedTableError: A message updates columns of existing rows (data evolution), or a file holds frames of a
+            video.
     """
     videos = [file.file_name for each in messages for file in each.new_files if file.file_name.endswith(_VIDEO)]
     if videos:
         raise UnsupportedTableError(f"File {videos[0]} holds frames of a video, which are not committed here.")
     if any(message.check_from_snapshot is not None for message in messages):
         raise UnsupportedTableError(
-            "Columns of rows that are in the table already (data evolution) are committed by pypaimon: "
+            "Updates of columns of existing rows (data evolution) are committed by pypaimon: "
             "table.new_batch_write_builder().new_commit()."
         )
     return _changes(
@@ -156,7 +168,7 @@ def data_changes(table: Any, messages: Sequence[Any]) -> Changes:
 
 
 def compact_changes(table: Any, messages: Sequence[Any]) -> Changes:
-    """What compaction made of files: the compact increments of pypaimon's commit messages."""
+    """The compact increments of pypaimon's commit messages: what compaction has made of files."""
     return _changes(
         table, messages,
         ("compact_before", "compact_after", "compact_changelog_files", "compact_index_adds", "compact_index_deletes"),
@@ -176,7 +188,7 @@ def _changes(table: Any, messages: Sequence[Any], names: tuple[str, str, str, st
             found += [FileChange(kind, *place, _file_record(file)) for file in getattr(message, name)]
         return found
 
-    def index(name: str, kind: EntryKind) -> list[Record]:
+    def index(name: str, kind: EntryKind) -> list[AvroRecord]:
         return [_index_record(entry, kind) for message in messages for entry in getattr(message, name)]
 
     return Changes.of(
@@ -215,7 +227,7 @@ def _file_record(file: Any) -> dict[str, Any]:
 
 
 def _row_bytes(row: Any) -> bytes:
-    """pypaimon's row, serialised as Java does."""
+    """pypaimon's row, serialised as Java does it."""
     return bytes(row.data) if isinstance(row, BinaryRow) else encoded_row(row.values, row.fields)
 
 
@@ -227,7 +239,7 @@ def _stats_record(stats: Any) -> dict[str, Any]:
     }
 
 
-def _index_record(entry: Any, kind: EntryKind) -> Record:
+def _index_record(entry: Any, kind: EntryKind) -> AvroRecord:
     """The record of pypaimon's `IndexManifestEntry`."""
     file = entry.index_file
     if file.global_index_meta is not None:
