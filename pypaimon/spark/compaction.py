@@ -20,7 +20,7 @@ from pypaimon.streaming.compaction.work import Planner, Work, planner
 from pypaimon.streaming.compaction.workers import Done
 from pypaimon.streaming.late_modules import LateModule
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.writing.schema_pin import SchemaPin
+from pypaimon.streaming.writing.pinned_schema import PinnedSchema
 
 if TYPE_CHECKING:
     from pyspark import sql
@@ -82,7 +82,7 @@ class _Tasks:
         """See `Workers`. One job."""
         rows = [(number, pickle.dumps(_lean(each))) for number, each in enumerate(work)]
         parts = self._spark.createDataFrame(rows, "number int, work binary").repartition(len(rows))
-        task = _Task(self._options, SchemaPin.of(table))
+        task = _Task(self._options, PinnedSchema.of(table))
         errors = []
         for number, outcome in parts.mapInArrow(task, "number int, outcome binary").collect():
             found = pickle.loads(bytes(outcome))
@@ -102,7 +102,7 @@ class _Task:
     """
 
     options: SinkOptions
-    pin: SchemaPin
+    pin: PinnedSchema
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         found: Planner | None = None

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from pypaimon.streaming.builder.builder import stream_read_builder as stream_read_builder
     from pypaimon.streaming.builder.read import StreamTableRead as StreamTableRead
     from pypaimon.streaming.builder.scan import AsyncStreamingTableScan as AsyncStreamingTableScan
+    from pypaimon.streaming.cdc.new_columns import SchemaChangeRefusedError as SchemaChangeRefusedError
+    from pypaimon.streaming.cdc.records import BadChangeError as BadChangeError
     from pypaimon.streaming.commit.conflicts import CommitConflictError as CommitConflictError
     from pypaimon.streaming.commit.ledger import CommitUnknownError as CommitUnknownError
     from pypaimon.streaming.commit.report import CommitFailedError as CommitFailedError
@@ -131,8 +133,6 @@ if TYPE_CHECKING:
     from pypaimon.streaming.telemetry import StreamMetrics as StreamMetrics
     from pypaimon.streaming.writing.builder import StreamWriteBuilder as StreamWriteBuilder
     from pypaimon.streaming.writing.builder import stream_write_builder as stream_write_builder
-    from pypaimon.streaming.writing.changes.new_columns import SchemaChangeRefusedError as SchemaChangeRefusedError
-    from pypaimon.streaming.writing.changes.records import BadChangeError as BadChangeError
     from pypaimon.streaming.writing.row_layout import BadRowError as BadRowError
     from pypaimon.streaming.writing.row_layout import SchemaMismatchError as SchemaMismatchError
     from pypaimon.streaming.writing.stream_writer import BlockingStreamWriter as BlockingStreamWriter
@@ -167,6 +167,8 @@ _EXPORTS = {
     "builder.builder": ("StreamReadBuilder", "stream_read_builder"),
     "builder.read": ("StreamTableRead",),
     "builder.scan": ("AsyncStreamingTableScan",),
+    "cdc.new_columns": ("SchemaChangeRefusedError",),
+    "cdc.records": ("BadChangeError",),
     "commit.conflicts": ("CommitConflictError",),
     "commit.ledger": ("CommitUnknownError",),
     "commit.report": ("CommitFailedError", "CommitReport"),
@@ -237,8 +239,6 @@ _EXPORTS = {
     "scanning.metrics": ("ScanMetrics",),
     "telemetry": ("StreamMetrics",),
     "writing.builder": ("StreamWriteBuilder", "stream_write_builder"),
-    "writing.changes.new_columns": ("SchemaChangeRefusedError",),
-    "writing.changes.records": ("BadChangeError",),
     "writing.row_layout": ("BadRowError", "SchemaMismatchError"),
     "writing.stream_writer": ("BlockingStreamWriter", "StreamWriter"),
     "writing.writer_settings": ("WriterClosedError", "WriterConflictError"),

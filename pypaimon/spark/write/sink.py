@@ -15,12 +15,9 @@ from pypaimon.streaming.commit.idempotent_commit import commit_batch, commit_onc
 from pypaimon.streaming.commit.report import Assumption, CommitFailedError, CommitReport
 from pypaimon.streaming.commit.request import CommitRequest
 from pypaimon.streaming.logs import StreamLog
-from pypaimon.streaming.model.time_zone import zone_of_table
-from pypaimon.streaming.writing.blob_forms import blob_forms
+from pypaimon.streaming.writing.pinned_schema import PinnedSchema
 from pypaimon.streaming.writing.record_writer import RecordWriter
-from pypaimon.streaming.writing.row_layout import RowLayout, row_layout
-from pypaimon.streaming.writing.schema_pin import SchemaPin
-from pypaimon.streaming.writing.writable_tables import kind_rules
+from pypaimon.streaming.writing.row_layout import RowLayout, TargetTable, row_layout
 from pypaimon.streaming.writing.write_state import WriteState, write_state
 
 if TYPE_CHECKING:
@@ -45,7 +42,7 @@ class TaskFiles:
 
     messages: tuple[Any, ...]
     rows: int
-    pin: SchemaPin
+    pin: PinnedSchema
     buckets_of: int | None
 
 
@@ -64,7 +61,7 @@ class Sink:
 
     options: SinkOptions
     layout: RowLayout
-    pin: SchemaPin
+    pin: PinnedSchema
     overwrite: bool
     streaming: bool
     state: WriteState | None = None
@@ -85,17 +82,13 @@ class Sink:
         table = prepare_sink_table(parsed, columns, overwrite)
         layout = row_layout(
             columns,
-            table.fields,
-            kind_rules(table),
-            table=parsed.name,
-            zone=zone_of_table(table),
+            TargetTable.of(table, parsed.name),
             kind_column=kind_column(table, parsed),
             case_sensitive=parsed.case_sensitive,
-            blobs=blob_forms(table.table_schema),
             shown={field.name: field.dataType.simpleString() for field in schema},
             advice=" (option 'merge-schema' = 'true' would add it)",
         )
-        return Sink(parsed, layout, SchemaPin.of(table), overwrite, streaming)
+        return Sink(parsed, layout, PinnedSchema.of(table), overwrite, streaming)
 
     def for_tasks(self) -> Sink:
         """The same, with what tasks must know of the table: found out here once, not by each of them."""

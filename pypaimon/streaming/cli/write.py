@@ -16,6 +16,9 @@ from typing import Any, cast, get_args
 import click
 from rich.console import Console
 
+from pypaimon.streaming.cdc.change_reader import ChangeFormatName, TimeUnit, format_of, reading_of
+from pypaimon.streaming.cdc.new_columns import OnNewColumn
+from pypaimon.streaming.cdc.records import BadChangeError
 from pypaimon.streaming.cli.bad_input import BadInputError
 from pypaimon.streaming.cli.input_files import (
     FORMATS,
@@ -35,9 +38,6 @@ from pypaimon.streaming.concurrency.termination import on_sigterm
 from pypaimon.streaming.doctor.findings import count
 from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.writing.builder import stream_write_builder
-from pypaimon.streaming.writing.changes.change_reader import ChangeFormatName, TimeUnit, format_of, reading_of
-from pypaimon.streaming.writing.changes.new_columns import OnNewColumn
-from pypaimon.streaming.writing.changes.records import BadChangeError
 from pypaimon.streaming.writing.stream_writer import BlockingStreamWriter
 
 ROWS_DONE, INPUT = "paimon-stream.input-rows", "paimon-stream.input"

@@ -21,13 +21,13 @@ readers; everything before it can be lost or left behind without harm.
    appeared are examined, and steps 3 and 4 are repeated on top of them. If the answer is lost, snapshot N is read to
    find out. A crash after the write changes nothing: the next writer finds the commit in step 2.
 
-5. *The hint* `LATEST` tells readers where to look first. They verify it, so it may be missing or old.
+5. *The hint* `LATEST` shows readers where to look first. They verify it, so it may be missing or old.
 
 6. *Compaction.* If the messages contain compact increments, they become a second snapshot by steps 3 to 5. Without it
    no row is missing, so its failure is only logged.
 
 Files are deleted only if no snapshot can name them (`cleanup`). While the outcome of step 4 is unknown they are kept,
-and the caller is told to repeat the commit under its identifier, which finds out.
+and the error says to repeat the commit under its identifier, which finds out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`CommitLedger`: which commits of a user a table already holds, so that none is made twice and none is lost.
+"""`CommitLedger`: which commits of a user a table already holds, so that each is made once.
 
 A snapshot carries the user and the identifier of its commit, so snapshots show what was committed. But they expire.
 Therefore two small files are written before commits: the *record*, which lists the identifiers that were found in the
@@ -114,7 +114,7 @@ class CommitStatus:
         latest: The latest snapshot, None if there is none.
         seen: The record's file as it was read; None if there was none.
         origin: What counted the commits so far, if known.
-        newest: The snapshot of the newest commit that was found since the record was written; None if none was.
+        newest: The snapshot of the newest commit that was found since the record was written; None: there is none.
     """
 
     batches: IdRanges

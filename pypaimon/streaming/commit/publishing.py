@@ -1,4 +1,4 @@
-"""`publisher_of`: the one write that makes a commit visible, and who decides between two writers of the same id.
+"""`publisher_of`: the one write that makes a commit visible, and what decides between two writers of one id.
 
 - A catalog that commits (REST) decides itself.
 - On a local disk a hard link fails if its name exists. Java and pypaimon rename instead; see `_ByLink`.
@@ -41,8 +41,8 @@ class Publisher(Protocol):
     """Publishes a snapshot.
 
     Attributes:
-        conditional: Of two attempts for one id the later one fails for good, whoever makes them. If not, a table may
-            have one writer at a time. Not known before `prepare`.
+        conditional: Of two attempts for one id the later one fails for good, whichever program makes it. Otherwise a
+            table may have one writer at a time. Not known before `prepare`.
         rewrites: The stored snapshot may differ from the given one, so its fingerprint must be read.
         checks_previous: Whether the caller must check that the snapshot before is still there. The condition is that no
             file of the new id exists, and none exists either if snapshots of that id have expired.
@@ -122,7 +122,7 @@ class _ByCatalog:
 
 
 class _ByLink:
-    """On a local disk: a link fails if its name exists, whoever made it.
+    """On a local disk: a link fails if its name exists, whichever program made that.
 
     Java and pypaimon rename instead: they write `.snapshot-N.<uuid>.tmp`, check that there is no `snapshot-N`, and
     rename, which replaces one that has appeared in between. So after the link is made, those temporary files are

@@ -30,7 +30,7 @@ from pypaimon.streaming.options.arguments import a_table
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.writing.files.local_timestamps import tell_of_time_zone
 from pypaimon.streaming.writing.files.merged_changelogs import merged_changelogs
-from pypaimon.streaming.writing.upkeep import tell_of_upkeep
+from pypaimon.streaming.writing.maintenance import warn_unsupported_maintenance
 
 _COMMIT_PARTS = 256
 """A commit is made once so many parts have been compacted, or as many bytes as suit the workers."""
@@ -136,7 +136,7 @@ class Compaction:
         name = table.identifier.get_full_name()
         check_compactable(table, name)
         if not dry_run:
-            tell_of_upkeep(table, name)
+            warn_unsupported_maintenance(table, name)
         tell_of_time_zone(table, name)
         if snapshot is None:
             return CompactionReport(None)

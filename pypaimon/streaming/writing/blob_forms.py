@@ -5,15 +5,21 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable
 from enum import Enum
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.internals import BlobDescriptor, BlobViewStruct, MapType, map_key_serializer
+from pypaimon.streaming.internals import BlobDescriptor, BlobViewStruct, MapType, PaimonBlob, map_key_serializer
+from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.blob_types import holds_blobs, is_blob, is_blob_collection
 from pypaimon.streaming.options.blob_storage import BlobStorage
 from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.reading.blob import Blob
+from pypaimon.streaming.reading.blob_fetcher import BlobFetcher
+from pypaimon.streaming.reading.blob_places import BlobPlaces
+from pypaimon.streaming.write_internals import BlobData
 
 _REFERENCES = ("VIDEOFRM", "BLOBVIEW", "BLOBDESC")
 _MARKS = tuple(name.encode()[::-1] for name in _REFERENCES)
@@ -155,3 +161,29 @@ def _check_keys(field: Any) -> None:
 
 def _refused(field: Any, why: str) -> UnsupportedTableError:
     return UnsupportedTableError(f"Column '{field.name}' is {field.type}, {why}.")
+
+
+def blob_sources(table: Any) -> dict[str, Callable[[bytes], PaimonBlob]]:
+    """How the values of each column that goes to blob files become blobs.
+
+    Args:
+        table: pypaimon's table.
+
+    Raises:
+        UnsupportedTableError: Its blobs cannot be written.
+    """
+    forms = {name: form for name, form in blob_forms(table.table_schema).items() if form.in_blob_files}
+    if BlobForm.COPIED not in forms.values():
+        return dict.fromkeys(forms, BlobData)
+    path = str(table.table_path)
+    # As readers do by default, this follows descriptors only within the file system and the bucket of the table.
+    fetcher = BlobFetcher(TableDirectory.of(table).store, BlobPlaces.of(path, None))
+    return dict.fromkeys(forms, partial(_read, fetcher, path))
+
+
+def _read(fetcher: BlobFetcher, table: str, value: bytes) -> PaimonBlob:
+    """The blob that a descriptor points to, read piece by piece. Any other value is the blob itself."""
+    if not is_descriptor(value):
+        return BlobData(value)
+    found = fetcher.references(pa.array([value], pa.large_binary()), f"what is written to {table}")
+    return Blob(fetcher, BlobDescriptor(found.places[0], int(found.offsets[0]), int(found.lengths[0])))

@@ -18,7 +18,7 @@ from pypaimon.streaming.options.table_traits import (
     merge_engine_of,
 )
 from pypaimon.streaming.write_internals import BucketMode, CommitMessage
-from pypaimon.streaming.writing.blob_sources import blob_sources
+from pypaimon.streaming.writing.blob_forms import blob_sources
 from pypaimon.streaming.writing.dynamic_buckets.bucket_assigner import BucketAssigner
 from pypaimon.streaming.writing.files.append_bucket import AppendBucket, PostponedBucket
 from pypaimon.streaming.writing.files.bucket_files import BucketFiles

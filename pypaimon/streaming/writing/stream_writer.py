@@ -9,15 +9,15 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
+from pypaimon.streaming.cdc.change_reader import ChangeFormatName, TimeUnit
+from pypaimon.streaming.cdc.new_columns import OnNewColumn
+from pypaimon.streaming.cdc.records import Record
+from pypaimon.streaming.cdc.table_changes import ChangeSettings
 from pypaimon.streaming.commit.report import CommitReport
 from pypaimon.streaming.concurrency.bridge import wait_for_future
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.model.position import Position
-from pypaimon.streaming.writing.changes.change_reader import ChangeFormatName, TimeUnit
-from pypaimon.streaming.writing.changes.new_columns import OnNewColumn
-from pypaimon.streaming.writing.changes.records import Record
-from pypaimon.streaming.writing.changes.table_changes import ChangeSettings
 from pypaimon.streaming.writing.table_writer import TableWriter
 from pypaimon.streaming.writing.writer_settings import WriterSettings
 

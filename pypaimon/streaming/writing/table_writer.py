@@ -8,6 +8,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from pypaimon.streaming.cdc.new_columns import altered
+from pypaimon.streaming.cdc.records import Record
+from pypaimon.streaming.cdc.table_changes import ChangeSettings, table_changes
 from pypaimon.streaming.commit.cleanup import discard
 from pypaimon.streaming.commit.conflicts import KeyIndexConflictError
 from pypaimon.streaming.commit.idempotent_commit import commit_once
@@ -22,14 +25,11 @@ from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.model.system_columns import ROW_KIND
-from pypaimon.streaming.writing.changes.new_columns import altered
-from pypaimon.streaming.writing.changes.records import Record
-from pypaimon.streaming.writing.changes.table_changes import ChangeSettings, table_changes
 from pypaimon.streaming.writing.files.local_timestamps import tell_of_time_zone
 from pypaimon.streaming.writing.indexes.index_options import tell_of_unwritten
+from pypaimon.streaming.writing.maintenance import warn_unsupported_maintenance
 from pypaimon.streaming.writing.pending_rows import PendingRows
-from pypaimon.streaming.writing.schema_pin import SchemaPin
-from pypaimon.streaming.writing.upkeep import tell_of_upkeep
+from pypaimon.streaming.writing.pinned_schema import PinnedSchema
 from pypaimon.streaming.writing.writable_tables import check_writable
 from pypaimon.streaming.writing.writer_settings import (
     WriterClosedError,
@@ -85,12 +85,12 @@ class TableWriter:
         self.user = settings.user
         check_writable(table, self.name, settings.overwrite is not False)
         tell_of_unwritten(table, self.name)
-        tell_of_upkeep(table, self.name)
+        warn_unsupported_maintenance(table, self.name)
         tell_of_time_zone(table, self.name)
         self._pending = PendingRows(table, settings)
         self._directory = TableDirectory.of(table)
         self._is_named = settings.is_named
-        self._pin = SchemaPin.of(table)
+        self._pin = PinnedSchema.of(table)
         self._session = CommitSession()
         self._progress: CommitProgress = progress_of(self._directory, self.user)
         self._why_ended: str | None = None
@@ -163,7 +163,7 @@ class TableWriter:
             if found.alterations:
                 table = altered(self.table, found.alterations)
                 with self._ends_on_error("an error while the table was altered"):
-                    self._go_on_with(table)
+                    self._change_table(table)
             if found.rows.num_rows:
                 self._write(found.rows)
 
@@ -173,11 +173,11 @@ class TableWriter:
             for batch in rows:
                 self._pending.take(batch, self.last)
 
-    def _go_on_with(self, table: Any) -> None:
+    def _change_table(self, table: Any) -> None:
         """Write under another schema of the table."""
-        self._pending.go_on_with(table)
+        self._pending.change_table(table)
         self._directory = TableDirectory.of(table)
-        self._pin = SchemaPin.of(table)
+        self._pin = PinnedSchema.of(table)
 
     def commit(
         self,
@@ -318,7 +318,7 @@ class TableWriter:
     def _commit(self, commit: _Commit) -> CommitReport:
         messages = self._pending.messages()
         schema_id = self._directory.latest_schema().id
-        overwrite, table = self._pending.overwrites, self._pending.table_to_write
+        overwrite, table = self._pending.overwrite, self._pending.table_to_write
         key_indexes, buckets_of = self._pending.key_indexes, self._pending.buckets_of
         self._pending.taken()
         if not (messages or overwrite is not False or commit.says or commit.named):

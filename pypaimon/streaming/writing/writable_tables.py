@@ -6,7 +6,6 @@ from typing import Any
 
 from pypaimon.streaming.commit.snapshot_commit import check_commit_options
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.merge.engines.factory import merge_engine
 from pypaimon.streaming.model.arrow_types import arrow_schema
 from pypaimon.streaming.model.data_types import root
 from pypaimon.streaming.model.time_zone import zone_of_table
@@ -16,7 +15,6 @@ from pypaimon.streaming.options.table_traits import (
     SNAPSHOT_ORDERING,
     BucketFunctionType,
     bucket_function_of,
-    merge_engine_of,
 )
 from pypaimon.streaming.write_internals import BucketMode
 from pypaimon.streaming.writing.blob_forms import blob_forms
@@ -24,7 +22,6 @@ from pypaimon.streaming.writing.dynamic_buckets.key_buckets import BucketRules
 from pypaimon.streaming.writing.indexes.file_index import FileIndex
 from pypaimon.streaming.writing.indexes.index_options import IndexOptions
 from pypaimon.streaming.writing.record_writer import RecordWriter, orders_by_snapshot
-from pypaimon.streaming.writing.row_layout import KindRules
 
 
 def check_writable(table: Any, name: str, overwrite: bool, *, by_tasks: bool = False) -> None:
@@ -105,16 +102,3 @@ def _check_bucket_function(table: Any, name: str) -> None:
         raise UnsupportedTableError(f"{name}: 'bucket-function.type' = 'mod' needs a bucket key of one INT or BIGINT.")
     if function is BucketFunctionType.HIVE:
         raise UnsupportedTableError(f"{name}: 'bucket-function.type': expected 'default' or 'mod', got 'hive'.")
-
-
-def kind_rules(table: Any) -> KindRules:
-    """What the table makes of row kinds."""
-    raw = table.options.options.to_map()
-    keyed = bool(table.is_primary_key_table)
-    return KindRules(
-        keyed=keyed,
-        retractions=merge_engine(table.table_schema).retractions if keyed else frozenset(),
-        engine=merge_engine_of(raw).value,
-        ignore_deletes=bool(table.options.ignore_delete()),
-        ignore_before=OptionValues(raw).boolean("ignore-update-before", False),
-    )

@@ -1,4 +1,4 @@
-"""`SchemaPin`: the schema that a write was planned with; its tasks write under it, whatever happens to the table."""
+"""`PinnedSchema`: the schema that a write was planned with; its tasks write under it, whatever happens to the table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pypaimon.streaming.write_internals import FileStoreTable
 
 
 @dataclass(frozen=True, slots=True)
-class SchemaPin:
+class PinnedSchema:
     """A schema of a table, told from another one of the same id.
 
     Paimon's data files say which schema they were written with, and readers find columns by field id. So a batch that
@@ -30,10 +30,10 @@ class SchemaPin:
     columns: tuple[tuple[int, str, str], ...]
 
     @staticmethod
-    def of(table: Any) -> SchemaPin:
+    def of(table: Any) -> PinnedSchema:
         """The schema that a table handle has. One request."""
         schema = table.table_schema
-        return SchemaPin(TableDirectory.of(table).current_identity(), schema.id, _columns(schema))
+        return PinnedSchema(TableDirectory.of(table).current_identity(), schema.id, _columns(schema))
 
     def apply(self, table: Any) -> Any:
         """The table under this schema. One request if it has another one now.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from pypaimon.streaming.cdc.records import Declared, Event, Row, UnreadableError, needed_row, row_of
+from pypaimon.streaming.cdc.unavailable_values import UnavailableValue
 from pypaimon.streaming.model.row_kinds import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
-from pypaimon.streaming.writing.changes.records import Declared, Event, Row, UnreadableError, needed_row, row_of
-from pypaimon.streaming.writing.changes.unavailable_values import UnavailableValue
 
 _TYPES = {
     "int8": "TINYINT",

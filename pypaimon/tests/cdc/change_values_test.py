@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pypaimon.streaming.cdc.change_reader import read_changes, reading_of, to_arrow
+from pypaimon.streaming.cdc.records import BadChangeError, Declared
+from pypaimon.streaming.cdc.values import Reading, column_of
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.internals import ArrayType, AtomicType, DataField, MapType, RowType
-from pypaimon.streaming.writing.changes.change_reader import read_changes, reading_of, to_arrow
-from pypaimon.streaming.writing.changes.records import BadChangeError, Declared
-from pypaimon.streaming.writing.changes.values import Reading, column_of
 from support.tables.change_rows import changed, fields
 
 

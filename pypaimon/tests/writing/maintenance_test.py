@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pypaimon.streaming import compact
-from pypaimon.streaming.writing.upkeep import left_out
+from pypaimon.streaming.writing.maintenance import left_out
 from support.tables.written_tables import key_value_table, rows
 
 ASKED = {

@@ -16,12 +16,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pypaimon.streaming.cdc.records import Declared
+from pypaimon.streaming.cdc.times import day, moment, time_of_day
 from pypaimon.streaming.internals import ArrayType, AtomicType, DataType, MapType, MultisetType, RowType
 from pypaimon.streaming.model.arrow_types import arrow_type
 from pypaimon.streaming.model.data_types import bounded, root
 from pypaimon.streaming.model.time_zone import TimeZone
-from pypaimon.streaming.writing.changes.records import Declared
-from pypaimon.streaming.writing.changes.times import day, moment, time_of_day
 
 Convert = Callable[[Any], Any]
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from itertools import zip_longest
 from typing import Any
 
+from pypaimon.streaming.cdc.records import Declared, Event, Row, UnreadableError
 from pypaimon.streaming.model.row_kinds import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
-from pypaimon.streaming.writing.changes.records import Declared, Event, Row, UnreadableError
 
 _LOSES_ROWS = ("TRUNCATE", "ERASE", "RENAME")
 _MYSQL_TYPE = re.compile(r"([a-z]+)\s*(?:\((\d+)(?:\s*,\s*(\d+))?\))?(.*)", re.DOTALL)

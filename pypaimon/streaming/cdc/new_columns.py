@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal, get_args
 
+from pypaimon.streaming.cdc.change_reader import Changes
+from pypaimon.streaming.cdc.records import BadChangeError
+from pypaimon.streaming.cdc.values import BadValueError, Reading, column_of, converter
 from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError
 from pypaimon.streaming.internals import AtomicType, DataField, PyarrowFieldParser, dynamic_options
 from pypaimon.streaming.model.data_types import parameter, root
 from pypaimon.streaming.write_internals import ColumnAlreadyExistException, SchemaChange
-from pypaimon.streaming.writing.changes.change_reader import Changes
-from pypaimon.streaming.writing.changes.records import BadChangeError
-from pypaimon.streaming.writing.changes.values import BadValueError, Reading, column_of, converter
 
 OnNewColumn = Literal["fail", "add", "ignore"]
 

@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 from pypaimon import CatalogFactory, Schema
 
-from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.internals import AtomicType
-from pypaimon.streaming.writing.changes.change_reader import Changes, read_changes
-from pypaimon.streaming.writing.changes.new_columns import (
+from pypaimon.streaming.cdc.change_reader import Changes, read_changes
+from pypaimon.streaming.cdc.new_columns import (
     Alteration,
     SchemaChangeRefusedError,
     alterations,
@@ -20,8 +18,10 @@ from pypaimon.streaming.writing.changes.new_columns import (
     check_policy,
     refuse_new_columns,
 )
-from pypaimon.streaming.writing.changes.records import BadChangeError
-from pypaimon.streaming.writing.changes.values import Reading
+from pypaimon.streaming.cdc.records import BadChangeError
+from pypaimon.streaming.cdc.values import Reading
+from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.internals import AtomicType
 from support.tables.change_rows import fields
 
 

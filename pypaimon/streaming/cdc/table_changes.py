@@ -8,12 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from pypaimon.streaming.cdc.change_reader import read_changes, reading_of, to_arrow
+from pypaimon.streaming.cdc.new_columns import Alteration, alterations, check_policy, refuse_new_columns
+from pypaimon.streaming.cdc.records import Record
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.internals import AtomicType, DataField
-from pypaimon.streaming.writing.bucket_hash import BucketKeys
-from pypaimon.streaming.writing.changes.change_reader import read_changes, reading_of, to_arrow
-from pypaimon.streaming.writing.changes.new_columns import Alteration, alterations, check_policy, refuse_new_columns
-from pypaimon.streaming.writing.changes.records import Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +74,8 @@ def table_changes(table: Any, records: Iterable[Record], settings: ChangeSetting
     if settings.on_new_column == "fail":
         refuse_new_columns(found, fields, table.identifier.get_full_name())
     elif settings.on_new_column == "add":
-        keys = BucketKeys.of(table)
-        fixed = {*table.primary_keys, *table.partition_keys, *(keys.names if keys else ())}
+        bucket_keys = table.table_schema.logical_bucket_key_fields if int(table.options.bucket()) > 0 else ()
+        fixed = {*table.primary_keys, *table.partition_keys, *(field.name for field in bucket_keys)}
         wanted = alterations(found, fields, fixed, reading)
         fields = _after(fields, wanted)
     parts = [to_arrow(changes, fields, reading, kind_column if table.primary_keys else None) for changes in found]

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pypaimon.streaming.writing.changes.canal_json import CanalJson
-from pypaimon.streaming.writing.changes.change_reader import read_changes
-from pypaimon.streaming.writing.changes.records import BadChangeError
+from pypaimon.streaming.cdc.canal_json import CanalJson
+from pypaimon.streaming.cdc.change_reader import read_changes
+from pypaimon.streaming.cdc.records import BadChangeError
 from support.tables.change_rows import changed, fields
 
 PRODUCTS = fields(id="BIGINT NOT NULL", name="STRING", weight="DOUBLE")

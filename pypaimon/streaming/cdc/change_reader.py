@@ -8,14 +8,10 @@ from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
-from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.internals import DataField
-from pypaimon.streaming.model.row_kinds import DELETE, INSERT, NAMES, UPDATE_BEFORE
-from pypaimon.streaming.model.time_zone import time_zone as zone_of_name
-from pypaimon.streaming.writing.changes.canal_json import CanalJson
-from pypaimon.streaming.writing.changes.debezium_json import DebeziumJson
-from pypaimon.streaming.writing.changes.maxwell_json import MaxwellJson
-from pypaimon.streaming.writing.changes.records import (
+from pypaimon.streaming.cdc.canal_json import CanalJson
+from pypaimon.streaming.cdc.debezium_json import DebeziumJson
+from pypaimon.streaming.cdc.maxwell_json import MaxwellJson
+from pypaimon.streaming.cdc.records import (
     BadChangeError,
     ChangeFormat,
     Declared,
@@ -24,8 +20,12 @@ from pypaimon.streaming.writing.changes.records import (
     UnreadableError,
     parsed,
 )
-from pypaimon.streaming.writing.changes.unavailable_values import UnavailableValue
-from pypaimon.streaming.writing.changes.values import BadValueError, Reading, column_of
+from pypaimon.streaming.cdc.unavailable_values import UnavailableValue
+from pypaimon.streaming.cdc.values import BadValueError, Reading, column_of
+from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.internals import DataField
+from pypaimon.streaming.model.row_kinds import DELETE, INSERT, NAMES, UPDATE_BEFORE
+from pypaimon.streaming.model.time_zone import time_zone as zone_of_name
 
 ChangeFormatName = Literal["debezium-json", "canal-json", "maxwell-json"]
 TimeUnit = Literal["ms", "us", "ns"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pypaimon.streaming.cdc.records import Declared, Event, Row, UnreadableError, needed_row, row_of
 from pypaimon.streaming.model.row_kinds import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
-from pypaimon.streaming.writing.changes.records import Declared, Event, Row, UnreadableError, needed_row, row_of
 
 _NO_ROWS = (
     "bootstrap-start",

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pypaimon.streaming.cdc.change_reader import read_changes
+from pypaimon.streaming.cdc.records import BadChangeError
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.internals import ArrayType, AtomicType, DataField
-from pypaimon.streaming.writing.changes.change_reader import read_changes
-from pypaimon.streaming.writing.changes.records import BadChangeError
 from support.tables.change_rows import changed, fields
 
 PRODUCTS = fields(id="BIGINT NOT NULL", name="STRING", description="STRING", weight="DOUBLE")

@@ -1,4 +1,4 @@
-"""`tell_of_upkeep`: what Java does after a commit, where a table's options ask for it, and this library does not."""
+"""`warn_unsupported_maintenance`: what a table's options have Java do after a commit, and this library does not do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SNAPSHOTS, _CHANGELOGS = "run expire_snapshots", "run expire_changelogs"
 _TAGS, _OLD_TAGS = "run trigger_tag_automatic_creation", "run expire_tags"
 _DONE = "run mark_partition_done"
 _COMMIT = "have Java commit"
-_UPKEEP = {
+_MAINTENANCE = {
     "snapshot.time-retained": _SNAPSHOTS,
     "snapshot.num-retained.min": _SNAPSHOTS,
     "snapshot.num-retained.max": _SNAPSHOTS,
@@ -31,7 +31,7 @@ _UPKEEP = {
     "partition.expiration-time": "run expire_partitions",
     "consumer.expiration-time": "run paimon-stream consumers delete",
 }
-"""What a writer of Java does unless the table is `write-only`, by option, and what does it instead."""
+"""What a writer of Java does unless the table is `write-only`: the option, and what to do instead."""
 _CALLBACKS = {
     "commit.callbacks": _COMMIT,
     "metadata.iceberg.storage": _COMMIT,
@@ -43,32 +43,27 @@ _CALLBACKS = {
     "partition.end-input-to-done": _DONE,
     "partition.idle-time-to-report-statistic": _COMMIT,
 }
-"""What each commit of Java, or of its engines, does."""
+"""What each commit of Java, or of its engines, does: the option, and what to do instead."""
 _NOTHING = ("", "none", "disabled", "false", "0 s", "0s")
 
-_told: set[tuple[str, str]] = set()
+_warned: set[tuple[str, str]] = set()
 
 
 def left_out(table: Any) -> str:
-    """The options of a table that ask for what is not done here, and what to do instead; empty: there are none."""
+    """The options of a table that are not carried out here, with what to do instead; empty if there are none."""
     options = OptionValues(table.options.options.to_map())
-    asked = _CALLBACKS if options.boolean("write-only", False) else {**_UPKEEP, **_CALLBACKS}
+    asked = _CALLBACKS if options.boolean("write-only", False) else {**_MAINTENANCE, **_CALLBACKS}
     found = [
         (key, advice) for key, advice in asked.items() if (options.text(key) or "").strip().lower() not in _NOTHING
     ]
     return ", ".join(f"{key} ({advice})" for key, advice in found)
 
 
-def tell_of_upkeep(table: Any, name: str) -> None:
-    """Log, once in a process, what no commit does here although a table's options ask for it.
-
-    Args:
-        table: pypaimon's table.
-        name: Its name.
-    """
+def warn_unsupported_maintenance(table: Any, name: str) -> None:
+    """Log, once in a process, the maintenance that a table's options ask for and commits here do not do."""
     options = left_out(table)
-    told = str(table.table_path), options
-    if options and told not in _told:
-        _told.add(told)
+    key = str(table.table_path), options
+    if options and key not in _warned:
+        _warned.add(key)
         text = "after commits to %(table)s a writer of Java would do more than is done here: %(options)s"
         _LOG.warning("upkeep_left_out", text, table=name, options=options)
