@@ -1,1 +1,1 @@
-"""Compaction: small files into large ones, and sorted runs into fewer, as commits that change no row."""
+"""Compaction: small files become large ones, and sorted runs fewer, by commits that do not change any row."""

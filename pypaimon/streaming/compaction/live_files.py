@@ -1,4 +1,4 @@
-"""Data files, bucket by bucket, as a compaction takes them: to choose, to read and to replace."""
+"""The data files of a table, bucket by bucket, as a compaction picks, reads and replaces them."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class LiveFile:
     """A data file of the table.
 
     Attributes:
-        read: As readers take it: with its path and its keys decoded, without statistics.
-        stored: As manifests have it.
-        deletions: Where its deletion vector is; None: it has none.
+        read: Its metadata for readers: with path and decoded keys, without statistics.
+        stored: Its entry in the manifests.
+        deletions: The place of its deletion vector; None: it has none.
     """
 
     read: DataFileMeta
@@ -39,12 +39,11 @@ class LiveFile:
 
     @property
     def name(self) -> str:
-        """Its name."""
         return str(self.read.file_name)
 
     @property
     def size(self) -> int:
-        """Its bytes."""
+        """Its size in bytes."""
         return int(self.read.file_size)
 
     @property
@@ -54,18 +53,18 @@ class LiveFile:
 
     @property
     def deleted_ratio(self) -> float:
-        """How much of its rows its deletion vector removes; 0 where the vector does not tell."""
+        """The part of its rows that its deletion vector removes; 0 if the vector does not say how many."""
         deleted = None if self.deletions is None else self.deletions.cardinality
         return (deleted or 0) / max(1, int(self.read.row_count))
 
     @property
     def made_millis(self) -> int:
-        """When it was made, in milliseconds since 1970 of the local clock; 0 if that is not known."""
+        """Creation time, in milliseconds since 1970 of the local clock; 0 if it is not known."""
         time = self.read.creation_time
         return 0 if time is None else int(time.get_millisecond())
 
     def replaced(self) -> DataFileMeta:
-        """Exactly what manifests have, so that the entry that deletes it, or moves it, names the same file."""
+        """Its metadata exactly as in the manifests, so that an entry that deletes or moves it names the same file."""
         file = self.stored.file
         return replace(
             self.read,
@@ -89,8 +88,8 @@ class LiveBucket:
     Attributes:
         partition: Values of its partition columns.
         bucket: Its number.
-        total_buckets: How many buckets its partition has.
-        files: They, in the order of the manifests.
+        total_buckets: Number of buckets of its partition.
+        files: Its files, in the order of the manifests.
     """
 
     partition: StoredRow
@@ -107,14 +106,15 @@ class LiveBucket:
 def live_buckets(
     table: Any, entries: pa.Table, wanted: Callable[[pa.Array], pa.Array] | None = None
 ) -> Iterator[LiveBucket]:
-    """The buckets that live entries of manifests lie in, in the order of their partitions.
+    """The buckets of live manifest entries, in the order of their partitions.
 
-    Objects of about a thousand files are made at once: a table may hold a million of which few are due.
+    Objects are made for about a thousand files at a time, because a table may have a million files of which few are
+    due.
 
     Args:
         table: pypaimon's table.
         entries: Rows of `ENTRY_SCHEMA`.
-        wanted: Those of some partitions, serialised rows, whose files are wanted; None: all.
+        wanted: Selects partitions (serialised rows); None: all.
     """
     entries = entries.combine_chunks()
     schema = table.table_schema
@@ -137,7 +137,7 @@ def live_buckets(
 
 
 def _blocks(places: pa.Table) -> Iterator[tuple[int, int]]:
-    """Where files begin and end that are made together: all of some buckets."""
+    """First and last row of each block of entries: whole buckets, at least `_MADE_TOGETHER` files if there are more."""
     codes = [
         places["partition"].combine_chunks().dictionary_encode().indices.to_numpy(),
         *(places[name].to_numpy() for name in _PLACE[1:]),
@@ -152,7 +152,7 @@ def _blocks(places: pa.Table) -> Iterator[tuple[int, int]]:
 
 
 def local_millis(now: datetime) -> float:
-    """A moment as `LiveFile.made_millis` has it: what clocks show, as if they were those of UTC."""
+    """A local time as in `LiveFile.made_millis`: milliseconds as if its clock were that of UTC."""
     return now.replace(tzinfo=timezone.utc).timestamp() * 1000
 
 

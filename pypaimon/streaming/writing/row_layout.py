@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
-from dataclasses import field as dataclass_field
 from typing import Any
 
 import pyarrow as pa
@@ -42,7 +41,7 @@ class BadRowError(PaimonStreamError, ValueError):
     """A row does not fit the table: a null in a NOT NULL column, a value that would be cut, an unknown row kind."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class _Column:
     """One column of the table.
 
@@ -63,7 +62,7 @@ class _Column:
     blobs: BlobForm | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class KindRules:
     """How a table treats row kinds.
 
@@ -95,7 +94,7 @@ class KindRules:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class TargetTable:
     """The table that rows are to be written to.
 
@@ -111,7 +110,7 @@ class TargetTable:
     fields: Sequence[Any]
     rules: KindRules
     zone: TimeZone
-    blobs: Mapping[str, BlobForm] = dataclass_field(default_factory=dict)
+    blobs: Mapping[str, BlobForm] = dataclasses.field(default_factory=dict)
 
     @staticmethod
     def of(table: Any, name: str) -> TargetTable:
@@ -120,7 +119,7 @@ class TargetTable:
         return TargetTable(name, table.fields, KindRules.of(table), zone_of_table(table), forms)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class RowLayout:
     """How record batches become rows of a table. Pickled into the tasks.
 

@@ -15,7 +15,7 @@ from pypaimon.streaming import compact, stream_write_builder
 from pypaimon.streaming.commit.idempotent_commit import commit_batch
 from pypaimon.streaming.compaction.compactor import Compaction
 from pypaimon.streaming.compaction.live_entries import LiveEntries
-from pypaimon.streaming.compaction.workers import Threads
+from pypaimon.streaming.compaction.tasks import Threads
 from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, UnsupportedTableError
 from pypaimon.streaming.internals import AtomicType
 from pypaimon.streaming.metadata.table_directory import TableDirectory

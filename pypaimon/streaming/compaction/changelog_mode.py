@@ -1,4 +1,4 @@
-"""`ChangeMaking`: whether the compactions of a table look rows up, and make its changelog."""
+"""`ChangelogMode`: whether the compactions of a table look up older rows, and make its changelog."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from pypaimon.streaming.writing.files.file_options import FileOptions
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeMaking:
-    """What the compactions of one table have to find out of changes.
+class ChangelogMode:
+    """What the compactions of one table must find out about changes of rows.
 
     Attributes:
-        producer: Who writes its changelog.
+        producer: The table's `changelog-producer`.
         engine: Its merge engine.
-        looks_up: Whether records of level 0 are merged with what lies above the output level, so that readers and the
-            changelog need level 0 no more.
-        newest_wins: Whether the latest record of a key is its row, whatever it holds.
-        replaces: Whether nothing of a row of before stays, and nobody asks what it was.
-        compared: As `ChangeRule` has it.
-        vectors: Whether deletion vectors mark the rows that are replaced, so that readers need not merge.
+        looks_up: Whether records of level 0 are merged with those above the output level, so that neither readers nor
+            the changelog need level 0 any more.
+        newest_wins: Whether the latest record of a key is its row, whatever the record contains.
+        replaces: Whether a record replaces the whole row, so that the older row need not be read.
+        compared: As in `ChangeRule`.
+        vectors: Whether deletion vectors mark replaced rows, so that readers need not merge.
     """
 
     producer: ChangelogProducer
@@ -45,8 +45,8 @@ class ChangeMaking:
     vectors: bool
 
     @staticmethod
-    def of(table: Any) -> ChangeMaking:
-        """As the options of pypaimon's table say."""
+    def of(table: Any) -> ChangelogMode:
+        """The mode of pypaimon's table."""
         raw = table.options.options.to_map()
         options = OptionValues(raw)
         producer, engine = changelog_producer_of(raw), merge_engine_of(raw)
@@ -59,11 +59,11 @@ class ChangeMaking:
             left_out = {name.strip() for name in ignored}
             compared = tuple(field.name for field in table.fields if field.name not in left_out)
         newest = engine.keeps_newest and not options.text("sequence.field")
-        # A delete that is passed over leaves the row of before.
+        # A delete that is ignored leaves the older row.
         merging = merge_engine(table.table_schema)
         replaces = newest and not (isinstance(merging, Deduplicate) and merging.ignore_delete)
         full = producer is ChangelogProducer.FULL_COMPACTION
-        return ChangeMaking(producer, engine, lookup and not full, newest, replaces, compared, vectors)
+        return ChangelogMode(producer, engine, lookup and not full, newest, replaces, compared, vectors)
 
     @property
     def full(self) -> bool:
@@ -76,7 +76,7 @@ class ChangeMaking:
         return self.full or self.producer is ChangelogProducer.LOOKUP
 
     def rule(self, pick: Pick, files: Sequence[LiveFile], options: CompactionOptions) -> ChangeRule | None:
-        """How files of a pick are merged with their changes; None: nothing changes by them."""
+        """How files of a pick are merged to find changes; None: they make no changes."""
         if self.full and pick.level >= options.top_level:
             return ChangeRule(pick.level, by_lookup=False, compared=self.compared)
         if self.looks_up and any(file.level == 0 for file in files):
@@ -90,7 +90,7 @@ class ChangeMaking:
         return None
 
     def must_rewrite(self, pick: Pick, file: LiveFile, options: CompactionOptions, target: FileOptions) -> bool:
-        """Whether a file may not move to the level of the pick as it is: its records are merged with those above."""
+        """Whether a file must be rewritten, because its records are merged with those above the level of the pick."""
         if not self.looks_up or file.level:
             return False
         if not file.name.endswith(f".{target.data.format}"):
@@ -98,5 +98,5 @@ class ChangeMaking:
         return not (self.newest_wins or (pick.top and pick.level >= options.top_level))
 
     def drops_deletes(self, pick: Pick) -> bool:
-        """Whether -D and -U go with a pick: nothing older is left, or it is marked."""
+        """Whether a pick drops -D and -U: no older record is left, or it is marked by a deletion vector."""
         return pick.top or self.vectors

@@ -1,4 +1,4 @@
-"""Which files of an append table become one: a function of the files and the options.
+"""Which files of an append table become one (a function of the files and the options), and how they are rewritten.
 
 As Java's `AppendCompactCoordinator` (tables without buckets, whose files have no order) and
 `BucketedAppendCompactManager` (fixed buckets, where only neighbours may become one). Java's rules:
@@ -8,26 +8,33 @@ docs/java-semantics.md#compaction.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
 
 from pypaimon.streaming.compaction.compaction_options import CompactionOptions
-from pypaimon.streaming.compaction.live_files import LiveFile
+from pypaimon.streaming.compaction.file_reading import FileReader
+from pypaimon.streaming.compaction.live_files import LiveBucket, LiveFile
+from pypaimon.streaming.compaction.new_files import CompactedFiles, CompactionResult
+from pypaimon.streaming.writing.files.file_options import FileOptions
+from pypaimon.streaming.writing.files.record_facts import AppendedFacts, Counter
 
 _FULL_FILES = 3
-"""A full compaction of a bucket is not worth while for fewer files."""
+"""A full compaction of a bucket needs at least this many files."""
 
 Pack = list[LiveFile]
 
 
 def packs(files: Sequence[LiveFile], options: CompactionOptions, *, full: bool) -> list[Pack]:
-    """Small files of a partition without buckets, put together up to about twice the size of a file.
+    """Packs of small files of a partition without buckets, each up to about twice the target size.
 
-    Files with deletion vectors are put together by themselves: a small one is always due, and a large one with too many
-    deleted rows.
+    Files with deletion vectors are packed separately. They are due if they are small, or have too many deleted rows.
 
     Args:
         files: The files of the partition.
-        options: The table's.
-        full: Whether two small files are enough for a pack; otherwise `min_files` are, or enough bytes.
+        options: Options of the table.
+        full: Whether two small files are enough for a pack. Otherwise it needs `min_files`, or enough bytes.
     """
     due = [file for file in files if file.size < options.small_bytes or file.deleted_ratio > options.delete_ratio]
     with_vectors = [file for file in due if file.deletions is not None]
@@ -36,7 +43,7 @@ def packs(files: Sequence[LiveFile], options: CompactionOptions, *, full: bool) 
 
 
 def _bins(files: Sequence[LiveFile], options: CompactionOptions, worth: int) -> list[Pack]:
-    """Files put together, the smallest ones first; `worth`: how many are enough for the last pack."""
+    """Packs of files, the smallest files first. The last pack needs at least `worth` files."""
     found: list[Pack] = []
     pack: Pack = []
     size = 0
@@ -52,20 +59,20 @@ def _bins(files: Sequence[LiveFile], options: CompactionOptions, worth: int) -> 
 
 
 def neighbours(files: Sequence[LiveFile], options: CompactionOptions, *, full: bool) -> list[Pack]:
-    """Files of a bucket that follow each other, so that its rows stay in their order.
+    """Packs of consecutive files of a bucket, so that its rows stay in their order.
 
     Args:
         files: The files of the bucket.
-        options: The table's.
-        full: Whether all from the first file on that is small, or has deleted rows, become one pack, if small ones are
-            most of them or rows were deleted; otherwise packs of `min_files` that are not too large together.
+        options: Options of the table.
+        full: Whether all files, from the first one that is small or has deleted rows on, become one pack, if most of
+            them are small or rows were deleted. Otherwise packs consist of `min_files` that are not too large together.
     """
     ordered = sorted(files, key=lambda file: file.read.min_sequence_number)
     return _all_from_the_first_due(ordered, options) if full else _windows(ordered, options)
 
 
 def _all_from_the_first_due(ordered: Sequence[LiveFile], options: CompactionOptions) -> list[Pack]:
-    """Java writes those of a table with deletion vectors anew each time; here they are once no row is deleted."""
+    """Java rewrites a bucket with deletion vectors each time. Here it is left alone if no row is deleted."""
     due = (file.size < options.small_bytes or file.deletions is not None for file in ordered)
     first = 0 if options.force_rewrite else next((place for place, each in enumerate(due) if each), len(ordered))
     pack = list(ordered[first:])
@@ -90,5 +97,41 @@ def _windows(ordered: Sequence[LiveFile], options: CompactionOptions) -> list[Pa
 
 
 def _worth(options: CompactionOptions, full: bool) -> int:
-    """How many files are worth a pack: never one alone, which would be written anew with each look."""
+    """Least number of files of a pack. Never one, which would be rewritten by every run."""
     return 2 if full else max(2, options.min_files)
+
+
+class AppendRewriter:
+    """Rewrites packs of one table.
+
+    Args:
+        table: pypaimon's table.
+        reader: Reads its files.
+    """
+
+    def __init__(self, table: Any, reader: FileReader) -> None:
+        self._table = table
+        self._reader = reader
+
+    def compact(self, bucket: LiveBucket, files: Sequence[LiveFile]) -> CompactionResult:
+        """Write the rows of files, in their order. Sequence numbers start with the first one of the first file.
+
+        If it fails, the new files are deleted.
+
+        Raises:
+            FileNotFoundError: A file is missing.
+            CorruptTableError: A file is damaged.
+            StoreError: The store failed.
+        """
+        counter = Counter(files[0].read.min_sequence_number)
+        options = FileOptions.of_compacted(self._table, 0)
+        new = CompactedFiles(self._table, options, options.data, bucket, partial(AppendedFacts, counter))
+        try:
+            reader = self._reader.expecting(files)
+            for file in files:
+                for batch in reader.rows(file):
+                    new.write(pa.Table.from_batches([batch]))
+            return CompactionResult(list(files), new.take())
+        except BaseException:
+            new.abort()
+            raise
