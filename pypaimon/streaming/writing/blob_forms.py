@@ -1,4 +1,4 @@
-"""`BlobForm`: what a writer takes as the values of a column of blobs, and what becomes of them."""
+"""`BlobForm`: which values a writer accepts in a column of blobs, and how it stores them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pypaimon.streaming.write_internals import BlobData
 
 _REFERENCES = ("VIDEOFRM", "BLOBVIEW", "BLOBDESC")
 _MARKS = tuple(name.encode()[::-1] for name in _REFERENCES)
-"""What serialised references hold behind their version, which is one byte."""
+"""What serialised references contain after their version, which is one byte."""
 _MARK = slice(1, 9)
 _DESCRIPTOR = _MARKS[2]
 _VIDEO = "video-frame-field"
@@ -31,13 +31,13 @@ _OTHER_FILES = "blob-descriptor."
 
 
 class BlobForm(Enum):
-    """What the values of a column are.
+    """The values of a column.
 
     Attributes:
-        BYTES: Blobs, which go to blob files.
-        COPIED: Blobs, or descriptors of where they lie, from where they are copied into blob files.
-        DESCRIPTOR: Descriptors, which are kept as they are.
-        VIEW: References to rows of other tables, which are kept as they are.
+        BYTES: Blobs, which are written to blob files.
+        COPIED: Blobs, or descriptors of their location, from which they are copied into blob files.
+        DESCRIPTOR: Descriptors, which are stored as they are.
+        VIEW: References to rows of other tables, which are stored as they are.
     """
 
     BYTES = "bytes"
@@ -47,12 +47,12 @@ class BlobForm(Enum):
 
     @property
     def in_blob_files(self) -> bool:
-        """Whether blobs go to files of their own."""
+        """Whether the blobs are written to blob files."""
         return self in (BlobForm.BYTES, BlobForm.COPIED)
 
 
 def blob_forms(schema: Any) -> dict[str, BlobForm]:
-    """The forms of the columns of blobs of a table.
+    """The form of each column of blobs of a table.
 
     Args:
         schema: pypaimon's schema of the table.
@@ -75,7 +75,7 @@ def blob_forms(schema: Any) -> dict[str, BlobForm]:
     forms = {}
     for field in columns:
         if not (is_blob(field.type) or is_blob_collection(field.type)):
-            raise _refused(field, "and blobs lie in columns, arrays and maps only")
+            raise _refused(field, "and blobs are supported in columns, arrays and maps only")
         if isinstance(field.type, MapType):
             _check_keys(field)
         if storage.in_blob_files(field):
@@ -85,23 +85,23 @@ def blob_forms(schema: Any) -> dict[str, BlobForm]:
         else:
             raise _refused(field, "and only columns of type BLOB hold descriptors or views")
     if all(field.name in forms and forms[field.name].in_blob_files for field in schema.fields):
-        raise _refused(columns[0], "and the table has no column of another type beside")
+        raise _refused(columns[0], "and the table lacks a column of another type")
     return forms
 
 
 def blob_problem(values: pa.Array, form: BlobForm) -> str | None:
-    """What is wrong with the values of a column; None: nothing.
+    """What is wrong with the values of a column; None: they are right.
 
     Args:
-        values: They, as the table has them.
-        form: What they are to be.
+        values: The values, in the type of the table's column.
+        form: The form that they must have.
     """
     problem = _PROBLEMS[form]
     return next((found for cell in _cells(values) if (found := problem(cell)) is not None), None)
 
 
 def is_descriptor(cell: memoryview | bytes) -> bool:
-    """Whether bytes are a descriptor, as Java's writers tell it from a blob."""
+    """Whether bytes are a descriptor and not a blob, by the rule of Java's writers."""
     return bytes(cell[_MARK]) == _DESCRIPTOR and cell[0] == BlobDescriptor.CURRENT_VERSION
 
 
@@ -123,7 +123,7 @@ def _of_copied(cell: memoryview) -> str | None:
 
 def _of_descriptor(cell: memoryview) -> str | None:
     descriptor = BlobDescriptor.parse_if_serialized(bytes(cell))
-    return None if type(descriptor) is BlobDescriptor else "what is no serialised BlobDescriptor"
+    return None if type(descriptor) is BlobDescriptor else "something other than a serialised BlobDescriptor"
 
 
 def _of_view(cell: memoryview) -> str | None:
@@ -132,7 +132,7 @@ def _of_view(cell: memoryview) -> str | None:
         valid = BlobViewStruct.deserialize(data).serialize() == data
     except (ValueError, struct.error):
         valid = False
-    return None if valid else "what is no serialised BlobViewStruct"
+    return None if valid else "something other than a serialised BlobViewStruct"
 
 
 _PROBLEMS: dict[BlobForm, Callable[[memoryview], str | None]] = {

@@ -1,4 +1,4 @@
-"""`PinnedSchema`: the schema that a write was planned with; its tasks write under it, whatever happens to the table."""
+"""`PinnedSchema`: the schema with which a write was planned, and under which all its tasks write."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pypaimon.streaming.write_internals import FileStoreTable
 
 @dataclass(frozen=True, slots=True)
 class PinnedSchema:
-    """A schema of a table, told from another one of the same id.
+    """A schema of a table, distinguished from another one of the same id.
 
-    Paimon's data files say which schema they were written with, and readers find columns by field id. So a batch that
-    is written and committed under the schema that it was planned with is right, also if columns are renamed, added,
-    dropped or widened meanwhile: as if that had happened after the commit. So it is in Java, where a writer keeps the
-    schema that it was opened with.
+    Paimon's data files record the schema that they were written with, and readers find columns by field id. So a batch
+    that is written and committed under the schema of its plan is right even if columns are renamed, added, dropped or
+    widened meanwhile, as if that had happened after the commit. Java does the same: a writer keeps the schema that it
+    was opened with.
 
     Attributes:
-        identity: Tells the table from a later one in its place.
+        identity: Distinguishes the table from a later one of its name.
         schema_id: Id of the schema.
-        columns: Id, name and type of its columns: after a rollback another schema may carry the same id.
+        columns: Id, name and type of its columns, because after a rollback another schema may have the same id.
     """
 
     identity: str
@@ -31,12 +31,12 @@ class PinnedSchema:
 
     @staticmethod
     def of(table: Any) -> PinnedSchema:
-        """The schema that a table handle has. One request."""
+        """The schema of a table handle. One request."""
         schema = table.table_schema
         return PinnedSchema(TableDirectory.of(table).current_identity(), schema.id, _columns(schema))
 
     def apply(self, table: Any) -> Any:
-        """The table under this schema. One request if it has another one now.
+        """The table under this schema. One request if its schema is another one now.
 
         Raises:
             TableChangedError: The schema is gone.
@@ -53,10 +53,10 @@ class PinnedSchema:
         return FileStoreTable(table.file_io, table.identifier, table.table_path, pinned, table.catalog_environment)
 
     def check(self, table: Any) -> None:
-        """Check that it is the table still, before anything is committed to it. One request.
+        """Check that the table is still the same one, before anything is committed to it. One request.
 
         Raises:
-            TableChangedError: It was dropped, or made anew.
+            TableChangedError: It was dropped or recreated.
         """
         try:
             identity = TableDirectory.of(table).current_identity()
@@ -67,8 +67,8 @@ class PinnedSchema:
 
     def _gone(self, table: Any) -> TableChangedError:
         return TableChangedError(
-            f"{table.identifier.get_full_name()} was dropped or made anew, or its schema {self.schema_id} was rolled "
-            "back, while the batch was written. Nothing was committed. Run it again to write it to the table as it is."
+            f"{table.identifier.get_full_name()} was dropped or recreated, or its schema {self.schema_id} was rolled "
+            "back, while the batch was written. Nothing was committed. Run it again to write to the current table."
         )
 
 

@@ -1,4 +1,4 @@
-"""Which tables can be written exactly; the others are refused by name, before the first row."""
+"""Which tables can be written exactly. Others are refused with a reason, before the first row."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from pypaimon.streaming.writing.record_writer import RecordWriter, orders_by_sna
 
 
 def check_writable(table: Any, name: str, overwrite: bool, *, by_tasks: bool = False) -> None:
-    """Refuse by name what cannot be written exactly.
+    """Refuse a table that cannot be written exactly.
 
     Args:
         table: pypaimon's table.
         name: Its name, for messages.
-        overwrite: Whether what is there is replaced.
-        by_tasks: Whether several tasks write rows of one commit, which do not know of each other.
+        overwrite: Whether existing rows are replaced.
+        by_tasks: Whether several tasks write rows of one commit without knowing of each other.
 
     Raises:
-        UnsupportedTableError: The table's buckets, types, merge engine or manifests.
+        UnsupportedTableError: Its buckets, types, merge engine or manifests are not supported.
         StreamConfigError: An option of its commits, time zone, dynamic buckets or file indexes cannot be read, or a key
             is misspelled.
     """
@@ -50,7 +50,7 @@ def check_writable(table: Any, name: str, overwrite: bool, *, by_tasks: bool = F
         if by_tasks:
             raise UnsupportedTableError(
                 f"{name} has dynamic buckets ('bucket' = '-1' with a primary key): one assigner must know every key, "
-                "and tasks do not know of each other. Use a fixed number of buckets, or postponed ones ('bucket' = "
+                "and tasks know only their own. Use a fixed number of buckets, or postponed ones ('bucket' = "
                 "'-2'), or write with stream_write_builder in one process."
             )
     if mode == BucketMode.CROSS_PARTITION:
@@ -65,7 +65,7 @@ def check_writable(table: Any, name: str, overwrite: bool, *, by_tasks: bool = F
             f"{name} has '{SNAPSHOT_ORDERING}' and postponed buckets, whose records would lose the order of a commit."
         )
     blob_forms(table.table_schema)
-    # Whether their options make indexes.
+    # Raises if the options of the indexes cannot be used.
     FileIndex(IndexOptions.of(table).written, arrow_schema(table.fields))
     try:
         RecordWriter(table, "check", overwrite)

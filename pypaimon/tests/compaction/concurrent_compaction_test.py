@@ -115,7 +115,7 @@ def test_of_a_table_that_is_rolled_back_meanwhile_no_file_is_left_over(tmp_path:
         (world.path / "snapshot" / "snapshot-3").unlink(missing_ok=True)
         (world.path / "snapshot" / "LATEST").write_text("2")
 
-    with pytest.raises(PaimonStreamError, match=r"rolled back behind snapshot 3.*its files are deleted"):
+    with pytest.raises(PaimonStreamError, match=r"rolled back to before snapshot 3.*its files are deleted"):
         Compaction(due(world), full=True).run(check=meanwhile)
     assert world.data_files() == files
 

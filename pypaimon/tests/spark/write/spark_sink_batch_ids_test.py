@@ -210,7 +210,7 @@ def test_batches_that_a_rollback_took_back_are_not_taken_for_written(
             world.other()
     if expires:
         world.expire()
-    with pytest.raises(CommitUnknownError, match="the table was rolled back behind snapshot 3"):
+    with pytest.raises(CommitUnknownError, match="the table was rolled back to before snapshot 3"):
         named(world, 3)
     assert not named(world, 4).repeated
     assert [batch for batch in batches(world) if batch >= 0] == [0, 1, 4]
@@ -253,7 +253,7 @@ def test_a_commit_that_was_begun_before_that_of_an_earlier_batch_is_not_forgotte
     world.other()
     world.other()
     world.expire(by_force=True)
-    with pytest.raises(CommitUnknownError, match="snapshot 2, which would have to be looked at, is gone"):
+    with pytest.raises(CommitUnknownError, match="snapshot 2, which must be examined, is gone"):
         named(world, 5)
     assert not named(world, 6).repeated
 

@@ -143,7 +143,7 @@ def test_a_table_that_was_made_anew_gets_no_rows_of_the_one_before(table: Table)
         table.catalog.drop_table("db.t", False)
         table.create()
 
-    with pytest.raises(TableChangedError, match=r"db\.t was dropped or made anew.*Nothing was committed"):
+    with pytest.raises(TableChangedError, match=r"db\.t was dropped or recreated.*Nothing was committed"):
         table.write(1, replace)
     assert table.snapshots() == []
 
