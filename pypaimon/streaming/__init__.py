@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from pypaimon.streaming.builder.builder import stream_read_builder as stream_read_builder
     from pypaimon.streaming.builder.read import StreamTableRead as StreamTableRead
     from pypaimon.streaming.builder.scan import AsyncStreamingTableScan as AsyncStreamingTableScan
+    from pypaimon.streaming.cdc.change_records import BadChangeError as BadChangeError
     from pypaimon.streaming.cdc.new_columns import SchemaChangeRefusedError as SchemaChangeRefusedError
-    from pypaimon.streaming.cdc.records import BadChangeError as BadChangeError
     from pypaimon.streaming.commit.conflicts import CommitConflictError as CommitConflictError
     from pypaimon.streaming.commit.ledger import CommitUnknownError as CommitUnknownError
     from pypaimon.streaming.commit.report import CommitFailedError as CommitFailedError
@@ -168,7 +168,7 @@ _EXPORTS = {
     "builder.read": ("StreamTableRead",),
     "builder.scan": ("AsyncStreamingTableScan",),
     "cdc.new_columns": ("SchemaChangeRefusedError",),
-    "cdc.records": ("BadChangeError",),
+    "cdc.change_records": ("BadChangeError",),
     "commit.conflicts": ("CommitConflictError",),
     "commit.ledger": ("CommitUnknownError",),
     "commit.report": ("CommitFailedError", "CommitReport"),

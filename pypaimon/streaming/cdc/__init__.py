@@ -1,1 +1,1 @@
-"""Change records of other systems as rows with kinds: one module for each format, and what they have in common."""
+"""Change records of databases (Debezium, Canal, Maxwell) as rows with kinds: a module for each format, and the rest."""

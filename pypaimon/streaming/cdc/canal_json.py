@@ -1,4 +1,4 @@
-"""Canal's messages of MySQL's changes as JSON ("flat messages")."""
+"""Canal's messages about changes of MySQL, as JSON ("flat messages")."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from itertools import zip_longest
 from typing import Any
 
-from pypaimon.streaming.cdc.records import Declared, Event, Row, UnreadableError
+from pypaimon.streaming.cdc.change_records import Declared, Event, Row, UnreadableError
 from pypaimon.streaming.model.row_kinds import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
 
 _LOSES_ROWS = ("TRUNCATE", "ERASE", "RENAME")
@@ -33,19 +33,19 @@ _MOST_DIGITS = 38
 
 
 class CanalJson:
-    """Messages of Canal: `type` is INSERT, UPDATE or DELETE, `data` the rows, `old` what updates changed of them.
+    """Messages of Canal: `type` is INSERT, UPDATE or DELETE, `data` has the rows, `old` the old values of updates.
 
-    Values are text, bytes one character for each. Statements that change no row (`isDdl`) are passed over; those that
-    take rows away (TRUNCATE, ERASE, RENAME) are refused.
+    Values are text, bytes one character each. Statements that do not change rows (`isDdl`) are skipped. Those that
+    remove rows (TRUNCATE, ERASE, RENAME) are refused.
     """
 
     silent = Declared(latin=True)
 
     def read(self, record: Row) -> Event:
-        """What a message says. See `ChangeFormat`."""
+        """See `ChangeFormat`."""
         kind = str(record.get("type", "")).upper()
         if kind in _LOSES_ROWS:
-            raise UnreadableError(f"{kind} is no change of single rows: overwrite the target, or write to another one")
+            raise UnreadableError(f"{kind} does not change single rows: overwrite the target, or write to another one")
         if record.get("isDdl") is True or kind in ("CREATE", "ALTER", "CINDEX", "DINDEX", "QUERY"):
             return Event([])
         if kind not in ("INSERT", "UPDATE", "DELETE"):
@@ -66,7 +66,7 @@ class CanalJson:
         return Event(changes, types)
 
     def declared(self, types: Any) -> Mapping[str, Declared]:
-        """What the types of MySQL say of the columns."""
+        """See `ChangeFormat`. From the types of MySQL."""
         if not isinstance(types, Mapping):
             return {}
         return {name: Declared(_paimon_type(str(each)), latin=True) for name, each in types.items()}
@@ -82,7 +82,7 @@ def _rows(record: Row, field: str) -> list[Row] | None:
 
 
 def _paimon_type(mysql_type: str) -> str:
-    """The type that holds every value of one of MySQL."""
+    """The Paimon type that holds every value of a type of MySQL."""
     match = _MYSQL_TYPE.match(mysql_type.strip().lower())
     if match is None:
         return "STRING"
@@ -97,5 +97,5 @@ def _paimon_type(mysql_type: str) -> str:
         return f"TIMESTAMP({int(first or 0)})"
     if name == "varbinary" or name.endswith(("blob", "binary")):
         return "BYTES"
-    # TIME of MySQL goes from -838 hours to 838 hours.
+    # TIME of MySQL is from -838 to 838 hours, which only text can hold.
     return _PLAIN.get(name, "STRING")

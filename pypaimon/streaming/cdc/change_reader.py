@@ -1,4 +1,4 @@
-"""`read_changes`: change records to rows with kinds; `to_arrow`: those rows in the types of a table."""
+"""`read_changes`: change records become rows with kinds; `to_arrow`: these become columns of a table's types."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ from typing import Any, Literal, get_args
 import pyarrow as pa
 
 from pypaimon.streaming.cdc.canal_json import CanalJson
-from pypaimon.streaming.cdc.debezium_json import DebeziumJson
-from pypaimon.streaming.cdc.maxwell_json import MaxwellJson
-from pypaimon.streaming.cdc.records import (
+from pypaimon.streaming.cdc.change_records import (
     BadChangeError,
     ChangeFormat,
+    ChangeRecord,
     Declared,
-    Record,
     Row,
     UnreadableError,
     parsed,
 )
-from pypaimon.streaming.cdc.unavailable_values import UnavailableValue
-from pypaimon.streaming.cdc.values import BadValueError, Reading, column_of
+from pypaimon.streaming.cdc.change_values import BadValueError, Reading, column_of
+from pypaimon.streaming.cdc.debezium_json import DebeziumJson, UnavailableValue
+from pypaimon.streaming.cdc.maxwell_json import MaxwellJson
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.internals import DataField
 from pypaimon.streaming.model.row_kinds import DELETE, INSERT, NAMES, UPDATE_BEFORE
@@ -32,16 +31,16 @@ TimeUnit = Literal["ms", "us", "ns"]
 
 
 @dataclass(slots=True)
-class Changes:
-    """Rows that follow each other, whose columns are of the same types.
+class ChangeRows:
+    """Consecutive rows whose records declare the same types.
 
     Attributes:
-        declared: What the records say of the columns, by name.
-        silent: What holds of the others.
+        declared: What the records declare about the columns, by name.
+        silent: What applies to the other columns.
         kinds: Codes of row kinds, one for each row.
-        rows: Values as JSON has them, by column.
+        rows: Values as in JSON, by column.
         records: The number of the record of each row, from 1.
-        names: All columns that a row has.
+        names: All columns of the rows.
     """
 
     declared: Mapping[str, Declared]
@@ -52,11 +51,11 @@ class Changes:
     names: dict[str, None] = field(default_factory=dict)
 
     def says_of(self, name: str) -> Declared:
-        """What is known of a column."""
+        """What is declared about a column."""
         return self.declared.get(name, self.silent)
 
     def values(self, name: str) -> list[Any]:
-        """The values of a column; None where a row does not have it."""
+        """The values of a column; None if a row lacks it."""
         return [row.get(name) for row in self.rows]
 
 
@@ -68,7 +67,7 @@ def format_of(name: str, placeholder: str | None) -> ChangeFormat:
         placeholder: Debezium's `unavailable.value.placeholder`; None: its default.
 
     Raises:
-        StreamConfigError: There is no such format, or it has no placeholders of this kind.
+        StreamConfigError: The format is unknown, or does not have such placeholders.
     """
     if name not in get_args(ChangeFormatName):
         expected = ", ".join(map(repr, get_args(ChangeFormatName)))
@@ -84,7 +83,7 @@ def format_of(name: str, placeholder: str | None) -> ChangeFormat:
 
 
 def reading_of(time_unit: str | None, time_zone: str | None) -> Reading:
-    """What a caller says of times; raises StreamConfigError if it is no unit, or no zone."""
+    """The caller's unit and zone of times. Raises StreamConfigError if one of them is invalid."""
     if time_unit is not None and time_unit not in get_args(TimeUnit):
         raise StreamConfigError(f"time_unit: expected 'ms', 'us' or 'ns', got {time_unit!r}")
     try:
@@ -94,25 +93,24 @@ def reading_of(time_unit: str | None, time_zone: str | None) -> Reading:
 
 
 def read_changes(
-    records: Iterable[Record], form: str, keys: Sequence[str], placeholder: str | None = None
-) -> list[Changes]:
-    """The rows that change records tell of, in their order.
+    records: Iterable[ChangeRecord], form: str, keys: Sequence[str], placeholder: str | None = None
+) -> list[ChangeRows]:
+    """The rows of change records, in their order.
 
-    An update whose key changes is a delete and an insert, so that the old row goes also where only what is new is
-    looked at.
+    An update of the key becomes a delete and an insert, so that the old row is removed even if -U is ignored.
 
     Args:
-        records: One message each.
+        records: The messages.
         form: A name of `ChangeFormatName`.
         keys: The primary key of the table.
-        placeholder: As `format_of`.
+        placeholder: As `format_of` takes it.
 
     Raises:
-        StreamConfigError: There is no such format, or it has no placeholders.
-        BadChangeError: A record cannot be read; says which and why.
+        StreamConfigError: The format is unknown, or does not have placeholders.
+        BadChangeError: A record cannot be read; the message says which one and why.
     """
     reader = format_of(form, placeholder)
-    found: list[Changes] = []
+    found: list[ChangeRows] = []
     types: Any = None
     for number, record in enumerate(records, 1):
         try:
@@ -122,7 +120,7 @@ def read_changes(
             event = reader.read(content)
             if event.changes and (not found or event.types != types):
                 types = event.types
-                found.append(Changes(reader.declared(types), reader.silent))
+                found.append(ChangeRows(reader.declared(types), reader.silent))
         except UnreadableError as error:
             raise BadChangeError(number, error.column, str(error)) from None
         for kind, row in _kept_apart(event.changes, keys):
@@ -135,10 +133,10 @@ def read_changes(
     return found
 
 
-def to_arrow(changes: Changes, fields: Sequence[DataField], reading: Reading, kind_column: str | None) -> pa.Table:
-    """Rows in the types of a table: its columns, of which those that no row has are left out, then the row kinds.
+def to_arrow(changes: ChangeRows, fields: Sequence[DataField], reading: Reading, kind_column: str | None) -> pa.Table:
+    """Rows in the types of a table: its columns, followed by the row kinds.
 
-    Columns that the table lacks are left out.
+    Columns that all rows lack, and columns that the table lacks, are left out.
 
     Args:
         changes: The rows.
@@ -147,7 +145,7 @@ def to_arrow(changes: Changes, fields: Sequence[DataField], reading: Reading, ki
         kind_column: Name of the column of row kinds; None: the table has no primary key.
 
     Raises:
-        BadChangeError: A value does not fit, or the table can only take inserts.
+        BadChangeError: A value does not fit, or the table accepts only inserts.
     """
     columns, names = [], []
     for each in fields:
@@ -171,7 +169,7 @@ def to_arrow(changes: Changes, fields: Sequence[DataField], reading: Reading, ki
 
 
 def _kept_apart(changes: list[tuple[int, Row]], keys: Sequence[str]) -> Iterable[tuple[int, Row]]:
-    """Updates that change the key as deletes and inserts."""
+    """The changes, with updates of the key as deletes and inserts."""
     if len(changes) < 2 or not keys or changes[0][0] != UPDATE_BEFORE:
         return changes
     found = []
@@ -181,17 +179,17 @@ def _kept_apart(changes: list[tuple[int, Row]], keys: Sequence[str]) -> Iterable
     return found
 
 
-def _check_inserts(changes: Changes) -> None:
+def _check_inserts(changes: ChangeRows) -> None:
     for kind, record in zip(changes.kinds, changes.records, strict=True):
         if kind != INSERT:
             raise BadChangeError(
                 record,
                 None,
-                f"it changes a row ({NAMES[kind]}), and to a table without a primary key rows can only be added",
+                f"it changes a row ({NAMES[kind]}), and rows can only be appended to a table without a primary key",
             )
 
 
-def _check_complete(changes: Changes, column: DataField) -> None:
+def _check_complete(changes: ChangeRows, column: DataField) -> None:
     for row, record in zip(changes.rows, changes.records, strict=True):
         if column.name not in row:
             raise BadChangeError(record, column.name, "the row lacks it, and its default value is not filled in here")

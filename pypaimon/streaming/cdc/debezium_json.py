@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import uuid
 from collections.abc import Mapping, Sequence
+from hashlib import md5
 from typing import Any, Literal
 
-from pypaimon.streaming.cdc.records import Declared, Event, Row, UnreadableError, needed_row, row_of
-from pypaimon.streaming.cdc.unavailable_values import UnavailableValue
+from pypaimon.streaming.cdc.change_records import Declared, Event, Row, UnreadableError, needed_row, row_of
 from pypaimon.streaming.model.row_kinds import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
 
 _TYPES = {
@@ -39,24 +42,26 @@ _MEANINGS: dict[Any, Declared] = {
     "org.apache.kafka.connect.data.Timestamp": Declared("TIMESTAMP(3)", "ms", clock="numbers"),
 }
 _MOST_DIGITS = 38
+_PLACEHOLDER = "__debezium_unavailable_value"
+_HEX = "hex:"
 
 
 class DebeziumJson:
     """Events of Debezium: `op` is c (create), r (read in a snapshot), u (update) or d (delete).
 
-    An update without the row before (PostgreSQL's REPLICA IDENTITY DEFAULT) becomes +U alone. Messages of the
-    database's log (op m) change no row. Tombstones are passed over: the delete before them said it. A value that the
-    database did not say is an error in a new row, and null in an old one, as in deletes that hold only the key.
+    An update without the old row (PostgreSQL's REPLICA IDENTITY DEFAULT) becomes only +U. Messages of the database's
+    log (op m) do not change rows. Tombstones are skipped, because the delete before them has the same effect. A value
+    that the database did not send is an error in a new row, and null in an old one, as in deletes with only the key.
     """
 
-    # All moments that Debezium writes as numbers are clocks of the database, without a zone.
+    # All timestamps that Debezium writes as numbers are local times of the database, without a zone.
     silent = Declared(clock="numbers")
 
     def __init__(self, unavailable: UnavailableValue) -> None:
         self._unavailable = unavailable
 
     def read(self, record: Row) -> Event:
-        """What an event says. See `ChangeFormat`."""
+        """See `ChangeFormat`."""
         payload: Any = record
         if "payload" in record and "op" not in record:
             payload = record["payload"]
@@ -77,41 +82,41 @@ class DebeziumJson:
         if op == "m":
             return Event([])
         if op == "t":
-            raise UnreadableError("the table was truncated, which is no change of single rows: overwrite the target")
+            raise UnreadableError("the table was truncated, which does not change single rows: overwrite the target")
         if op is None:
             raise UnreadableError(
-                "it has no field 'op', so it is no change event of Debezium: rows alone, schema changes, heartbeats "
-                "and marks of transactions are not read"
+                "it lacks the field 'op', so it is not a change event of Debezium: plain rows, schema changes, "
+                "heartbeats and transaction markers are not read"
             )
         raise UnreadableError(f"expected c, r, u, d, m or t, got {op!r}", "op")
 
     def declared(self, types: Any) -> Mapping[str, Declared]:
-        """What Connect's schema says of the columns."""
+        """See `ChangeFormat`. From Connect's schema."""
         return {field["field"]: _declared(field) for field in types or () if isinstance(field.get("field"), str)}
 
     def _complete(self, row: Row) -> Row:
         """A new row.
 
         Raises:
-            UnreadableError: A placeholder stands for one of its values.
+            UnreadableError: It has a placeholder instead of a value.
         """
         for column, value in row.items():
             if self._unavailable.is_in(value):
                 raise UnreadableError(
-                    "the database did not say the value, because it did not change (a placeholder of Debezium stands "
-                    "there): have it log whole rows (PostgreSQL: REPLICA IDENTITY FULL, MySQL: binlog_row_image=full), "
-                    "or have Debezium's ReselectColumnsPostProcessor fetch the value",
+                    "the database did not send the value, because it did not change (Debezium has written a "
+                    "placeholder instead): have it log whole rows (PostgreSQL: REPLICA IDENTITY FULL, MySQL: "
+                    "binlog_row_image=full), or have Debezium's ReselectColumnsPostProcessor fetch the value",
                     column,
                 )
         return row
 
     def _known(self, row: Row) -> Row:
-        """An old row, null where a placeholder stands for a value."""
+        """An old row, with null instead of placeholders."""
         return {column: None if self._unavailable.is_in(value) else value for column, value in row.items()}
 
 
 def _row_fields(schema: Any) -> Sequence[Mapping[str, Any]] | None:
-    """Connect's schema of a row, out of the one of the event."""
+    """Connect's schema of a row, from the schema of the event."""
     fields = (schema.get("fields") or []) if isinstance(schema, Mapping) else []
     if not isinstance(fields, list):
         raise UnreadableError(f"expected a list of 'fields', got {type(fields).__name__}", "schema")
@@ -136,11 +141,53 @@ def _declared(field: Mapping[str, Any]) -> Declared:
         return Declared(f"DECIMAL({digits}, {scale})" if fits else "STRING", scale=scale)
     if str(kind) in _TYPES:
         return Declared(_TYPES[str(kind)])
-    # Arrays, maps and structs become text too, as their JSON.
+    # Arrays, maps and structs become text: their JSON.
     return Declared("STRING", clock=_clock_of_items(field.get("items")))
 
 
 def _clock_of_items(items: Any) -> Literal["numbers", "all"] | None:
-    """Which moments are clocks on the wall inside of a nested value."""
+    """Which times inside of a nested value are local times, see `Declared.clock`."""
     meaning = _MEANINGS.get(str(items.get("name"))) if isinstance(items, Mapping) else None
     return "numbers" if meaning is None else meaning.clock
+
+
+class UnavailableValue:
+    """Recognises a placeholder in the form that Debezium gives it for each type of column.
+
+    PostgreSQL does not send an unchanged value that is stored out of line (TOAST); Oracle, SQL Server and MySQL
+    (`binlog_row_image` = `noblob`) do not send unchanged large objects. Debezium writes the placeholder as text, for
+    bytes as base64 or hexadecimal, for arrays of text, bytes and UUIDs with one item, for arrays of numbers and dates
+    with one number for each byte, and for `hstore` as a map or its JSON.
+    """
+
+    def __init__(self, placeholder: str = _PLACEHOLDER) -> None:
+        """
+        Args:
+            placeholder: The connector's `unavailable.value.placeholder`; `hex:` and digits mean bytes.
+
+        Raises:
+            ValueError: It is empty, or not hexadecimal.
+        """
+        is_hex = placeholder.startswith(_HEX)
+        raw = bytes.fromhex(placeholder.removeprefix(_HEX)) if is_hex else placeholder.encode()
+        if not raw:
+            raise ValueError("expected a text that is not empty")
+        text = raw.decode(errors="replace")
+        spelled = (text, base64.b64encode(raw).decode(), base64.urlsafe_b64encode(raw).decode(), raw.hex())
+        # Java's UUID.nameUUIDFromBytes.
+        named = uuid.UUID(bytes=md5(raw, usedforsecurity=False).digest(), version=3)
+        self._map = {text: text}
+        # Tuples, not sets: comparing a long text reads all of it only if it is equal, hashing it always does.
+        self._texts = (*spelled, json.dumps(self._map, ensure_ascii=False, separators=(",", ":")))
+        self._items = (*spelled, str(named))
+        # Java's bytes are signed.
+        self._numbers = [byte - 256 if byte > 127 else byte for byte in raw]
+
+    def is_in(self, value: Any) -> bool:
+        """Whether a value, as in JSON, is a placeholder."""
+        if isinstance(value, str):
+            return value in self._texts
+        if isinstance(value, list):
+            (first,) = value if len(value) == 1 else (None,)
+            return (isinstance(first, str) and first in self._items) or value == self._numbers
+        return isinstance(value, dict) and value == self._map

@@ -1,11 +1,11 @@
-"""Messages of Maxwell's daemon about MySQL's changes as JSON."""
+"""Messages of Maxwell's daemon about changes of MySQL, as JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from pypaimon.streaming.cdc.records import Declared, Event, Row, UnreadableError, needed_row, row_of
+from pypaimon.streaming.cdc.change_records import Declared, Event, Row, UnreadableError, needed_row, row_of
 from pypaimon.streaming.model.row_kinds import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
 
 _NO_ROWS = (
@@ -20,21 +20,21 @@ _LOSES_ROWS = ("table-drop", "database-drop")
 
 
 class MaxwellJson:
-    """Messages of Maxwell: `type` is insert, update, delete or bootstrap-insert, `old` what an update changed.
+    """Messages of Maxwell: `type` is insert, update, delete or bootstrap-insert, `old` has the old values of updates.
 
-    They say nothing of types. Where a bootstrap begins and ends, and statements that change no row, are passed over;
-    those that drop tables are refused.
+    They do not declare types. The start and end of a bootstrap, and statements that do not change rows, are skipped.
+    Statements that drop tables are refused.
     """
 
     silent = Declared()
 
     def read(self, record: Row) -> Event:
-        """What a message says. See `ChangeFormat`."""
+        """See `ChangeFormat`."""
         kind = record.get("type")
         if kind in ("insert", "bootstrap-insert"):
             return Event([(INSERT, needed_row(record, "data"))])
         if kind == "delete":
-            # TiCDC has the deleted row in 'old', and no 'data'.
+            # TiCDC puts the deleted row into 'old', and leaves out 'data'.
             row = row_of(record, "data") or row_of(record, "old") or needed_row(record, "data")
             return Event([(DELETE, row)])
         if kind == "update":
@@ -43,9 +43,9 @@ class MaxwellJson:
         if kind in _NO_ROWS:
             return Event([])
         if kind in _LOSES_ROWS:
-            raise UnreadableError(f"{kind} is no change of single rows: overwrite the target, or write to another one")
+            raise UnreadableError(f"{kind} does not change single rows: overwrite the target, or write to another one")
         raise UnreadableError(f"expected insert, update, delete or bootstrap-insert, got {kind!r}", "type")
 
     def declared(self, types: Any) -> Mapping[str, Declared]:
-        """Nothing: the messages do not tell types."""
+        """See `ChangeFormat`. Nothing, because the messages do not declare types."""
         return {}

@@ -1,4 +1,4 @@
-"""What a table lacks of the columns of change records, and how it gets them: columns added, types made wider."""
+"""How a table gets the columns of change records that it lacks: columns are added, and types widened."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal, get_args
 
-from pypaimon.streaming.cdc.change_reader import Changes
-from pypaimon.streaming.cdc.records import BadChangeError
-from pypaimon.streaming.cdc.values import BadValueError, Reading, column_of, converter
+from pypaimon.streaming.cdc.change_reader import ChangeRows
+from pypaimon.streaming.cdc.change_records import BadChangeError
+from pypaimon.streaming.cdc.change_values import BadValueError, Reading, column_of, converter
 from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError
 from pypaimon.streaming.internals import AtomicType, DataField, PyarrowFieldParser, dynamic_options
 from pypaimon.streaming.model.data_types import parameter, root
@@ -26,12 +26,12 @@ _MOST_ATTEMPTS = 5
 
 @dataclass(frozen=True, slots=True)
 class Alteration:
-    """One change of a table.
+    """One change of a column.
 
     Attributes:
         column: Its name.
-        type: The type that it gets, as text, without NOT NULL.
-        present: The type that it has; None: there is no such column.
+        type: Its new type, as text, without NOT NULL.
+        present: Its current type; None: the column does not exist.
     """
 
     column: str
@@ -40,12 +40,12 @@ class Alteration:
 
 
 def check_policy(on_new_column: str) -> None:
-    """Raise StreamConfigError unless it is one of the policies."""
+    """Raise StreamConfigError unless `on_new_column` is valid."""
     if on_new_column not in get_args(OnNewColumn):
         raise StreamConfigError(f"on_new_column: expected 'fail', 'add' or 'ignore', got {on_new_column!r}")
 
 
-def refuse_new_columns(found: Sequence[Changes], fields: Sequence[DataField], table: str) -> None:
+def refuse_new_columns(found: Sequence[ChangeRows], fields: Sequence[DataField], table: str) -> None:
     """Raise BadChangeError if a row has a column that the table lacks."""
     known = {field.name for field in fields}
     for changes in found:
@@ -55,25 +55,25 @@ def refuse_new_columns(found: Sequence[Changes], fields: Sequence[DataField], ta
             raise BadChangeError(
                 record,
                 new,
-                f"{table} has no such column. Add it, or choose on_new_column='add', which adds it by itself, or "
+                f"{table} lacks this column. Add it, or choose on_new_column='add', which adds it automatically, or "
                 "on_new_column='ignore', which leaves it out",
             )
 
 
 def alterations(
-    found: Sequence[Changes], fields: Sequence[DataField], keys: Iterable[str], reading: Reading
+    found: Sequence[ChangeRows], fields: Sequence[DataField], keys: Iterable[str], reading: Reading
 ) -> list[Alteration]:
-    """What a table must become so that change records fit.
+    """The changes of a table that make change records fit.
 
-    A column that it lacks is added once a row has a value in it: with the type that the records declare, else as
-    BOOLEAN or BIGINT where all values are such, else as STRING, which loses nothing. A type is made wider where a value
-    does not fit it: whole numbers up to BIGINT, decimals up to 38 digits, text and bytes of limited length to STRING
-    and BYTES. Key columns keep their types, for they decide where rows lie.
+    A missing column is added once a row has a value in it: with the type that the records declare, otherwise as BOOLEAN
+    or BIGINT if all values fit that, otherwise as STRING, which loses nothing. A type is widened if a value does not
+    fit it: integers up to BIGINT, decimals up to 38 digits, text and bytes of limited length to STRING and BYTES. Key
+    columns keep their types, because they decide the partition and bucket of a row.
 
     Args:
         found: The rows.
         fields: Columns of the table.
-        keys: Columns of its primary key, partitions and buckets.
+        keys: Columns of the primary key, partitions and buckets.
         reading: How values are read.
     """
     known = {field.name for field in fields}
@@ -92,11 +92,11 @@ def alterations(
 
 
 def altered(table: Any, wanted: Sequence[Alteration]) -> Any:
-    """A table after its alterations, as a fresh handle with the options of the one that is given.
+    """Alter a table. Returns a fresh handle with the options of the given one.
 
     Raises:
         StreamConfigError: The handle does not know its catalog.
-        SchemaChangeRefusedError: The catalog refuses.
+        SchemaChangeRefusedError: The catalog refuses the change.
     """
     loader = table.catalog_environment.catalog_loader
     if loader is None:
@@ -117,7 +117,9 @@ def altered(table: Any, wanted: Sequence[Alteration]) -> Any:
                 raise SchemaChangeRefusedError(
                     f"{table.identifier.get_full_name()} could not get {_listed(missing)}: {error}"
                 ) from error
-    raise SchemaChangeRefusedError(f"{table.identifier.get_full_name()} is altered by others all the time")
+    raise SchemaChangeRefusedError(
+        f"{table.identifier.get_full_name()} could not be altered, because others keep altering it"
+    )
 
 
 class SchemaChangeRefusedError(PaimonStreamError):
@@ -125,7 +127,7 @@ class SchemaChangeRefusedError(PaimonStreamError):
 
 
 def _missing(wanted: Sequence[Alteration], fields: Sequence[DataField]) -> list[Alteration]:
-    """What of the alterations is still to be made; a column that others altered meanwhile stays as they left it."""
+    """The alterations that are not made yet. A column that others have altered meanwhile stays as it is now."""
     now = {field.name: field.type for field in fields}
     return [each for each in wanted if now.get(each.column) == each.present]
 
@@ -140,15 +142,15 @@ def _listed(wanted: Sequence[Alteration]) -> str:
     return ", ".join(f"column '{each.column}' as {each.type}" for each in wanted)
 
 
-def _new_type(name: str, found: Sequence[Changes]) -> str | None:
-    """The type of a column that the table lacks; None: it has no value yet."""
+def _new_type(name: str, found: Sequence[ChangeRows]) -> str | None:
+    """The type of a missing column; None: no row has a value in it yet."""
     values = [value for changes in found for value in changes.values(name) if value is not None]
     if not values:
         return None
     declared = [changes.says_of(name) for changes in found if name in changes.names]
     if len({each.type for each in declared}) == 1 and declared[0].type is not None:
         return declared[0].type
-    # Numbers of several units are none of BIGINT: a type of times takes each value exactly, or refuses it.
+    # Times in several units must not become BIGINT: a type of times takes each value exactly, or refuses it.
     if timed := [each.type for each in declared if each.unit is not None]:
         return timed[-1]
     kinds = set(map(type, values))
@@ -159,8 +161,8 @@ def _new_type(name: str, found: Sequence[Changes]) -> str | None:
     return "STRING"
 
 
-def _wider_type(field: DataField, found: Sequence[Changes], reading: Reading) -> str | None:
-    """The type that holds the values that a column cannot hold; None: it holds them, or there is no such type."""
+def _wider_type(field: DataField, found: Sequence[ChangeRows], reading: Reading) -> str | None:
+    """The wider type that a column needs to hold the values; None: it holds them already, or no type does."""
     name = root(field.type)
     if name in _UNLIMITED:
         limit = parameter(field.type)
@@ -180,7 +182,7 @@ def _wider_type(field: DataField, found: Sequence[Changes], reading: Reading) ->
     return None
 
 
-def _holds(field: DataField, changes: Changes, reading: Reading) -> bool:
+def _holds(field: DataField, changes: ChangeRows, reading: Reading) -> bool:
     try:
         column_of(changes.values(field.name), field.type, changes.says_of(field.name), reading)
     except BadValueError:
@@ -188,8 +190,8 @@ def _holds(field: DataField, changes: Changes, reading: Reading) -> bool:
     return True
 
 
-def _numbers(name: str, found: Sequence[Changes], reading: Reading) -> list[Decimal] | None:
-    """The values of a column as numbers of any size; None if one is no number."""
+def _numbers(name: str, found: Sequence[ChangeRows], reading: Reading) -> list[Decimal] | None:
+    """The values of a column as numbers of any size; None if one of them is not a number."""
     numbers = []
     try:
         for changes in found:
@@ -213,7 +215,7 @@ def _decimal_type(field: DataField, numbers: Iterable[Decimal]) -> str | None:
     return f"DECIMAL({whole + scale}, {scale})" if whole + scale <= _MOST_DIGITS else None
 
 
-def _longest(field: DataField, found: Sequence[Changes], reading: Reading) -> int:
+def _longest(field: DataField, found: Sequence[ChangeRows], reading: Reading) -> int:
     """Length of the longest value of a column of text (characters) or bytes."""
     unlimited = AtomicType(_UNLIMITED[root(field.type)])
     longest = 0

@@ -1,4 +1,4 @@
-"""`table_changes`: change records as rows of a table, and what the table must become first."""
+"""`table_changes`: change records as rows of a table, and how the table must be altered first."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from pypaimon.streaming.cdc.change_reader import read_changes, reading_of, to_arrow
+from pypaimon.streaming.cdc.change_records import ChangeRecord
 from pypaimon.streaming.cdc.new_columns import Alteration, alterations, check_policy, refuse_new_columns
-from pypaimon.streaming.cdc.records import Record
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.internals import AtomicType, DataField
 
@@ -21,11 +21,10 @@ class ChangeSettings:
 
     Attributes:
         form: Their format, as `ChangeFormatName`.
-        on_new_column: What becomes of a column that the table lacks, as `OnNewColumn`.
-        time_unit: Of numbers that stand for moments and times of day, where the records do not say it: ms, us or ns.
-        time_zone: The zone of clocks on the wall, where a time lacks a zone and its column has one, or the other way
-            round.
-        unavailable_value_placeholder: What Debezium writes for a value that the database did not say; None: its
+        on_new_column: What to do with a column that the table lacks, as `OnNewColumn`.
+        time_unit: Unit of numbers that are timestamps or times of day, if the records do not declare it: ms, us or ns.
+        time_zone: Zone of local times, for times without a zone in columns with one, or the other way round.
+        unavailable_value_placeholder: What Debezium writes for a value that the database did not send; None: its
             default.
     """
 
@@ -38,28 +37,30 @@ class ChangeSettings:
 
 @dataclass(frozen=True, slots=True)
 class TableChanges:
-    """What a call is about to write.
+    """The rows of a call, and the alterations that they need.
 
     Attributes:
-        rows: In the types that the table has after the alterations; with row kinds, if it has a primary key.
-        alterations: What of the table must be altered first.
+        rows: Rows in the types of the altered table, with row kinds if it has a primary key.
+        alterations: Alterations to make first.
     """
 
     rows: pa.Table
     alterations: Sequence[Alteration]
 
 
-def table_changes(table: Any, records: Iterable[Record], settings: ChangeSettings, kind_column: str) -> TableChanges:
+def table_changes(
+    table: Any, records: Iterable[ChangeRecord], settings: ChangeSettings, kind_column: str
+) -> TableChanges:
     """Read change records. Nothing is altered or written here.
 
     Args:
         table: pypaimon's table.
-        records: One message each.
+        records: The messages.
         settings: How they are read.
         kind_column: Name of the column of row kinds.
 
     Raises:
-        StreamConfigError: A setting is none, or `records` is a single one.
+        StreamConfigError: A setting is invalid, or `records` is a single record.
         BadChangeError: A record cannot be read, or does not fit the table.
     """
     check_policy(settings.on_new_column)

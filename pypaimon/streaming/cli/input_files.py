@@ -15,8 +15,8 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet
 
-from pypaimon.streaming.cdc.records import Declared, UnreadableError, parsed
-from pypaimon.streaming.cdc.values import BadValueError, Reading, column_of
+from pypaimon.streaming.cdc.change_records import Declared, UnreadableError, parsed
+from pypaimon.streaming.cdc.change_values import BadValueError, Reading, column_of
 from pypaimon.streaming.cli.bad_input import BadInputError
 from pypaimon.streaming.cli.csv_input import csv_batches
 from pypaimon.streaming.formats.row_pace import RowPace

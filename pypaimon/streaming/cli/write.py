@@ -17,8 +17,8 @@ import click
 from rich.console import Console
 
 from pypaimon.streaming.cdc.change_reader import ChangeFormatName, TimeUnit, format_of, reading_of
+from pypaimon.streaming.cdc.change_records import BadChangeError
 from pypaimon.streaming.cdc.new_columns import OnNewColumn
-from pypaimon.streaming.cdc.records import BadChangeError
 from pypaimon.streaming.cli.bad_input import BadInputError
 from pypaimon.streaming.cli.input_files import (
     FORMATS,

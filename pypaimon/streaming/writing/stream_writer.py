@@ -16,8 +16,8 @@ from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 from pypaimon.streaming.cdc.change_reader import ChangeFormatName, TimeUnit
+from pypaimon.streaming.cdc.change_records import ChangeRecord
 from pypaimon.streaming.cdc.new_columns import OnNewColumn
-from pypaimon.streaming.cdc.records import Record
 from pypaimon.streaming.cdc.table_changes import ChangeSettings
 from pypaimon.streaming.commit.report import CommitReport
 from pypaimon.streaming.concurrency.bridge import wait_for_future
@@ -91,7 +91,7 @@ class BlockingStreamWriter(_Writer):
 
     def write_changes(
         self,
-        records: Iterable[Record],
+        records: Iterable[ChangeRecord],
         format: ChangeFormatName,
         *,
         on_new_column: OnNewColumn = "fail",
@@ -182,7 +182,7 @@ class StreamWriter(_Writer):
 
     async def write_changes(
         self,
-        records: Iterable[Record],
+        records: Iterable[ChangeRecord],
         format: ChangeFormatName,
         *,
         on_new_column: OnNewColumn = "fail",

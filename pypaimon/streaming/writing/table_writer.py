@@ -8,8 +8,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from pypaimon.streaming.cdc.change_records import ChangeRecord
 from pypaimon.streaming.cdc.new_columns import altered
-from pypaimon.streaming.cdc.records import Record
 from pypaimon.streaming.cdc.table_changes import ChangeSettings, table_changes
 from pypaimon.streaming.commit.cleanup import discard
 from pypaimon.streaming.commit.conflicts import KeyIndexConflictError
@@ -156,7 +156,7 @@ class TableWriter:
         with self._turn():
             self._write(data)
 
-    def write_changes(self, records: Iterable[Record], settings: ChangeSettings) -> None:
+    def write_changes(self, records: Iterable[ChangeRecord], settings: ChangeSettings) -> None:
         """Write the rows of change records; see `StreamWriter.write_changes`."""
         with self._turn():
             found = table_changes(self.table, records, settings, self.kind_column or ROW_KIND)

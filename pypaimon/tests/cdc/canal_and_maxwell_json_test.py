@@ -10,7 +10,7 @@ import pytest
 
 from pypaimon.streaming.cdc.canal_json import CanalJson
 from pypaimon.streaming.cdc.change_reader import read_changes
-from pypaimon.streaming.cdc.records import BadChangeError
+from pypaimon.streaming.cdc.change_records import BadChangeError
 from support.tables.change_rows import changed, fields
 
 PRODUCTS = fields(id="BIGINT NOT NULL", name="STRING", weight="DOUBLE")
@@ -116,8 +116,8 @@ def test_statements_of_canal_that_change_no_row_are_passed_over(kind: str) -> No
 @pytest.mark.parametrize(
     ("record", "column", "said"),
     [
-        (canal("TRUNCATE", None, isDdl=True), None, "TRUNCATE is no change of single rows"),
-        (canal("RENAME", None, isDdl=True), None, "RENAME is no change of single rows"),
+        (canal("TRUNCATE", None, isDdl=True), None, "TRUNCATE does not change single rows"),
+        (canal("RENAME", None, isDdl=True), None, "RENAME does not change single rows"),
         (canal("MERGE", []), "type", "expected INSERT, UPDATE or DELETE, got 'MERGE'"),
         ({"type": None}, "type", "got None"),
         (canal("INSERT", None), "data", "the rows are missing"),
@@ -184,7 +184,7 @@ def test_wall_clocks_need_a_zone_where_the_column_has_one() -> None:
 @pytest.mark.parametrize(
     ("record", "column", "said"),
     [
-        (maxwell("table-drop"), None, "table-drop is no change of single rows"),
+        (maxwell("table-drop"), None, "table-drop does not change single rows"),
         (maxwell("replace"), "type", "got 'replace'"),
         (maxwell("insert"), "data", "the row is missing"),
         (maxwell("update", {"id": 1}), "old", "the row is missing"),

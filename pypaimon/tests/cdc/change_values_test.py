@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pypaimon.streaming.cdc.change_reader import read_changes, reading_of, to_arrow
-from pypaimon.streaming.cdc.records import BadChangeError, Declared
-from pypaimon.streaming.cdc.values import Reading, column_of
+from pypaimon.streaming.cdc.change_records import BadChangeError, Declared
+from pypaimon.streaming.cdc.change_values import Reading, column_of
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.internals import ArrayType, AtomicType, DataField, MapType, RowType
 from support.tables.change_rows import changed, fields
@@ -93,7 +93,7 @@ def test_what_fits(value: Any, column: str, expected: Any) -> None:
         ("0000-00-00", "DATE", "year 0|month must be|year must be"),
         ("2026-02-30", "DATE", "day"),
         ("2026-11-21 12:00:00", "DATE", "expected a day"),
-        ("24:00:00", "TIME", "no time of a day"),
+        ("24:00:00", "TIME", "not a time of day"),
         ("12", "TIME", "expected a time of day"),
         ("٣", "INT", "expected a whole number"),
         ("-01:00:00", "TIME", "expected a time of day"),

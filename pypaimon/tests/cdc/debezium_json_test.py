@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pypaimon.streaming.cdc.change_reader import read_changes
-from pypaimon.streaming.cdc.records import BadChangeError
+from pypaimon.streaming.cdc.change_records import BadChangeError
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.internals import ArrayType, AtomicType, DataField
 from support.tables.change_rows import changed, fields
@@ -336,13 +336,13 @@ def test_placeholders_that_are_none(setting: str) -> None:
 @pytest.mark.parametrize(
     ("record", "column", "said"),
     [
-        (b"\xff", None, "no text in UTF-8"),
-        ("{", None, "no JSON"),
-        ("", None, "no JSON"),
-        ("[" * 100_000, None, "no JSON"),
+        (b"\xff", None, "not text in UTF-8"),
+        ("{", None, "not JSON"),
+        ("", None, "not JSON"),
+        ("[" * 100_000, None, "not JSON"),
         ("[1]", None, "expected a JSON object, got list"),
         (7, None, "expected bytes, str, a mapping or None, got int"),
-        ({"id": 1}, None, "no field 'op'"),
+        ({"id": 1}, None, "lacks the field 'op'"),
         ({"payload": 3}, "payload", "expected an object, got int"),
         (event("x"), "op", "expected c, r, u, d, m or t, got 'x'"),
         (event("t"), None, "truncated"),
@@ -352,7 +352,7 @@ def test_placeholders_that_are_none(setting: str) -> None:
         (event("c", None, '{"_id": 1}'), "after", "expected an object of columns, got str"),
     ],
 )
-def test_records_that_are_none(record: Any, column: str | None, said: str) -> None:
+def test_records_that_cannot_be_read(record: Any, column: str | None, said: str) -> None:
     with pytest.raises(BadChangeError, match=said) as caught:
         read_changes([event("c", None, SCOOTER), record], "debezium-json", ["id"])
     assert (caught.value.record, caught.value.column) == (2, column)

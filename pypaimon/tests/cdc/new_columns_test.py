@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from pypaimon import CatalogFactory, Schema
 
-from pypaimon.streaming.cdc.change_reader import Changes, read_changes
+from pypaimon.streaming.cdc.change_reader import ChangeRows, read_changes
+from pypaimon.streaming.cdc.change_records import BadChangeError
+from pypaimon.streaming.cdc.change_values import Reading
 from pypaimon.streaming.cdc.new_columns import (
     Alteration,
     SchemaChangeRefusedError,
@@ -18,22 +20,20 @@ from pypaimon.streaming.cdc.new_columns import (
     check_policy,
     refuse_new_columns,
 )
-from pypaimon.streaming.cdc.records import BadChangeError
-from pypaimon.streaming.cdc.values import Reading
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.internals import AtomicType
 from support.tables.change_rows import fields
 
 
-def inserts(*rows: dict[str, Any]) -> list[Changes]:
+def inserts(*rows: dict[str, Any]) -> list[ChangeRows]:
     return read_changes([{"type": "insert", "data": row} for row in rows], "maxwell-json", ["id"])
 
 
-def needed(found: Sequence[Changes], keys: Sequence[str] = ("id",), **columns: str) -> dict[str, str]:
+def needed(found: Sequence[ChangeRows], keys: Sequence[str] = ("id",), **columns: str) -> dict[str, str]:
     return {each.column: each.type for each in alterations(found, fields(**columns), keys, Reading())}
 
 
-def of_mysql(types: dict[str, str], row: dict[str, Any]) -> list[Changes]:
+def of_mysql(types: dict[str, str], row: dict[str, Any]) -> list[ChangeRows]:
     return read_changes([{"type": "INSERT", "data": [row], "mysqlType": types}], "canal-json", ["id"])
 
 
@@ -110,7 +110,7 @@ def test_key_columns_keep_their_types() -> None:
 
 def test_refused_unless_the_policy_says_more() -> None:
     found = inserts({"id": 1}, {"id": 2, "new": 1})
-    with pytest.raises(BadChangeError, match=r"record 2, column 'new': db\.t has no such column.*on_new_column='add'"):
+    with pytest.raises(BadChangeError, match=r"record 2, column 'new': db\.t lacks this column.*on_new_column='add'"):
         refuse_new_columns(found, fields(id="INT"), "db.t")
     refuse_new_columns(found, fields(id="INT", new="INT"), "db.t")
     with pytest.raises(StreamConfigError, match="on_new_column: expected 'fail', 'add' or 'ignore', got 'merge'"):

@@ -1,4 +1,4 @@
-"""`column_of`: values as JSON has them into a column of a table's type. Nothing is cut, rounded or guessed."""
+"""`column_of`: values as in JSON become a column of a table's type. Nothing is cut, rounded or guessed."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pypaimon.streaming.cdc.records import Declared
-from pypaimon.streaming.cdc.times import day, moment, time_of_day
+from pypaimon.streaming.cdc.change_records import Declared
+from pypaimon.streaming.cdc.change_times import day, moment, time_of_day
 from pypaimon.streaming.internals import ArrayType, AtomicType, DataType, MapType, MultisetType, RowType
 from pypaimon.streaming.model.arrow_types import arrow_type
 from pypaimon.streaming.model.data_types import bounded, root
@@ -40,7 +40,7 @@ class BadValueError(ValueError):
     """A value does not fit.
 
     Attributes:
-        index: Which one.
+        index: Position of the value.
     """
 
     def __init__(self, index: int, detail: str) -> None:
@@ -50,11 +50,11 @@ class BadValueError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What the caller says of all columns.
+    """What the caller says about all columns.
 
     Attributes:
-        unit: Of whole numbers that stand for moments and times of day, where the records do not say it.
-        zone: In which zone clocks on the wall are.
+        unit: Unit of integers that are timestamps or times of day, if the records do not declare it.
+        zone: Zone of local times.
     """
 
     unit: str | None = None
@@ -65,9 +65,9 @@ def column_of(values: Sequence[Any], kind: DataType, declared: Declared, reading
     """A column.
 
     Args:
-        values: As JSON has them, fractions as `Decimal`; None is null.
+        values: Values as in JSON, with fractions as `Decimal`, and None for null.
         kind: Type of the table's column.
-        declared: What the records say of it.
+        declared: What the records declare about it.
         reading: What the caller says.
 
     Raises:
@@ -84,19 +84,19 @@ def column_of(values: Sequence[Any], kind: DataType, declared: Declared, reading
 
 
 def _in_bulk(values: Sequence[Any], kind: DataType, declared: Declared, target: pa.DataType) -> pa.Array | None:
-    """The column where Arrow itself takes all values, and as the converters do; else None."""
+    """The column, if Arrow converts all values, and exactly as the converters would; otherwise None."""
     name = root(kind) if isinstance(kind, AtomicType) else ""
     types = set(map(type, values)) - {type(None)}
     if len(types) != 1:
         return None
     (given,) = types
     if given is str and declared.scale is not None:
-        # Base64, which looks like text, and may look like a number.
+        # Base64, which may look like text or a number.
         return None
     try:
         if given is _ARE_ALREADY.get(name):
             return pa.array(values, target)
-        # Arrow lets moments beyond the range of nanoseconds overflow.
+        # In nanoseconds, Arrow lets timestamps beyond their range overflow.
         if given is not str or name not in _READ_BY_ARROW or target == _NANOSECONDS:
             return None
         text = pa.array(values, pa.string())
@@ -107,12 +107,12 @@ def _in_bulk(values: Sequence[Any], kind: DataType, declared: Declared, target: 
         return None
     if name in _INTEGERS:
         return None if pc.any(pc.match_substring(text, "x", ignore_case=True)).as_py() else found
-    # What is out of range becomes an infinity.
+    # A number that is out of range has become an infinity.
     return None if name in _GREATEST and pc.any(pc.is_inf(found)).as_py() else found
 
 
 def _one_by_one(values: Sequence[Any], convert: Convert, kind: DataType, target: pa.DataType) -> list[Any]:
-    """The converted values; the first one that cannot be is the error."""
+    """The converted values. Raises BadValueError for the first one that does not fit."""
     found: list[Any] = []
     try:
         for value in values:
@@ -130,7 +130,7 @@ def _shown(value: Any) -> str:
 
 
 def converter(kind: DataType, declared: Declared, reading: Reading) -> Convert:
-    """How one value becomes one that Arrow takes for a type of Paimon. It raises ValueError where it cannot."""
+    """A function that converts a value to one that Arrow accepts for a type of Paimon. It may raise ValueError."""
     inner = partial(converter, declared=Declared(latin=declared.latin, clock=declared.clock), reading=reading)
     if isinstance(kind, ArrayType):
         return partial(_list, _null_safe(inner(kind.element)))
@@ -176,13 +176,13 @@ def _atomic(kind: DataType, declared: Declared, reading: Reading) -> Convert:
 
 
 def _out_of_unscaled(convert: Convert, declared: Declared) -> Convert:
-    """How a number is converted that may come as base64 of an unscaled value, which can look like a number in text."""
+    """A converter of numbers that may be written as base64 of an unscaled value, which can look like a number."""
     scale = declared.scale
     return convert if scale is None else lambda value: convert(_unscaled(scale, value))
 
 
 def _of_clock(convert: Convert, declared: Declared) -> Convert:
-    """How a time is converted whose text may end with a Z that says nothing of its zone."""
+    """A converter of times whose text may end with a Z that does not mean UTC."""
     if declared.clock != "all":
         return convert
     return lambda value: convert(value.removesuffix("Z") if isinstance(value, str) else value)
@@ -197,7 +197,7 @@ def _integer(value: Any) -> int:
         return int(value)
     if isinstance(value, str) and _WHOLE.fullmatch(value):
         return int(value)
-    # The digits first: the whole number of 1E+999999999 fills the memory.
+    # The range is checked first, because int(1E+999999999) would fill the memory.
     if isinstance(value, (Decimal, float)) and -_BEYOND < value < _BEYOND and value == (whole := int(value)):
         return whole
     raise ValueError("expected a whole number")
@@ -221,7 +221,7 @@ def _float(greatest: float, value: Any) -> float:
 
 
 def _check_plain(value: Any) -> None:
-    """Refuse text that only Python takes for a number, as 1_0 and digits of other scripts."""
+    """Refuse text that only Python reads as a number, such as 1_0 and digits of other scripts."""
     if isinstance(value, str) and ("_" in value or not value.isascii()):
         raise ValueError("expected a number")
 
@@ -244,7 +244,7 @@ def _decimal(value: Any) -> Decimal:
 
 
 def _unscaled(scale: int, value: Any) -> Decimal:
-    """A decimal out of base64 of its unscaled value, the most significant byte first."""
+    """A decimal from base64 of its unscaled value, big-endian."""
     if not isinstance(value, (str, bytes)):
         return _decimal(value)
     number = int.from_bytes(value if isinstance(value, bytes) else _base64(value), "big", signed=True)
@@ -263,7 +263,7 @@ def _text(value: Any) -> str:
 
 
 def _number_of_json(value: Any) -> float:
-    """A number inside of JSON; a double if that has all its digits."""
+    """A number inside of JSON, as a double if that keeps all its digits."""
     if isinstance(value, Decimal) and Decimal(repr(number := float(value))) == value:
         return number
     raise ValueError("a number in it has more digits than a double")
@@ -313,7 +313,7 @@ def _struct(fields: Mapping[str, Convert], value: Any) -> dict[str, Any]:
 
 
 def _of_json(value: Any) -> Any:
-    """Nested values may come as text of JSON, which is all that some formats have."""
+    """A nested value, which may be written as JSON in a text, because some formats have only text."""
     return json.loads(value, parse_float=Decimal) if isinstance(value, str) else value
 
 

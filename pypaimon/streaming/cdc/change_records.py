@@ -1,4 +1,4 @@
-"""What a change record is: JSON as it came, the rows that it changes, and what it says of their types."""
+"""Change records: the JSON of a message, the rows that it changes, and what it declares about their types."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any, Literal, NamedTuple, Protocol
 from pypaimon.streaming.errors import PaimonStreamError
 
 Row = Mapping[str, Any]
-"""Values as JSON has them, by column; numbers with a fraction are `Decimal`, so that no digit is lost."""
+"""Values as in JSON, by column. Numbers with a fraction are `Decimal`, so that no digit is lost."""
 
-Record = bytes | str | Mapping[str, Any] | None
-"""A record as a topic holds it, or parsed already; None: a tombstone."""
+ChangeRecord = bytes | str | Mapping[str, Any] | None
+"""A record as in a topic, or parsed; None: a tombstone."""
 
 _DECODER = json.JSONDecoder(parse_float=Decimal)
 
@@ -23,8 +23,8 @@ class BadChangeError(PaimonStreamError, ValueError):
     """A change record that cannot become rows of the table. Nothing of the call was written.
 
     Attributes:
-        record: Which record of the call, from 1.
-        column: The column, or field of the record, that is at fault; None: the record as a whole.
+        record: Number of the record in the call, from 1.
+        column: The column, or field of the record, that is wrong; None: the record as a whole.
     """
 
     def __init__(self, record: int, column: str | None, detail: str) -> None:
@@ -38,10 +38,10 @@ class BadChangeError(PaimonStreamError, ValueError):
 
 
 class UnreadableError(ValueError):
-    """What is wrong with a record, for those who know its number.
+    """What is wrong with a record. The reader, which knows the number of the record, turns it into `BadChangeError`.
 
     Attributes:
-        column: The column or field that is at fault, None for the record.
+        column: The column or field that is wrong; None: the record as a whole.
     """
 
     def __init__(self, detail: str, column: str | None = None) -> None:
@@ -51,16 +51,16 @@ class UnreadableError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What a record says of a column.
+    """What a record declares about a column.
 
     Attributes:
-        type: Paimon's type that holds all its values, as text; None: it says nothing.
-        unit: What whole numbers count that stand for a moment or a time of day: `d`, `ms`, `us` or `ns` since midnight
-            or 1970; None: it does not say.
-        scale: Digits behind the point, where a decimal comes as base64 of its unscaled value; None: it does not.
-        latin: Whether bytes come as text, one character for each, and not as base64.
-        clock: Which moments are clocks on the wall, in a zone that nobody says: `numbers`, or `all`, also where their
-            text ends with a zone. None: text says it, and numbers count from 1970 in the column's own sense.
+        type: The Paimon type that holds all its values, as text; None: not declared.
+        unit: Unit of integers that are timestamps or times of day: `d`, `ms`, `us` or `ns` since 1970 or midnight;
+            None: not declared.
+        scale: Scale of decimals that are written as base64 of their unscaled value; None: they are not.
+        latin: Whether bytes are written as text, one character each, instead of base64.
+        clock: Which times are local times of an undeclared zone: `numbers`, or `all`, even if their text ends with a
+            zone. None: the text decides, and numbers count from 1970 as the column does.
     """
 
     type: str | None = None
@@ -71,11 +71,11 @@ class Declared:
 
 
 class Event(NamedTuple):
-    """What one record says.
+    """The content of one record.
 
     Attributes:
-        changes: Row kinds (codes of `model.row_kinds`) and rows, in their order. Old rows stand before new ones.
-        types: What it says of the types, for `ChangeFormat.declared`; equal of records with equal types.
+        changes: Row kinds (codes of `model.row_kinds`) and rows, in their order. Old rows come before new ones.
+        types: What it declares about types, for `ChangeFormat.declared`. Records with equal types have equal values.
     """
 
     changes: list[tuple[int, Row]]
@@ -83,30 +83,30 @@ class Event(NamedTuple):
 
 
 class ChangeFormat(Protocol):
-    """How one system writes changes down.
+    """The format of change records of one system.
 
     Attributes:
-        silent: What holds of a column of which nothing is said.
+        silent: What applies to a column that is not declared.
     """
 
     silent: Declared
 
     def read(self, record: Row) -> Event:
-        """What a record says; no changes if it is about something else than rows.
+        """The content of a record. It has no changes if the record is not about rows.
 
         Raises:
-            UnreadableError: It is none of this format, or changes rows in a way that cannot be told row by row.
+            UnreadableError: The record has another format, or changes rows in a way that it does not list row by row.
         """
 
     def declared(self, types: Any) -> Mapping[str, Declared]:
-        """What `Event.types` says of the columns, by name."""
+        """What `Event.types` declares about the columns, by name."""
 
 
-def parsed(record: Record) -> Row | None:
+def parsed(record: ChangeRecord) -> Row | None:
     """A record as an object; None for a tombstone.
 
     Raises:
-        UnreadableError: It is no JSON object.
+        UnreadableError: It is not a JSON object.
     """
     if record is None or isinstance(record, Mapping):
         return record
@@ -116,19 +116,19 @@ def parsed(record: Record) -> Row | None:
         text = record if isinstance(record, str) else bytes(record).decode()
         found = _DECODER.decode(text.strip())
     except UnicodeDecodeError as error:
-        raise UnreadableError(f"it is no text in UTF-8 ({error})") from None
+        raise UnreadableError(f"it is not text in UTF-8 ({error})") from None
     except (ValueError, RecursionError) as error:
-        raise UnreadableError(f"it is no JSON ({error})") from None
+        raise UnreadableError(f"it is not JSON ({error})") from None
     if found is not None and not isinstance(found, dict):
         raise UnreadableError(f"expected a JSON object, got {type(found).__name__}")
     return found
 
 
 def row_of(record: Row, field: str) -> Row | None:
-    """The row in a field of a record; None if there is none.
+    """The row in a field of a record; None if the field is missing.
 
     Raises:
-        UnreadableError: Something else is there.
+        UnreadableError: The field is not a row.
     """
     row = record.get(field)
     if row is not None and not isinstance(row, Mapping):
@@ -137,7 +137,7 @@ def row_of(record: Row, field: str) -> Row | None:
 
 
 def needed_row(record: Row, field: str) -> Row:
-    """As `row_of`, and it must be there."""
+    """The row in a field of a record, which must not be missing."""
     row = row_of(record, field)
     if row is None:
         raise UnreadableError("the row is missing", field)

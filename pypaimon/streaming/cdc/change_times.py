@@ -1,4 +1,4 @@
-"""Moments, days and times of day out of text and whole numbers, exactly: what would be cut is refused."""
+"""Timestamps, days and times of day from text and integers, exactly: a value that would be cut is refused."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def day(value: Any, unit: str | None = None) -> int:
     """Days since 1970 of ISO text, of a `date`, or of a number of `unit` since 1970.
 
     Args:
-        value: What was given.
-        unit: Of whole numbers; None: days.
+        value: The value.
+        unit: Unit of integers; None: days.
 
     Raises:
-        ValueError: It is none, or a moment that is no midnight.
+        ValueError: It is not a day, or a timestamp other than midnight.
     """
     if isinstance(value, date) and not isinstance(value, datetime):
         return value.toordinal() - _EPOCH_DAY
@@ -47,7 +47,7 @@ def time_of_day(value: Any, unit: str | None) -> int:
     """Milliseconds since midnight of `12:34:56.789`, or of a number of `unit`.
 
     Raises:
-        ValueError: It is none, or finer than a millisecond.
+        ValueError: It is not a time of day, or finer than a millisecond.
     """
     if _is_whole(value):
         nanos = int(value) * (_NANOS // _PER_SECOND[_known(unit)])
@@ -57,7 +57,7 @@ def time_of_day(value: Any, unit: str | None) -> int:
             raise ValueError("expected a time of day as 12:34:56.789")
         nanos = _nanos(match.groups())
     if not 0 <= nanos < 86_400 * _NANOS:
-        raise ValueError("it is no time of a day")
+        raise ValueError("it is not a time of day")
     if nanos % 10**6:
         raise ValueError("it is finer than a millisecond, and Paimon's files hold times of day in milliseconds")
     return nanos // 10**6
@@ -66,21 +66,21 @@ def time_of_day(value: Any, unit: str | None) -> int:
 def moment(
     value: Any, unit: str | None, *, target: str, local: bool, zone: TimeZone | None, is_clock: bool = False
 ) -> int:
-    """A moment in units since 1970: of the clock on the wall, or of UTC.
+    """A timestamp in units since 1970, of local time or of UTC.
 
-    As with Java's `LocalDateTime.atZone`, a clock in an hour that comes twice means the first one, and one in an hour
-    that is left out counts on from before the change: in spring 02:30 is 03:30.
+    As in Java's `LocalDateTime.atZone`, a local time that occurs twice means the first one, and one that is skipped
+    counts on from before the change of the clock: in spring 02:30 is 03:30.
 
     Args:
         value: ISO text, a `datetime`, or a number of `unit` since 1970.
-        unit: Of whole numbers.
+        unit: Unit of integers.
         target: Unit of the result: `s`, `ms`, `us` or `ns`.
-        local: Whether the column is TIMESTAMP WITH LOCAL TIME ZONE: the result counts from 1970 in UTC.
-        zone: In which zone clocks on the wall are; None: nobody said.
-        is_clock: Whether whole numbers count on a clock on the wall. Otherwise they count as the column does.
+        local: Whether the column is TIMESTAMP WITH LOCAL TIME ZONE, so that the result counts from 1970 in UTC.
+        zone: Zone of local times; None: not known.
+        is_clock: Whether integers count local time. Otherwise they count as the column does.
 
     Raises:
-        ValueError: It is none, is finer than `target`, or lacks a zone, or has one, and `zone` is not known.
+        ValueError: It is not a timestamp, is finer than `target`, or `zone` is needed and not known.
     """
     if _is_whole(value):
         nanos = int(value) * (_NANOS // _PER_SECOND[_known(unit)])
@@ -96,7 +96,7 @@ def moment(
 
 
 def _wall(value: Any) -> tuple[int, int | None]:
-    """Nanoseconds since 1970 of the clock on the wall, and how many seconds it is ahead of UTC."""
+    """Nanoseconds since 1970 of local time, and by how many seconds it is ahead of UTC."""
     if isinstance(value, datetime):
         offset = value.utcoffset()
         gone = value.replace(tzinfo=None) - _EPOCH
@@ -122,8 +122,8 @@ def _in_zone(wall: int, offset: int | None, local: bool, zone: TimeZone | None) 
         return instant
     if zone is None:
         raise ValueError(
-            "it has a time zone, and the column has none: make the column TIMESTAMP WITH LOCAL TIME ZONE, or say with "
-            "time_zone=... in which zone its clock is"
+            "it has a time zone, and the column does not: make the column TIMESTAMP WITH LOCAL TIME ZONE, or give the "
+            "zone of its local times with time_zone=..."
         )
     return instant + zone.offset(instant // _NANOS) * _NANOS
 
@@ -140,15 +140,15 @@ def _nanos(parts: Any) -> int:
     hour, minute, second, fraction = parts
     hours, minutes, seconds = int(hour or 0), int(minute or 0), int(second or 0)
     if hours > 23 or minutes > 59 or seconds > 59:
-        raise ValueError("it is no time of a day")
+        raise ValueError("it is not a time of day")
     return (hours * 3600 + minutes * 60 + seconds) * _NANOS + int((fraction or "").ljust(9, "0"))
 
 
 def _known(unit: str | None) -> str:
     if unit not in _PER_SECOND:
         raise ValueError(
-            "a number does not say its unit: send the schema with the records, or say it with time_unit='ms', 'us' or "
-            "'ns'"
+            "the unit of a number is not known: send the schema with the records, or give it with time_unit='ms', 'us' "
+            "or 'ns'"
         )
     return unit
 
