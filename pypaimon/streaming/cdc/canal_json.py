@@ -42,7 +42,6 @@ class CanalJson:
     silent = Declared(latin=True)
 
     def read(self, record: Row) -> Event:
-        """See `ChangeFormat`."""
         kind = str(record.get("type", "")).upper()
         if kind in _LOSES_ROWS:
             raise UnreadableError(f"{kind} does not change single rows: overwrite the target, or write to another one")

@@ -51,7 +51,6 @@ class ChangeRows:
     names: dict[str, None] = field(default_factory=dict)
 
     def says_of(self, name: str) -> Declared:
-        """What is declared about a column."""
         return self.declared.get(name, self.silent)
 
     def values(self, name: str) -> list[Any]:
@@ -100,7 +99,6 @@ def read_changes(
     An update of the key becomes a delete and an insert, so that the old row is removed even if -U is ignored.
 
     Args:
-        records: The messages.
         form: A name of `ChangeFormatName`.
         keys: The primary key of the table.
         placeholder: As `format_of` takes it.

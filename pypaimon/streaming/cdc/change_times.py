@@ -24,7 +24,6 @@ def day(value: Any, unit: str | None = None) -> int:
     """Days since 1970 of ISO text, of a `date`, or of a number of `unit` since 1970.
 
     Args:
-        value: The value.
         unit: Unit of integers; None: days.
 
     Raises:

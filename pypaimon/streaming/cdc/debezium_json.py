@@ -61,7 +61,6 @@ class DebeziumJson:
         self._unavailable = unavailable
 
     def read(self, record: Row) -> Event:
-        """See `ChangeFormat`."""
         payload: Any = record
         if "payload" in record and "op" not in record:
             payload = record["payload"]

@@ -29,7 +29,6 @@ class MaxwellJson:
     silent = Declared()
 
     def read(self, record: Row) -> Event:
-        """See `ChangeFormat`."""
         kind = record.get("type")
         if kind in ("insert", "bootstrap-insert"):
             return Event([(INSERT, needed_row(record, "data"))])

@@ -54,8 +54,6 @@ def table_changes(
     """Read change records. Nothing is altered or written here.
 
     Args:
-        table: pypaimon's table.
-        records: The messages.
         settings: How they are read.
         kind_column: Name of the column of row kinds.
 
@@ -85,7 +83,6 @@ def table_changes(
 
 
 def _after(fields: Sequence[DataField], wanted: Sequence[Alteration]) -> list[DataField]:
-    """The columns of a table after its alterations."""
     wider = {each.column: each.type for each in wanted if each.present is not None}
     new = [DataField(-1, each.column, AtomicType(each.type)) for each in wanted if each.present is None]
     changed = [

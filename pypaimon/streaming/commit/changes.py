@@ -46,7 +46,6 @@ class FileChange:
 
     @property
     def name(self) -> str:
-        """Name of the file."""
         return str(self.file["_FILE_NAME"])
 
     @property
@@ -63,15 +62,12 @@ class FileChange:
         return int(self.file["_ROW_COUNT"]) * (1 if self.kind == EntryKind.ADD else -1)
 
     def deleted(self) -> FileChange:
-        """The change that deletes this file."""
         return FileChange(EntryKind.DELETE, self.partition, self.bucket, self.total_buckets, self.file)
 
     def with_values(self, values: AvroRecord) -> FileChange:
-        """A copy with other values in its record."""
         return FileChange(self.kind, self.partition, self.bucket, self.total_buckets, {**self.file, **values})
 
     def record(self) -> dict[str, Any]:
-        """The entry of a manifest."""
         return {
             "_VERSION": 2,
             "_KIND": int(self.kind),
@@ -116,7 +112,6 @@ class Changes:
 
     @property
     def added(self) -> list[FileChange]:
-        """The data files that are added."""
         return [each for each in self.files if each.kind == EntryKind.ADD]
 
     @property
@@ -127,7 +122,6 @@ class Changes:
 
     @property
     def partitions(self) -> set[bytes]:
-        """Serialised partitions that are touched."""
         index = (each["_PARTITION"] for each in (*self.index_added, *self.index_deleted))
         return {*(each.partition for each in (*self.files, *self.changelog)), *index}
 
@@ -200,7 +194,6 @@ def _changes(table: Any, messages: Sequence[Any], names: tuple[str, str, str, st
 
 
 def _file_record(file: Any) -> dict[str, Any]:
-    """The record of pypaimon's `DataFileMeta`."""
     return {
         "_FILE_NAME": file.file_name,
         "_FILE_SIZE": file.file_size,
@@ -240,7 +233,6 @@ def _stats_record(stats: Any) -> dict[str, Any]:
 
 
 def _index_record(entry: Any, kind: EntryKind) -> AvroRecord:
-    """The record of pypaimon's `IndexManifestEntry`."""
     file = entry.index_file
     if file.global_index_meta is not None:
         raise UnsupportedTableError(f"The index {file.index_type!r} spans the table, and is committed by pypaimon.")

@@ -26,8 +26,6 @@ def commit_or_clean_up(table: Any, commit: SnapshotCommit, messages: Sequence[An
     """Commit. On failure, delete the files unless a snapshot may name them.
 
     Args:
-        table: pypaimon's table.
-        commit: The commit.
         messages: The commit messages that own the files.
         what: The commit in words.
         advice: How to find out whether it was committed, for the case that this is unknown.
@@ -60,10 +58,6 @@ def discard(table: Any, messages: Sequence[Any]) -> None:
     """Delete files that no snapshot names or will name. Failures are ignored: what is left is an orphan.
 
     A file that compaction only moved to another level belongs to the table and stays.
-
-    Args:
-        table: pypaimon's table.
-        messages: Its commit messages.
     """
     directory = TableDirectory.of(table)
     for path in dict.fromkeys(_paths(table, messages)):

@@ -55,7 +55,6 @@ def check_changes(
         base: Live files of the partitions that are touched.
         index: All index files of the table.
         changes: The changes of the commit.
-        rules: Those of the table.
 
     Raises:
         CommitConflictError: The changes may not follow this state.
@@ -92,7 +91,6 @@ def check_key_indexes(index: Sequence[AvroRecord], expected: KeyIndexes) -> None
 
 
 def _merged(base: Sequence[FileChange], changes: Changes) -> dict[Identity, FileChange]:
-    """The files that are live afterwards."""
     seen: set[Identity] = set()
     live = {each.identity: each for each in base}
     for each in changes.files:

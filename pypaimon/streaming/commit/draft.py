@@ -72,7 +72,6 @@ class Drafter:
     """Makes drafts for one table.
 
     Args:
-        table: pypaimon's table.
         strict: The table's strict mode; None: it is off.
 
     Raises:
@@ -103,8 +102,6 @@ class Drafter:
         Raises:
             CommitConflictError: The changes may not follow this state.
             StrictModeError: Others have changed the same partition since the last safe snapshot.
-            CorruptTableError: A file of the metadata is damaged.
-            StoreError: The store failed.
         """
         changes = plan.changes(state)
         if changes.empty and not plan.always:
@@ -216,7 +213,6 @@ def combined_index(index: Sequence[AvroRecord], changes: Changes, *, unaware_buc
 
     Args:
         index: The index files before.
-        changes: The changes.
         unaware_buckets: As in `ConflictRules`.
     """
     deleted = {each["_FILE_NAME"] for each in changes.index_deleted}
@@ -246,7 +242,6 @@ def _with_row_ids(changes: Changes, snapshot_id: int, next_row_id: int, *, group
     A file without sequence numbers gets the snapshot's, and new rows get the row ids that follow.
 
     Args:
-        changes: The changes.
         snapshot_id: Id of the snapshot that makes them.
         next_row_id: The first row id that is free.
         grouped: Whether ids are assigned partition by partition.

@@ -138,7 +138,6 @@ class CommitLedger:
     again, because what it had found may have been rolled back. The first one to publish wins, see `snapshot_commit`.
 
     Args:
-        directory: The table.
         user: Commit user: the same for the same job, also after a restart on another machine.
         origin: What counts the commits, if known: a streaming query that has an id.
 
@@ -160,7 +159,6 @@ class CommitLedger:
 
         Raises:
             QueryReusedError: The earlier commits came from another origin.
-            StoreError: The store failed.
         """
         record, seen = self._look()
         self._check_origin(batch, record)
@@ -187,7 +185,6 @@ class CommitLedger:
         Must have returned before the commit is tried.
 
         Args:
-            batch: Commit identifier.
             status: What `status` returned for it.
             ahead: Number of later identifiers that are reserved too.
 
@@ -196,7 +193,6 @@ class CommitLedger:
 
         Raises:
             ChangedFileError: Another job has written the record since. Ask for the status again.
-            StoreError: The store failed.
         """
         return self._write(status, batch + ahead, status.batches)
 
@@ -205,16 +201,11 @@ class CommitLedger:
 
         Raises:
             ChangedFileError: Another job has written the record since. Ask for the status again.
-            StoreError: The store failed.
         """
         self._write(status, batch, status.batches.union([batch]))
 
     def read(self) -> LedgerRecord | None:
-        """The record; None if no commit was ever started here. One GET.
-
-        Raises:
-            CorruptTableError: The file is damaged.
-        """
+        """The record; None if no commit was ever started here. One GET."""
         return self._look()[0]
 
     def forget(self) -> None:
@@ -314,7 +305,6 @@ def newest_first(
     in the first one.
 
     Args:
-        directory: The table.
         latest: Id of the latest snapshot.
         first: Id of the last snapshot of the walk.
         window: How many are requested at first.

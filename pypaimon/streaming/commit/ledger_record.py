@@ -23,7 +23,6 @@ class IdRanges:
 
     @staticmethod
     def of(ids: Iterable[int]) -> IdRanges:
-        """The set of these ids."""
         return IdRanges().union(ids)
 
     @staticmethod
@@ -41,7 +40,6 @@ class IdRanges:
         return IdRanges(ranges)
 
     def pairs(self) -> list[list[int]]:
-        """The ranges as lists, for JSON."""
         return [list(each) for each in self.ranges]
 
     @property
@@ -53,7 +51,6 @@ class IdRanges:
         return any(first <= identifier <= last for first, last in self.ranges)
 
     def union(self, ids: Iterable[int]) -> IdRanges:
-        """This set and those ids."""
         joined: list[tuple[int, int]] = []
         for first, last in sorted([*self.ranges, *((each, each) for each in ids)]):
             if joined and first <= joined[-1][1] + 1:
@@ -89,7 +86,6 @@ class LedgerRecord:
     fingerprint: str | None = None
 
     def to_json(self) -> bytes:
-        """The file's content."""
         value = {
             "version": _VERSION,
             "first": self.first,

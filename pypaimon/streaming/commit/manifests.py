@@ -101,11 +101,9 @@ class ManifestWriter:
     """Encodes the manifests of one table.
 
     Args:
-        table: pypaimon's table.
         options: How they are written.
 
     Attributes:
-        options: See above.
         partition_fields: pypaimon's partition columns.
     """
 

@@ -72,7 +72,6 @@ class CommitRequest:
 
     @property
     def snapshot_schema_id(self) -> int:
-        """Id of the schema that the snapshot names."""
         return int(self.table.table_schema.id) if self.schema_id is None else self.schema_id
 
 

@@ -48,7 +48,6 @@ class LastCommit:
 
     @staticmethod
     def of(snapshot: Snapshot) -> LastCommit:
-        """The commit of a snapshot."""
         return LastCommit(snapshot.commit_identifier, snapshot.id, snapshot.properties)
 
     def is_in(self, directory: TableDirectory, user: str) -> bool:
@@ -77,7 +76,6 @@ def progress_of(directory: TableDirectory, user: str) -> CommitProgress:
 
     Raises:
         TableChangedError: It is unknown, because the snapshots that would show it are gone.
-        StoreError: The store failed.
     """
     ledger = CommitLedger(directory, user)
     record = ledger.read()
@@ -173,7 +171,6 @@ class CommitSession:
 
         Raises:
             ChangedFileError: Another job has written the record since.
-            StoreError: The store failed.
         """
         status, record = self._status, self._record
         if status is None or record is None or not _is_later(status, identifier):
@@ -196,7 +193,6 @@ class CommitSession:
 
         Args:
             status: What was known when it started.
-            commit: The commit.
             snapshot: Its snapshot, the last one if there are two.
             count: How many snapshots it has.
         """

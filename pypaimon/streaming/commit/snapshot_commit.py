@@ -72,7 +72,6 @@ class Outcome:
 
     @property
     def number(self) -> int | None:
-        """Id of the snapshot."""
         return None if self.snapshot is None else self.snapshot.id
 
 
@@ -114,7 +113,6 @@ class RetryOptions:
 
     @staticmethod
     def of(table: Any) -> RetryOptions:
-        """The options of a table."""
         options = OptionValues(table.options.options.to_map())
 
         def seconds(key: str, default: float) -> float:
@@ -146,15 +144,12 @@ class SnapshotCommit:
     """One commit of one user: attempts until one is published or the commit fails.
 
     Args:
-        directory: The table.
         request: What the caller asks for.
         plan: What is changed: the data increments of the request, or its compact increments.
         known: What is known about the table's snapshots.
         strict: The table's strict mode after the user's earlier commits; None: as the table's options say.
 
     Attributes:
-        directory: See above.
-        request: See above.
         checks_previous: Whether it checks, before it publishes, that the snapshot it follows is still there.
         uncertain: Whether the snapshot may be there, or may still appear, although no attempt is known to have
             succeeded.
@@ -199,8 +194,6 @@ class SnapshotCommit:
             StrictModeError: Others have changed the same partition since the last safe snapshot.
             BatchOrderError: A later commit of the user is in the table, and this one is not.
             GaveUpError: It did not get through. If it is `uncertain` now, it may be there all the same.
-            CorruptTableError: A file of the metadata is damaged.
-            StoreError: The store failed.
         """
         self._publisher.prepare()
         began = time.monotonic()

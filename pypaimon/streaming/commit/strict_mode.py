@@ -67,15 +67,11 @@ class StrictMode:
         """Check that changes may follow a state. Reads each snapshot since the last safe one.
 
         Args:
-            state: The state.
             kind: Kind of the new snapshot.
-            changes: The changes.
             user: Commit user of the new snapshot.
 
         Raises:
             StrictModeError: A snapshot of another user forbids the commit, or one that must be examined has expired.
-            CorruptTableError: A file of the metadata is damaged.
-            StoreError: The store failed.
         """
         latest = 0 if state.snapshot is None else state.snapshot.id
         if self._last_safe >= 0:

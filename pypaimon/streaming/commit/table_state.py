@@ -23,7 +23,6 @@ class TableState:
     """The state that a commit follows. Each part is read when it is asked for, once.
 
     Args:
-        directory: The table.
         snapshot: Its latest snapshot; None: it has none.
     """
 
@@ -109,6 +108,5 @@ class TableState:
 
 
 def _inside(partitions: Collection[bytes]) -> Callable[[pa.Table], pa.Table]:
-    """A filter of manifest entries by partition."""
     rows = pa.array(list(partitions), pa.binary())
     return lambda found: found.filter(pc.is_in(found["partition"], value_set=rows))

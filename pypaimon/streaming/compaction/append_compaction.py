@@ -33,7 +33,6 @@ def packs(files: Sequence[LiveFile], options: CompactionOptions, *, full: bool) 
 
     Args:
         files: The files of the partition.
-        options: Options of the table.
         full: Whether two small files are enough for a pack. Otherwise it needs `min_files`, or enough bytes.
     """
     due = [file for file in files if file.size < options.small_bytes or file.deleted_ratio > options.delete_ratio]
@@ -63,7 +62,6 @@ def neighbours(files: Sequence[LiveFile], options: CompactionOptions, *, full: b
 
     Args:
         files: The files of the bucket.
-        options: Options of the table.
         full: Whether all files, from the first one that is small or has deleted rows on, become one pack, if most of
             them are small or rows were deleted. Otherwise packs consist of `min_files` that are not too large together.
     """
@@ -102,12 +100,7 @@ def _worth(options: CompactionOptions, full: bool) -> int:
 
 
 class AppendRewriter:
-    """Rewrites packs of one table.
-
-    Args:
-        table: pypaimon's table.
-        reader: Reads its files.
-    """
+    """Rewrites packs of one table."""
 
     def __init__(self, table: Any, reader: FileReader) -> None:
         self._table = table
@@ -121,7 +114,6 @@ class AppendRewriter:
         Raises:
             FileNotFoundError: A file is missing.
             CorruptTableError: A file is damaged.
-            StoreError: The store failed.
         """
         counter = Counter(files[0].read.min_sequence_number)
         options = FileOptions.of_compacted(self._table, 0)

@@ -46,7 +46,6 @@ class ChangelogMode:
 
     @staticmethod
     def of(table: Any) -> ChangelogMode:
-        """The mode of pypaimon's table."""
         raw = table.options.options.to_map()
         options = OptionValues(raw)
         producer, engine = changelog_producer_of(raw), merge_engine_of(raw)
@@ -72,7 +71,6 @@ class ChangelogMode:
 
     @property
     def writes(self) -> bool:
-        """Whether there is a changelog to write."""
         return self.full or self.producer is ChangelogProducer.LOOKUP
 
     def rule(self, pick: Pick, files: Sequence[LiveFile], options: CompactionOptions) -> ChangeRule | None:

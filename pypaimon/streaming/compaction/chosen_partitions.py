@@ -21,7 +21,6 @@ class ChosenPartitions:
     """The partitions of a table that are compacted.
 
     Args:
-        table: pypaimon's table.
         partition: As `PartitionSpec.of` takes it; None: any.
         where: A condition on partition columns, as `with_filter` takes it; None: any.
         idle_seconds: Only partitions without a younger file; None: any.

@@ -26,7 +26,6 @@ class OffPeak:
     ratio: int
 
     def ratio_at(self, hour: int) -> int:
-        """The percent at an hour of the day."""
         inside = self.start <= hour < self.end if self.start <= self.end else hour >= self.start or hour < self.end
         return self.ratio if inside else 0
 
@@ -77,7 +76,6 @@ class CompactionOptions:
 
     @property
     def top_level(self) -> int:
-        """The highest level."""
         return self.levels - 1
 
     @staticmethod

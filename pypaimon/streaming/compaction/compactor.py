@@ -192,7 +192,6 @@ class _Run:
     def execute(
         self, tasks: list[CompactionTask], perform: Callable[[list[CompactionTask], Done], None], commit_bytes: int
     ) -> CompactionReport:
-        """Execute and commit the tasks. See `Compaction.run`."""
         total, reached = sum(each.size for each in tasks), 0
         for part in _parts(tasks, commit_bytes):
             done: _Done = []
@@ -300,7 +299,6 @@ class _Run:
 
 
 def _parts(tasks: Iterable[CompactionTask], commit_bytes: int) -> Iterator[list[CompactionTask]]:
-    """Tasks that are committed together."""
     part: list[CompactionTask] = []
     for each in tasks:
         part.append(each)

@@ -33,8 +33,6 @@ class FileReader:
     """Reads files of one table under its schema.
 
     Args:
-        table: pypaimon's table.
-        directory: The table.
         check: Called with each batch. An error that it raises ends the reading.
     """
 
@@ -61,7 +59,6 @@ class FileReader:
         Raises:
             FileNotFoundError: The schema does not exist.
             CorruptTableError: It cannot be decoded.
-            StoreError: The store failed.
         """
         return self._directory.schema(schema_id)
 
@@ -69,9 +66,7 @@ class FileReader:
         """The rows of a file of an append table, without those that its deletion vector marks.
 
         Raises:
-            CorruptTableError: The file is damaged.
             FileNotFoundError: It is missing.
-            StoreError: The store failed.
         """
         for _, batch in self._kept(file, self._batches(file, self._fields, (), _BATCH_ROWS)):
             yield batch
@@ -100,7 +95,6 @@ class FileReader:
         Raises:
             CorruptTableError: A file is damaged.
             FileNotFoundError: A file is missing.
-            StoreError: The store failed.
         """
         length = max(1024, _BATCH_ROWS // shared_by)
         for file in files:
@@ -134,7 +128,6 @@ class FileReader:
         return CorruptTableError(path, f"column '{field.name}' is {field.type}, and {cause.problem}")
 
     def _fits(self, file: LiveFile, field: DataField) -> bool:
-        """Whether all values of a column of a file fit the column."""
         try:
             for batch in self._batches(file, [field], (), _BATCH_ROWS):
                 normal_array(batch.column(0), self._types.field(field.name))

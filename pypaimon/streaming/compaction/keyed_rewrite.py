@@ -55,7 +55,6 @@ class Rewrite:
 
     @property
     def files(self) -> list[LiveFile]:
-        """The files that it replaces."""
         return [file for section in self.sections for file in section]
 
 
@@ -67,12 +66,10 @@ class Move:
 
     @property
     def files(self) -> list[LiveFile]:
-        """This file."""
         return [self.file]
 
     @property
     def sections(self) -> tuple[Section, ...]:
-        """This file, as a section."""
         return ((self.file,),)
 
 
@@ -80,13 +77,7 @@ Step = Rewrite | Move
 
 
 class KeyedRewriter:
-    """Executes picks of one table.
-
-    Args:
-        table: pypaimon's table.
-        reader: Reads its files.
-        options: Options of its compaction.
-    """
+    """Executes picks of one table."""
 
     def __init__(self, table: Any, reader: FileReader, options: CompactionOptions) -> None:
         self._table = table
@@ -102,14 +93,11 @@ class KeyedRewriter:
         """Merge and move the files of a pick. If it fails, the new files are deleted.
 
         Args:
-            bucket: The bucket.
-            pick: The pick.
             expired: Records that are dropped; None: no records expire.
 
         Raises:
             FileNotFoundError: A file is missing.
             CorruptTableError: A file is damaged.
-            StoreError: The store failed.
         """
         result, made = CompactionResult(), list[DataFileMeta]()
         options = FileOptions.of_compacted(self._table, pick.level)
@@ -263,8 +251,6 @@ def steps(pick: Pick, options: CompactionOptions, must_rewrite: Callable[[LiveFi
     """The steps of a pick. A file that is large enough and is on the right level is in no step.
 
     Args:
-        pick: The pick.
-        options: Options of the table.
         must_rewrite: Whether a file must be rewritten instead of moved. Called right before its step.
     """
     small: list[Section] = []
@@ -293,7 +279,6 @@ def steps(pick: Pick, options: CompactionOptions, must_rewrite: Callable[[LiveFi
 
 
 def sections(files: Sequence[LiveFile]) -> Iterator[Section]:
-    """Files divided into sections, in key order."""
     bounds = [(key_order(file.read.min_key), key_order(file.read.max_key), file) for file in files]
     bounds.sort(key=lambda bound: bound[:2])
     section: list[LiveFile] = []

@@ -34,10 +34,6 @@ class LiveEntries:
 
         Costs two manifest lists and their manifests at first, if the snapshot of the last call is gone, and after more
         than a hundred others; otherwise each snapshot since, its list of changes and their manifests.
-
-        Raises:
-            CorruptTableError: A file of the metadata is damaged or missing.
-            StoreError: The store failed.
         """
         changed = self._changed(directory, snapshot)
         if changed is not None:

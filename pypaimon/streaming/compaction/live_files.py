@@ -43,7 +43,6 @@ class LiveFile:
 
     @property
     def size(self) -> int:
-        """Its size in bytes."""
         return int(self.read.file_size)
 
     @property
@@ -77,7 +76,6 @@ class LiveFile:
         )
 
     def moved(self, level: int) -> DataFileMeta:
-        """The same file on another level."""
         return replace(self.replaced(), level=level)
 
 
@@ -99,7 +97,6 @@ class LiveBucket:
 
     @property
     def row(self) -> bytes:
-        """Its partition, serialised."""
         return self.partition.row
 
 
@@ -112,7 +109,6 @@ def live_buckets(
     due.
 
     Args:
-        table: pypaimon's table.
         entries: Rows of `ENTRY_SCHEMA`.
         wanted: Selects partitions (serialised rows); None: all.
     """

@@ -24,10 +24,8 @@ class CompactedFiles:
     """New files of one bucket, written in pieces as large as a row group. Owns them until `take`.
 
     Args:
-        table: pypaimon's table.
         options: Options of new files.
         kind: Data or changelog files of these options.
-        bucket: The bucket.
         facts: Makes the object that collects facts about the records of one file.
     """
 
@@ -45,7 +43,6 @@ class CompactedFiles:
 
         Raises:
             BadRowError: A value cannot be in its column.
-            StoreError: They cannot be written.
         """
         self._pending.append(rows)
         self._bytes += rows.nbytes
@@ -58,7 +55,6 @@ class CompactedFiles:
         return self._rolling.take()
 
     def abort(self) -> None:
-        """Delete the files that were not taken."""
         self._rolling.abort()
 
     def _flush(self) -> None:
@@ -93,7 +89,6 @@ class CompactionResult:
         return {file.name for file in self.before} - {str(file.file_name) for file in self.after}
 
     def message(self, bucket: LiveBucket) -> CommitMessage:
-        """The commit message."""
         return CommitMessage(
             bucket.partition,
             bucket.bucket,

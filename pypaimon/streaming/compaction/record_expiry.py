@@ -89,7 +89,6 @@ class Expired:
         """Whether a file holds such records, according to its statistics.
 
         Args:
-            file: The file.
             schema: Returns a schema by its id.
 
         Raises:

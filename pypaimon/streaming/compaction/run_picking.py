@@ -29,7 +29,6 @@ class LevelRun:
 
     @property
     def size(self) -> int:
-        """Bytes of its files."""
         return sum(file.size for file in self.files)
 
 
@@ -51,7 +50,6 @@ class Pick:
 
     @property
     def files(self) -> list[LiveFile]:
-        """Their files."""
         return [file for run in self.runs for file in run.files]
 
 
@@ -62,7 +60,6 @@ def pick_full(
 
     Args:
         runs: All runs of the bucket, newest first.
-        options: Options of the table.
         expired: Whether a file holds expired records.
     """
     top = _top_level(runs, options)
@@ -79,7 +76,6 @@ def pick_needed(
 
     Args:
         runs: All runs of the bucket, newest first.
-        options: Options of the table.
         now: The local time.
         up_level_0: Whether files of level 0 are always due, because readers do not see them there.
     """
@@ -179,6 +175,5 @@ def _least_key(file: LiveFile) -> tuple[Any, ...]:
 
 
 def _age(file: LiveFile) -> tuple[int, int, int, str]:
-    """Sorts the newest file first."""
     read = file.read
     return -read.max_sequence_number, read.min_sequence_number, file.made_millis, file.name

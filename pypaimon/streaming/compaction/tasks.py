@@ -45,7 +45,6 @@ class CompactionTask:
 
     @property
     def size(self) -> int:
-        """Total bytes of the files."""
         return sum(file.size for file in self.files)
 
     @property
@@ -69,7 +68,6 @@ class TaskPicker(Protocol):
         Raises:
             FileNotFoundError: A file is missing.
             CorruptTableError: A file is damaged.
-            StoreError: The store failed.
         """
 
 
@@ -77,8 +75,6 @@ def task_picker(table: Any, reader: FileReader, now: Callable[[], datetime] | No
     """The task picker of a table that can be compacted.
 
     Args:
-        table: pypaimon's table.
-        reader: Reads its files.
         now: The present in the table's time zone; None: by the clock of the computer.
     """
     if table.is_primary_key_table:
@@ -101,11 +97,9 @@ class KeyedTaskPicker:
         self._now = now
 
     def by_time(self, *, full: bool) -> bool:
-        """See `TaskPicker`."""
         return self._options.by_time or (self._expiry is not None and (full or self._mode.full))
 
     def tasks(self, buckets: Iterable[LiveBucket], *, full: bool) -> Iterator[CompactionTask]:
-        """See `TaskPicker`."""
         expired = self._expired()
         for bucket in buckets:
             runs = level_runs(bucket.files)
@@ -122,7 +116,6 @@ class KeyedTaskPicker:
                 yield CompactionTask(bucket, pick.files, pick)
 
     def execute(self, task: CompactionTask) -> CompactionResult:
-        """See `TaskPicker`."""
         assert task.pick is not None
         with _bad_rows_as_damage(self._reader, task):
             return self._rewriter.compact(task.bucket, task.pick, self._expired())
@@ -141,17 +134,14 @@ class AppendTaskPicker:
         self._choose = packs if table.bucket_mode() == BucketMode.BUCKET_UNAWARE else neighbours
 
     def by_time(self, *, full: bool) -> bool:
-        """See `TaskPicker`."""
         return False
 
     def tasks(self, buckets: Iterable[LiveBucket], *, full: bool) -> Iterator[CompactionTask]:
-        """See `TaskPicker`."""
         for bucket in buckets:
             for pack in self._choose(bucket.files, self._options, full=full):
                 yield CompactionTask(bucket, pack)
 
     def execute(self, task: CompactionTask) -> CompactionResult:
-        """See `TaskPicker`."""
         with _bad_rows_as_damage(self._reader, task):
             return self._rewriter.compact(task.bucket, task.files)
 
@@ -171,12 +161,7 @@ def find_stale(table: Any, tasks: Iterable[CompactionTask]) -> list[CompactionTa
     Reads all manifests of that snapshot.
 
     Args:
-        table: pypaimon's table.
         tasks: Tasks that were picked at an earlier snapshot.
-
-    Raises:
-        CorruptTableError: A file of the metadata is damaged or missing.
-        StoreError: The store failed.
     """
     directory = TableDirectory.of(table)
     snapshot = directory.snapshots.get_latest_snapshot()
@@ -210,7 +195,6 @@ class Workers(Protocol):
         Args:
             table: pypaimon's table, under the schema that it is compacted with.
             picker: The task picker of that table.
-            tasks: The tasks.
             done: Called, on this thread, with each task that is done. This includes those that end after another one
                 has failed, because their files must be deleted too.
 
@@ -237,7 +221,6 @@ class Threads:
         self._count = at_least(1, "threads", count)
 
     def execute(self, table: Any, picker: TaskPicker, tasks: Sequence[CompactionTask], done: Done) -> None:
-        """See `Workers`."""
         if self._count == 1:
             for each in tasks:
                 done(each, picker.execute(each))

@@ -51,8 +51,6 @@ class VectorIndex:
     A table with a primary key has one for each bucket. One without buckets has any number, each for many data files.
 
     Args:
-        table: pypaimon's table.
-        directory: The table.
         entries: Its index files of deletion vectors.
     """
 
@@ -70,7 +68,6 @@ class VectorIndex:
 
         Raises:
             CorruptTableError: The index manifest is missing or damaged.
-            StoreError: The store failed.
         """
         name = snapshot.index_manifest if table.options.deletion_vectors_enabled() else None
         if not name:
@@ -97,7 +94,6 @@ class VectorIndex:
         files are deleted.
 
         Args:
-            bucket: The bucket.
             gone: Names of files that are removed.
             superseded: Positions of rows that are to be marked, by the name of their file. Only in tables with a
                 primary key.
@@ -105,7 +101,6 @@ class VectorIndex:
         Raises:
             FileNotFoundError: An index file is missing.
             CorruptTableError: An index file is damaged.
-            StoreError: The store failed.
         """
         return self._replaced(bucket, gone, superseded) if self._keyed else self._without(bucket, gone)
 
@@ -154,7 +149,6 @@ class VectorIndex:
     def _read(
         self, entry: IndexEntry, wanted: Sequence[DeletionRange], parse: Callable[[bytes, DeletionFile], T]
     ) -> list[tuple[DeletionRange, T]]:
-        """Some of the vectors of an index file."""
         if not wanted:
             return []
         path = self._paths.index_file(self._home(entry.partition), entry.bucket, entry.file_name, entry.external_path)

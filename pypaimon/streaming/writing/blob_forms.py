@@ -47,7 +47,6 @@ class BlobForm(Enum):
 
     @property
     def in_blob_files(self) -> bool:
-        """Whether the blobs are written to blob files."""
         return self in (BlobForm.BYTES, BlobForm.COPIED)
 
 
@@ -165,9 +164,6 @@ def _refused(field: Any, why: str) -> UnsupportedTableError:
 
 def blob_sources(table: Any) -> dict[str, Callable[[bytes], PaimonBlob]]:
     """How the values of each column that goes to blob files become blobs.
-
-    Args:
-        table: pypaimon's table.
 
     Raises:
         UnsupportedTableError: Its blobs cannot be written.

@@ -48,7 +48,6 @@ class BucketKeys:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the columns, in order."""
         return tuple(field.name for field in self.fields)
 
     def buckets_of(self, columns: Sequence[pa.Array]) -> npt.NDArray[np.int32]:

@@ -77,7 +77,6 @@ class _Formatter:
             raise _unknown(pattern, pattern) from error
 
     def fits(self, text: str) -> bool:
-        """Whether a text is a date, with or without a time, in this pattern."""
         found = self._regex.fullmatch(text)
         if found is None:
             return False

@@ -37,10 +37,6 @@ _WHOLE_TABLE = {"dynamic-partition-overwrite": "false"}
 class PendingRows:
     """Rows in memory, files that are open, and files that are finished. Not for several threads.
 
-    Args:
-        table: pypaimon's table.
-        settings: Settings of the writer.
-
     Attributes:
         table: pypaimon's table, with the schema that is written.
         kind_column: Column of row kinds, or None.
@@ -63,12 +59,10 @@ class PendingRows:
 
     @property
     def has_rows(self) -> bool:
-        """Whether rows were written."""
         return self._records is not None or bool(self._finished)
 
     @property
     def any(self) -> bool:
-        """Whether there is something to commit."""
         return self.has_rows or self._replaces_table
 
     @property
@@ -107,7 +101,6 @@ class PendingRows:
         """Write aligned rows.
 
         Args:
-            batch: The rows.
             last: The newest commit of the writer.
         """
         if not batch.num_rows:
@@ -228,7 +221,6 @@ class PendingRows:
         self._assigner, self._state = None, None
 
     def _finish(self) -> None:
-        """Finish the files of the current schema."""
         if self._records is None:
             return
         messages = self._records.prepare()

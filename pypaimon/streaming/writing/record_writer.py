@@ -41,8 +41,6 @@ class RecordWriter:
     """Writes the rows of one commit, or of one task of it. Not for several threads.
 
     Args:
-        table: pypaimon's table.
-        user: Commit user.
         overwrite: Whether the rows replace existing ones.
         state: What the table holds already; None: it is read when the first row is written.
         buffer_bytes: Bytes of rows, as Arrow counts them, that are held in memory before they are written to files.
@@ -89,7 +87,6 @@ class RecordWriter:
             UnsupportedTableError: A partition cannot be written, or the rows of a commit do not fit into memory in a
                 table with `sequence.snapshot-ordering`.
             BadRowError: The values of a partition are not a time, with `partition.timestamp-format.strict`.
-            StoreError: A file cannot be written.
         """
         if self._flushes_once:
             self._check_room(batch.nbytes)

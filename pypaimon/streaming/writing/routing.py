@@ -89,7 +89,6 @@ class _Partitions:
                 self.codes, size = self.codes.reshape(-1), len(distinct)
 
     def of_row(self, row: int) -> tuple[Any, ...]:
-        """The values of the partition of a row."""
         return tuple(column[row].as_py() for column in self._columns)
 
 

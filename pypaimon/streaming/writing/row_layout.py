@@ -82,7 +82,6 @@ class KindRules:
 
     @staticmethod
     def of(table: Any) -> KindRules:
-        """The rules of pypaimon's table."""
         raw = table.options.options.to_map()
         keyed = bool(table.is_primary_key_table)
         return KindRules(
@@ -257,13 +256,8 @@ def row_layout(
 
 
 class _Names:
-    """Positions by name: the same name first, then one that differs only in case and is not another column's name.
-
-    Args:
-        names: The given names.
-        case_sensitive: Whether only the same name matches.
-        own: Names of the table's columns.
-    """
+    """Positions of given names. The same name comes first, then one that differs only in case, unless that is the name
+    of another column of the table (`own`)."""
 
     def __init__(self, names: Sequence[str], case_sensitive: bool, own: Set[str]) -> None:
         self._names = names

@@ -69,15 +69,10 @@ class _Commit:
 class TableWriter:
     """Writes and commits. Calls block. One call at a time, from any thread.
 
-    Args:
-        table: pypaimon's table.
-        settings: Settings of the writer.
-
     Raises:
         UnsupportedTableError: The table cannot be written exactly.
         StreamConfigError: A setting does not fit it.
         TableChangedError: It is unknown how far the commit user has got.
-        StoreError: The store failed.
     """
 
     def __init__(self, table: Any, settings: WriterSettings) -> None:
@@ -174,7 +169,6 @@ class TableWriter:
                 self._pending.take(batch, self.last)
 
     def _change_table(self, table: Any) -> None:
-        """Write under another schema of the table."""
         self._pending.change_table(table)
         self._directory = TableDirectory.of(table)
         self._schema = PinnedSchema.of(table)

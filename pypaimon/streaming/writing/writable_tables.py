@@ -28,7 +28,6 @@ def check_writable(table: Any, name: str, overwrite: bool, *, by_tasks: bool = F
     """Refuse a table that cannot be written exactly.
 
     Args:
-        table: pypaimon's table.
         name: Its name, for messages.
         overwrite: Whether existing rows are replaced.
         by_tasks: Whether several tasks write rows of one commit without knowing of each other.

@@ -58,10 +58,6 @@ def write_state(table: Any) -> WriteState:
 
     Costs the latest snapshot, two manifest lists, and each manifest that this process has not read yet. It costs
     nothing for a table whose buckets do not number their rows.
-
-    Raises:
-        CorruptTableError: A file of the metadata is damaged.
-        StoreError: The store failed.
     """
     if table.bucket_mode() not in (BucketMode.HASH_FIXED, BucketMode.HASH_DYNAMIC):
         return WriteState()

@@ -289,9 +289,7 @@ def test_change_records_by_line(program: Program, catalog: Any, tmp_path: Path) 
     arguments = ["write", "db.t", str(path), "--changes", "debezium-json", "--commit-every", "2"]
     failed = program(*arguments)
     assert failed.code == 1 and "2 rows of the input are committed" in failed.err
-    assert (
-        "line 5, column 'extra': db.t lacks this column" in failed.err and "choose --on-new-column add" in failed.err
-    )
+    assert "line 5, column 'extra': db.t lacks this column" in failed.err and "choose --on-new-column add" in failed.err
     assert program(*arguments, "--on-new-column", "add").code == 0
     assert [(row["id"], row["name"], row["extra"]) for row in held(catalog)] == [(1, "b", None), (2, "c", 1)]
 

@@ -164,7 +164,7 @@ def test_what_manifests_say_of_their_partitions_is_joined(tmp_path: Path) -> Non
     writer, new = ManifestWriter(table, OPTIONS), NewFiles()
     rows = {values: _row(table, values) for values in [("a", 3), ("c", 1), (None, 2)]}
     metas = [writer.manifests(new, [added("x", partition=row)])[0] for row in rows.values()]
-    (joined,) = writer.taken_over(new, [(3, b"")], metas)
+    (joined,) = writer.copied(new, [(3, b"")], metas)
     together = writer.manifests(new, [added("x", partition=row) for row in rows.values()])[0]
     stats = {"_MIN_VALUES": _row(table, ("a", 1)), "_MAX_VALUES": _row(table, ("c", 3)), "_NULL_COUNTS": [1, 0]}
     assert joined["_PARTITION_STATS"] == together["_PARTITION_STATS"] == stats
@@ -183,13 +183,13 @@ def test_partitions_that_readers_sort_otherwise_have_no_bounds_and_are_found(tmp
     for each, stated in zip(metas, [(None, None, 3), (None, 1.0, None), (None, 2.0, 5)], strict=True):
         stats = each["_PARTITION_STATS"]
         assert stats["_MIN_VALUES"] == stats["_MAX_VALUES"] == _row(table, stated)
-    (joined,) = writer.taken_over(new, [(3, b"")], metas)
+    (joined,) = writer.copied(new, [(3, b"")], metas)
     least, greatest = _row(table, (None, None, 3)), _row(table, (None, None, 5))
     stats = {"_MIN_VALUES": least, "_MAX_VALUES": greatest, "_NULL_COUNTS": [0, 0, 1]}
     assert joined["_PARTITION_STATS"] == stats
     # Nobody knows how many of them are null, or that the only bounds are those of one partition.
     metas[0]["_PARTITION_STATS"]["_NULL_COUNTS"] = [None, None, None]
-    (joined,) = writer.taken_over(new, [(3, b"")], metas)
+    (joined,) = writer.copied(new, [(3, b"")], metas)
     assert joined["_PARTITION_STATS"]["_NULL_COUNTS"] == [None, None, None]
     assert writer.manifest_list(new, [joined])
     assert which_may_hold(metas, [rows[1]], table.partition_keys_fields) == metas

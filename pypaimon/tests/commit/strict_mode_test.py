@@ -91,7 +91,7 @@ def test_what_others_did_to_the_same_partition_since(
         parts.writes("ours", [(partition, 5)], over, **{LAST_SAFE_SNAPSHOT: "2"})
         assert (partition, 5) in parts.rows()
         return
-    with pytest.raises(StrictModeError, match=rf"Snapshot 3 \({refused}\), which '.+' has committed") as caught:
+    with pytest.raises(StrictModeError, match=rf"Snapshot 3 \({refused} by '.+'\) changes") as caught:
         parts.writes("ours", [(partition, 5)], over, **{LAST_SAFE_SNAPSHOT: "2"})
     assert caught.value.snapshot == 3 and str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
     assert (parts.rows(), len(list(parts.path.rglob("*.parquet")))) == (before, files)
@@ -144,7 +144,7 @@ def test_a_snapshot_that_has_expired_tells_nothing(parts: Parts) -> None:
 def test_a_compaction_is_refused_too(parts: Parts) -> None:
     parts.overwrite("a")
     parts.append("a")
-    with pytest.raises(StrictModeError, match=r"Snapshot 3 \(OVERWRITE\)"):
+    with pytest.raises(StrictModeError, match=r"Snapshot 3 \(OVERWRITE by"):
         compact(parts.table.copy({LAST_SAFE_SNAPSHOT: "2"}), full=True)
 
 

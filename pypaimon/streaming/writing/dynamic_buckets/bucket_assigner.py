@@ -43,7 +43,6 @@ class BucketAssigner:
     The index of a partition is read when its first row is written, and kept as long as each commit has rows of it.
 
     Args:
-        table: pypaimon's table.
         replaces: Whether existing rows are replaced, so that keys do not have a bucket yet.
 
     Raises:
@@ -85,7 +84,6 @@ class BucketAssigner:
         Raises:
             StreamConfigError: All buckets are full, and the table allows no further one.
             CorruptTableError: An index file is damaged.
-            StoreError: The store failed.
         """
         index = PartitionIndex(self._table, partition)
         found = self._partitions.get(index.row)

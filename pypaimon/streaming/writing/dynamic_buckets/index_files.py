@@ -50,7 +50,6 @@ class PartitionIndex:
     """Reads and writes the index files of one partition.
 
     Args:
-        table: pypaimon's table.
         partition: Values of the partition columns.
 
     Attributes:
@@ -69,7 +68,6 @@ class PartitionIndex:
 
         Raises:
             CorruptTableError: The file is missing, or has another size than recorded.
-            StoreError: The store failed.
         """
         path = self._paths.index_file(self._home, file.bucket, file.name, file.external_path)
         try:

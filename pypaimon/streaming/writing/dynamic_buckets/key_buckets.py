@@ -106,7 +106,6 @@ class KeyBuckets:
         return assigned
 
     def hashes_of(self, bucket: int) -> Hashes:
-        """The hashes of the keys of a bucket, sorted."""
         found = [hashes[buckets == bucket] for hashes, buckets in self._runs]
         return np.sort(np.concatenate(found)) if found else np.zeros(0, np.int32)
 

@@ -61,11 +61,7 @@ class RollingFiles:
         return (self._open is not None) + sum(blobs.open_files for blobs in self._blobs.values())
 
     def write(self, data: pa.Table) -> None:
-        """Add rows, in their order.
-
-        Raises:
-            StoreError: They cannot be written.
-        """
+        """Add rows, in their order."""
         piece_bytes = min(MOST_PIECE_BYTES, self._files.options.target_bytes)
         most = max(1, int(piece_bytes * data.num_rows / max(1, data.nbytes)))
         names = [name for name in data.schema.names if name not in self._blobs]

@@ -188,7 +188,7 @@ def test_a_record_of_an_older_release_knows_only_the_last_batch(world: World) ->
     record_of(world).write_text(json.dumps(old))
     assert named(world, 5).repeated
     for batch in (3, 4):
-        with pytest.raises(CommitUnknownError, match="its record does not reach back so far"):
+        with pytest.raises(CommitUnknownError, match="its record does not reach back that far"):
             named(world, batch)
     assert not named(world, 6).repeated
     assert named(world, 3, assumption=Assumption(committed=3)).repeated
@@ -305,7 +305,9 @@ def test_a_record_of_many_ranges_stays_small_and_what_it_forgets_is_unknown(worl
      '{"version": 2, "first": 1, "attempt": 1, "batches": [[1, 2], [3, 4]]}'],
 )  # fmt: skip
 def test_a_damaged_record_is_an_error(text: str) -> None:
-    with pytest.raises(ValueError, match=r"no record|no numbers|no ranges|ranges overlap|is True|Expecting value"):
+    with pytest.raises(
+        ValueError, match=r"not a record|numbers are missing|expected ranges|ranges overlap|is True|Expecting value"
+    ):
         LedgerRecord.from_json(text.encode())
 
 
