@@ -28,8 +28,8 @@ from benchmarks.spark_runs import (
 from benchmarks.spark_start import SOURCES, files_stream, first_query, small_stream
 from benchmarks.tables import catalog, commit, create, some_rows
 from pypaimon.spark import native_foreach_batch, native_read
+from pypaimon.streaming.commit.idempotent_commit import commit_batch
 from pypaimon.streaming.model.system_columns import VALUE_KIND
-from pypaimon.streaming.writing.commit.exactly_once import commit_batch
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from pypaimon.streaming.writing.write_state import write_state
 

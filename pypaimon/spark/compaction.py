@@ -16,11 +16,10 @@ from pypaimon.streaming.compaction.chosen_partitions import ChosenPartitions
 from pypaimon.streaming.compaction.compactor import Compaction
 from pypaimon.streaming.compaction.file_reading import FileReader
 from pypaimon.streaming.compaction.reports import CompactionReport
-from pypaimon.streaming.compaction.work import Planner, Work, planner
-from pypaimon.streaming.compaction.workers import Done
+from pypaimon.streaming.compaction.tasks import CompactionTask, Done, TaskPicker, task_picker
 from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.writing.schema_pin import SchemaPin
+from pypaimon.streaming.writing.pinned_schema import PinnedSchema
 
 if TYPE_CHECKING:
     from pyspark import sql
@@ -78,18 +77,18 @@ class _Tasks:
         self._spark = spark
         self._options = options
 
-    def carry_out(self, table: Any, planner: Planner, work: Sequence[Work], done: Done) -> None:
+    def execute(self, table: Any, picker: TaskPicker, tasks: Sequence[CompactionTask], done: Done) -> None:
         """See `Workers`. One job."""
-        rows = [(number, pickle.dumps(_lean(each))) for number, each in enumerate(work)]
+        rows = [(number, pickle.dumps(_lean(each))) for number, each in enumerate(tasks)]
         parts = self._spark.createDataFrame(rows, "number int, work binary").repartition(len(rows))
-        task = _Task(self._options, SchemaPin.of(table))
+        task = _Task(self._options, PinnedSchema.of(table))
         errors = []
         for number, outcome in parts.mapInArrow(task, "number int, outcome binary").collect():
             found = pickle.loads(bytes(outcome))
             if isinstance(found, Exception):
                 errors.append(found)
             else:
-                done(work[number], found)
+                done(tasks[number], found)
         if errors:
             raise errors[0]
 
@@ -102,25 +101,25 @@ class _Task:
     """
 
     options: SinkOptions
-    pin: SchemaPin
+    pin: PinnedSchema
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        found: Planner | None = None
+        found: TaskPicker | None = None
         for batch in batches:
             for number, work in zip(batch["number"], batch["work"], strict=True):
                 try:
-                    found = found or self._planner()
-                    outcome: Any = found.carry_out(pickle.loads(work.as_py()))
+                    found = found or self._picker()
+                    outcome: Any = found.execute(pickle.loads(work.as_py()))
                 except Exception as error:  # noqa: BLE001 - the driver raises it
                     outcome = error
                 columns = [pa.array([number.as_py()], pa.int32()), pa.array([pickle.dumps(outcome)], pa.binary())]
                 yield pa.RecordBatch.from_arrays(columns, names=["number", "outcome"])
 
-    def _planner(self) -> Planner:
+    def _picker(self) -> TaskPicker:
         table = self.pin.apply(load_sink_table(self.options))
-        return planner(table, FileReader(table, TableDirectory.of(table), lambda: None))
+        return task_picker(table, FileReader(table, TableDirectory.of(table), lambda: None))
 
 
-def _lean(work: Work) -> Work:
+def _lean(work: CompactionTask) -> CompactionTask:
     """Drop the other files of the bucket, which packs of a table without a primary key do not read."""
     return work if work.pick is not None else replace(work, bucket=replace(work.bucket, files=()))

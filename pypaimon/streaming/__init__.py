@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from pypaimon.streaming.builder.builder import stream_read_builder as stream_read_builder
     from pypaimon.streaming.builder.read import StreamTableRead as StreamTableRead
     from pypaimon.streaming.builder.scan import AsyncStreamingTableScan as AsyncStreamingTableScan
+    from pypaimon.streaming.commit.report import CommitReport as CommitReport
     from pypaimon.streaming.compaction.background import Compactor as Compactor
     from pypaimon.streaming.compaction.background import compactor as compactor
     from pypaimon.streaming.compaction.compactor import compact as compact
@@ -136,7 +137,6 @@ if TYPE_CHECKING:
     from pypaimon.streaming.telemetry import StreamMetrics as StreamMetrics
     from pypaimon.streaming.writing.builder import StreamWriteBuilder as StreamWriteBuilder
     from pypaimon.streaming.writing.builder import stream_write_builder as stream_write_builder
-    from pypaimon.streaming.writing.commit.reports import CommitReport as CommitReport
     from pypaimon.streaming.writing.stream_writer import BlockingStreamWriter as BlockingStreamWriter
     from pypaimon.streaming.writing.stream_writer import StreamWriter as StreamWriter
 
@@ -167,6 +167,9 @@ _EXPORTS = {
     "builder.builder": ("StreamReadBuilder", "stream_read_builder"),
     "builder.read": ("StreamTableRead",),
     "builder.scan": ("AsyncStreamingTableScan",),
+    "cdc.new_columns": ("SchemaChangeRefusedError",),
+    "cdc.change_records": ("BadChangeError",),
+    "commit.report": ("CommitReport",),
     "compaction.background": ("Compactor", "compactor"),
     "compaction.compactor": ("compact",),
     "compaction.reports": ("CompactedBucket", "CompactionReport", "FileCount"),
@@ -242,7 +245,6 @@ _EXPORTS = {
     "scanning.metrics": ("ScanMetrics",),
     "telemetry": ("StreamMetrics",),
     "writing.builder": ("StreamWriteBuilder", "stream_write_builder"),
-    "writing.commit.reports": ("CommitReport",),
     "writing.stream_writer": ("BlockingStreamWriter", "StreamWriter"),
 }
 _MODULES = {name: module for module, names in _EXPORTS.items() for name in names}

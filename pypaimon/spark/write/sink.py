@@ -10,17 +10,15 @@ from typing import TYPE_CHECKING, Any
 from pypaimon.spark.options.sink_options import SinkOptions, parse_sink
 from pypaimon.spark.write.key_ownership import KeyOwnersError, check_owners
 from pypaimon.spark.write.sink_table import kind_column, load_sink_table, prepare_sink_table
+from pypaimon.streaming.commit.cleanup import discard, discard_unfinished
+from pypaimon.streaming.commit.idempotent_commit import commit_batch, commit_once
+from pypaimon.streaming.commit.report import Assumption, CommitReport
+from pypaimon.streaming.commit.request import CommitRequest
 from pypaimon.streaming.errors import CommitFailedError
 from pypaimon.streaming.logs import StreamLog
-from pypaimon.streaming.model.time_zone import zone_of_table
-from pypaimon.streaming.writing.blob_forms import blob_forms
-from pypaimon.streaming.writing.commit.discarding import discard, discard_unfinished
-from pypaimon.streaming.writing.commit.exactly_once import commit_batch, commit_once
-from pypaimon.streaming.writing.commit.reports import Assumption, CommitReport
+from pypaimon.streaming.writing.pinned_schema import PinnedSchema
 from pypaimon.streaming.writing.record_writer import RecordWriter
-from pypaimon.streaming.writing.row_layout import RowLayout, row_layout
-from pypaimon.streaming.writing.schema_pin import SchemaPin
-from pypaimon.streaming.writing.writable_tables import kind_rules
+from pypaimon.streaming.writing.row_layout import RowLayout, TargetTable, row_layout
 from pypaimon.streaming.writing.write_state import WriteState, write_state
 
 if TYPE_CHECKING:
@@ -45,7 +43,7 @@ class TaskFiles:
 
     messages: tuple[Any, ...]
     rows: int
-    pin: SchemaPin
+    pin: PinnedSchema
     buckets_of: int | None
 
 
@@ -64,7 +62,7 @@ class Sink:
 
     options: SinkOptions
     layout: RowLayout
-    pin: SchemaPin
+    pin: PinnedSchema
     overwrite: bool
     streaming: bool
     state: WriteState | None = None
@@ -85,17 +83,13 @@ class Sink:
         table = prepare_sink_table(parsed, columns, overwrite)
         layout = row_layout(
             columns,
-            table.fields,
-            kind_rules(table),
-            table=parsed.name,
-            zone=zone_of_table(table),
+            TargetTable.of(table, parsed.name),
             kind_column=kind_column(table, parsed),
             case_sensitive=parsed.case_sensitive,
-            blobs=blob_forms(table.table_schema),
             shown={field.name: field.dataType.simpleString() for field in schema},
             advice=" (option 'merge-schema' = 'true' would add it)",
         )
-        return Sink(parsed, layout, SchemaPin.of(table), overwrite, streaming)
+        return Sink(parsed, layout, PinnedSchema.of(table), overwrite, streaming)
 
     def for_tasks(self) -> Sink:
         """The same sink with the state of the table, read once here instead of by each task."""
@@ -141,19 +135,20 @@ class Sink:
             TableChangedError: The table was re-created meanwhile, or the schema that was written is gone.
         """
         table, schema_id = self._checked(tasks)
-        report = commit_once(
+        request = CommitRequest(
             table,
             commit_user(query),
             batch,
             _messages(tasks),
             overwrite=self.overwrite,
-            assumption=Assumption(self.options.assume_committed, self.options.assume_missing),
+            schema_id=schema_id,
+            buckets_of=_buckets_of(tasks),
             ordered=self.streaming,
             origin=origin,
-            schema_id=schema_id,
-            fresh=True,
-            buckets_of=_buckets_of(tasks),
+            assumption=Assumption(self.options.assume_committed, self.options.assume_missing),
+            is_first_attempt=True,
         )
+        report = commit_once(request)
         self._log(f"batch {batch} of query {query}", report, tasks)
 
     def commit_batch(self, tasks: Sequence[TaskFiles]) -> None:

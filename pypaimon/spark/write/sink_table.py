@@ -15,8 +15,8 @@ from pypaimon.streaming.internals import PyarrowFieldParser
 from pypaimon.streaming.model.arrow_types import arrow_type
 from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.writing.files.file_options import warn_about_orc_zone
+from pypaimon.streaming.writing.maintenance import warn_unsupported_maintenance
 from pypaimon.streaming.writing.row_layout import fits
-from pypaimon.streaming.writing.upkeep import tell_of_upkeep
 from pypaimon.streaming.writing.writable_tables import check_writable
 
 
@@ -47,7 +47,7 @@ def prepare_sink_table(options: SinkOptions, schema: pa.Schema, overwrite: bool)
         table = load_sink_table(options)
     check_writable(table, options.name, overwrite, by_tasks=True)
     warn_about_unwritten_indexes(table, options.name)
-    tell_of_upkeep(table, options.name)
+    warn_unsupported_maintenance(table, options.name)
     warn_about_orc_zone(table, options.name)
     return table
 

@@ -17,10 +17,10 @@ import click
 import pyarrow as pa
 import pyarrow.parquet
 
+from pypaimon.streaming.cdc.change_records import Declared, UnreadableError, parsed
+from pypaimon.streaming.cdc.change_values import BadValueError, Reading, column_of
 from pypaimon.streaming.cli.csv_input import BadInputError, csv_batches
 from pypaimon.streaming.formats.batch_sizes import AdaptiveBatchSize
-from pypaimon.streaming.writing.changes.records import Declared, UnreadableError, parsed
-from pypaimon.streaming.writing.changes.values import BadValueError, Reading, column_of
 
 FORMATS = ("jsonl", "csv", "parquet", "arrow")
 _ENDINGS = {

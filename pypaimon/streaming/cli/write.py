@@ -16,6 +16,8 @@ from typing import Any, cast, get_args
 import click
 from rich.console import Console
 
+from pypaimon.streaming.cdc.change_reader import ChangeFormatName, TimeUnit, format_of, reading_of
+from pypaimon.streaming.cdc.new_columns import OnNewColumn
 from pypaimon.streaming.cli.csv_input import BadInputError
 from pypaimon.streaming.cli.input_files import (
     FORMATS,
@@ -39,8 +41,6 @@ from pypaimon.streaming.doctor.findings import count
 from pypaimon.streaming.errors import BadChangeError
 from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.writing.builder import stream_write_builder
-from pypaimon.streaming.writing.changes.change_reader import ChangeFormatName, TimeUnit, format_of, reading_of
-from pypaimon.streaming.writing.changes.new_columns import OnNewColumn
 from pypaimon.streaming.writing.stream_writer import BlockingStreamWriter
 
 ROWS_DONE, INPUT = "paimon-stream.input-rows", "paimon-stream.input"

@@ -1,4 +1,4 @@
-"""`compactor`: a table that is compacted in the background, for as long as a context lasts."""
+"""`compactor`: compacts a table in the background while a context is open."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pypaimon.streaming.compaction.chosen_partitions import ChosenPartitions
 from pypaimon.streaming.compaction.compaction_options import CompactionOptions
 from pypaimon.streaming.compaction.compactor import Compaction
 from pypaimon.streaming.compaction.reports import CompactionReport
-from pypaimon.streaming.compaction.workers import Threads
+from pypaimon.streaming.compaction.tasks import Threads
 from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.concurrency.clock import until_done
 from pypaimon.streaming.concurrency.threads_to_asyncio import wait_for_future
@@ -35,29 +35,29 @@ def compactor(
 ) -> Compactor:
     """Compact a table in the background: `async with compactor(table): ...`, or `with compactor(table): ...`.
 
-    It looks at once, and then again and again; each look asks for what has changed since the last one. What may pass is
-    waited out.
+    It runs at once, and again after each pause; each run reads only what has changed since the last one. After a
+    retriable error it runs again after a pause.
 
     Args:
         table: pypaimon's table, as `catalog.get_table(...)` gives it.
         full: As `compact` takes it.
-        partition: Likewise.
-        where: Likewise.
-        idle_seconds: Likewise.
-        threads: Likewise.
-        interval_seconds: Pause between the end of one look and the next.
-        on_report: Called, on the compactor's thread, with the report of each look that has compacted something. What
-            it raises ends the compactor.
+        partition: As `compact` takes it.
+        where: As `compact` takes it.
+        idle_seconds: As `compact` takes it.
+        threads: As `compact` takes it.
+        interval_seconds: Pause between the end of one run and the next.
+        on_report: Called, on the compactor's thread, with the report of each run that has compacted something. An error
+            that it raises ends the compactor.
 
     Raises:
-        StreamConfigError: An argument is none, or each look would write everything anew: `full` of a table with
+        StreamConfigError: An argument is invalid, or each run would rewrite everything: `full` of a table with
             `compaction.force-rewrite-all-files`.
     """
     a_table("compactor: table", table)
     if full and CompactionOptions.of(table).force_rewrite:
         raise StreamConfigError(
-            "compactor: 'compaction.force-rewrite-all-files' = 'true' makes each full compaction write all files anew: "
-            "run compact(table, full=True) once, or take the option off the table."
+            "compactor: 'compaction.force-rewrite-all-files' = 'true' makes each full compaction rewrite all files: "
+            "run compact(table, full=True) once, or remove the option from the table."
         )
     chosen = ChosenPartitions(table, partition, where, idle_seconds)
     return Compactor(Compaction(table, chosen, full=full, workers=Threads(threads)), interval_seconds, on_report)
@@ -66,16 +66,16 @@ def compactor(
 class Compactor:
     """Compacts a table while it is open, on a thread of its own. Made by `compactor`; opened once.
 
-    Leaving the context stops it: what it has in hand is not committed, and its files are deleted. If it has failed for
-    good meanwhile, leaving raises that error, unless the block raised one itself.
+    Leaving the context stops it. Files that were not committed yet are deleted. If it has failed meanwhile with an
+    error that is not retriable, leaving raises that error, unless the block raised one itself.
 
     Args:
-        compaction: What is done.
+        compaction: The compaction to run.
         interval_seconds: As `compactor` takes it.
-        on_report: Likewise.
+        on_report: As `compactor` takes it.
 
     Attributes:
-        last_report: What the last look did; None before the first one has ended.
+        last_report: The report of the last run; None before the first one has ended.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Compactor:
     def __exit__(self, kind: Any, *_: object) -> None:
         self._stopped.set()
         until_done(self._ended, lambda: False)
-        self._tell(kind, self._ended.exception())
+        self._raise(kind, self._ended.exception())
 
     async def __aenter__(self) -> Compactor:
         return self.__enter__()
@@ -108,27 +108,27 @@ class Compactor:
         error: BaseException | None = None
         try:
             await wait_for_future(self._ended)
-        except Exception as raised:  # noqa: BLE001 - told below
+        except Exception as raised:  # noqa: BLE001 - raised below
             error = raised
-        self._tell(kind, error)
+        self._raise(kind, error)
 
     @property
     def is_running(self) -> bool:
-        """Whether it goes on: False before it is opened, after it was left, and after an error."""
+        """Whether it is running: False before it is opened, after it was left, and after an error."""
         return not self._stopped.is_set() and not self._ended.done()
 
     def wait(self) -> None:
-        """Wait until it is stopped, or ends with an error, which is raised."""
-        # In pieces: a signal that comes just before a thread begins to wait for a lock is handled when that wait ends.
+        """Wait until it is stopped, or raise the error with which it ends."""
+        # In short waits: Python handles a signal that comes just before a wait for a lock only when that wait ends.
         until_done(self._ended, lambda: False)
         self._ended.result()
 
     def stop(self) -> None:
-        """Have it end, as leaving the context does, without waiting for it. From any thread."""
+        """Stop it as leaving the context does, without waiting until it has ended. From any thread."""
         self._stopped.set()
 
     @staticmethod
-    def _tell(kind: Any, error: BaseException | None) -> None:
+    def _raise(kind: Any, error: BaseException | None) -> None:
         if error is not None and kind is None:
             raise error
 
@@ -137,14 +137,14 @@ class Compactor:
         try:
             while not self._stopped.is_set():
                 try:
-                    self._look()
+                    self._run_once()
                     attempt, pause = 0, self._interval
                 except PaimonStreamError as error:
                     if not error.retriable:
                         raise
                     attempt += 1
                     pause = backoff.pause(attempt)
-                    text = "the compaction failed (attempt %(attempt)d) and looks again after a pause: %(error)s"
+                    text = "the compaction failed (attempt %(attempt)d) and runs again after a pause: %(error)s"
                     _LOG.outage("waits_out", text, what_fails(error), attempt=attempt, error=str(error))
                 self._stopped.wait(pause)
         except _StoppedError:
@@ -154,7 +154,7 @@ class Compactor:
         else:
             self._ended.set_result(None)
 
-    def _look(self) -> None:
+    def _run_once(self) -> None:
         self.last_report = report = self._compaction.run(check=self._check)
         if self._on_report is not None and (report.compacted or report.conflicts):
             self._on_report(report)

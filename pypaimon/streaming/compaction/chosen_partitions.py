@@ -1,4 +1,4 @@
-"""`ChosenPartitions`: which partitions are compacted, by values of their columns, by a condition, by age."""
+"""`ChosenPartitions`: which partitions are compacted: by values of their columns, by a condition, by age."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ from pypaimon.streaming.options.arguments import finite_seconds
 
 
 class ChosenPartitions:
-    """What `compact` takes of a table.
+    """The partitions of a table that are compacted.
 
     Args:
-        table: pypaimon's table.
         partition: As `PartitionSpec.of` takes it; None: any.
-        where: A condition on partition columns, in the words of `with_filter`; None: none.
-        idle_seconds: Only partitions none of whose files is younger; None: any.
+        where: A condition on partition columns, as `with_filter` takes it; None: any.
+        idle_seconds: Only partitions without a younger file; None: any.
 
     Raises:
-        StreamConfigError: `partition` or `where` names no partition column, a value does not fit it, or the time is
-            not one.
+        StreamConfigError: `partition` or `where` names a column that is not a partition column, a value does not fit
+            its column, or `idle_seconds` is not a time.
     """
 
     def __init__(
@@ -50,20 +49,20 @@ class ChosenPartitions:
 
     @property
     def by_time(self) -> bool:
-        """Whether what is chosen changes without a commit."""
+        """Whether the choice changes without a commit, as time passes."""
         return self._idle_millis is not None
 
     def among(self, rows: pa.Array) -> pa.Array:
-        """Those of partitions, serialised rows, that are chosen by their values."""
+        """The partitions (serialised rows) whose values are chosen."""
         if self._predicate is None:
             return rows
         return rows.filter(partitions_where(self._predicate, rows, self._fields))
 
     def idle(self, buckets: Iterable[LiveBucket]) -> Iterator[LiveBucket]:
-        """Those of partitions that are idle.
+        """The buckets of partitions that are idle.
 
         Args:
-            buckets: Those of a partition one after the other, and all of them.
+            buckets: All buckets, grouped by partition.
         """
         if self._idle_millis is None:
             yield from buckets

@@ -1,10 +1,11 @@
-"""Which tables can be compacted exactly; the others are refused by name, before a byte is written."""
+"""Which tables can be compacted exactly. Others are refused with a reason before anything is written."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
+from pypaimon.streaming.commit.snapshot_commit import check_commit_options
 from pypaimon.streaming.compaction.compaction_options import CompactionOptions
 from pypaimon.streaming.compaction.record_expiry import RecordExpiry
 from pypaimon.streaming.errors import UnsupportedTableError
@@ -23,12 +24,11 @@ from pypaimon.streaming.options.table_traits import (
     merge_engine_of,
 )
 from pypaimon.streaming.write_internals import FileStoreTable
-from pypaimon.streaming.writing.commit.snapshot_commit import check_commit_options
 from pypaimon.streaming.writing.files.file_options import FileOptions
 
 _REFUSED_OPTIONS = {
     "row-tracking.enabled": "its rows have ids",
-    "data-evolution.enabled": "its rows lie in several files",
+    "data-evolution.enabled": "its rows are spread over several files",
     "clustering.incremental": "its files are clustered",
     "pk-clustering-override": "its files are clustered",
     SNAPSHOT_ORDERING: "snapshots decide which of its records is the newer one",
@@ -38,16 +38,16 @@ _KEYED_INDEXES = re.compile(r"pk-(vector|btree|bitmap|multivalue|full-text)\.ind
 
 
 def under_latest_schema(table: Any, directory: TableDirectory) -> Any:
-    """The table as it is now: under an older schema, columns that were added since would be lost."""
+    """The table under its latest schema. Under an older one, columns that were added since would be lost."""
     schema = directory.reading_schema(directory.latest_schema().id)
     return FileStoreTable(table.file_io, table.identifier, table.table_path, schema, table.catalog_environment)
 
 
 def check_compactable(table: Any, name: str) -> None:
-    """Refuse by name what cannot be compacted exactly.
+    """Refuse a table that cannot be compacted exactly.
 
     Raises:
-        UnsupportedTableError: Its kind, an option, a type or a format.
+        UnsupportedTableError: Its kind, an option, a type or a format is not supported.
         StreamConfigError: An option cannot be read, or is misspelled.
     """
     raw = table.options.options.to_map()
@@ -79,7 +79,7 @@ def _check_vectors(table: Any, name: str) -> None:
     if not table.is_primary_key_table:
         return
     if merge_engine_of(raw).keeps_oldest:
-        raise UnsupportedTableError(f"{name} has '{_VECTORS}' and merge engine first-row, which replaces no row.")
+        raise UnsupportedTableError(f"{name} has '{_VECTORS}' and merge engine first-row, which never replaces rows.")
     if changelog_producer_of(raw) is ChangelogProducer.FULL_COMPACTION:
         raise UnsupportedTableError(
             f"{name} has '{_VECTORS}' and 'changelog-producer' = 'full-compaction', which are not compacted together."

@@ -1,4 +1,4 @@
-"""`CompactionOptions`: what a table's options say about when and how far it is compacted."""
+"""`CompactionOptions`: the options of a table that decide when and how far it is compacted."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _NO_HOUR = -1
 
 @dataclass(frozen=True, slots=True)
 class OffPeak:
-    """Hours of the day, local time, at which more may be compacted.
+    """Hours of the day, local time, at which more is compacted.
 
     Attributes:
         start: The first hour.
-        end: The hour before which it ends; not above `start`: on the next day.
-        ratio: Percent that the size ratio is greater by.
+        end: The hour before which they end. If not greater than `start`, it is on the next day.
+        ratio: Percent that are added to the size ratio.
     """
 
     start: int
@@ -26,7 +26,6 @@ class OffPeak:
     ratio: int
 
     def ratio_at(self, hour: int) -> int:
-        """The percent at an hour of the day."""
         inside = self.start <= hour < self.end if self.start <= self.end else hour >= self.start or hour < self.end
         return self.ratio if inside else 0
 
@@ -36,21 +35,22 @@ class CompactionOptions:
     """Options of one table, by Java's keys and defaults.
 
     Attributes:
-        trigger: Sorted runs of a bucket from which on it is compacted (`num-sorted-run.compaction-trigger`).
-        levels: Levels of a bucket, 0 among them (`num-levels`).
-        size_amplification: Percent of the oldest run that all others may have together.
-        size_ratio: Percent by which a run may be larger than the newer ones together, and be compacted with them.
-        off_peak: Hours at which that is more; None: there are none.
-        interval_millis: Time after which all of a bucket is compacted; None: no such time.
-        total_bytes: Size below which all of a bucket is compacted; None: no such size.
-        incremental_bytes: Size of what is not on the top level above which all is; None: no such size.
+        trigger: Number of sorted runs at which a bucket is compacted (`num-sorted-run.compaction-trigger`).
+        levels: Number of levels of a bucket, including 0 (`num-levels`).
+        size_amplification: Size that all other runs together may have, in percent of the oldest run.
+        size_ratio: Percent by which a run may exceed the newer ones together and still be compacted with them.
+        off_peak: Hours at which `size_ratio` is greater; None: there are none.
+        interval_millis: Time after which a whole bucket is compacted; None: no limit.
+        total_bytes: Size below which a whole bucket is compacted; None: no limit.
+        incremental_bytes: Size of the files below the top level above which a whole bucket is compacted; None: no
+            limit.
         force_rewrite: Whether a full compaction rewrites every file.
-        force_up_level_0: Whether level 0 is always taken up.
-        target_bytes: How large files become.
-        small_bytes: Files below are small.
-        min_files: As few small files are worth a compaction of an append table.
-        open_bytes: Size that a file counts beside its own.
-        delete_ratio: A file with more deleted rows than this part of it is due, however large.
+        force_up_level_0: Whether files of level 0 are always due.
+        target_bytes: Target size of files.
+        small_bytes: Files below this size are small.
+        min_files: Number of small files at which an append table is compacted.
+        open_bytes: Cost of opening a file, which is added to its size.
+        delete_ratio: A file is due if a greater part of its rows is deleted, however large it is.
     """
 
     trigger: int
@@ -71,12 +71,11 @@ class CompactionOptions:
 
     @property
     def by_time(self) -> bool:
-        """Whether time alone makes something due."""
+        """Whether files may become due without a commit, as time passes."""
         return self.interval_millis is not None or self.off_peak is not None
 
     @property
     def top_level(self) -> int:
-        """The highest level."""
         return self.levels - 1
 
     @staticmethod

@@ -1,37 +1,42 @@
-"""`compact`: one look at a table, and the compaction of what is due."""
+"""`compact`: pick what is due at the latest snapshot of a table, rewrite it, and commit it."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
+from itertools import count
 from typing import Any
+from uuid import uuid4
 
+from pypaimon.streaming.commit.cleanup import discard
+from pypaimon.streaming.commit.idempotent_commit import commit_compaction
+from pypaimon.streaming.commit.request import CommitRequest
 from pypaimon.streaming.compaction.chosen_partitions import ChosenPartitions
 from pypaimon.streaming.compaction.compactable_tables import check_compactable, under_latest_schema
-from pypaimon.streaming.compaction.compaction_users import CompactingWriters, new_compaction_user
 from pypaimon.streaming.compaction.file_reading import FileReader
-from pypaimon.streaming.compaction.gone_work import gone
 from pypaimon.streaming.compaction.live_entries import LiveEntries
 from pypaimon.streaming.compaction.live_files import LiveBucket, live_buckets
-from pypaimon.streaming.compaction.replaced import Replaced
+from pypaimon.streaming.compaction.new_files import CompactionResult
 from pypaimon.streaming.compaction.reports import CompactedBucket, CompactionReport, FileCount, counted
+from pypaimon.streaming.compaction.tasks import CompactionTask, Done, Threads, Workers, find_stale, task_picker
 from pypaimon.streaming.compaction.vector_index import VectorIndex
-from pypaimon.streaming.compaction.work import Work, planner
-from pypaimon.streaming.compaction.workers import Done, Threads, Workers
 from pypaimon.streaming.errors import CommitConflictError, CorruptTableError, TableChangedError
+from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.options.arguments import a_table
 from pypaimon.streaming.options.option_values import OptionValues
-from pypaimon.streaming.writing.commit.compaction import commit_compaction
-from pypaimon.streaming.writing.commit.discarding import discard
+from pypaimon.streaming.planning.follow_up import CommitKind
 from pypaimon.streaming.writing.files.file_options import warn_about_orc_zone
 from pypaimon.streaming.writing.files.merged_changelogs import merged_changelogs
-from pypaimon.streaming.writing.upkeep import tell_of_upkeep
+from pypaimon.streaming.writing.maintenance import warn_unsupported_maintenance
 
+_COMPACTOR = re.compile(r"(.*_)?compaction-[0-9a-f-]{36}")
+_EXAMINED = 10
 _COMMIT_PARTS = 256
-"""A commit is made once so many parts have been compacted, or as many bytes as suit the workers."""
+"""A commit is made after this many tasks, or after the bytes that the workers ask for."""
 
 Progress = Callable[[int, int], None]
 
@@ -47,26 +52,26 @@ def compact(
     dry_run: bool = False,
     on_progress: Progress | None = None,
 ) -> CompactionReport:
-    """Compact what is due in a table, as its options say. Blocks.
+    """Compact what is due in a table according to its options. Blocks.
 
-    Rows and streams see nothing of it but fewer files. Writers are never held up: what they change meanwhile is left
-    as it is, and told as a conflict.
+    Rows do not change, and readers only find fewer files. Writers are never blocked: what they change meanwhile is left
+    as it is, and reported as a conflict.
 
     Args:
         table: pypaimon's table, as `catalog.get_table(...)` gives it.
-        full: All of each bucket, and small files however few, not only what is due.
-        partition: Values of partition columns, all or some, as `with_overwrite` of a writer takes them: only partitions
-            that have these. None: all.
-        where: A condition on partition columns, in the words of `with_filter`: only partitions of which it is true.
-        idle_seconds: Only partitions none of whose files is younger, by the local clock. None: all.
-        threads: How many buckets, or parts of them, are compacted at the same time.
-        dry_run: Write nothing; the report tells what would be compacted.
-        on_progress: Called with the bytes that are done, and with those of all that is to be done.
+        full: Compact all of each bucket, and any two small files, not only what is due.
+        partition: Values of partition columns, all or some, as `with_overwrite` of a writer takes them. Only partitions
+            with these values are compacted. None: all.
+        where: A condition on partition columns, as `with_filter` takes it. Only partitions that meet it are compacted.
+        idle_seconds: Only partitions without a younger file are compacted, by the local clock. None: all.
+        threads: Number of buckets, or parts of them, that are compacted at the same time.
+        dry_run: Write nothing. The report says what would be compacted.
+        on_progress: Called with the bytes that are done, and the total bytes to be done.
 
     Raises:
         UnsupportedTableError: Such a table cannot be compacted exactly; nothing was written.
         StreamConfigError: An option or an argument cannot be read, or names no partition column.
-        CorruptTableError: A file is damaged or missing. What was committed before stays; nothing of the rest was.
+        CorruptTableError: A file is damaged or missing. Earlier commits stay; the rest was not committed.
         CommitFailedError: A commit did not get through (retriable).
         StoreError: The store failed (retriable).
     """
@@ -75,16 +80,17 @@ def compact(
 
 
 class Compaction:
-    """Compacts one table, as often as `run` is called, under one commit user. Not for several threads.
+    """Compacts one table each time that `run` is called, under one commit user. Not for several threads.
 
-    What it asks for the second time grows with what has changed, and buckets that have not are not looked at again.
+    After the first run, the number of requests depends on what has changed since, and only buckets that have changed
+    are examined.
 
     Args:
         table: pypaimon's table.
-        chosen: Which of its partitions; None: all.
+        chosen: The partitions to compact; None: all.
         full: As `compact` takes it.
-        workers: Who carries it out; None: the thread that runs it.
-        now: As `planner` takes it.
+        workers: Execute the tasks; None: the thread that calls `run`.
+        now: As `task_picker` takes it.
     """
 
     def __init__(
@@ -103,19 +109,19 @@ class Compaction:
         self._chosen = chosen or ChosenPartitions(table)
         self._user = new_compaction_user(OptionValues(table.options.options.to_map()))
         self._others = CompactingWriters()
-        self._commits = 0
+        self._identifiers = count(1)
         self._live = LiveEntries()
         self._schema: int | None = None
 
     def run(
         self, *, dry_run: bool = False, on_progress: Progress | None = None, check: Callable[[], None] = lambda: None
     ) -> CompactionReport:
-        """One look at the latest snapshot, and the compaction of what is due. See `compact`.
+        """Compact what is due at the latest snapshot. See `compact`.
 
         Args:
             dry_run: Write nothing.
             on_progress: As `compact` takes it.
-            check: Called often; what it raises ends the run, and what was not committed is deleted.
+            check: Called often. An error that it raises ends the run, and files that were not committed are deleted.
         """
         try:
             report = self._run(dry_run, on_progress, check)
@@ -128,39 +134,38 @@ class Compaction:
 
     def _run(self, dry_run: bool, on_progress: Progress | None, check: Callable[[], None]) -> CompactionReport:
         directory = TableDirectory.of(self._table)
-        # A schema that is asked for later is none that files of the snapshot are newer than.
+        # The snapshot first: then the schema, which is read later, is not older than its files.
         snapshot = directory.snapshots.get_latest_snapshot()
         table = under_latest_schema(self._table, directory)
         name = table.identifier.get_full_name()
         check_compactable(table, name)
         if not dry_run:
-            tell_of_upkeep(table, name)
+            warn_unsupported_maintenance(table, name)
         warn_about_orc_zone(table, name)
         if snapshot is None:
             return CompactionReport(None)
         self._others.look(table, directory, snapshot)
         index = VectorIndex.of(table, directory, snapshot)
-        # Without a primary key deletion vectors come without a change of the files.
+        # Without a primary key, a commit may change deletion vectors without any change of data files.
         vectors = bool(table.options.deletion_vectors_enabled()) and not table.is_primary_key_table
-        plans = planner(table, FileReader(table, directory, check), self._now)
+        picker = task_picker(table, FileReader(table, directory, check), self._now)
         known, self._schema = self._schema, int(table.table_schema.id)
-        if vectors or plans.by_time(full=self._full) or self._chosen.by_time or known != self._schema:
+        if vectors or picker.by_time(full=self._full) or self._chosen.by_time or known != self._schema:
             self._live.forget()
         buckets = self._chosen.idle(live_buckets(table, self._live.look(directory, snapshot), self._chosen.among))
         buckets = index.attached(_of_known_schemas(buckets, self._schema))
-        work = list(plans.work(buckets, full=self._full))
+        tasks = list(picker.tasks(buckets, full=self._full))
         if dry_run:
-            return CompactionReport(snapshot.id, compacted=tuple(_told(table, each) for each in work))
-        run = _Run(table, directory, snapshot, index, self._user, self._next_identifier, on_progress)
-        return run.carry_out(work, partial(self._workers.carry_out, table, plans), self._workers.commit_bytes)
+            return CompactionReport(snapshot.id, compacted=tuple(_described(table, each) for each in tasks))
+        run = _Run(table, directory, snapshot, index, self._user, self._identifiers, on_progress)
+        return run.execute(tasks, partial(self._workers.execute, table, picker), self._workers.commit_bytes)
 
-    def _next_identifier(self) -> int:
-        self._commits += 1
-        return self._commits
+
+_Done = list[tuple[CompactionTask, CompactionResult]]
 
 
 class _Run:
-    """One list of work, carried out and committed part by part."""
+    """The tasks of one run, executed and committed part by part."""
 
     def __init__(
         self,
@@ -169,7 +174,7 @@ class _Run:
         snapshot: Snapshot,
         index: VectorIndex,
         user: str,
-        identifier: Callable[[], int],
+        identifiers: Iterator[int],
         on_progress: Progress | None,
     ) -> None:
         self._table = table
@@ -177,23 +182,22 @@ class _Run:
         self._snapshot = snapshot
         self._index = index
         self._user = user
-        self._identifier = identifier
+        self._identifiers = identifiers
         self._on_progress = on_progress
         self._snapshots: list[int] = []
         self._compacted: list[CompactedBucket] = []
         self._conflicts: list[CompactedBucket] = []
 
-    def carry_out(
-        self, work: list[Work], perform: Callable[[list[Work], Done], None], commit_bytes: int
+    def execute(
+        self, tasks: list[CompactionTask], perform: Callable[[list[CompactionTask], Done], None], commit_bytes: int
     ) -> CompactionReport:
-        """See `Compaction.run`."""
-        total, reached = sum(each.size for each in work), 0
-        for part in _parts(work, commit_bytes):
-            made: list[tuple[Work, Replaced]] = []
+        total, reached = sum(each.size for each in tasks), 0
+        for part in _parts(tasks, commit_bytes):
+            done: _Done = []
 
-            def done(each: Work, replaced: Replaced, made: list[tuple[Work, Replaced]] = made) -> None:
+            def note(each: CompactionTask, result: CompactionResult, done: _Done = done) -> None:
                 nonlocal reached
-                made.append((each, replaced))
+                done.append((each, result))
                 reached += each.size
                 if self._on_progress is not None:
                     self._on_progress(reached, total)
@@ -201,97 +205,101 @@ class _Run:
             try:
                 left = part
                 while left:
-                    left = self._left(left, made, perform, done)
+                    left = self._left(left, done, perform, note)
             except BaseException:
-                self._discard(made)
+                self._discard(done)
                 raise
-            self._commit(made)
+            self._commit(done)
         return CompactionReport(
             self._snapshot.id, tuple(self._snapshots), tuple(self._compacted), tuple(self._conflicts)
         )
 
     def _left(
         self,
-        work: list[Work],
-        made: list[tuple[Work, Replaced]],
-        perform: Callable[[list[Work], Done], None],
-        done: Done,
-    ) -> list[Work]:
-        """Carry work out; what is left of it where others have made some void meanwhile, which is a conflict."""
+        tasks: list[CompactionTask],
+        done: _Done,
+        perform: Callable[[list[CompactionTask], Done], None],
+        note: Done,
+    ) -> list[CompactionTask]:
+        """Execute tasks.
+
+        Returns:
+            The tasks that are left to do if other jobs have made some stale, which are conflicts.
+        """
         try:
-            perform(work, done)
+            perform(tasks, note)
         except FileNotFoundError as error:
-            ended = {id(each) for each, _ in made}
-            void = self._void(error, [each for each in work if id(each) not in ended])
-            self._conflicts += [_told(self._table, each) for each in void]
-            ended |= {id(each) for each in void}
-            return [each for each in work if id(each) not in ended]
+            ended = {id(each) for each, _ in done}
+            stale = self._stale(error, [each for each in tasks if id(each) not in ended])
+            self._conflicts += [_described(self._table, each) for each in stale]
+            ended |= {id(each) for each in stale}
+            return [each for each in tasks if id(each) not in ended]
         return []
 
-    def _void(self, error: FileNotFoundError, work: list[Work]) -> list[Work]:
-        """The work that explains why a file is missing: others have replaced files of it, which have expired then."""
-        void = gone(self._table, work)
-        if not void:
-            raise CorruptTableError(str(error.filename or error), "is missing, though the table needs it") from error
-        return void
+    def _stale(self, error: FileNotFoundError, tasks: list[CompactionTask]) -> list[CompactionTask]:
+        """The stale tasks, which explain why a file is missing: others have replaced it, and it has expired then.
 
-    def _commit(self, made: list[tuple[Work, Replaced]]) -> None:
-        told = [_told(self._table, each, replaced) for each, replaced in made]
+        Raises:
+            CorruptTableError: No task is stale, so a file is missing that the table needs.
+        """
+        stale = find_stale(self._table, tasks)
+        if not stale:
+            raise CorruptTableError(str(error.filename or error), "is missing, though the table needs it") from error
+        return stale
+
+    def _commit(self, done: _Done) -> None:
+        described = [_described(self._table, each, result) for each, result in done]
         try:
-            index = self._with_vectors(made)
-            messages = [replaced.message(each.bucket) for each, replaced in made if replaced.before]
+            index = self._with_vectors(done)
+            messages = [result.message(each.bucket) for each, result in done if result.before]
             messages = merged_changelogs(self._table, messages)
         except FileNotFoundError as error:
-            self._discard(made)
-            self._void(error, [each for each, _ in made])
-            self._conflicts += told
+            self._discard(done)
+            self._stale(error, [each for each, _ in done])
+            self._conflicts += described
             return
         except BaseException:
-            self._discard(made)
+            self._discard(done)
             raise
         if not messages:
             return
         try:
-            report = commit_compaction(
-                self._table,
-                self._user,
-                self._identifier(),
-                messages,
-                planned_at=self._snapshot.id,
-                again=False,
-                schema_id=self._directory.latest_schema().id,
-            )
+            schema_id = self._directory.latest_schema().id
+            request = CommitRequest(self._table, self._user, next(self._identifiers), messages, schema_id=schema_id)
+            report = commit_compaction(request, self._snapshot.id, again=False)
         except CommitConflictError:
-            self._conflicts += told
+            self._conflicts += described
             return
         self._index = index
-        self._compacted += told
+        self._compacted += described
         if report.snapshot is not None:
             self._snapshots.append(report.snapshot)
 
-    def _with_vectors(self, made: list[tuple[Work, Replaced]]) -> VectorIndex:
-        """Have the index files change with the data files; all parts of a bucket change them together."""
+    def _with_vectors(self, done: _Done) -> VectorIndex:
+        """Change the deletion vectors along with the data files, for all tasks of a bucket together.
+
+        The first task of a bucket gets the index files.
+        """
         index = self._index
-        of_bucket: dict[tuple[bytes, int], list[tuple[Work, Replaced]]] = {}
-        for each, replaced in made:
-            of_bucket.setdefault((each.bucket.row, each.bucket.bucket), []).append((each, replaced))
+        of_bucket: dict[tuple[bytes, int], _Done] = {}
+        for each, result in done:
+            of_bucket.setdefault((each.bucket.row, each.bucket.bucket), []).append((each, result))
         for parts in of_bucket.values():
-            work, first = parts[0]
-            gone = {name for _, replaced in parts for name in replaced.rewritten}
-            marked = {name: rows for _, replaced in parts for name, rows in replaced.superseded.items()}
-            changed = index.changed(work.bucket, gone, marked)
+            task, first = parts[0]
+            gone = {name for _, result in parts for name in result.rewritten}
+            marked = {name: rows for _, result in parts for name, rows in result.superseded.items()}
+            changed = index.changed(task.bucket, gone, marked)
             first.index_added, first.index_deleted = changed.added, changed.deleted
             index = changed.after
         return index
 
-    def _discard(self, made: list[tuple[Work, Replaced]]) -> None:
-        discard(self._table, [replaced.message(each.bucket) for each, replaced in made])
+    def _discard(self, done: _Done) -> None:
+        discard(self._table, [result.message(each.bucket) for each, result in done])
 
 
-def _parts(work: Iterable[Work], commit_bytes: int) -> Iterator[list[Work]]:
-    """Work that is committed together."""
-    part: list[Work] = []
-    for each in work:
+def _parts(tasks: Iterable[CompactionTask], commit_bytes: int) -> Iterator[list[CompactionTask]]:
+    part: list[CompactionTask] = []
+    for each in tasks:
         part.append(each)
         if len(part) >= _COMMIT_PARTS or sum(one.size for one in part) >= commit_bytes:
             yield part
@@ -305,17 +313,60 @@ def _of_known_schemas(buckets: Iterable[LiveBucket], schema_id: int) -> Iterator
         newest = max(file.read.schema_id for file in bucket.files)
         if newest > schema_id:
             raise TableChangedError(
-                f"Files of schema {newest} came while the table was looked at under schema {schema_id}.",
+                f"Files of schema {newest} appeared while the table was read under schema {schema_id}.",
                 advice="Compact it again.",
             )
         yield bucket
 
 
-def _told(table: Any, work: Work, replaced: Replaced | None = None) -> CompactedBucket:
-    taken = work.files if replaced is None else replaced.before
+def _described(table: Any, task: CompactionTask, result: CompactionResult | None = None) -> CompactedBucket:
+    taken = task.files if result is None else result.before
     return CompactedBucket(
-        dict(zip(table.partition_keys, work.bucket.partition, strict=True)),
-        work.bucket.bucket,
+        dict(zip(table.partition_keys, task.bucket.partition, strict=True)),
+        task.bucket.bucket,
         counted(file.read for file in taken),
-        FileCount() if replaced is None else counted(replaced.after),
+        FileCount() if result is None else counted(result.after),
     )
+
+
+def new_compaction_user(options: OptionValues) -> str:
+    """A commit user that no other compaction has, with the table's `commit.user-prefix`."""
+    prefix = options.text("commit.user-prefix")
+    return f"{prefix + '_' if prefix else ''}compaction-{uuid4()}"
+
+
+class CompactingWriters:
+    """Warns, once, of a writer that compacts the same table: a writer of Java fails if both take the same file.
+
+    A table with `write-only` = `true` has no such writers.
+    """
+
+    def __init__(self) -> None:
+        self._seen = 0
+        self._warned = False
+
+    def look(self, table: Any, directory: TableDirectory, snapshot: Snapshot) -> None:
+        """Examine the last ten snapshots up to this one, except those that were examined before.
+
+        Raises:
+            CorruptTableError: A snapshot is damaged.
+            StoreError: The store failed.
+        """
+        if self._warned or OptionValues(table.options.options.to_map()).boolean("write-only", False):
+            return
+        first = max(1, snapshot.id - _EXAMINED + 1, self._seen + 1)
+        found = directory.snapshots.get_snapshots_batch(range(first, snapshot.id + 1))
+        self._seen = snapshot.id
+        for each in found.values():
+            if each is None or each.commit_kind != CommitKind.COMPACT or _COMPACTOR.fullmatch(each.commit_user):
+                continue
+            self._warned = True
+            StreamLog.of(__name__, table).warning(
+                "compacting_writer",
+                "another job compacts this table too (commit user %(user)s, snapshot %(snapshot)d). A writer of Java "
+                "ends with an error when a compaction of another job has taken a file that it compacts: set "
+                "'write-only' = 'true' on the table, and restart its writers",
+                user=each.commit_user,
+                snapshot=each.id,
+            )
+            return

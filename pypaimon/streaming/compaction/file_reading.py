@@ -1,7 +1,7 @@
-"""`FileReader`: the rows of data files, all columns of them, as they are to be written again.
+"""`FileReader`: the rows of data files with all their columns, to be written again.
 
-Small files are fetched whole, by one request, wherever they lie: nearly all of their bytes are needed, and those around
-the footer of a Parquet file would be read twice.
+Small files are fetched whole with one request: nearly all of their bytes are needed, and those around the footer of a
+Parquet file would be read twice otherwise.
 """
 
 from __future__ import annotations
@@ -32,9 +32,7 @@ class FileReader:
     """Reads files of one table under its schema.
 
     Args:
-        table: pypaimon's table.
-        directory: Where it lies.
-        check: Called with each batch; raises what is to end the reading.
+        check: Called with each batch. An error that it raises ends the reading.
     """
 
     def __init__(self, table: Any, directory: TableDirectory, check: Callable[[], None]) -> None:
@@ -46,10 +44,10 @@ class FileReader:
         self._check = check
         self._blocks = IndexBlocks(directory.store)
         self._vectors = PlanVectors(self._blocks, ())
-        self._looked_at: tuple[str, bytes | pa.Buffer | None] | None = None
+        self._last_content: tuple[str, bytes | pa.Buffer | None] | None = None
 
     def expecting(self, files: Iterable[LiveFile]) -> FileReader:
-        """The same, for one thread, which asks once for the deletion vectors of these files that lie together."""
+        """A copy for one thread, which requests the deletion vectors of these files together."""
         reader = copy(self)
         reader._vectors = PlanVectors(self._blocks, [file.deletions for file in files])
         return reader
@@ -58,19 +56,16 @@ class FileReader:
         """A schema of the table.
 
         Raises:
-            FileNotFoundError: There is no such schema.
+            FileNotFoundError: The schema does not exist.
             CorruptTableError: It cannot be decoded.
-            StoreError: The store failed.
         """
         return self._directory.schema(schema_id)
 
     def rows(self, file: LiveFile) -> Iterator[pa.RecordBatch]:
-        """The rows of a file of an append table that its deletion vector leaves.
+        """The rows of a file of an append table, without those that its deletion vector marks.
 
         Raises:
-            CorruptTableError: The file is damaged.
             FileNotFoundError: It is missing.
-            StoreError: The store failed.
         """
         for _, batch in self._kept(file, self._batches(file, self._fields, (), _BATCH_ROWS)):
             yield batch
@@ -84,18 +79,21 @@ class FileReader:
         places: Mapping[str, int] | None = None,
         keys_only: Callable[[LiveFile], bool] = lambda file: False,
     ) -> Iterator[pa.RecordBatch]:
-        """The records of files of a primary-key table that follow each other, and that their vectors leave: values,
-        number, kind.
+        """The records of consecutive files of a primary-key table, without those that deletion vectors mark.
+
+        Each has its values, its sequence number and its kind.
 
         Args:
-            files: They, in key order.
-            levels: Whether the level of each file comes too.
-            shared_by: How many such calls are read at the same time; batches are smaller then.
-            places: The place of the first record of files, by name; records of others have the place -1. None: places
-                do not come.
-            keys_only: Of which files only the keys are read; other values are null.
+            files: The files, in key order.
+            levels: Whether to add the level of each file.
+            shared_by: Number of such calls that are read at the same time. Batches are smaller accordingly.
+            places: The place of the first record of each file, by its name. Records of other files have the place -1.
+                None: places are not added.
+            keys_only: For which files only the keys are read. Their other values are null.
 
-        Errors as `rows`.
+        Raises:
+            CorruptTableError: A file is damaged.
+            FileNotFoundError: A file is missing.
         """
         length = max(1024, _BATCH_ROWS // shared_by)
         for file in files:
@@ -111,16 +109,16 @@ class FileReader:
                 yield batch if fields is self._fields else self._padded(batch)
 
     def kinds(self, file: LiveFile) -> Iterator[pa.Array]:
-        """The row kinds of the records of a file, which is not fetched again if it is read next. Errors as `rows`."""
+        """The row kinds of the records of a file, which is not fetched again if it is read next. Raises as `rows`."""
         content = self._content(file)
-        self._looked_at = file.name, content
+        self._last_content = file.name, content
         for batch in read_file(
             self._directory, file.read, [], schema_id=self._schema_id, system_columns=(VALUE_KIND,), content=content
         ):
             yield batch.column(VALUE_KIND)
 
     def damaged(self, files: Sequence[LiveFile], error: BadRowError) -> CorruptTableError:
-        """What it means that a row of files cannot be written again: the file that holds it is damaged."""
+        """The error for a row that cannot be written again: the file that holds it is damaged."""
         cause = error.__cause__
         field = next((each for each in self._fields if each.name == getattr(cause, "column", None)), None)
         if field is None or not isinstance(cause, UnfitValueError):
@@ -129,7 +127,6 @@ class FileReader:
         return CorruptTableError(path, f"column '{field.name}' is {field.type}, and {cause.problem}")
 
     def _fits(self, file: LiveFile, field: DataField) -> bool:
-        """Whether all values of a column of a file may be in it."""
         try:
             for batch in self._batches(file, [field], (), _BATCH_ROWS):
                 normal_array(batch.column(0), self._types.field(field.name))
@@ -140,7 +137,7 @@ class FileReader:
     def _kept(
         self, file: LiveFile, batches: Iterator[pa.RecordBatch]
     ) -> Iterator[tuple[npt.NDArray[np.int64], pa.RecordBatch]]:
-        """What the file's deletion vector leaves, none empty, and where in the file it lies."""
+        """Positions and rows that the file's deletion vector does not mark, without empty batches."""
         vector = None
         if file.deletions is not None:
             vector = self._vectors.read(file.deletions, int(file.read.row_count))
@@ -156,7 +153,7 @@ class FileReader:
                 yield positions, batch
 
     def _padded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """With all columns, those that were not read as nulls."""
+        """The batch with all columns. Those that were not read are null."""
         there = set(batch.schema.names)
         hidden = [name for name in batch.schema.names if name not in self._types.names]
         arrays = [
@@ -183,7 +180,7 @@ class FileReader:
 
     def _content(self, file: LiveFile) -> bytes | pa.Buffer | None:
         """The bytes of a small file."""
-        found, self._looked_at = self._looked_at, None
+        found, self._last_content = self._last_content, None
         return found[1] if found is not None and found[0] == file.name else content_of(self._directory, file.read)
 
 

@@ -1,87 +1,117 @@
-"""`KeyedRewriter`: the records of a bucket of a primary-key table merged into new files, or moved as they are."""
+"""`KeyedRewriter`: merges the records of a bucket of a primary-key table into new files, or moves its files.
+
+Which files are merged and which only move is decided as by Java's `MergeTreeCompactTask`. Java's rules:
+docs/java-semantics.md#compaction.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pypaimon.streaming.compaction.change_making import ChangeMaking
+from pypaimon.streaming.commit.cleanup import discard
+from pypaimon.streaming.compaction.changelog_mode import ChangelogMode
 from pypaimon.streaming.compaction.compaction_options import CompactionOptions
 from pypaimon.streaming.compaction.file_reading import FileReader
-from pypaimon.streaming.compaction.keyed_plan import Move, Rewrite, Section, steps
 from pypaimon.streaming.compaction.live_files import LiveBucket, LiveFile
-from pypaimon.streaming.compaction.new_files import CompactedFiles
+from pypaimon.streaming.compaction.new_files import CompactedFiles, CompactionResult
 from pypaimon.streaming.compaction.record_expiry import Expired
-from pypaimon.streaming.compaction.replaced import Replaced
 from pypaimon.streaming.compaction.run_picking import Pick
-from pypaimon.streaming.compaction.superseded import Superseded
 from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.internals import DataFileMeta
 from pypaimon.streaming.merge import UnsortedRunError, merge_batches, merge_engine, sorted_runs
 from pypaimon.streaming.merge.level_changes import ChangeRule, Compacted, merge_levels
+from pypaimon.streaming.merge.ordering import Ints
 from pypaimon.streaming.merge.runs import key_order
 from pypaimon.streaming.model.arrow_types import arrow_schema
 from pypaimon.streaming.model.row_kinds import DELETE, UPDATE_BEFORE
 from pypaimon.streaming.model.system_columns import SEQUENCE_NUMBER, SYSTEM_TYPES, VALUE_KIND
-from pypaimon.streaming.writing.commit.discarding import discard
 from pypaimon.streaming.writing.files.file_options import FileOptions
 from pypaimon.streaming.writing.files.record_facts import KeyedFacts
 from pypaimon.streaming.writing.files.system_columns import numbered
+
+if TYPE_CHECKING:
+    from pyroaring import BitMap
 
 T = TypeVar("T")
 
 _RETRACTS = pa.array([DELETE, UPDATE_BEFORE], pa.int8())
 
+Section = tuple[LiveFile, ...]
+"""Files whose keys overlap, directly or through other files. Files of different sections share no key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """Sections, in key order, that are merged one after the other into new files."""
+
+    sections: tuple[Section, ...]
+
+    @property
+    def files(self) -> list[LiveFile]:
+        return [file for section in self.sections for file in section]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A file that moves to the level of the pick unchanged."""
+
+    file: LiveFile
+
+    @property
+    def files(self) -> list[LiveFile]:
+        return [self.file]
+
+    @property
+    def sections(self) -> tuple[Section, ...]:
+        return ((self.file,),)
+
+
+Step = Rewrite | Move
+
 
 class KeyedRewriter:
-    """Carries out picks of one table.
-
-    Args:
-        table: pypaimon's table.
-        reader: Reads its files.
-        options: What its options say about compaction.
-    """
+    """Executes picks of one table."""
 
     def __init__(self, table: Any, reader: FileReader, options: CompactionOptions) -> None:
         self._table = table
         self._options = options
         self._engine = merge_engine(table.table_schema)
-        self._making = ChangeMaking.of(table)
+        self._mode = ChangelogMode.of(table)
         self._reader = reader
         self._schema = arrow_schema(table.fields)
         for name in (VALUE_KIND, SEQUENCE_NUMBER):
             self._schema = self._schema.append(pa.field(name, SYSTEM_TYPES[name], nullable=False))
 
-    def compact(self, bucket: LiveBucket, pick: Pick, expired: Expired | None = None) -> Replaced:
-        """Merge and move what was picked.
+    def compact(self, bucket: LiveBucket, pick: Pick, expired: Expired | None = None) -> CompactionResult:
+        """Merge and move the files of a pick. If it fails, the new files are deleted.
 
         Args:
-            bucket: The bucket.
-            pick: What is compacted of it.
-            expired: Records that go; None: none do.
+            expired: Records that are dropped; None: no records expire.
 
         Raises:
-            FileNotFoundError: A file is missing; nothing is left of what was written.
-            CorruptTableError: A file is damaged; likewise.
-            StoreError: The store failed; likewise.
+            FileNotFoundError: A file is missing.
+            CorruptTableError: A file is damaged.
         """
-        result, made = Replaced(), list[DataFileMeta]()
+        result, made = CompactionResult(), list[DataFileMeta]()
         options = FileOptions.of_compacted(self._table, pick.level)
         facts = partial(KeyedFacts, self._table.trimmed_primary_keys_fields, options.thin)
         data = CompactedFiles(self._table, options, options.data, bucket, facts)
         changelog = CompactedFiles(self._table, options, options.changelog, bucket, facts)
-        superseded = Superseded(file for file in bucket.files if self._making.vectors and file.level > pick.level)
+        superseded = Superseded(file for file in bucket.files if self._mode.vectors and file.level > pick.level)
         reader = self._reader.expecting(bucket.files)
-        keep_deletes = not self._making.drops_deletes(pick)
+        keep_deletes = not self._mode.drops_deletes(pick)
         try:
             for step in steps(pick, self._options, partial(self._must_rewrite, reader, pick, expired, options)):
                 files = step.files
                 result.before += files
-                rule = self._making.rule(pick, files, self._options)
+                rule = self._mode.rule(pick, files, self._options)
                 if isinstance(step, Move):
                     result.after.append(step.file.moved(pick.level))
                 if rule is not None:
@@ -90,26 +120,26 @@ class KeyedRewriter:
                             superseded.add(found.superseded)
                             if isinstance(step, Rewrite):
                                 data.write(self._records(_kept(found.records, keep_deletes=keep_deletes)))
-                            if self._making.writes:
+                            if self._mode.writes:
                                 changelog.write(self._records(found.changes))
                 elif isinstance(step, Rewrite):
                     for section in step.sections:
                         for batch in self._merged(reader, section, expired, keep_deletes=keep_deletes):
                             data.write(self._records(batch))
-                # Files that are moved lie between those of two steps.
+                # Files end with each step: the keys of a moved file may be between those of two steps.
                 made += data.take()
             result.changelog += changelog.take()
         except BaseException:
             data.abort()
             changelog.abort()
-            discard(self._table, [Replaced(after=made).message(bucket)])
+            discard(self._table, [CompactionResult(after=made).message(bucket)])
             raise
         result.after += made
         result.superseded = superseded.rows
         return result
 
     def _records(self, batch: pa.RecordBatch) -> pa.Table:
-        """The records of a file. Merging does not keep whether columns may be null."""
+        """The records under the schema of files: merging loses which columns are NOT NULL."""
         arrays = [batch.column(name) for name in self._schema.names]
         return numbered(pa.Table.from_arrays(arrays, schema=self._schema), self._engine.keys)
 
@@ -132,16 +162,16 @@ class KeyedRewriter:
         superseded: Superseded,
         expired: Expired | None,
     ) -> Iterator[Compacted]:
-        if isinstance(step, Move) and not self._making.writes and not (superseded.places and len(files) > 1):
+        if isinstance(step, Move) and not self._mode.writes and not (superseded.places and len(files) > 1):
             return
-        places = superseded.places if self._making.vectors else None
+        places = superseded.places if self._mode.vectors else None
 
         def keys_only(file: LiveFile) -> bool:
             return rule.replaces and (file.level > rule.level or isinstance(step, Move))
 
         runs = _runs(reader, files, levels=True, places=places, keys_only=keys_only)
         if expired is not None:
-            # The records of a file that moves stay, and count.
+            # A file that moves keeps its expired records, so they count as rows.
             runs = [expired.passed_over(run, above=rule.level, drop=isinstance(step, Rewrite)) for run in runs]
         yield from self._in_order(files, merge_levels(runs, self._engine, rule))
 
@@ -155,16 +185,16 @@ class KeyedRewriter:
     def _must_rewrite(
         self, reader: FileReader, pick: Pick, expired: Expired | None, target: FileOptions, file: LiveFile
     ) -> bool:
-        """Whether a file may not move as it is: it holds what must go, or is merged with what lies above.
+        """Whether a file must be rewritten: it holds records to be dropped, or is merged with files above.
 
-        Manifests do not tell of deletes for sure: pypaimon's writer counts none.
+        The delete count of manifests is not reliable: pypaimon's writer does not count deletes.
         """
-        if self._making.must_rewrite(pick, file, self._options, target) or (pick.full and file.deletions is not None):
+        if self._mode.must_rewrite(pick, file, self._options, target) or (pick.full and file.deletions is not None):
             return True
         if expired is not None and expired.in_file(file, reader.schema):
             return True
-        # Where each compaction drops deletes, they are on level 0 only.
-        drops = pick.top or (file.level == 0 and self._making.drops_deletes(pick))
+        # If every compaction drops deletes, only level 0 holds some.
+        drops = pick.top or (file.level == 0 and self._mode.drops_deletes(pick))
         if not drops or file.level == pick.level:
             return drops and file.read.delete_row_count != 0
         return file.read.delete_row_count != 0 or any(
@@ -188,7 +218,7 @@ def _members(files: Sequence[LiveFile]) -> list[list[LiveFile]]:
 
 
 def _reading_once(bucket: LiveBucket, step: Rewrite | Move, rule: ChangeRule) -> list[Section]:
-    """Sections, each with the files above that it is held against; those that share one are put together."""
+    """Sections with the files above that they are compared with. Sections that share such a file are joined."""
     found: list[Section] = []
     shared: set[str] = set()
     for section in step.sections:
@@ -212,3 +242,86 @@ def _above(bucket: LiveBucket, section: Section, level: int) -> Section:
         for file in bucket.files
         if file.level > level and least <= key_order(file.read.max_key) and key_order(file.read.min_key) <= greatest
     )
+
+
+# Which files are merged, and which only move
+
+
+def steps(pick: Pick, options: CompactionOptions, must_rewrite: Callable[[LiveFile], bool]) -> Iterator[Step]:
+    """The steps of a pick. A file that is large enough and is on the right level is in no step.
+
+    Args:
+        must_rewrite: Whether a file must be rewritten instead of moved. Called right before its step.
+    """
+    small: list[Section] = []
+
+    def one(file: LiveFile) -> Iterator[Step]:
+        if options.force_rewrite or must_rewrite(file):
+            yield Rewrite(((file,),))
+        elif file.level != pick.level:
+            yield Move(file)
+
+    def flush() -> Iterator[Step]:
+        # A single file is not worth a rewrite.
+        if len(small) == 1 and len(small[0]) == 1:
+            yield from one(small[0][0])
+        elif small:
+            yield Rewrite(tuple(small))
+        small.clear()
+
+    for section in sections(pick.files):
+        if len(section) > 1 or section[0].size < options.small_bytes:
+            small.append(section)
+        else:
+            yield from flush()
+            yield from one(section[0])
+    yield from flush()
+
+
+def sections(files: Sequence[LiveFile]) -> Iterator[Section]:
+    bounds = [(key_order(file.read.min_key), key_order(file.read.max_key), file) for file in files]
+    bounds.sort(key=lambda bound: bound[:2])
+    section: list[LiveFile] = []
+    end: tuple[object, ...] = ()
+    for smallest, largest, file in bounds:
+        if section and smallest > end:
+            yield tuple(section)
+            section = []
+        end = max(end, largest) if section else largest
+        section.append(file)
+    if section:
+        yield tuple(section)
+
+
+class Superseded:
+    """The records above the output level that newer ones have replaced.
+
+    Records are numbered file after file. Memory: a compressed bitmap for each file with such records.
+
+    Args:
+        files: The files above the output level.
+
+    Attributes:
+        places: The number of the first record of each file, by its name.
+        rows: Positions of superseded records in their file, by its name.
+    """
+
+    def __init__(self, files: Iterable[LiveFile]) -> None:
+        files = list(files)
+        starts = np.cumsum([0, *(int(file.read.row_count) for file in files)])
+        self._names = [file.name for file in files]
+        self._starts = starts[:-1]
+        self.places: Mapping[str, int] = dict(zip(self._names, map(int, starts), strict=False))
+        self.rows: dict[str, BitMap] = {}
+
+    def add(self, numbers: Ints) -> None:
+        """Add the numbers of superseded records."""
+        from pyroaring import BitMap
+
+        if not len(numbers):
+            return
+        numbers = np.sort(numbers)
+        files = np.searchsorted(self._starts, numbers, side="right") - 1
+        for file in np.unique(files):
+            there = (numbers[files == file] - self._starts[file]).astype(np.uint32)
+            self.rows.setdefault(self._names[file], BitMap()).update(BitMap(there))

@@ -1,4 +1,4 @@
-"""`LiveEntries`: the live files of a table from one look to the next, by what each snapshot has added and deleted."""
+"""`LiveEntries`: the live files of a table, kept up to date by what each snapshot has added and deleted."""
 
 from __future__ import annotations
 
@@ -15,29 +15,25 @@ Place = tuple[bytes, int]
 """Serialised partition, and bucket."""
 
 _MOST_SNAPSHOTS = 100
-"""Their changes are asked for one after the other: after more of them it takes less time to look at all anew."""
+"""Changes of snapshots are read one after the other. After more of them, reading all manifests takes less time."""
 
 
 class LiveEntries:
-    """Entries of manifests, held in columns. What is asked for after the first look grows with the changes alone."""
+    """Entries of manifests, in columns. After the first read, the number of requests depends on the changes alone."""
 
     def __init__(self) -> None:
         self._at: Snapshot | None = None
         self._entries: pa.Table | None = None
 
     def forget(self) -> None:
-        """Have the next look see everything."""
+        """Make the next call of `look` return everything."""
         self._at = self._entries = None
 
     def look(self, directory: TableDirectory, snapshot: Snapshot) -> pa.Table:
-        """The entries of a snapshot that lie in buckets which have changed since the last look; at first all of them.
+        """The entries of a snapshot in buckets that have changed since the last call; all entries at first.
 
-        Costs two manifest lists and their manifests at first, whenever the snapshot of the last look is gone, and after
-        more than a hundred others; else each snapshot since, its list of changes and their manifests.
-
-        Raises:
-            CorruptTableError: A file of the metadata is damaged or missing.
-            StoreError: The store failed.
+        Costs two manifest lists and their manifests at first, if the snapshot of the last call is gone, and after more
+        than a hundred others; otherwise each snapshot since, its list of changes and their manifests.
         """
         changed = self._changed(directory, snapshot)
         if changed is not None:
@@ -51,7 +47,7 @@ class LiveEntries:
         return self._entries
 
     def _changed(self, directory: TableDirectory, snapshot: Snapshot) -> pa.Table | None:
-        """As `look`, by what each snapshot since has changed; None: some of that is not there."""
+        """As `look`, from the changes of each snapshot since the last call; None: some of these are gone."""
         since = self._since(directory, snapshot)
         if since is None or self._entries is None:
             return None
@@ -60,7 +56,7 @@ class LiveEntries:
             try:
                 changes = _entries(directory, [each.delta_manifest_list])
             except FileNotFoundError:
-                # Of a snapshot that expires, its file goes last.
+                # The snapshot has expired meanwhile: its own file is deleted last.
                 return None
             places.update(_places(changes))
             entries = live(pa.concat_tables([entries, changes]))
@@ -68,7 +64,7 @@ class LiveEntries:
         return entries.filter(pa.array([each in places for each in _places(entries)], pa.bool_()))
 
     def _since(self, directory: TableDirectory, snapshot: Snapshot) -> list[Snapshot] | None:
-        """The snapshots after the last look up to this one; None: they do not follow it, or some are gone."""
+        """The snapshots since the last call; None: this is another history, or some are gone."""
         last = self._at
         if last is None or not 0 <= snapshot.id - last.id <= _MOST_SNAPSHOTS:
             return None

@@ -1,4 +1,4 @@
-"""Data files, bucket by bucket, as a compaction takes them: to choose, to read and to replace."""
+"""The data files of a table, bucket by bucket, as a compaction picks, reads and replaces them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pypaimon.streaming.commit.changes import FileChange, changes_of
 from pypaimon.streaming.formats.binary_row import decode
 from pypaimon.streaming.formats.binary_row_encoding import StoredRow
 from pypaimon.streaming.internals import BinaryRow, DataFileMeta, DeletionFile, SimpleStats
 from pypaimon.streaming.metadata.data_file_meta import DataFiles
 from pypaimon.streaming.metadata.file_paths import FilePaths
-from pypaimon.streaming.writing.commit.file_changes import FileChange
-from pypaimon.streaming.writing.commit.manifest_records import changes_of
 
 _PLACE = ["partition", "bucket", "total_buckets"]
 _MADE_TOGETHER = 1024
@@ -29,9 +28,9 @@ class LiveFile:
     """A data file of the table.
 
     Attributes:
-        read: As readers take it: with its path and its keys decoded, without statistics.
-        stored: As manifests have it.
-        deletions: Where its deletion vector is; None: it has none.
+        read: Its metadata for readers: with path and decoded keys, without statistics.
+        stored: Its entry in the manifests.
+        deletions: The place of its deletion vector; None: it has none.
     """
 
     read: DataFileMeta
@@ -40,12 +39,10 @@ class LiveFile:
 
     @property
     def name(self) -> str:
-        """Its name."""
         return str(self.read.file_name)
 
     @property
     def size(self) -> int:
-        """Its bytes."""
         return int(self.read.file_size)
 
     @property
@@ -55,18 +52,18 @@ class LiveFile:
 
     @property
     def deleted_ratio(self) -> float:
-        """How much of its rows its deletion vector removes; 0 where the vector does not tell."""
+        """The part of its rows that its deletion vector removes; 0 if the vector does not say how many."""
         deleted = None if self.deletions is None else self.deletions.cardinality
         return (deleted or 0) / max(1, int(self.read.row_count))
 
     @property
     def made_millis(self) -> int:
-        """When it was made, in milliseconds since 1970 of the local clock; 0 if that is not known."""
+        """Creation time, in milliseconds since 1970 of the local clock; 0 if it is not known."""
         time = self.read.creation_time
         return 0 if time is None else int(time.get_millisecond())
 
     def replaced(self) -> DataFileMeta:
-        """Exactly what manifests have, so that the entry that deletes it, or moves it, names the same file."""
+        """Its metadata exactly as in the manifests, so that an entry that deletes or moves it names the same file."""
         file = self.stored.file
         return replace(
             self.read,
@@ -79,7 +76,6 @@ class LiveFile:
         )
 
     def moved(self, level: int) -> DataFileMeta:
-        """The same file on another level."""
         return replace(self.replaced(), level=level)
 
 
@@ -90,8 +86,8 @@ class LiveBucket:
     Attributes:
         partition: Values of its partition columns.
         bucket: Its number.
-        total_buckets: How many buckets its partition has.
-        files: They, in the order of the manifests.
+        total_buckets: Number of buckets of its partition.
+        files: Its files, in the order of the manifests.
     """
 
     partition: StoredRow
@@ -101,21 +97,20 @@ class LiveBucket:
 
     @property
     def row(self) -> bytes:
-        """Its partition, serialised."""
         return self.partition.row
 
 
 def live_buckets(
     table: Any, entries: pa.Table, wanted: Callable[[pa.Array], pa.Array] | None = None
 ) -> Iterator[LiveBucket]:
-    """The buckets that live entries of manifests lie in, in the order of their partitions.
+    """The buckets of live manifest entries, in the order of their partitions.
 
-    Objects of about a thousand files are made at once: a table may hold a million of which few are due.
+    Objects are made for about a thousand files at a time, because a table may have a million files of which few are
+    due.
 
     Args:
-        table: pypaimon's table.
         entries: Rows of `ENTRY_SCHEMA`.
-        wanted: Those of some partitions, serialised rows, whose files are wanted; None: all.
+        wanted: Selects partitions (serialised rows); None: all.
     """
     entries = entries.combine_chunks()
     schema = table.table_schema
@@ -138,7 +133,7 @@ def live_buckets(
 
 
 def _blocks(places: pa.Table) -> Iterator[tuple[int, int]]:
-    """Where files begin and end that are made together: all of some buckets."""
+    """First and last row of each block of entries: whole buckets, at least `_MADE_TOGETHER` files if there are more."""
     codes = [
         places["partition"].combine_chunks().dictionary_encode().indices.to_numpy(),
         *(places[name].to_numpy() for name in _PLACE[1:]),
@@ -153,7 +148,7 @@ def _blocks(places: pa.Table) -> Iterator[tuple[int, int]]:
 
 
 def local_millis(now: datetime) -> float:
-    """A moment as `LiveFile.made_millis` has it: what clocks show, as if they were those of UTC."""
+    """A local time as in `LiveFile.made_millis`: milliseconds as if its clock were that of UTC."""
     return now.replace(tzinfo=timezone.utc).timestamp() * 1000
 
 

@@ -1,29 +1,32 @@
-"""`CompactedFiles`: what a compaction writes, in pieces as large as row groups are to be."""
+"""What a compaction writes: `CompactedFiles`, the new files of a bucket; `CompactionResult`, what they replace."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from pypaimon.streaming.compaction.live_files import LiveBucket
+from pypaimon.streaming.compaction.live_files import LiveBucket, LiveFile
 from pypaimon.streaming.internals import DataFileMeta
+from pypaimon.streaming.write_internals import CommitMessage, IndexManifestEntry
 from pypaimon.streaming.writing.files.bucket_files import BucketFiles
 from pypaimon.streaming.writing.files.file_options import FileKind, FileOptions
 from pypaimon.streaming.writing.files.record_facts import RecordFacts
 from pypaimon.streaming.writing.files.rolling_files import MOST_PIECE_BYTES, RollingFiles
 
+if TYPE_CHECKING:
+    from pyroaring import BitMap
+
 
 class CompactedFiles:
-    """New files of one bucket. Owns them until `take`; deletes them when a context ends with an error.
+    """New files of one bucket, written in pieces as large as a row group. Owns them until `take`.
 
     Args:
-        table: pypaimon's table.
-        options: How they are made.
-        kind: Data or changelog, of these options.
-        bucket: Where they belong.
-        facts: Makes what finds out about the records of one file.
+        options: Options of new files.
+        kind: Data or changelog files of these options.
+        facts: Makes the object that collects facts about the records of one file.
     """
 
     def __init__(
@@ -40,7 +43,6 @@ class CompactedFiles:
 
         Raises:
             BadRowError: A value cannot be in its column.
-            StoreError: They cannot be written.
         """
         self._pending.append(rows)
         self._bytes += rows.nbytes
@@ -48,15 +50,53 @@ class CompactedFiles:
             self._flush()
 
     def take(self) -> list[DataFileMeta]:
-        """Finish the files: their metadata, which belongs to the caller from now on."""
+        """Finish the files. Returns their metadata; they belong to the caller from now on."""
         self._flush()
         return self._rolling.take()
 
     def abort(self) -> None:
-        """Delete what was not taken."""
         self._rolling.abort()
 
     def _flush(self) -> None:
         if self._pending:
             self._rolling.write(pa.concat_tables(self._pending))
         self._pending, self._bytes = [], 0
+
+
+@dataclass(slots=True)
+class CompactionResult:
+    """The result of one task.
+
+    Attributes:
+        before: The files that are removed.
+        after: The files that are added, including those that were moved.
+        changelog: New changelog files.
+        superseded: Positions of replaced records in files that stay, by name of the file.
+        index_added: New index files.
+        index_deleted: Index files that are removed.
+    """
+
+    before: list[LiveFile] = field(default_factory=list)
+    after: list[DataFileMeta] = field(default_factory=list)
+    changelog: list[DataFileMeta] = field(default_factory=list)
+    superseded: dict[str, BitMap] = field(default_factory=dict)
+    index_added: list[IndexManifestEntry] = field(default_factory=list)
+    index_deleted: list[IndexManifestEntry] = field(default_factory=list)
+
+    @property
+    def rewritten(self) -> set[str]:
+        """Names of the files that are removed from every level."""
+        return {file.name for file in self.before} - {str(file.file_name) for file in self.after}
+
+    def message(self, bucket: LiveBucket) -> CommitMessage:
+        return CommitMessage(
+            bucket.partition,
+            bucket.bucket,
+            [],
+            total_buckets=bucket.total_buckets,
+            compact_before=[file.replaced() for file in self.before],
+            compact_after=self.after,
+            compact_changelog_files=self.changelog,
+            compact_index_adds=self.index_added,
+            compact_index_deletes=self.index_deleted,
+        )

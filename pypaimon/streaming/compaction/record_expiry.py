@@ -1,4 +1,4 @@
-"""`RecordExpiry`: records that compactions of a primary-key table drop because their time has passed.
+"""`RecordExpiry`: records that compactions of a primary-key table drop after some time.
 
 As Java's `RecordLevelExpire`. Java's rules: docs/java-semantics.md#compaction.
 """
@@ -36,11 +36,11 @@ Seconds = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class RecordExpiry:
-    """How long records of a table stay.
+    """How long the records of a table are kept.
 
     Attributes:
         field: The column with the time of a record.
-        seconds: Seconds after that time in which it stays.
+        seconds: Seconds for which a record is kept after that time.
     """
 
     field: DataField
@@ -48,11 +48,11 @@ class RecordExpiry:
 
     @staticmethod
     def of(table: Any) -> RecordExpiry | None:
-        """As the options of pypaimon's table say; None: its records do not expire.
+        """The expiry of pypaimon's table; None: its records do not expire.
 
         Raises:
-            UnsupportedTableError: They name no column with a time.
-            StreamConfigError: The time cannot be read.
+            UnsupportedTableError: The option does not name a column of times.
+            StreamConfigError: The duration cannot be read.
         """
         options = OptionValues(table.options.options.to_map())
         millis = options.duration_millis(_TIME) if table.is_primary_key_table else None
@@ -61,7 +61,7 @@ class RecordExpiry:
         name = options.text(_FIELD)
         field = next((field for field in table.fields if field.name == name), None)
         if field is None:
-            raise UnsupportedTableError(f"'{_TIME}' is set, and '{_FIELD}' = {name!r} is no column of the table.")
+            raise UnsupportedTableError(f"'{_TIME}' is set, and '{_FIELD}' = {name!r} is not a column of the table.")
         if root(field.type) not in _TYPES:
             raise UnsupportedTableError(
                 f"'{_FIELD}' = {name!r} is {field.type}; expected INT (seconds), BIGINT or a timestamp."
@@ -69,32 +69,31 @@ class RecordExpiry:
         return RecordExpiry(field, millis // 1000)
 
     def at(self, now: datetime) -> Expired:
-        """What has expired at a moment."""
+        """The records that have expired at a time."""
         return Expired(self.field, int(now.timestamp() // 1) - self.seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """The records that have expired at one moment: those whose time is before the oldest one that stays.
+    """The records that have expired at one time.
 
     Attributes:
-        field: The column with the time of a record. One without a time stays.
-        oldest: Seconds since 1970.
+        field: The column with the time of a record. A record without a time is kept.
+        oldest: The oldest time that is kept, in seconds since 1970.
     """
 
     field: DataField
     oldest: int
 
     def in_file(self, file: LiveFile, schema: Callable[[int], TableSchema]) -> bool:
-        """Whether the statistics of a file tell that it holds such records.
+        """Whether a file holds such records, according to its statistics.
 
         Args:
-            file: The file.
-            schema: Gives a schema by its id.
+            schema: Returns a schema by its id.
 
         Raises:
             CorruptTableError: The schema of the file cannot be decoded.
-            StoreError: It cannot be read.
+            StoreError: The schema cannot be read.
         """
         record = file.stored.file
         fields = schema(int(file.read.schema_id)).fields
@@ -115,7 +114,7 @@ class Expired:
         return stats is not None and stats.minimum is not None and bool(self._mask(stats.minimum)[0])
 
     def dropped(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Batches without such records, none empty."""
+        """Batches without such records. Empty batches are left out."""
         for batch in batches:
             expired = self._mask(batch.column(self.field.name))
             kept = batch.filter(pa.array(~expired)) if expired.any() else batch
@@ -123,14 +122,14 @@ class Expired:
                 yield kept
 
     def passed_over(self, batches: Iterable[pa.RecordBatch], *, above: int, drop: bool) -> Iterator[pa.RecordBatch]:
-        """Batches in which such records above a level are on `NO_ROW_LEVEL`, none empty.
+        """Batches in which such records above a level are on `NO_ROW_LEVEL`. Empty batches are left out.
 
-        What takes their place has to know where they are.
+        They are not dropped, because the records that replace them must mark their places.
 
         Args:
-            batches: With `_LEVEL`.
+            batches: Batches with `_LEVEL`.
             above: The level.
-            drop: Whether those that are not above it are left out.
+            drop: Whether those that are not above the level are dropped.
         """
         for batch in batches:
             expired = self._mask(batch.column(self.field.name))
@@ -151,7 +150,7 @@ class Expired:
 
 
 def _seconds(times: pa.Array) -> Seconds:
-    """Times in seconds since 1970, cut as Java cuts them: to milliseconds downwards, and to seconds towards 1970."""
+    """Times in seconds since 1970, rounded as Java does: to milliseconds downwards, then to seconds towards 1970."""
     numbers: Seconds = times.cast(pa.int64()).fill_null(0).to_numpy()
     if not pa.types.is_timestamp(times.type):
         millis = pa.types.is_int64(times.type) & (numbers >= _LEAST_MILLIS)

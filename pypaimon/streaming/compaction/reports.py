@@ -11,12 +11,12 @@ from pypaimon.streaming.internals import DataFileMeta
 
 @dataclass(frozen=True, slots=True)
 class FileCount:
-    """Some data files.
+    """Totals of some data files.
 
     Attributes:
-        files: How many.
-        size: Their bytes.
-        rows: Their records, superseded ones and deletes among them.
+        files: Number of files.
+        size: Bytes.
+        rows: Records, including superseded ones and deletes.
     """
 
     files: int = 0
@@ -28,19 +28,19 @@ class FileCount:
 
 
 def counted(files: Iterable[DataFileMeta]) -> FileCount:
-    """Data files, by their entries in manifests."""
+    """Totals of data files."""
     return sum((FileCount(1, int(file.file_size), int(file.row_count)) for file in files), FileCount())
 
 
 @dataclass(frozen=True, slots=True)
 class CompactedBucket:
-    """What became of one bucket, or of some of its files.
+    """The compaction of one bucket, or of some of its files.
 
     Attributes:
         partition: Values by partition column.
-        bucket: Its number.
-        before: The files that were taken.
-        after: Those in their place; nothing where it was not carried out.
+        bucket: Number of the bucket.
+        before: The files that were compacted.
+        after: The files that replace them; empty if it was not executed.
     """
 
     partition: Mapping[str, Any]
@@ -54,10 +54,10 @@ class CompactionReport:
     """What a compaction has done.
 
     Attributes:
-        planned_at: Id of the snapshot that was looked at; None: the table has none.
+        planned_at: Id of the snapshot that was compacted; None: the table has no snapshot.
         snapshots: Ids of the snapshots that it made.
-        compacted: What was compacted; of a dry run: what would be.
-        conflicts: What another job had changed meanwhile: nothing became of it, the next compaction finds what is left.
+        compacted: What was compacted, or would be in a dry run.
+        conflicts: Files that another job has changed meanwhile. They were left as they are, for the next compaction.
     """
 
     planned_at: int | None
@@ -67,10 +67,10 @@ class CompactionReport:
 
     @property
     def before(self) -> FileCount:
-        """All files that were taken."""
+        """All files that were compacted."""
         return sum((each.before for each in self.compacted), FileCount())
 
     @property
     def after(self) -> FileCount:
-        """All files in their place."""
+        """All files that replace them."""
         return sum((each.after for each in self.compacted), FileCount())

@@ -1,17 +1,35 @@
 """Which sorted runs of a bucket are compacted, and to which level: a function of the runs, the options and the time.
 
-As Java's `UniversalCompaction` and what is around it. Java's rules: docs/java-semantics.md#compaction.
+As Java's `UniversalCompaction` and its callers do. Java's rules: docs/java-semantics.md#compaction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from pypaimon.streaming.compaction.compaction_options import CompactionOptions
 from pypaimon.streaming.compaction.live_files import LiveFile, local_millis
-from pypaimon.streaming.compaction.sorted_levels import LevelRun
+from pypaimon.streaming.merge.runs import key_order
+
+
+@dataclass(frozen=True, slots=True)
+class LevelRun:
+    """A sorted run: one file of level 0, or all files of a level above it.
+
+    Attributes:
+        level: Its level.
+        files: Its files, in key order.
+    """
+
+    level: int
+    files: tuple[LiveFile, ...]
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +37,10 @@ class Pick:
     """Runs that are compacted together.
 
     Attributes:
-        level: The level that they go to.
-        runs: They, the newest ones of the bucket without a gap.
-        top: Whether nothing older than they are is left, so that deletes need not be kept.
-        full: Whether files with deletion vectors are written anew wherever they are.
+        level: The output level.
+        runs: The runs, which are the newest ones of the bucket without a gap.
+        top: Whether no older run is left above them, so that deletes need not be kept.
+        full: Whether files with deletion vectors are rewritten on every level.
     """
 
     level: int
@@ -32,18 +50,16 @@ class Pick:
 
     @property
     def files(self) -> list[LiveFile]:
-        """Their files."""
         return [file for run in self.runs for file in run.files]
 
 
 def pick_full(
     runs: Sequence[LevelRun], options: CompactionOptions, expired: Callable[[LiveFile], bool] = lambda file: False
 ) -> Pick | None:
-    """All runs to the highest level; None: they are there, and no row of them is marked as deleted, or expired.
+    """All runs to the highest level; None: they are there already, and no row of them is deleted or expired.
 
     Args:
         runs: All runs of the bucket, newest first.
-        options: The table's.
         expired: Whether a file holds expired records.
     """
     top = _top_level(runs, options)
@@ -56,13 +72,12 @@ def pick_full(
 def pick_needed(
     runs: Sequence[LevelRun], options: CompactionOptions, now: datetime, *, up_level_0: bool = False
 ) -> Pick | None:
-    """What is due, of the runs from the newest one on; None: nothing.
+    """The runs that are due, from the newest one on; None: none.
 
     Args:
         runs: All runs of the bucket, newest first.
-        options: The table's.
         now: The local time.
-        up_level_0: Whether files of level 0 are always due, for readers do not see them there.
+        up_level_0: Whether files of level 0 are always due, because readers do not see them there.
     """
     picked = _picked(runs, options, now)
     if picked is None and up_level_0:
@@ -89,12 +104,12 @@ def _picked(runs: Sequence[LevelRun], options: CompactionOptions, now: datetime)
 
 
 def _all_are_due(runs: Sequence[LevelRun], options: CompactionOptions, now: datetime) -> bool:
-    """Whether all of the bucket is compacted before it is looked at in parts."""
+    """Whether the whole bucket is due. This is checked before its parts."""
     if len(runs) <= 1:
         return False
     top = _top_level(runs, options)
     if options.interval_millis is not None:
-        # The last compaction of all was when the newest file of the highest level was made.
+        # The newest file of the highest level shows when the whole bucket was last compacted.
         made = [file.made_millis for run in runs if run.level == top for file in run.files]
         passed = None if not made else local_millis(now) - max(made)
         if passed is None or passed > options.interval_millis:
@@ -108,7 +123,7 @@ def _all_are_due(runs: Sequence[LevelRun], options: CompactionOptions, now: date
 def _by_ratio(
     runs: Sequence[LevelRun], options: CompactionOptions, now: datetime, count: int, *, forced: bool = False
 ) -> Pick | None:
-    """The first runs, and those behind them as long as they are not much larger than all before them together."""
+    """The first runs, and following ones as long as each is not much larger than all before it together."""
     off_peak = 0 if options.off_peak is None else options.off_peak.ratio_at(now.hour)
     allowed = 100 + options.size_ratio + off_peak
     size = sum(run.size for run in runs[:count])
@@ -124,7 +139,7 @@ def _by_ratio(
 
 
 def _first(runs: Sequence[LevelRun], count: int, options: CompactionOptions) -> Pick:
-    """The first runs, to the level below that of the next one, and never to level 0."""
+    """The first runs, to the level below that of the next run, but never to level 0."""
     level = _top_level(runs, options) if count == len(runs) else max(0, runs[count].level - 1)
     if level == 0:
         for run in runs[count:]:
@@ -134,10 +149,31 @@ def _first(runs: Sequence[LevelRun], count: int, options: CompactionOptions) -> 
                 break
     if count == len(runs):
         level = _top_level(runs, options)
-    # Deletes are needed as long as an older record may lie above.
+    # Deletes are needed as long as an older record may be on a higher level.
     return Pick(level, tuple(runs[:count]), top=level >= max(run.level for run in runs))
 
 
 def _top_level(runs: Sequence[LevelRun], options: CompactionOptions) -> int:
-    """The highest level: files may lie higher than the options say now."""
+    """The highest level. It may be higher than the options say, if they were changed."""
     return max([options.top_level, *(run.level for run in runs)])
+
+
+def level_runs(files: Iterable[LiveFile]) -> list[LevelRun]:
+    """The runs of a bucket: level 0 from the newest file to the oldest, then level by level upwards."""
+    first: list[LiveFile] = []
+    above: dict[int, list[LiveFile]] = {}
+    for file in files:
+        (above.setdefault(file.level, []) if file.level else first).append(file)
+    first.sort(key=_age)
+    runs = [LevelRun(0, (file,)) for file in first]
+    runs += [LevelRun(level, tuple(sorted(above[level], key=_least_key))) for level in sorted(above)]
+    return runs
+
+
+def _least_key(file: LiveFile) -> tuple[Any, ...]:
+    return key_order(file.read.min_key)
+
+
+def _age(file: LiveFile) -> tuple[int, int, int, str]:
+    read = file.read
+    return -read.max_sequence_number, read.min_sequence_number, file.made_millis, file.name

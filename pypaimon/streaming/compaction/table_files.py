@@ -1,27 +1,31 @@
-"""`table_files`: the data files of a table, bucket by bucket, and which of them a compaction would take."""
+"""`table_files`: the data files of a table, bucket by bucket, and which of them a compaction would take now."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 from pypaimon.streaming.compaction.chosen_partitions import ChosenPartitions
 from pypaimon.streaming.compaction.compactable_tables import check_compactable, under_latest_schema
 from pypaimon.streaming.compaction.file_reading import FileReader
-from pypaimon.streaming.compaction.files_picture import Bar, picture
 from pypaimon.streaming.compaction.live_entries import LiveEntries
 from pypaimon.streaming.compaction.live_files import LiveBucket, LiveFile, live_buckets
 from pypaimon.streaming.compaction.reports import FileCount, counted
+from pypaimon.streaming.compaction.tasks import task_picker
 from pypaimon.streaming.compaction.vector_index import VectorIndex
-from pypaimon.streaming.compaction.work import planner
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.options.arguments import a_table
 
+_MOST_BARS = 40
+_COLOURS = ("#e4572e", "#f3a712", "#a8c686", "#669bbc", "#29335c", "#1b2a49")
+"""By level, from 0 up. Higher levels have the last one."""
+
 Place = tuple[bytes, int, int]
-"""Serialised partition, bucket, and how many buckets the partition has."""
+"""Serialised partition, bucket, and number of buckets of the partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +34,12 @@ class BucketFiles:
 
     Attributes:
         partition: Values by partition column.
-        bucket: Its number; 0 in tables without buckets.
-        files: All of them.
-        levels: They by level, lowest first. In tables without a primary key all are on level 0.
-        sorted_runs: How many runs a reader merges: files of level 0, and levels above it. None: the table has no
+        bucket: Number of the bucket; 0 in tables without buckets.
+        files: All files.
+        levels: The files by level, lowest first. In tables without a primary key all are on level 0.
+        sorted_runs: Number of runs that a reader merges: files of level 0, and levels above it. None: the table has no
             primary key.
-        due: Those that a compaction would take now. None: such a table is not compacted here.
+        due: The files that a compaction would take now. None: such a table is not compacted here.
     """
 
     partition: Mapping[str, Any]
@@ -56,8 +60,8 @@ class TableFiles:
     """The data files of a table at one snapshot. A notebook shows them as a picture.
 
     Attributes:
-        table: Its full name.
-        snapshot: Id of the snapshot; None: the table has none.
+        table: Full name of the table.
+        snapshot: Id of the snapshot; None: the table has no snapshot.
         buckets: Buckets with files, in the order of their partitions.
         not_compacted: Why such a table is not compacted here; None: it is.
     """
@@ -79,7 +83,7 @@ class TableFiles:
 
     def _repr_html_(self) -> str:
         bars = [Bar(each.name, each.levels, each.due or FileCount()) for each in self.buckets]
-        return picture(self.table, bars, self.not_compacted)
+        return html_bars(self.table, bars, self.not_compacted)
 
 
 def table_files(
@@ -90,20 +94,20 @@ def table_files(
     idle_seconds: float | None = None,
     full: bool = False,
 ) -> TableFiles:
-    """Count the data files of a table, and tell what `compact` with the same arguments would take. Blocks.
+    """Count the data files of a table, and those that `compact` with the same arguments would take. Blocks.
 
-    Reads snapshot, manifest lists and manifests; no data file.
+    Reads the snapshot, manifest lists and manifests, and no data files.
 
     Args:
-        table: pypaimon's table, as `catalog.get_table(...)` gives it. Any table that is read, also one that is not
-            compacted here.
+        table: pypaimon's table, as `catalog.get_table(...)` returns it. It may be one that cannot be compacted here.
         partition: As `compact` takes it.
-        where: Likewise.
-        idle_seconds: Likewise.
-        full: Likewise.
+        where: As `compact` takes it.
+        idle_seconds: As `compact` takes it.
+        full: As `compact` takes it.
 
     Raises:
-        StreamConfigError: An option cannot be read, or `partition` or `where` names no partition column.
+        StreamConfigError: An option cannot be read, or `partition` or `where` names another column than those of
+            partitions.
         CorruptTableError: A manifest is damaged.
         StoreError: The store failed (retriable).
     """
@@ -117,15 +121,15 @@ def table_files(
     try:
         check_compactable(table, name)
     except UnsupportedTableError as error:
-        return TableFiles(name, snapshot.id, tuple(_told(table, each, None) for each in buckets), str(error))
+        return TableFiles(name, snapshot.id, tuple(_described(table, each, None) for each in buckets), str(error))
     buckets = list(VectorIndex.of(table, directory, snapshot).attached(buckets))
     due: defaultdict[Place, FileCount] = defaultdict(FileCount)
-    for work in planner(table, FileReader(table, directory, lambda: None)).work(buckets, full=full):
-        due[_place(work.bucket)] += counted(file.read for file in work.files)
-    return TableFiles(name, snapshot.id, tuple(_told(table, each, due[_place(each)]) for each in buckets))
+    for task in task_picker(table, FileReader(table, directory, lambda: None)).tasks(buckets, full=full):
+        due[_place(task.bucket)] += counted(file.read for file in task.files)
+    return TableFiles(name, snapshot.id, tuple(_described(table, each, due[_place(each)]) for each in buckets))
 
 
-def _told(table: Any, bucket: LiveBucket, due: FileCount | None) -> BucketFiles:
+def _described(table: Any, bucket: LiveBucket, due: FileCount | None) -> BucketFiles:
     levels: dict[int, list[LiveFile]] = {}
     for file in sorted(bucket.files, key=lambda file: file.level):
         levels.setdefault(file.level, []).append(file)
@@ -141,3 +145,75 @@ def _told(table: Any, bucket: LiveBucket, due: FileCount | None) -> BucketFiles:
 
 def _place(bucket: LiveBucket) -> Place:
     return bucket.row, bucket.bucket, bucket.total_buckets
+
+
+# The picture for notebooks
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One bucket in the picture.
+
+    Attributes:
+        name: Its partition and number.
+        levels: Its files by level.
+        due: The files that a compaction would take.
+    """
+
+    name: str
+    levels: Mapping[int, FileCount]
+    due: FileCount
+
+    @property
+    def size(self) -> int:
+        """Total bytes of its files."""
+        return sum(each.size for each in self.levels.values())
+
+
+def html_bars(title: str, bars: Sequence[Bar], note: str | None) -> str:
+    """HTML with a bar for each bucket: its length shows the bytes, its colours the levels.
+
+    Buckets with most files to compact come first. At most 40 are drawn, and a note says how many are left out.
+
+    Args:
+        title: The text above.
+        bars: The buckets.
+        note: The text below; None: nothing.
+    """
+    drawn = sorted(bars, key=lambda bar: (-bar.due.files, -bar.size))[:_MOST_BARS]
+    longest = max((bar.size for bar in drawn), default=0) or 1
+    rows = "".join(_row(bar, longest) for bar in drawn)
+    below = [f"{len(bars) - len(drawn)} more buckets"] if len(bars) > len(drawn) else []
+    below += [note] if note is not None else []
+    levels = sorted({level for bar in drawn for level in bar.levels})
+    legend = " ".join(f'<span style="color:{_colour(level)}">&#9632;</span> level {level}' for level in levels)
+    notes = "".join(f"<div>{escape(each)}</div>" for each in below)
+    return f"<div><b>{escape(title)}</b> {legend}<table>{rows}</table>{notes}</div>"
+
+
+def _row(bar: Bar, longest: int) -> str:
+    parts = "".join(
+        f'<span title="level {level}: {_words(files)}" style="display:inline-block;height:1em;'
+        f'width:{30 * files.size / longest:.2f}em;background:{_colour(level)}"></span>'
+        for level, files in bar.levels.items()
+    )
+    files = sum(bar.levels.values(), FileCount())
+    due = f"{bar.due.files} to compact" if bar.due.files else ""
+    cells = [escape(bar.name), parts, _words(files), due]
+    return "<tr>" + "".join(f'<td style="text-align:left;white-space:nowrap">{cell}</td>' for cell in cells) + "</tr>"
+
+
+def _words(files: FileCount) -> str:
+    return f"{files.files:,} file{'' if files.files == 1 else 's'}, {_size(files.size)}"
+
+
+def _size(size: float) -> str:
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:,.1f} TB"
+
+
+def _colour(level: int) -> str:
+    return _COLOURS[min(level, len(_COLOURS) - 1)]

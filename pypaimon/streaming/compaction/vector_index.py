@@ -1,4 +1,4 @@
-"""`VectorIndex`: the deletion vectors of a table's files, and what becomes of them once files are replaced."""
+"""`VectorIndex`: the deletion vectors of a table's files, and how they change when files are replaced."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 _VERSION = b"\x01"
 T = TypeVar("T")
 Vector = tuple[DeletionRange, bytes]
-"""A vector as it stands in an index file, wherever there."""
+"""A vector as it is stored in an index file, whatever its offset there."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexChange:
-    """What becomes of the index files of one bucket.
+    """Changes of the index files of one bucket.
 
     Attributes:
-        added: Files with the vectors that stay.
-        deleted: Files in whose place they are.
+        added: New files with the vectors that stay.
+        deleted: The files that they replace.
         after: The index of the table afterwards.
     """
 
@@ -48,11 +48,9 @@ class IndexChange:
 class VectorIndex:
     """The index files with deletion vectors of one state of a table.
 
-    A table with a primary key has one for each bucket; one without buckets has any number, each of them of many files.
+    A table with a primary key has one for each bucket. One without buckets has any number, each for many data files.
 
     Args:
-        table: pypaimon's table.
-        directory: Where it lies.
         entries: Its index files of deletion vectors.
     """
 
@@ -66,11 +64,10 @@ class VectorIndex:
 
     @staticmethod
     def of(table: Any, directory: TableDirectory, snapshot: Snapshot) -> VectorIndex:
-        """That of a snapshot; empty where the table has no deletion vectors. One request if it has some.
+        """The index of a snapshot; empty if the table has no deletion vectors. One request if it has some.
 
         Raises:
             CorruptTableError: The index manifest is missing or damaged.
-            StoreError: The store failed.
         """
         name = snapshot.index_manifest if table.options.deletion_vectors_enabled() else None
         if not name:
@@ -82,7 +79,7 @@ class VectorIndex:
         return VectorIndex(table, directory, (each for each in entries if each.index_type == DELETION_VECTORS))
 
     def attached(self, buckets: Iterable[LiveBucket]) -> Iterator[LiveBucket]:
-        """Buckets whose files know their deletion vectors."""
+        """The buckets, with the deletion vectors of their files."""
         found = deletion_files(self._entries, self._paths)
         for bucket in buckets:
             files = (
@@ -91,25 +88,24 @@ class VectorIndex:
             yield replace(bucket, files=tuple(files)) if found else bucket
 
     def changed(self, bucket: LiveBucket, gone: Set[str], superseded: Mapping[str, BitMap]) -> IndexChange:
-        """Drop vectors of files of a bucket, and mark rows of others. Other vectors are kept as they are.
+        """Drop the vectors of some files of a bucket, and mark rows of others. Other vectors stay as they are.
 
-        Costs a request for each index file that is read, and one for each that is written.
+        Costs a request for each index file that is read, and one for each that is written. If it fails, the new index
+        files are deleted.
 
         Args:
-            bucket: The bucket.
-            gone: Names of files that are no longer there.
-            superseded: Places of rows that are marked from now on, by the name of their file; only in tables with a
+            gone: Names of files that are removed.
+            superseded: Positions of rows that are to be marked, by the name of their file. Only in tables with a
                 primary key.
 
         Raises:
             FileNotFoundError: An index file is missing.
-            CorruptTableError: One is damaged.
-            StoreError: The store failed. Nothing is left of what was written.
+            CorruptTableError: An index file is damaged.
         """
         return self._replaced(bucket, gone, superseded) if self._keyed else self._without(bucket, gone)
 
     def _replaced(self, bucket: LiveBucket, gone: Set[str], superseded: Mapping[str, BitMap]) -> IndexChange:
-        """One file in the place of the former one; an empty one where no vector is left, as Java's."""
+        """One file replaces the existing one. It is empty if no vector is left, as Java's is."""
         mine = [each for each in self._entries if (each.partition, each.bucket) == (bucket.row, bucket.bucket)]
         if not superseded and not any(found.data_file in gone for each in mine for found in each.ranges):
             return IndexChange([], [], self)
@@ -130,7 +126,7 @@ class VectorIndex:
         return IndexChange([self._entry(EntryKind.ADD, bucket, new)], deleted, changed)
 
     def _without(self, bucket: LiveBucket, gone: Set[str]) -> IndexChange:
-        """Index files without vectors of files; those of which none is left go."""
+        """Index files without the vectors of some files. Index files that would be empty are removed."""
         added, deleted, after = list[IndexManifestEntry](), list[IndexManifestEntry](), list[IndexEntry]()
         try:
             for entry in self._entries:
@@ -153,7 +149,6 @@ class VectorIndex:
     def _read(
         self, entry: IndexEntry, wanted: Sequence[DeletionRange], parse: Callable[[bytes, DeletionFile], T]
     ) -> list[tuple[DeletionRange, T]]:
-        """Some of the vectors of an index file."""
         if not wanted:
             return []
         path = self._paths.index_file(self._home(entry.partition), entry.bucket, entry.file_name, entry.external_path)
@@ -165,7 +160,7 @@ class VectorIndex:
         return self._directory.store.parse(path, pieces)
 
     def _written(self, entry: IndexEntry, vectors: Iterable[Vector]) -> IndexEntry:
-        """A new index file with these vectors, of the bucket of another one."""
+        """Write a new index file with these vectors, for the bucket of another one."""
         home = self._home(entry.partition)
         parts, ranges, size = [_VERSION], list[DeletionRange](), len(_VERSION)
         for found, piece in vectors:

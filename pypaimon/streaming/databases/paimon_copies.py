@@ -12,6 +12,7 @@ from uuid import uuid4
 
 from pypaimon.streaming.apply_changes.copied_schema import COPIED_FROM
 from pypaimon.streaming.apply_changes.saved_state import SavedState
+from pypaimon.streaming.commit.session import progress_of
 from pypaimon.streaming.databases.tables_of_database import translating
 from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError, TargetError
 from pypaimon.streaming.internals import TableNotExistException
@@ -20,7 +21,6 @@ from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.write_internals import FileSystemCatalog, Schema, SchemaChange
-from pypaimon.streaming.writing.commit.last_commit import standing
 from pypaimon.streaming.writing.table_writer import SOURCE_POSITION
 
 _AT_ONCE = 8
@@ -131,7 +131,7 @@ class PaimonCopies:
         if found is None or found.note is None or found.note.is_dropped or found.note.database != source:
             return None
         try:
-            last = standing(TableDirectory.of(found.table), user).last
+            last = progress_of(TableDirectory.of(found.table), user).last
         except PaimonStreamError as error:
             if error.retriable:
                 raise

@@ -1,4 +1,4 @@
-"""`arrow_input`: what a writer is given, as Arrow's record batches."""
+"""`arrow_input`: the data that a writer is given, as Arrow record batches."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class ArrowInput:
 
     Attributes:
         schema: Their columns.
-        batches: The rows; of what is not wholly in memory they are made as they are asked for.
-        in_memory: Whether all rows are there already, so that they can be checked before the first one is taken.
+        batches: The rows. If they are not in memory, they are read while this is iterated.
+        in_memory: Whether all rows are in memory, so that they can be checked before the first one is written.
     """
 
     schema: pa.Schema
@@ -34,14 +34,14 @@ class ArrowInput:
 
 
 def arrow_input(data: Any) -> ArrowInput:
-    """What a writer was given, as Arrow.
+    """The data that a writer is given, as Arrow record batches.
 
     Args:
         data: A pyarrow Table, RecordBatch or RecordBatchReader, a pandas or polars DataFrame, a `Batch` of a stream, or
             anything else with `__arrow_c_stream__` or `__arrow_c_array__`.
 
     Raises:
-        StreamConfigError: It is none of them, or holds what Arrow has no type for.
+        StreamConfigError: The data are of another type, or hold values for which Arrow lacks a type.
     """
     if isinstance(data, Batch | BlockingBatch):
         data = data.data
@@ -59,7 +59,7 @@ def arrow_input(data: Any) -> ArrowInput:
 
 
 def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows in batches whose texts, lists and so on have no need of 64-bit offsets."""
+    """The rows in batches so small that texts, lists and so on fit 32-bit offsets."""
     for batch in batches:
         rows = max(1, batch.num_rows * _CHUNK_BYTES // max(_CHUNK_BYTES, _bytes_of(batch)))
         for start in range(0, batch.num_rows, rows):
@@ -70,22 +70,21 @@ def _bytes_of(batch: pa.RecordBatch) -> int:
     try:
         return int(batch.nbytes)
     except pa.ArrowTypeError:
-        # Arrow does not tell which bytes of views are used.
+        # Arrow cannot count the bytes of views that are used.
         return int(batch.get_total_buffer_size())
 
 
 def narrowed_schema(schema: pa.Schema, fields: Sequence[Any]) -> pa.Schema:
-    """The columns that were given, with integers of wider types than the table's columns narrowed to these.
+    """The given columns, with integer types narrowed to those of the table's columns.
 
-    pandas, polars and Python's numbers are 64 bits wide unless told otherwise. Whether each value fits is checked when
-    it comes.
+    Numbers of pandas, polars and Python are 64 bits wide by default. Each value is checked when it is written.
 
     Args:
         schema: Columns of the rows.
         fields: pypaimon's fields of the table.
     """
     types = {field.name: arrow_type(field.type) for field in fields}
-    # A name may differ from the table's in case.
+    # Names match if they differ only in case.
     folded = {name.lower(): kind for name, kind in types.items()}
     targets = [types.get(field.name, folded.get(field.name.lower())) for field in schema]
     given = [normal_type(field.type) for field in schema]
@@ -99,7 +98,7 @@ def _narrowed(given: pa.DataType, target: pa.DataType | None) -> pa.DataType:
 
 
 def _is_frame(data: Any, library: str) -> bool:
-    # Whoever holds a frame has imported its library.
+    # A caller that has a DataFrame has imported its library.
     module = sys.modules.get(library)
     frame = getattr(module, "DataFrame", None)
     return frame is not None and isinstance(data, frame)
@@ -109,8 +108,8 @@ def _of_pandas(frame: Any) -> pa.Table:
     try:
         return pa.Table.from_pandas(frame, preserve_index=False)
     except (pa.ArrowException, ValueError, OverflowError) as error:
-        # Columns of one name, numbers of more than 64 bits, values of several types.
-        raise StreamConfigError(f"the DataFrame is no table of Arrow: {error}") from error
+        # Two columns of one name, numbers of more than 64 bits, or values of several types in a column.
+        raise StreamConfigError(f"the DataFrame cannot be converted to Arrow: {error}") from error
 
 
 def _reader(data: Any) -> pa.RecordBatchReader:

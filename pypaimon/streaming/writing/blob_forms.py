@@ -1,23 +1,28 @@
-"""`BlobForm`: what a writer takes as the values of a column of blobs, and what becomes of them."""
+"""`BlobForm`: which values a writer accepts in a column of blobs, and how it stores them."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable
 from enum import Enum
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.internals import BlobDescriptor, BlobViewStruct, MapType, map_key_serializer
+from pypaimon.streaming.internals import BlobDescriptor, BlobViewStruct, MapType, PaimonBlob, map_key_serializer
+from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.data_types import holds_blobs, is_blob, is_blob_collection
 from pypaimon.streaming.options.blob_storage import BlobStorage
 from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.reading.blob import Blob
+from pypaimon.streaming.reading.blob_fetcher import BlobFetcher, BlobPlaces
+from pypaimon.streaming.write_internals import BlobData
 
 _REFERENCES = ("VIDEOFRM", "BLOBVIEW", "BLOBDESC")
 _MARKS = tuple(name.encode()[::-1] for name in _REFERENCES)
-"""What serialised references hold behind their version, which is one byte."""
+"""What serialised references contain after their version, which is one byte."""
 _MARK = slice(1, 9)
 _DESCRIPTOR = _MARKS[2]
 _VIDEO = "video-frame-field"
@@ -25,13 +30,13 @@ _OTHER_FILES = "blob-descriptor."
 
 
 class BlobForm(Enum):
-    """What the values of a column are.
+    """The values of a column.
 
     Attributes:
-        BYTES: Blobs, which go to blob files.
-        COPIED: Blobs, or descriptors of where they lie, from where they are copied into blob files.
-        DESCRIPTOR: Descriptors, which are kept as they are.
-        VIEW: References to rows of other tables, which are kept as they are.
+        BYTES: Blobs, which are written to blob files.
+        COPIED: Blobs, or descriptors of their location, from which they are copied into blob files.
+        DESCRIPTOR: Descriptors, which are stored as they are.
+        VIEW: References to rows of other tables, which are stored as they are.
     """
 
     BYTES = "bytes"
@@ -41,12 +46,11 @@ class BlobForm(Enum):
 
     @property
     def in_blob_files(self) -> bool:
-        """Whether blobs go to files of their own."""
         return self in (BlobForm.BYTES, BlobForm.COPIED)
 
 
 def blob_forms(schema: Any) -> dict[str, BlobForm]:
-    """The forms of the columns of blobs of a table.
+    """The form of each column of blobs of a table.
 
     Args:
         schema: pypaimon's schema of the table.
@@ -69,7 +73,7 @@ def blob_forms(schema: Any) -> dict[str, BlobForm]:
     forms = {}
     for field in columns:
         if not (is_blob(field.type) or is_blob_collection(field.type)):
-            raise _refused(field, "and blobs lie in columns, arrays and maps only")
+            raise _refused(field, "and blobs are supported in columns, arrays and maps only")
         if isinstance(field.type, MapType):
             _check_keys(field)
         if storage.in_blob_files(field):
@@ -79,23 +83,23 @@ def blob_forms(schema: Any) -> dict[str, BlobForm]:
         else:
             raise _refused(field, "and only columns of type BLOB hold descriptors or views")
     if all(field.name in forms and forms[field.name].in_blob_files for field in schema.fields):
-        raise _refused(columns[0], "and the table has no column of another type beside")
+        raise _refused(columns[0], "and the table lacks a column of another type")
     return forms
 
 
 def blob_problem(values: pa.Array, form: BlobForm) -> str | None:
-    """What is wrong with the values of a column; None: nothing.
+    """What is wrong with the values of a column; None: they are right.
 
     Args:
-        values: They, as the table has them.
-        form: What they are to be.
+        values: The values, in the type of the table's column.
+        form: The form that they must have.
     """
     problem = _PROBLEMS[form]
     return next((found for cell in _cells(values) if (found := problem(cell)) is not None), None)
 
 
 def is_descriptor(cell: memoryview | bytes) -> bool:
-    """Whether bytes are a descriptor, as Java's writers tell it from a blob."""
+    """Whether bytes are a descriptor and not a blob, by the rule of Java's writers."""
     return bytes(cell[_MARK]) == _DESCRIPTOR and cell[0] == BlobDescriptor.CURRENT_VERSION
 
 
@@ -117,7 +121,7 @@ def _of_copied(cell: memoryview) -> str | None:
 
 def _of_descriptor(cell: memoryview) -> str | None:
     descriptor = BlobDescriptor.parse_if_serialized(bytes(cell))
-    return None if type(descriptor) is BlobDescriptor else "what is no serialised BlobDescriptor"
+    return None if type(descriptor) is BlobDescriptor else "something other than a serialised BlobDescriptor"
 
 
 def _of_view(cell: memoryview) -> str | None:
@@ -126,7 +130,7 @@ def _of_view(cell: memoryview) -> str | None:
         valid = BlobViewStruct.deserialize(data).serialize() == data
     except (ValueError, struct.error):
         valid = False
-    return None if valid else "what is no serialised BlobViewStruct"
+    return None if valid else "something other than a serialised BlobViewStruct"
 
 
 _PROBLEMS: dict[BlobForm, Callable[[memoryview], str | None]] = {
@@ -155,3 +159,26 @@ def _check_keys(field: Any) -> None:
 
 def _refused(field: Any, why: str) -> UnsupportedTableError:
     return UnsupportedTableError(f"Column '{field.name}' is {field.type}, {why}.")
+
+
+def blob_sources(table: Any) -> dict[str, Callable[[bytes], PaimonBlob]]:
+    """How the values of each column that goes to blob files become blobs.
+
+    Raises:
+        UnsupportedTableError: Its blobs cannot be written.
+    """
+    forms = {name: form for name, form in blob_forms(table.table_schema).items() if form.in_blob_files}
+    if BlobForm.COPIED not in forms.values():
+        return dict.fromkeys(forms, BlobData)
+    path = str(table.table_path)
+    # As readers do by default, this follows descriptors only within the file system and the bucket of the table.
+    fetcher = BlobFetcher(TableDirectory.of(table).store, BlobPlaces.of(path, None))
+    return dict.fromkeys(forms, partial(_read, fetcher, path))
+
+
+def _read(fetcher: BlobFetcher, table: str, value: bytes) -> PaimonBlob:
+    """The blob that a descriptor points to, read piece by piece. Any other value is the blob itself."""
+    if not is_descriptor(value):
+        return BlobData(value)
+    found = fetcher.references(pa.array([value], pa.large_binary()), f"what is written to {table}")
+    return Blob(fetcher, BlobDescriptor(found.places[0], int(found.offsets[0]), int(found.lengths[0])))

@@ -1,4 +1,4 @@
-"""`BucketKeys` and `key_hashes`: the bucket of each row as Paimon computes it: of its key's hash, or its remainder."""
+"""The bucket of each row, as Paimon computes it from the hash or the remainder of its key."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class BucketKeys:
     """The bucket key of a table with a fixed number of buckets.
 
     Attributes:
-        fields: Its fields, pypaimon's.
+        fields: pypaimon's fields of the key.
         buckets: Number of buckets.
-        by_remainder: Whether the bucket is the remainder of the key, one INT or BIGINT (`bucket-function.type` = mod).
+        by_remainder: Whether the bucket is the remainder of an INT or BIGINT key (`bucket-function.type` = mod).
     """
 
     fields: tuple[Any, ...]
@@ -37,7 +37,7 @@ class BucketKeys:
 
     @staticmethod
     def of(table: Any) -> BucketKeys | None:
-        """The bucket key of a table; None if it has no fixed number of buckets."""
+        """The bucket key of a table; None if its number of buckets is not fixed."""
         schema = table.table_schema
         buckets = int(table.options.bucket())
         if buckets <= 0:
@@ -47,7 +47,6 @@ class BucketKeys:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the columns, in order."""
         return tuple(field.name for field in self.fields)
 
     def buckets_of(self, columns: Sequence[pa.Array]) -> npt.NDArray[np.int32]:
@@ -58,7 +57,7 @@ class BucketKeys:
         """
         if self.by_remainder:
             (column,) = _typed(columns, self.fields)
-            # A null counts as 0, as it lies in Java's rows.
+            # A null counts as 0, which is how Java's rows store it.
             numbers = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)
             remainders: npt.NDArray[np.int32] = np.mod(numbers, self.buckets).astype(np.int32)
             return remainders
@@ -68,11 +67,11 @@ class BucketKeys:
 
 
 def key_hashes(columns: Sequence[pa.Array], fields: Sequence[Any]) -> npt.NDArray[np.int32]:
-    """The hash of each key, as Java's `BinaryRow.hashCode` has it.
+    """The hash of each key, as Java's `BinaryRow.hashCode` computes it.
 
     Args:
         columns: The key; of the table's types, or castable to them.
-        fields: Their fields, pypaimon's.
+        fields: pypaimon's fields of the key.
     """
     return _hashes([row_column(column) for column in _typed(columns, fields)]).view(np.int32)
 
@@ -85,7 +84,7 @@ def _typed(columns: Sequence[pa.Array], fields: Sequence[Any]) -> list[pa.Array]
 
 
 def _hashes(columns: Sequence[RowColumn]) -> _Words:
-    """Hash of each row. Rows of which each column takes as many words are serialised and hashed together."""
+    """Hash of each row. Rows with the same layout of words are serialised and hashed together."""
     result = np.empty(len(columns[0].null), dtype=np.uint32)
     for rows in layouts(columns):
         result[rows] = _murmur(serialised(columns, rows))
@@ -93,7 +92,7 @@ def _hashes(columns: Sequence[RowColumn]) -> _Words:
 
 
 def _murmur(data: npt.NDArray[np.uint8]) -> _Words:
-    """Murmur3 of each row of bytes, by words, as Paimon seeds it. Arithmetic wraps."""
+    """Murmur3 of each row of bytes, by words, with Paimon's seed. Arithmetic wraps."""
     # All rows of a layout are equally long: each step mixes the same word of every row into its hash.
     words = np.ascontiguousarray(data).view("<u4")
     state = np.full(len(data), _SEED, dtype=np.uint32)

@@ -1,4 +1,4 @@
-"""`StreamWriteBuilder`: settings of one writer."""
+"""`StreamWriteBuilder`: the settings of a writer."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from pypaimon.streaming.writing.writer_settings import WriterSettings
 
 
 def stream_write_builder(table: Any) -> StreamWriteBuilder:
-    """A builder of writers of a table, which write it commit by commit, each of them once.
+    """A builder of writers of a table. Each of their commits is made exactly once.
 
     Args:
-        table: pypaimon's table, as `catalog.get_table(...)` gives it.
+        table: pypaimon's table, as `catalog.get_table(...)` returns it.
     """
     return StreamWriteBuilder(table)
 
@@ -37,35 +37,37 @@ class StreamWriteBuilder:
         self._settings = WriterSettings(_new_user(table))
 
     def with_commit_user(self, user: str) -> StreamWriteBuilder:
-        """Under whom the writer commits.
+        """Set the commit user of the writer.
 
-        A program that is to go on after a restart names it, the same each time and no other program's: by it the table
-        tells what was committed. Without this call it is a new one each time, `commit.user-prefix` in front.
+        A program that continues after a restart must use the same name each time, and one that no other program uses:
+        the table records by this name what was committed. Without this call the writer gets a new name, with the
+        table's `commit.user-prefix`.
 
-        The table keeps the snapshots from the user's newest commit on, by a consumer of that name. Under a name that
-        the program chose, delete it (`paimon-stream consumers`) when nobody writes under it any more; otherwise it goes
-        when the writer is closed, but for one that ends with an error.
+        A consumer of that name keeps the snapshots from the user's newest commit on. If the program chose the name,
+        delete the consumer (`paimon-stream consumers`) when nobody writes under it any more. Otherwise it is deleted
+        when the writer is closed, unless the writer ended with an error.
 
         Raises:
-            StreamConfigError: It cannot be the name of a file.
+            StreamConfigError: The name cannot be the name of a file.
         """
         check_consumer_id(user)
         self._settings = replace(self._settings, user=user, is_named=True)
         return self
 
     def with_overwrite(self, partition: Mapping[str, Any] | None = None) -> StreamWriteBuilder:
-        """Have each commit replace what is there.
+        """Have each commit replace existing rows.
 
         Args:
-            partition: Values of partition columns, all or some: every partition that has them is replaced, and rows of
-                others are refused by the commit. A value is one of the column's type, None for null, or a text, which
-                is read as Java reads names of partitions: `{"day": "2026-11-21"}`; the name of the default partition is
-                null. None: in a partitioned table the partitions that the rows lie in, else the whole table; as Java's
-                and pypaimon's, the option `dynamic-partition-overwrite` (`true` unless set) decides: with `false` it is
-                always the whole table.
+            partition: Values of partition columns, all or some. Every partition with these values is replaced, and
+                the commit refuses rows of other partitions. A value is of the column's type, None for null, or a text
+                that is read as Java reads names of partitions: `{"day": "2026-11-21"}`. The name of the default
+                partition means null. None: the partitions that rows are written to, or the whole table if it is not
+                partitioned. As in Java and pypaimon, the option `dynamic-partition-overwrite` = `false` replaces the
+                whole table in either case.
 
         Raises:
-            StreamConfigError: `partition` is empty, names no partition column, or a value does not fit its column.
+            StreamConfigError: `partition` is empty, names a column that is not a partition column, or a value does not
+                fit its column.
         """
         schema = self._table.table_schema
         overwrite = True if partition is None else PartitionSpec.of(schema, partition, "with_overwrite")
@@ -73,43 +75,46 @@ class StreamWriteBuilder:
         return self
 
     def with_row_kind_column(self, name: str) -> StreamWriteBuilder:
-        """The column of what is written that holds row kinds, `+I -U +U -D`. Default: `_row_kind`, if there is one."""
+        """Set the column of given rows that holds row kinds, `+I -U +U -D`. Default: `_row_kind`, if it is given."""
         self._settings = replace(self._settings, kind_column=name)
         return self
 
     def with_memory_limit(self, bytes_held: int) -> StreamWriteBuilder:
-        """Bytes of rows that wait in memory at most; beyond them they go into files. Default: `write-buffer-size`.
+        """Set how many bytes of rows may be held in memory before they are written to files.
+
+        Default: the table's `write-buffer-size`.
 
         Raises:
-            StreamConfigError: It is no positive number.
+            StreamConfigError: It is not a positive number.
         """
         self._settings = replace(self._settings, memory_limit=at_least(1, "with_memory_limit", bytes_held))
         return self
 
     def with_time_zone(self, name: str) -> StreamWriteBuilder:
-        """The time zone of the table's readers and writers; default: its option `time-zone`, else that of the process.
+        """Set the time zone of the table's readers and writers.
 
-        Java has the zone of its JVM, and reads a TIMESTAMP WITH LOCAL TIME ZONE in an ORC file right only in the zone
-        of its writer, unless the table says `orc.timestamp-ltz.legacy.type` = `false`. Here such a file is of UTC if no
-        zone is named. The zone also names partitions of such columns (`partition.legacy-name` = `false`).
+        Default: the table's option `time-zone`, or else the zone of the process. Java uses the zone of its JVM. It
+        reads a TIMESTAMP WITH LOCAL TIME ZONE in an ORC file correctly only in the zone of its writer, unless the table
+        has `orc.timestamp-ltz.legacy.type` = `false`. This library writes such files in UTC if the zone is not set. The
+        zone also decides the names of partitions by such columns (`partition.legacy-name` = `false`).
 
         Args:
             name: Such as `"Asia/Shanghai"`, `"UTC"` or `"+08:00"`.
 
         Raises:
-            StreamConfigError: There is no such zone.
+            StreamConfigError: The zone is unknown.
         """
         if not isinstance(name, str):
             raise StreamConfigError(f"with_time_zone: expected the name of a time zone, got {name!r}.")
         option_zone(name)
         self._table = self._table.copy_without_time_travel({TIME_ZONE: name})
         if isinstance(self._settings.overwrite, PartitionSpec):
-            # Texts of timestamps name other partitions in another zone.
+            # The text of a timestamp means another partition in another zone.
             return self.with_overwrite(self._settings.overwrite.given)
         return self
 
     def open(self) -> StreamWriter:
-        """A writer for `async with`. The table is asked for when it is entered."""
+        """A writer for `async with`. The table is read when it is entered."""
         return StreamWriter(self._table, self._settings)
 
     def open_sync(self) -> BlockingStreamWriter:

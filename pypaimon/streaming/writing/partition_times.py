@@ -1,4 +1,4 @@
-"""`PartitionTimes`: whether the name of a partition says a time (`partition.timestamp-format.strict`)."""
+"""`PartitionTimes`: whether the values of a partition are a time (`partition.timestamp-format.strict`)."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class PartitionTimes:
     """The rule of Java's `PartitionTimestampValidator` for new partitions.
 
     Args:
-        paths: Where the partitions of the table are.
-        pattern: `partition.timestamp-pattern`; None: the first partition column says the time.
+        paths: Paths of the table's partitions.
+        pattern: `partition.timestamp-pattern`; None: the first partition column is the time.
         formatter: `partition.timestamp-formatter`; None: `2026-11-21`, with or without `08:30:00`.
 
     Raises:
-        UnsupportedTableError: The formatter has a letter that is not known here.
+        UnsupportedTableError: The formatter has a letter that is not supported here.
     """
 
     def __init__(self, paths: FilePaths, pattern: str | None, formatter: str | None) -> None:
@@ -43,30 +43,30 @@ class PartitionTimes:
 
     @staticmethod
     def of(table: Any) -> PartitionTimes | None:
-        """As the options of a table say; None: nothing is to be checked."""
+        """The rule of a table; None: its partitions are not checked."""
         options = OptionValues(table.options.options.to_map())
         pattern, formatter = options.text(PATTERN), options.text(FORMATTER)
         is_asked = options.boolean(STRICT, False) and (pattern is not None or formatter is not None)
         if not is_asked or not table.partition_keys:
             return None
-        # Java checks the `toString()` of the values, which legacy names are, whatever the partitions are called.
+        # Java checks the `toString()` of the values, which is what legacy names are, even if the table has others.
         paths = FilePaths(str(table.table_path), tuple(table.partition_keys_fields), legacy_names=True)
         return PartitionTimes(paths, pattern, formatter)
 
     def check(self, partition: Sequence[Any]) -> None:
-        """Raise BadRowError if the values of a partition do not say a time."""
+        """Raise BadRowError if the values of a partition are not a time."""
         values = self._paths.values(encoded_row(partition, self._paths.partition_fields))
         text = next(iter(values.values())) if self._pattern is None else _filled(self._pattern, values)
         fits = _DEFAULT.fullmatch(text) is not None if self._formatter is None else self._formatter.fits(text)
         if not fits:
             raise BadRowError(
-                f"Partition {values} says the time {text!r}, which does not match the table's options '{FORMATTER}' or "
+                f"Partition {values} has the time {text!r}, which does not match the table's options '{FORMATTER}' or "
                 f"'{PATTERN}', and '{STRICT}' is 'true'. Correct the rows or the options."
             )
 
 
 class _Formatter:
-    """A pattern of Java's `DateTimeFormatter`, of numbers alone."""
+    """A pattern of Java's `DateTimeFormatter` that consists of numbers only."""
 
     def __init__(self, pattern: str) -> None:
         self._fields: list[str] = []
@@ -76,7 +76,6 @@ class _Formatter:
             raise _unknown(pattern, pattern) from error
 
     def fits(self, text: str) -> bool:
-        """Whether a text is a date, with or without a time, in this pattern."""
         found = self._regex.fullmatch(text)
         if found is None:
             return False
@@ -127,6 +126,6 @@ def _unknown(pattern: str, part: str) -> UnsupportedTableError:
 
 
 def _filled(pattern: str, values: dict[str, str]) -> str:
-    """The pattern with `$column` replaced; of columns whose names begin alike the longest one is meant."""
+    """The pattern with `$column` replaced. If several column names match, the longest one counts."""
     names = "|".join(re.escape(name) for name in sorted(values, key=len, reverse=True))
     return re.sub(rf"\$({names})", lambda found: values[found[1]], pattern)

@@ -1,4 +1,4 @@
-"""`RecordWriter`: Arrow batches with row kinds into new files of a table, in bounded memory."""
+"""`RecordWriter`: writes Arrow batches with row kinds to new files of a table, in bounded memory."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from pypaimon.streaming.commit.cleanup import discard
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.formats.binary_row_encoding import encoded_row
 from pypaimon.streaming.formats.registry import check_format
@@ -18,8 +19,7 @@ from pypaimon.streaming.options.table_traits import (
     merge_engine_of,
 )
 from pypaimon.streaming.write_internals import BucketMode, CommitMessage
-from pypaimon.streaming.writing.blob_sources import blob_sources
-from pypaimon.streaming.writing.commit.discarding import discard
+from pypaimon.streaming.writing.blob_forms import blob_sources
 from pypaimon.streaming.writing.dynamic_buckets.bucket_assigner import BucketAssigner
 from pypaimon.streaming.writing.files.append_bucket import AppendBucket, PostponedBucket
 from pypaimon.streaming.writing.files.bucket_files import BucketFiles
@@ -41,17 +41,15 @@ class RecordWriter:
     """Writes the rows of one commit, or of one task of it. Not for several threads.
 
     Args:
-        table: pypaimon's table.
-        user: Commit user.
-        overwrite: Whether what is written replaces what is there.
-        state: What is there already; None: it is found out when the first row comes.
-        buffer_bytes: Bytes of rows, as Arrow counts them, that are held in memory; what is more goes to files. None:
-            what the table says (`write-buffer-size`), else 256 MB. While a bucket is written out, about twice its
-            rows are in memory beside.
-        assigner: Gives keys their buckets, in a table with dynamic ones.
+        overwrite: Whether the rows replace existing ones.
+        state: What the table holds already; None: it is read when the first row is written.
+        buffer_bytes: Bytes of rows, as Arrow counts them, that are held in memory before they are written to files.
+            None: the table's `write-buffer-size`, or 256 MB. While a bucket is flushed, about twice its rows are in
+            memory in addition.
+        assigner: Assigns buckets to keys, in a table with dynamic ones.
 
     Raises:
-        UnsupportedTableError: Files of the table's format, its types in them, or its merge engine are not written.
+        UnsupportedTableError: The table's format, one of its types, or its merge engine is not supported.
         StreamConfigError: An option of the table cannot be read.
     """
 
@@ -78,18 +76,17 @@ class RecordWriter:
         self._router = Router(table, assigner)
         self._times = PartitionTimes.of(table)
         self._buckets: dict[tuple[Any, ...], _Bucket] = {}
-        # Those that have files open.
+        # Buckets with open files.
         self._open: set[_Bucket] = set()
         self._places: dict[tuple[Any, ...], tuple[tuple[Any, ...], int]] = {}
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Write rows: the table's columns, and for a primary-key table `VALUE_KIND` behind them.
+        """Write rows: the table's columns, followed by `VALUE_KIND` for a primary-key table.
 
         Raises:
-            UnsupportedTableError: A partition cannot be written; or the rows of a commit do not fit into memory, of a
+            UnsupportedTableError: A partition cannot be written, or the rows of a commit do not fit into memory in a
                 table with `sequence.snapshot-ordering`.
-            BadRowError: A partition does not say a time, of a table with `partition.timestamp-format.strict`.
-            StoreError: A file cannot be written.
+            BadRowError: The values of a partition are not a time, with `partition.timestamp-format.strict`.
         """
         if self._flushes_once:
             self._check_room(batch.nbytes)
@@ -102,19 +99,20 @@ class RecordWriter:
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes of the rows that are held in memory, in no file yet: as Arrow counts them."""
+        """Bytes of the rows that are held in memory, as Arrow counts them."""
         return sum(bucket.buffered_bytes for bucket in self._buckets.values())
 
     @property
     def buckets_of(self) -> int | None:
-        """The snapshot by which its rows are divided into a fixed number of buckets; None: there are no such rows."""
+        """The snapshot from which rows took their number of buckets; None: they have no such number."""
         return None if self._state is None or not self._places else self._state.snapshot
 
     def prepare(self) -> list[Any]:
-        """Finish the files: pypaimon's commit messages, which own them from now on.
+        """Finish the files. Returns pypaimon's commit messages, which own them from now on.
 
         Raises:
-            StoreError: A file cannot be written; none is left but those that still belong to the writer.
+            StoreError: A file cannot be written. Files that were taken from buckets are deleted; `abort` deletes the
+                others.
         """
         self._open.clear()
         for bucket in self._buckets.values():
@@ -132,18 +130,22 @@ class RecordWriter:
             raise
 
     def close(self) -> None:
-        """Forget everything; to be called after `prepare` or `abort`."""
+        """Forget everything. Call it after `prepare` or `abort`."""
         self._open.clear()
         self._buckets.clear()
 
     def abort(self) -> None:
-        """Delete the files that no message owns. None of them was ever handed out."""
+        """Delete the files that no commit message owns."""
         for bucket in self._buckets.values():
             bucket.abort()
         self.close()
 
     def _check_room(self, more: int) -> None:
-        """Of one key in two files of a snapshot none would be the newer one: all of its records are merged at once."""
+        """Check that all rows of the commit fit into memory.
+
+        If snapshots decide which record is the newer one, two records of a key in one commit must be merged before they
+        are written, because neither would be the newer one.
+        """
         bound = min(self._bound, MOST_FLUSH_BYTES)
         if self.buffered_bytes + more > bound:
             raise UnsupportedTableError(
@@ -153,7 +155,7 @@ class RecordWriter:
             )
 
     def _make_room(self) -> None:
-        """Write buckets out, those with most rows first, until half of the room is free."""
+        """Flush buckets, those with most bytes first, until half of the memory is free."""
         held = self.buffered_bytes
         for bucket in sorted(self._buckets.values(), key=lambda each: each.buffered_bytes, reverse=True):
             if held <= self._bound // 2:
@@ -164,7 +166,7 @@ class RecordWriter:
                 held = self.buffered_bytes
 
     def _bound_open_files(self, written: _Bucket) -> bool:
-        """End all files that are open, behind a write to a bucket, if they are too many; whether they were."""
+        """After a write to a bucket, end all open files if there are too many. Returns whether there were."""
         if not written.open_files:
             self._open.discard(written)
             return False
@@ -200,13 +202,13 @@ class RecordWriter:
         first = self._last_sequence(files.partition) + 1
         if self._engine is None:
             return AppendBucket(files, first)
-        # An overwrite has no changelog, as in Java.
+        # An overwrite has no changelog in Java either.
         changelog = not self._overwrite and changelog_producer_of(options) is ChangelogProducer.INPUT
         newest = merge_engine_of(options).keeps_newest
         return KeyedBucket(files, self._engine, newest, Records(keys, first), changelog)
 
     def _last_sequence(self, partition: tuple[Any, ...]) -> int:
-        """The sequence number after which those of new rows begin.
+        """The greatest sequence number before the new rows of a partition.
 
         Raises:
             UnsupportedTableError: The rows of the partition are divided into another number of buckets.
@@ -220,17 +222,17 @@ class RecordWriter:
             values = dict(zip(self._table.partition_keys, partition, strict=True))
             raise UnsupportedTableError(
                 f"The rows of partition {values} are divided into {buckets} buckets, and the table's option 'bucket' "
-                f"is {self._table.total_buckets}: rows of one key would lie in two buckets. Overwrite the partition "
+                f"is {self._table.total_buckets}: rows of one key would be in two buckets. Overwrite the partition "
                 "with its own rows first (INSERT OVERWRITE), or set 'bucket' back."
             )
         return self._state.sequence
 
 
 def orders_by_snapshot(table: Any) -> bool:
-    """Whether snapshots decide which record of a key is the newer one, so that a commit may have but one of each."""
+    """Whether snapshots decide which record of a key is the newer one, so a commit may have only one of each key."""
     return OptionValues(table.options.options.to_map()).boolean(SNAPSHOT_ORDERING, False)
 
 
 def _distinct(value: Any) -> Any:
-    """A partition's value as a key of a dict: NaN is not equal to itself, and zeros are, whatever their sign."""
+    """A value of a partition as a key of a dict: NaN is not equal to itself, and 0.0 equals -0.0."""
     return repr(value) if isinstance(value, float) else value

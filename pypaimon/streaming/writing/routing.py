@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from pypaimon.streaming.errors import BadRowError
 from pypaimon.streaming.filtering.filters import float_bits
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.writing.bucket_hash import BucketKeys, key_hashes
@@ -18,14 +20,17 @@ _Codes = npt.NDArray[np.int64]
 
 _UNAWARE_BUCKET = 0
 _MOST_NUMBERS = 1 << 40
+_DAYS = (-719_162, 2_932_896)
+_SECONDS = (-62_135_596_800, 253_402_300_799)
+_UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000}
 
 
 class Router:
-    """Divides batches of a table's rows; rows of a bucket stay in their order.
+    """Divides the rows of batches. Rows of a bucket stay in their order.
 
     Args:
-        table: pypaimon's table: with a fixed number of buckets, without buckets, or with postponed or dynamic ones.
-        assigner: Gives keys their buckets, where they are dynamic.
+        table: pypaimon's table, with a fixed number of buckets, without buckets, or with postponed or dynamic ones.
+        assigner: Assigns buckets to keys, if they are dynamic.
     """
 
     def __init__(self, table: Any, assigner: BucketAssigner | None = None) -> None:
@@ -36,7 +41,7 @@ class Router:
         self._bucket = POSTPONE_BUCKET if table.is_primary_key_table else _UNAWARE_BUCKET
 
     def parts(self, batch: pa.RecordBatch) -> Iterator[tuple[tuple[Any, ...], int, pa.RecordBatch]]:
-        """Partition, bucket, and the rows that belong there, in memory of their own."""
+        """Partition, bucket, and the rows that belong there, copied."""
         if not batch.num_rows:
             return
         partitions = _Partitions([batch.column(name) for name in self._partition_keys], batch.num_rows)
@@ -50,7 +55,7 @@ class Router:
             yield partitions.of_row(row), bucket, _copied(batch) if rows is None else batch.take(pa.array(rows))
 
     def _buckets_of(self, partitions: _Partitions, batch: pa.RecordBatch) -> npt.NDArray[np.integer[Any]] | None:
-        """The bucket of each row; None: it is the same one for all."""
+        """The bucket of each row; None: it is the same for all."""
         if self._buckets is not None:
             return self._buckets.buckets_of([batch.column(name) for name in self._buckets.names])
         if self._assigner is None:
@@ -68,7 +73,7 @@ class _Partitions:
     """The partitions of a batch as numbers.
 
     Attributes:
-        codes: The number of each row's partition; not all numbers below the greatest are one.
+        codes: The number of each row's partition. The numbers may have gaps.
     """
 
     def __init__(self, columns: Sequence[pa.Array], count: int) -> None:
@@ -84,17 +89,16 @@ class _Partitions:
                 self.codes, size = self.codes.reshape(-1), len(distinct)
 
     def of_row(self, row: int) -> tuple[Any, ...]:
-        """The values of the partition of a row."""
         return tuple(column[row].as_py() for column in self._columns)
 
 
 def _copied(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch in memory of its own: that of numpy or pandas may change, and that of a slice be much larger."""
+    """A copy: memory of numpy or pandas may change later, and that of a slice may be much larger than the slice."""
     return pa.ipc.read_record_batch(batch.serialize(), batch.schema)
 
 
 def _groups(codes: _Codes) -> Iterator[_Codes | None]:
-    """The rows of each number, in their order; None: all of them."""
+    """The rows of each number, in their order; None: all rows have the same one."""
     if (codes == codes[0]).all():
         yield None
         return
@@ -107,3 +111,42 @@ def _stable_order(codes: _Codes) -> _Codes:
     # Numpy sorts small integers without comparing them.
     small = codes.astype(np.uint16) if codes.max() < 1 << 16 else codes
     return np.argsort(small, kind="stable")
+
+
+def dated_keys(table: Any) -> list[str]:
+    """The columns of dates and timestamps whose values decide in which partition or bucket a row is."""
+    bucket_key = table.options.options.to_map().get("bucket-key", "").split(",")
+    keys = {*table.primary_keys, *table.partition_keys, *(name.strip() for name in bucket_key)}
+    return [
+        field.name for field in table.fields if field.name in keys and str(field.type).startswith(("DATE", "TIMES"))
+    ]
+
+
+def check_date_range(batch: pa.RecordBatch, names: Sequence[str], table: str) -> None:
+    """Check that columns hold years from 1 to 9999, because Python's dates, which name partitions, hold no others.
+
+    Raises:
+        BadRowError: A value is outside of that range; the message names the column.
+    """
+    for name in names:
+        column = batch.column(name)
+        bounds = _bounds(column.type)
+        if bounds is None:
+            continue
+        found = pc.min_max(column.cast(pa.int32() if pa.types.is_date32(column.type) else pa.int64()))
+        least, greatest = found["min"].as_py(), found["max"].as_py()
+        if least is not None and (least < bounds[0] or greatest > bounds[1]):
+            raise BadRowError(
+                f"Column '{name}' of {table} decides the partition or bucket of a row, and a row holds a time outside "
+                "of the years 1 to 9999 in it: such times are not written here."
+            )
+
+
+def _bounds(kind: pa.DataType) -> tuple[int, int] | None:
+    """The least and the greatest allowed number of a type; None: all are allowed."""
+    if pa.types.is_date32(kind):
+        return _DAYS
+    if not pa.types.is_timestamp(kind) or kind.unit not in _UNITS:
+        return None
+    unit = _UNITS[kind.unit]
+    return _SECONDS[0] * unit, _SECONDS[1] * unit + unit - 1

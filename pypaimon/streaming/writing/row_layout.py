@@ -1,10 +1,10 @@
-"""`RowLayout`: how the columns of what is written become those of a table; what does not fit is refused at once."""
+"""`RowLayout`: how given columns become those of a table. Rows that do not fit are refused before any is written."""
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -13,11 +13,14 @@ import pyarrow.compute as pc
 from pypaimon.streaming.errors import BadRowError, SchemaMismatchError, UnsupportedTableError
 from pypaimon.streaming.files.casts import CastError, cast
 from pypaimon.streaming.internals import AtomicType, MultisetType
+from pypaimon.streaming.merge.engines.factory import merge_engine
 from pypaimon.streaming.model.arrow_types import arrow_type
 from pypaimon.streaming.model.normal_form import UnfitValueError, normal_array, normal_type
 from pypaimon.streaming.model.system_columns import ROW_KIND, VALUE_KIND
-from pypaimon.streaming.model.time_zone import TimeZone
-from pypaimon.streaming.writing.blob_forms import BlobForm, blob_problem
+from pypaimon.streaming.model.time_zone import TimeZone, zone_of_table
+from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options.table_traits import merge_engine_of
+from pypaimon.streaming.writing.blob_forms import BlobForm, blob_forms, blob_problem
 
 _KINDS = pa.array(["+I", "-U", "+U", "-D"])
 _WHAT_ELSE = {
@@ -30,9 +33,16 @@ _INTEGERS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
 _EXACT_FLOATS = {pa.float32(): (pa.int8(), pa.int16()), pa.float64(): (pa.int8(), pa.int16(), pa.int32(), pa.float32())}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class _Column:
-    """One column of the table: where it comes from and what it must be."""
+    """One column of the table.
+
+    Attributes:
+        source: Its position in the given batches; None: it is not given.
+        shown: Its type in messages.
+        default: The value that replaces a null, as an array of one.
+        blobs: The form of its values, if they are blobs.
+    """
 
     name: str
     source: int | None
@@ -41,21 +51,19 @@ class _Column:
     shown: str
     max_length: int | None
     default: pa.Array | None = None
-    """What a null becomes: one value."""
     blobs: BlobForm | None = None
-    """What its values are, if they are blobs."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class KindRules:
-    """What a table makes of row kinds.
+    """How a table treats row kinds.
 
     Attributes:
-        keyed: It has a primary key.
-        retractions: Which of the kinds -U and -D it takes.
+        keyed: Whether it has a primary key.
+        retractions: Which of the kinds -U and -D it accepts.
         engine: Its merge engine, for messages.
-        ignore_deletes: Deletes and old rows of updates are dropped.
-        ignore_before: Old rows of updates are dropped.
+        ignore_deletes: Whether deletes and old rows of updates are dropped.
+        ignore_before: Whether old rows of updates are dropped.
     """
 
     keyed: bool
@@ -64,16 +72,53 @@ class KindRules:
     ignore_deletes: bool
     ignore_before: bool
 
+    @staticmethod
+    def of(table: Any) -> KindRules:
+        raw = table.options.options.to_map()
+        keyed = bool(table.is_primary_key_table)
+        return KindRules(
+            keyed=keyed,
+            retractions=merge_engine(table.table_schema).retractions if keyed else frozenset(),
+            engine=merge_engine_of(raw).value,
+            ignore_deletes=bool(table.options.ignore_delete()),
+            ignore_before=OptionValues(raw).boolean("ignore-update-before", False),
+        )
 
-@dataclass(frozen=True, slots=True)
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TargetTable:
+    """The table that rows are to be written to.
+
+    Attributes:
+        name: Its name, for messages.
+        fields: pypaimon's fields.
+        rules: How it treats row kinds.
+        zone: Its time zone, for default values.
+        blobs: The forms of its columns of blobs.
+    """
+
+    name: str
+    fields: Sequence[Any]
+    rules: KindRules
+    zone: TimeZone
+    blobs: Mapping[str, BlobForm] = dataclasses.field(default_factory=dict)
+
+    @staticmethod
+    def of(table: Any, name: str) -> TargetTable:
+        """pypaimon's table, under a name for messages."""
+        forms = blob_forms(table.table_schema)
+        return TargetTable(name, table.fields, KindRules.of(table), zone_of_table(table), forms)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class RowLayout:
-    """The way of record batches into a table. Pickled into the tasks.
+    """How record batches become rows of a table. Pickled into the tasks.
 
     Attributes:
         table: Name of the table, for messages.
         columns: The table's columns, in order.
         kind: Position of the row-kind column in a batch, or None.
-        rules: What the table makes of row kinds.
+        rules: How the table treats row kinds.
     """
 
     table: str
@@ -82,7 +127,7 @@ class RowLayout:
     rules: KindRules
 
     def align(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The table's columns, and for a primary-key table the row kind behind them.
+        """The table's columns, followed by the row kind in a primary-key table.
 
         Raises:
             BadRowError: A row does not fit.
@@ -129,7 +174,7 @@ class RowLayout:
         return kinds.cast(pa.int8())
 
     def _kept(self, kinds: pa.Array) -> pa.Array | None:
-        """Mask of the rows that are written, None for all."""
+        """Mask of the rows that are written; None: all."""
         before, deletes = pc.equal(kinds, 1), pc.equal(kinds, 3)
         dropped = pa.scalar(False)
         if self.rules.ignore_deletes:
@@ -140,50 +185,42 @@ class RowLayout:
             if kind not in self.rules.retractions and pc.any(pc.and_not(mask, dropped)).as_py():
                 raise BadRowError(
                     f"{self.table} has the merge engine '{self.rules.engine}', and a row is of kind {_KINDS[kind]}, "
-                    "which it does not take as it is set up. Filter such rows out, or say on the table what becomes of "
-                    f"them: 'ignore-delete' = 'true' drops them{_WHAT_ELSE.get(self.rules.engine, '')}."
+                    "which it does not accept with its options. Filter such rows out, or set an option of the table: "
+                    f"'ignore-delete' = 'true' drops them{_WHAT_ELSE.get(self.rules.engine, '')}."
                 )
         return pc.invert(dropped) if isinstance(dropped, pa.Array) and pc.any(dropped).as_py() else None
 
 
 def row_layout(
     schema: pa.Schema,
-    fields: Sequence[Any],
-    rules: KindRules,
+    table: TargetTable,
     *,
-    table: str,
-    zone: TimeZone,
     kind_column: str | None = None,
     case_sensitive: bool = False,
-    blobs: Mapping[str, BlobForm] | None = None,
     shown: Mapping[str, str] | None = None,
     advice: str = "",
 ) -> RowLayout:
-    """Match the columns of what is written with those of a table, by name.
+    """Match given columns with those of a table, by name.
 
-    A column that the table lacks is refused, so that a misspelled one is never lost. A column that is lacking
-    becomes null if it may be, or its default value, as every null of that column does. A type must fit every value of
-    the given type, or be one whose values can be checked one by one (lengths, fractions of seconds).
+    A column that the table lacks is refused, so that a misspelled one is never lost. A column that is not given becomes
+    null if it is nullable, or its default value, as every null of that column does. The table's type must hold every
+    value of the given type, or be one whose values can be checked one by one (lengths, fractions of seconds).
 
     Args:
-        schema: The columns that are given.
-        fields: pypaimon's fields of the table.
-        rules: What the table makes of row kinds.
-        table: Its name, for messages.
-        zone: Its time zone, for default values.
+        schema: The given columns.
+        table: The table.
         kind_column: Column of row kinds; None: `_row_kind`, if the table has no such column.
-        case_sensitive: Whether names must agree in case; otherwise one that differs only in case is taken too.
-        blobs: What the values of columns of blobs are.
+        case_sensitive: Whether names must agree in case. If not, a name that differs only in case matches too.
         shown: How Spark shows the types of the columns.
-        advice: What to say beside of columns that the table lacks.
+        advice: Appended to the message about columns that the table lacks.
 
     Raises:
         SchemaMismatchError: They do not fit; the message names every difference.
     """
-    names = _Names(schema.names, case_sensitive, {field.name for field in fields})
-    kind = _kind_position(names, fields, rules, table, kind_column)
+    names = _Names(schema.names, case_sensitive, {field.name for field in table.fields})
+    kind = _kind_position(names, table, kind_column)
     problems, columns, used = [], [], set() if kind is None else {kind}
-    for field in fields:
+    for field in table.fields:
         try:
             source = names.find(field.name)
         except ValueError as error:
@@ -192,7 +229,7 @@ def row_layout(
         if source is not None:
             used.add(source)
         target = arrow_type(field.type)
-        default = _default(field, zone)
+        default = _default(field, table.zone)
         problem = (
             _missing(field, default) if source is None else _unfit(schema.field(source), field, target, shown or {})
         )
@@ -200,24 +237,19 @@ def row_layout(
             problems.append(problem)
         length = re.fullmatch(r"(?:VAR)?(?:CHAR|BINARY)\((\d+)\)(?: NOT NULL)?", str(field.type))
         limit = int(length[1]) if length else None
-        form = (blobs or {}).get(field.name)
+        form = table.blobs.get(field.name)
         columns.append(_Column(field.name, source, target, field.type.nullable, str(field.type), limit, default, form))
     extra = [name for position, name in enumerate(schema.names) if position not in used]
     if extra:
         problems.append(f"the table has no column {_quoted(extra)}{advice}")
     if problems:
-        raise SchemaMismatchError(f"The columns do not fit {table}: {'; '.join(problems)}. Nothing was written.")
-    return RowLayout(table, tuple(columns), kind, rules)
+        raise SchemaMismatchError(f"The columns do not fit {table.name}: {'; '.join(problems)}. Nothing was written.")
+    return RowLayout(table.name, tuple(columns), kind, table.rules)
 
 
 class _Names:
-    """Positions by name: the same name first, then one that differs only in case, and is no other column's name.
-
-    Args:
-        names: The names that are given.
-        case_sensitive: Whether only the same name counts.
-        own: Names of the table's columns.
-    """
+    """Positions of given names. The same name comes first, then one that differs only in case, unless that is the name
+    of another column of the table (`own`)."""
 
     def __init__(self, names: Sequence[str], case_sensitive: bool, own: Set[str]) -> None:
         self._names = names
@@ -234,22 +266,20 @@ class _Names:
         return same[0] if same else None
 
 
-def _kind_position(
-    names: _Names, fields: Sequence[Any], rules: KindRules, table: str, kind_column: str | None
-) -> int | None:
+def _kind_position(names: _Names, table: TargetTable, kind_column: str | None) -> int | None:
     implied = kind_column is None
     name = ROW_KIND if kind_column is None else kind_column
-    if implied and any(field.name == name for field in fields):
+    if implied and any(field.name == name for field in table.fields):
         return None
     position = names.find(name)
     if position is None:
         if not implied:
-            raise SchemaMismatchError(f"There is no column '{name}', which is to hold the row kinds.")
+            raise SchemaMismatchError(f"Column '{name}', which is to hold the row kinds, is missing.")
         return None
-    if not rules.keyed:
+    if not table.rules.keyed:
         raise SchemaMismatchError(
-            f"Column '{name}' holds row kinds, and {table} has no primary key: rows can only be appended to it. "
-            "Drop the column, after filtering for the rows that are wanted, or write to a primary-key table."
+            f"Column '{name}' holds row kinds, and {table.name} has no primary key: rows can only be appended to it. "
+            "Filter for the rows that you want and drop the column, or write to a primary-key table."
         )
     return position
 
@@ -261,10 +291,10 @@ def _missing(field: Any, default: pa.Array | None) -> str | None:
 
 
 def _default(field: Any, zone: TimeZone) -> pa.Array | None:
-    """The default value of a column, as Java reads its text; None: it has none.
+    """The default value of a column, read from its text as Java does; None: the column has no default.
 
     Raises:
-        UnsupportedTableError: The text is none of the column's type.
+        UnsupportedTableError: The text is not a value of the column's type.
     """
     text = field.default_value
     if text is None:
@@ -284,7 +314,7 @@ def _default(field: Any, zone: TimeZone) -> pa.Array | None:
 def _unfit(source: pa.Field, field: Any, target: pa.DataType, shown: Mapping[str, str]) -> str | None:
     given = normal_type(source.type)
     if isinstance(field.type, MultisetType) and pa.types.is_map(given):
-        # Whether a count is null is found out when it comes.
+        # Nulls among the counts are refused when the rows arrive.
         given = pa.map_(given.key_type, given.item_field.with_nullable(False))
     if fits(given, target):
         return None
@@ -292,7 +322,7 @@ def _unfit(source: pa.Field, field: Any, target: pa.DataType, shown: Mapping[str
 
 
 def fits(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether every value of a type can be written as another one, or is checked when it is."""
+    """Whether every value of a type fits another type, or is checked when it is written."""
     if source.equals(target) or pa.types.is_null(source):
         return True
     if pa.types.is_nested(source) or pa.types.is_nested(target):

@@ -1,4 +1,10 @@
-"""`StreamWriter` and `BlockingStreamWriter`: rows into a table, commit by commit, each of them once."""
+"""`StreamWriter` and `BlockingStreamWriter`: write rows to a table, in commits that are made exactly once.
+
+The way of a row: `StreamWriter.write` calls `TableWriter.write`, which matches it with the table's columns
+(`PendingRows.aligned`) and passes it on (`PendingRows.take`). The `RecordWriter` of the commit finds its partition and
+bucket, and adds it to an `AppendBucket` or a `KeyedBucket`, which writes it to its `RollingFiles`, into the `NewFile`
+that is open. `TableWriter.commit` finishes the files and makes them visible (`pypaimon.streaming.commit`).
+"""
 
 from __future__ import annotations
 
@@ -9,15 +15,15 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
+from pypaimon.streaming.cdc.change_reader import ChangeFormatName, TimeUnit
+from pypaimon.streaming.cdc.change_records import ChangeRecord
+from pypaimon.streaming.cdc.new_columns import OnNewColumn
+from pypaimon.streaming.cdc.table_changes import ChangeSettings
+from pypaimon.streaming.commit.report import CommitReport
 from pypaimon.streaming.concurrency.threads_to_asyncio import wait_for_future
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.model.position import Position
-from pypaimon.streaming.writing.changes.change_reader import ChangeFormatName, TimeUnit
-from pypaimon.streaming.writing.changes.new_columns import OnNewColumn
-from pypaimon.streaming.writing.changes.records import Record
-from pypaimon.streaming.writing.changes.table_changes import ChangeSettings
-from pypaimon.streaming.writing.commit.reports import CommitReport
 from pypaimon.streaming.writing.table_writer import TableWriter
 from pypaimon.streaming.writing.writer_settings import WriterSettings
 
@@ -25,7 +31,7 @@ T = TypeVar("T")
 
 
 class _Writer:
-    """What both faces share. Made by `StreamWriteBuilder`, opened by `async with` or `with`."""
+    """Common part of both writers. Made by `StreamWriteBuilder`, opened by `async with` or `with`."""
 
     def __init__(self, table: Any, settings: WriterSettings) -> None:
         self._given = table
@@ -34,41 +40,41 @@ class _Writer:
 
     @property
     def commit_user(self) -> str:
-        """Under whom it commits. A program that is restarted names it, so that its next writer goes on."""
+        """The commit user. A program that is restarted chooses its name, so that its next writer continues under it."""
         return self._settings.user
 
     @property
     def last_committed(self) -> int | None:
-        """Identifier of the newest commit of this commit user that the table holds; None: there is none. No IO."""
+        """Identifier of the newest commit of this commit user in the table; None: there is none. No IO."""
         last = self._opened.last
         return None if last is None else last.identifier
 
     @property
     def position(self) -> Position | None:
-        """Where the source goes on, as the newest commit notes it: what was given to `commit`. No IO."""
+        """The position of the source that the newest commit recorded, as given to `commit`. No IO."""
         return self._opened.position
 
     @property
     def committed_properties(self) -> Mapping[str, str]:
-        """What the newest commit notes beside, such as offsets of its source; empty if there is none. No IO."""
+        """Properties of the newest commit, such as offsets of its source; empty if there is no commit. No IO."""
         last = self._opened.last
         return {} if last is None else dict(last.properties)
 
     @property
     def _opened(self) -> TableWriter:
         if self._writer is None:
-            raise StreamConfigError("the writer is not open: use it as `with` or `async with` says")
+            raise StreamConfigError("the writer is not open: use it inside `with` or `async with`")
         return self._writer
 
     def _check_new(self) -> None:
         if self._writer is not None:
-            raise StreamConfigError("a writer is opened once: ask the builder for another one")
+            raise StreamConfigError("a writer can be opened once: get another one from the builder")
 
     def __del__(self) -> None:
         writer: TableWriter | None = getattr(self, "_writer", None)
         if writer is not None and writer.is_open and writer.has_pending:
-            # Its files stay: the garbage collector must not wait for a store.
-            text = f"{self!r} was never closed: its rows are not committed, and their files are left over"
+            # Its files are not deleted, because the garbage collector must not wait for a store.
+            text = f"{self!r} was never closed: its rows are not committed, and their files are left behind"
             warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
 
     def __repr__(self) -> str:
@@ -77,7 +83,7 @@ class _Writer:
 
 
 class BlockingStreamWriter(_Writer):
-    """Writes a table, blocking. See `StreamWriter`, whose calls it has without `await`. For one thread at a time."""
+    """Writes a table, blocking. It has the calls of `StreamWriter` without `await`. For one thread at a time."""
 
     def write(self, data: Any) -> None:
         """As `StreamWriter.write`; blocks."""
@@ -85,7 +91,7 @@ class BlockingStreamWriter(_Writer):
 
     def write_changes(
         self,
-        records: Iterable[Record],
+        records: Iterable[ChangeRecord],
         format: ChangeFormatName,
         *,
         on_new_column: OnNewColumn = "fail",
@@ -129,18 +135,18 @@ class BlockingStreamWriter(_Writer):
         raise TypeError("open_sync() is for `with`; with asyncio it is `async with builder.open()`")
 
     async def __aexit__(self, *_: object) -> None:
-        """Never reached; `async with` asks for it before it enters."""
+        """Never called, but `async with` requires it before it enters."""
 
 
 class StreamWriter(_Writer):
-    """Writes a table without holding up the event loop: what blocks runs on a thread.
+    """Writes a table without blocking the event loop: blocking calls run on a thread.
 
-    Rows go into files as they come, and become visible with `commit`, all at once. Leaving the context without it
-    deletes them. For one task at a time; a second call while one is under way is refused.
+    Rows are written to files at once, and become visible all together by `commit`. Leaving the context without a commit
+    deletes them. For one task at a time: a second call is refused while another one is running.
 
-    A call that is cancelled goes on behind, and the writer ends: every later call raises `WriterClosedError`, and
-    leaving the context waits until the call has ended. A commit that was cancelled may have come about or not; the next
-    writer of the same commit user knows, by `last_committed` and `position`.
+    A call that is cancelled continues on its thread, and the writer ends: every later call raises `WriterClosedError`,
+    and leaving the context waits until the call has ended. A commit that was cancelled may have been made or not; the
+    `last_committed` and `position` of the next writer of the same commit user show it.
     """
 
     def __init__(self, table: Any, settings: WriterSettings) -> None:
@@ -150,31 +156,33 @@ class StreamWriter(_Writer):
         self._is_closed = False
 
     async def write(self, data: Any) -> None:
-        """Take rows. Returns when no more bytes wait in memory than the writer may hold; others are in files by then.
+        """Write rows. Returns when the rows in memory fit the writer's limit; the others are in files by then.
 
-        Columns are matched by name. A column that the table has and the rows lack becomes null, if it may be. Row kinds
-        (`+I`, `-U`, `+U`, `-D`) come from the column that the builder or the table's `rowkind.field` names, else from
-        `_row_kind`, as streams of this library have it; without one every row is `+I`.
+        Columns are matched by name. A column of the table that the rows lack becomes null, if it is nullable. Row kinds
+        (`+I`, `-U`, `+U`, `-D`) come from the column that the builder or the table's `rowkind.field` names, otherwise
+        from `_row_kind`, which streams of this library have. Without such a column every row is `+I`.
 
         Args:
-            data: A pyarrow Table or RecordBatch, a pandas or polars DataFrame, or a `Batch` of a stream: checked wholly
-                before the first row is taken. Or a RecordBatchReader, or anything with `__arrow_c_stream__`: checked
-                as it is read.
+            data: A pyarrow Table or RecordBatch, a pandas or polars DataFrame, or a `Batch` of a stream: all its rows
+                are checked before the first one is written. Or a RecordBatchReader, or anything with
+                `__arrow_c_stream__`: its rows are checked as they are read.
 
         Raises:
-            SchemaMismatchError: The columns do not fit. Nothing was taken; the writer goes on.
-            BadRowError: A row does not fit: null where none may be, a value out of range, a row kind that the table
-                does not take. Nothing was taken and the writer goes on; in the midst of a reader the writer ends.
-            StreamConfigError: It is no rows, or another call is under way. Nothing was taken; the writer goes on.
+            SchemaMismatchError: The columns do not fit. Nothing was written; the writer can be used on.
+            BadRowError: A row does not fit: a null in a NOT NULL column, a value out of range, a row kind that the
+                table does not accept. Nothing was written and the writer can be used on; if the row came from a reader,
+                the writer ends.
+            StreamConfigError: The data are not rows, or another call is running. Nothing was written; the writer can be
+                used on.
             WriterClosedError: The writer has ended.
-            PaimonStreamError, OSError: Files could not be written. The writer ends; nothing is visible of what was not
-                committed, and its files are deleted.
+            PaimonStreamError, OSError: Files could not be written. The writer ends; rows that were not committed are
+                not visible, and their files are deleted.
         """
         await self._call(self._opened.write, data)
 
     async def write_changes(
         self,
-        records: Iterable[Record],
+        records: Iterable[ChangeRecord],
         format: ChangeFormatName,
         *,
         on_new_column: OnNewColumn = "fail",
@@ -182,33 +190,35 @@ class StreamWriter(_Writer):
         time_zone: str | None = None,
         unavailable_value_placeholder: str | None = None,
     ) -> None:
-        """Take the rows that change records of a database tell of, as `write` takes rows, and all of them or none.
+        """Write the row changes in change records of a database, either all of them or none.
 
-        An update becomes -U and +U, or +U alone where the record does not hold the old row; one that changes the key
-        becomes -D and +I. Tombstones and statements that change no row are passed over. Values must fit the types of
-        the table exactly; numbers, decimals, times and booleans may come as text, bytes come as the format has them.
+        An update becomes -U and +U, or only +U if the record lacks the old row. An update of the key becomes -D and +I.
+        Tombstones, and statements that do not change rows, are skipped. Values must fit the types of the table exactly.
+        Numbers, decimals, times and booleans may be given as text; bytes are given as the format encodes them.
 
         Args:
-            records: Messages as a topic holds them (bytes or str), parsed ones (mappings), None for a tombstone.
+            records: Messages as in a topic (bytes or str), or parsed (mappings); None for a tombstone.
             format: "debezium-json" (with or without Connect's schema), "canal-json" or "maxwell-json".
-            on_new_column: What becomes of a column that the table lacks. "fail": the call is refused. "ignore": it is
-                left out. "add": the catalog adds it, once a row has a value in it, with the type that the records
-                declare, else as BOOLEAN, BIGINT or STRING; and types that a value does not fit are made wider: whole
-                numbers up to BIGINT, decimals up to 38 digits, text and bytes to any length. Key columns stay. What
-                was written before is committed together with what comes behind the new column.
-            time_unit: Unit of numbers in columns of TIMESTAMP and TIME, where the records do not say it.
-            time_zone: Zone of clocks on the wall, where the time has a zone and its column none, or the other way
-                round. All numbers that Debezium writes for moments are such clocks. A clock in an hour that comes
-                twice means the first one; one in an hour that is left out counts on from before the change.
-            unavailable_value_placeholder: What the connector's `unavailable.value.placeholder` says, if that is not
-                Debezium's default. For "debezium-json".
+            on_new_column: What to do with a column that the table lacks. "fail": refuse the call. "ignore": leave it
+                out. "add": have the catalog add it once a row has a value in it, with the type that the records
+                declare, otherwise as BOOLEAN, BIGINT or STRING; types that a value does not fit are widened: integers
+                up to BIGINT, decimals up to 38 digits, text and bytes to any length. Key columns do not change. Rows
+                that were written before are committed together with those after the new column.
+            time_unit: Unit of numbers in columns of TIMESTAMP and TIME, if the records do not declare it.
+            time_zone: Time zone of local times, which is needed if the time has a zone and its column does not, or the
+                other way round. All numbers that Debezium writes for timestamps are local times. A local time that
+                occurs twice means the first one; one that is skipped counts on from before the change of the clock.
+            unavailable_value_placeholder: The connector's `unavailable.value.placeholder`, if it is not Debezium's
+                default. For "debezium-json".
 
         Raises:
-            StreamConfigError: A setting is none, or another call is under way. Nothing was taken; the writer goes on.
-            BadChangeError: A record cannot be read, or does not fit; names the record and the column. Nothing was
-                taken; the writer goes on.
-            BadRowError: As `write`. Nothing was taken; the writer goes on.
-            SchemaChangeRefusedError: The catalog does not alter the table. Nothing was taken; the writer goes on.
+            StreamConfigError: A setting is invalid, or another call is running. Nothing was written; the writer can be
+                used on.
+            BadChangeError: A record cannot be read, or does not fit; the message names the record and the column.
+                Nothing was written; the writer can be used on.
+            BadRowError: As `write`. Nothing was written; the writer can be used on.
+            SchemaChangeRefusedError: The catalog refused to alter the table. Nothing was written; the writer can be
+                used on.
             PaimonStreamError, OSError: As `write`.
         """
         settings = ChangeSettings(format, on_new_column, time_unit, time_zone, unavailable_value_placeholder)
@@ -221,38 +231,40 @@ class StreamWriter(_Writer):
         watermark: int | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> CommitReport:
-        """Make all that was written visible, in one snapshot.
+        """Make everything that was written visible, in one snapshot.
 
-        Without rows there is a snapshot only where a position, a watermark or properties are to be noted.
+        Without rows there is a snapshot only if a position, a watermark or properties are given.
 
         Args:
-            point: An identifier of the caller's own counting, which must grow: one that the table holds already is not
-                committed again, and what was written for it is deleted (`CommitReport.repeated`). Or the position of
-                the source behind these rows, noted in the same snapshot (`position` tells it). None: neither. Without
-                an identifier the writer counts by itself.
-            watermark: Event time up to which rows are complete, epoch milliseconds.
-            properties: What the snapshot notes beside.
+            point: An identifier that the caller counts, which must grow. One that the table has already is not
+                committed again, and its files are deleted (`CommitReport.repeated`). Or the position of the source
+                after these rows, which the snapshot records (see `position`). None: neither. Without an identifier the
+                writer counts by itself.
+            watermark: Event time up to which rows are complete, in epoch milliseconds.
+            properties: Properties of the snapshot.
 
         Raises:
-            StreamConfigError: An argument is none, or another call is under way. The writer goes on.
-            TableChangedError: The table was dropped, made anew or rolled back. The writer ends; nothing was committed.
-            WriterConflictError: Another writer of this commit user committed meanwhile. Ends; nothing was committed.
-            CommitFailedError: It was not committed, or that is not known. Ends; the next writer of the user knows. Not
-                retriable where another program is at work in a store in which nobody arbitrates between the two.
-            CommitUnknownError: What would tell whether this identifier was committed before has gone. Ends.
+            StreamConfigError: An argument is invalid, or another call is running. The writer can be used on.
+            TableChangedError: The table was dropped, recreated or rolled back. The writer ends; nothing was committed.
+            WriterConflictError: Another writer of this commit user has committed meanwhile. The writer ends; nothing
+                was committed.
+            CommitFailedError: It was not committed, or the outcome is unknown. The writer ends; the next writer of the
+                user knows. Not retriable if another program writes at the same time in a store that cannot arbitrate.
+            CommitUnknownError: It is unknown whether this identifier was committed before, because the evidence is
+                gone. The writer ends.
             WriterClosedError: The writer has ended.
         """
         return await self._call(lambda: self._opened.commit(point, watermark=watermark, properties=properties))
 
     async def abort(self) -> None:
-        """Delete what was written since the last commit. The writer goes on."""
+        """Delete what was written since the last commit. The writer can be used on."""
         await self._call(self._opened.abort)
 
     async def close(self) -> None:
-        """End; what was not committed is deleted, after a call that is under way. Idempotent.
+        """End the writer, after a call that is running, and delete what was not committed. Idempotent.
 
         Raises:
-            TableChangedError: Another program has replaced the last commit, in a store where nobody arbitrates.
+            TableChangedError: Another program has replaced the last commit, in a store that cannot arbitrate.
         """
         await self._close(is_done=True)
 
@@ -266,7 +278,7 @@ class StreamWriter(_Writer):
 
     @property
     def _is_free(self) -> bool:
-        """Whether a call would be taken."""
+        """Whether a call would be accepted."""
         return self._opened.is_open and (self._running is None or self._running.done())
 
     async def _call(self, function: Callable[..., T], *arguments: Any) -> T:
@@ -281,8 +293,8 @@ class StreamWriter(_Writer):
             return await wait_for_future(running)
         except BaseException as error:
             if not (running.done() and running.exception() is error) and self._writer is not None:
-                # Nobody knows what became of the call: the writer ends behind it.
-                self._writer.end_behind("a call was cancelled")
+                # The outcome of the call is unknown, so the writer ends after it.
+                self._writer.end_after_call("a call was cancelled")
             raise
 
     async def __aenter__(self) -> StreamWriter:
@@ -297,4 +309,4 @@ class StreamWriter(_Writer):
         raise TypeError("open() is for `async with`; without asyncio it is `with builder.open_sync()`")
 
     def __exit__(self, *_: object) -> None:
-        """Never reached; `with` asks for it before it enters."""
+        """Never called, but `with` requires it before it enters."""

@@ -1,4 +1,4 @@
-"""`TableWriter`: rows into files and files into commits, one after the other; what both faces of a writer share."""
+"""`TableWriter`: the blocking writer below both faces: it writes rows to files, and commits them, again and again."""
 
 from __future__ import annotations
 
@@ -8,6 +8,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from pypaimon.streaming.cdc.change_records import ChangeRecord
+from pypaimon.streaming.cdc.new_columns import altered
+from pypaimon.streaming.cdc.table_changes import ChangeSettings, table_changes
+from pypaimon.streaming.commit.cleanup import discard
+from pypaimon.streaming.commit.idempotent_commit import commit_once
+from pypaimon.streaming.commit.ledger import CommitLedger
+from pypaimon.streaming.commit.report import CommitReport, Written
+from pypaimon.streaming.commit.request import CommitRequest
+from pypaimon.streaming.commit.session import CommitProgress, CommitSession, LastCommit, progress_of
+from pypaimon.streaming.commit.snapshot_commit import RolledBackError
 from pypaimon.streaming.concurrency.forking import Origin
 from pypaimon.streaming.errors import (
     OR_REPLACED,
@@ -25,63 +35,48 @@ from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.model.system_columns import ROW_KIND
-from pypaimon.streaming.writing.changes.new_columns import altered
-from pypaimon.streaming.writing.changes.records import Record
-from pypaimon.streaming.writing.changes.table_changes import ChangeSettings, table_changes
-from pypaimon.streaming.writing.commit.commit_ledger import CommitLedger
-from pypaimon.streaming.writing.commit.commit_session import CommitSession
-from pypaimon.streaming.writing.commit.discarding import discard
-from pypaimon.streaming.writing.commit.exactly_once import commit_once
-from pypaimon.streaming.writing.commit.last_commit import LastCommit, Standing, standing
-from pypaimon.streaming.writing.commit.reports import Assumption, CommitReport, Written
-from pypaimon.streaming.writing.commit.snapshot_commit import RolledBackError
 from pypaimon.streaming.writing.files.file_options import warn_about_orc_zone
+from pypaimon.streaming.writing.maintenance import warn_unsupported_maintenance
 from pypaimon.streaming.writing.pending_rows import PendingRows
-from pypaimon.streaming.writing.schema_pin import SchemaPin
-from pypaimon.streaming.writing.upkeep import tell_of_upkeep
+from pypaimon.streaming.writing.pinned_schema import PinnedSchema
 from pypaimon.streaming.writing.writable_tables import check_writable
 from pypaimon.streaming.writing.writer_settings import WriterSettings, check_watermark
 
 _LOG = StreamLog(__name__)
 
 SOURCE_POSITION = "pypaimon.source-position"
-"""Property of a snapshot: where the source of its rows goes on, as `Position.to_json` writes it."""
+"""Property of a snapshot: the position of the source after its rows, as `Position.to_json` writes it."""
 SOURCE_STATE = "pypaimon.source-state"
-"""Property of a snapshot: what of its source the rows are; it comes with the position."""
+"""Property of a snapshot: which part of its source the rows are from. It comes with the position."""
 _OF_SOURCE = (SOURCE_POSITION, SOURCE_STATE)
 
 
 @dataclass(frozen=True, slots=True)
 class _Commit:
-    """What is to be committed.
+    """The arguments of one commit.
 
     Attributes:
-        identifier: Under which identifier.
-        named: Whether the caller named it.
-        notes: What its snapshot notes beside.
+        identifier: Commit identifier.
+        named: Whether the caller chose it.
+        properties: Properties of its snapshot.
         watermark: Event time up to which rows are complete, or None.
-        says: Whether there is something to be noted, also without rows.
+        keep_empty: Whether there must be a snapshot even without rows.
     """
 
     identifier: int
     named: bool
-    notes: Mapping[str, str]
+    properties: Mapping[str, str]
     watermark: int | None
-    says: bool
+    keep_empty: bool
 
 
 class TableWriter:
-    """Writes and commits. Every call blocks; one at a time, from any thread.
-
-    Args:
-        table: pypaimon's table.
-        settings: What the writer was told.
+    """Writes and commits. Calls block. One call at a time, from any thread.
 
     Raises:
         UnsupportedTableError: The table cannot be written exactly.
         StreamConfigError: A setting does not fit it.
-        TableChangedError: It cannot be known where the commit user stands.
-        StoreError: The store failed.
+        TableChangedError: It is unknown how far the commit user has got.
     """
 
     def __init__(self, table: Any, settings: WriterSettings) -> None:
@@ -89,16 +84,16 @@ class TableWriter:
         self.user = settings.user
         check_writable(table, self.name, settings.overwrite is not False)
         warn_about_unwritten_indexes(table, self.name)
-        tell_of_upkeep(table, self.name)
+        warn_unsupported_maintenance(table, self.name)
         warn_about_orc_zone(table, self.name)
         self._pending = PendingRows(table, settings)
         self._directory = TableDirectory.of(table)
         self._is_named = settings.is_named
-        self._pin = SchemaPin.of(table)
+        self._schema = PinnedSchema.of(table)
         self._session = CommitSession()
-        self._standing: Standing = standing(self._directory, self.user)
+        self._progress: CommitProgress = progress_of(self._directory, self.user)
         self._why_ended: str | None = None
-        self._ends_behind: str | None = None
+        self._ends_after_call: str | None = None
         self._origin = Origin()
         self._lock = threading.Lock()
 
@@ -109,8 +104,8 @@ class TableWriter:
 
     @property
     def is_open(self) -> bool:
-        """Whether it goes on."""
-        return self._why_ended is None and self._ends_behind is None and self._origin.is_here
+        """Whether it can be used."""
+        return self._why_ended is None and self._ends_after_call is None and self._origin.is_here
 
     @property
     def is_keyed(self) -> bool:
@@ -119,28 +114,28 @@ class TableWriter:
 
     @property
     def kind_column(self) -> str | None:
-        """Column of what is written that holds row kinds; None: `_row_kind`, where the table has no such column."""
+        """Column of given rows that holds row kinds; None: `_row_kind`, if the table lacks a column of that name."""
         return self._pending.kind_column
 
     @property
     def has_pending(self) -> bool:
-        """Whether something was written and not committed."""
+        """Whether something was written and is not committed."""
         return self._pending.any
 
     @property
     def last(self) -> LastCommit | None:
-        """The newest commit of the commit user that the table is known to hold."""
-        return self._standing.last
+        """The newest commit of the commit user, as far as this writer knows."""
+        return self._progress.last
 
     @property
     def position(self) -> Position | None:
-        """Where the source goes on, as the newest commit notes it; None if it notes none."""
+        """The position of the source that the newest commit recorded; None if it did not."""
         text = None if self.last is None else self.last.properties.get(SOURCE_POSITION)
         return None if text is None else Position.from_json(text)
 
     @property
     def source_state(self) -> str | None:
-        """What of its source the rows are, as the newest commit notes it; None if it notes nothing."""
+        """The part of its source that the newest commit recorded; None if it did not."""
         return None if self.last is None else self.last.properties.get(SOURCE_STATE)
 
     def holds_rows(self) -> bool:
@@ -149,25 +144,25 @@ class TableWriter:
         return latest is not None and latest.total_record_count != 0
 
     def replace_table(self) -> None:
-        """The next commit replaces all that the table holds, if it holds rows; to be called before its first row."""
+        """Have the next commit replace all rows of the table, if it has some. Call it before its first row."""
         with self._turn():
             if self._pending.has_rows:
                 raise StreamConfigError("rows were written already: commit() or abort() before the table is replaced")
             self._pending.replace_table()
 
     def write(self, data: Any) -> None:
-        """Take rows; see `StreamWriter.write`."""
+        """Write rows; see `StreamWriter.write`."""
         with self._turn():
             self._write(data)
 
-    def write_changes(self, records: Iterable[Record], settings: ChangeSettings) -> None:
-        """Take rows out of change records; see `StreamWriter.write_changes`."""
+    def write_changes(self, records: Iterable[ChangeRecord], settings: ChangeSettings) -> None:
+        """Write the rows of change records; see `StreamWriter.write_changes`."""
         with self._turn():
             found = table_changes(self.table, records, settings, self.kind_column or ROW_KIND)
             if found.alterations:
                 table = altered(self.table, found.alterations)
                 with self._ends_on_error("an error while the table was altered"):
-                    self._go_on_with(table)
+                    self._change_table(table)
             if found.rows.num_rows:
                 self._write(found.rows)
 
@@ -177,11 +172,10 @@ class TableWriter:
             for batch in rows:
                 self._pending.take(batch, self.last)
 
-    def _go_on_with(self, table: Any) -> None:
-        """Write under another schema of the table."""
-        self._pending.go_on_with(table)
+    def _change_table(self, table: Any) -> None:
+        self._pending.change_table(table)
         self._directory = TableDirectory.of(table)
-        self._pin = SchemaPin.of(table)
+        self._schema = PinnedSchema.of(table)
 
     def commit(
         self,
@@ -194,56 +188,57 @@ class TableWriter:
         """Commit what was written; see `StreamWriter.commit`.
 
         Args:
-            point: See there.
-            watermark: See there.
-            properties: See there.
-            source_state: What of its source the rows are, with a position.
+            point: As `StreamWriter.commit` takes it.
+            watermark: As `StreamWriter.commit` takes it.
+            properties: As `StreamWriter.commit` takes it.
+            source_state: Which part of its source the rows are from. Only with a position.
         """
         with self._turn():
             identifier, named = self._identifier(point), isinstance(point, int)
-            notes = self._notes(point, properties, source_state)
+            recorded = self._properties(point, properties, source_state)
             check_watermark(watermark)
-            says = bool(properties) or isinstance(point, Position) or watermark is not None
+            keep_empty = bool(properties) or isinstance(point, Position) or watermark is not None
             with self._ends_on_error("an error while rows were committed"):
-                return self._commit(_Commit(identifier, named, notes, watermark, says))
+                return self._commit(_Commit(identifier, named, recorded, watermark, keep_empty))
 
     def abort(self) -> None:
-        """Delete what was written since the last commit; the writer goes on."""
+        """Delete what was written since the last commit. The writer can be used on."""
         with self._turn(), self._ends_on_error("an error while files were deleted"):
             self._pending.discard()
 
     def close(self, *, is_done: bool) -> None:
-        """Delete what was not committed, and end, behind a call that is under way. Idempotent.
+        """End the writer, after a call that is running, and delete what was not committed. Idempotent.
 
         Args:
-            is_done: Nobody will ask what was committed. Under a user that nobody chose nothing is kept then.
+            is_done: Whether the caller is done, so that nobody will continue under a generated commit user. Then its
+                ledger is deleted.
 
         Raises:
-            TableChangedError: In a store where nobody arbitrates, another program has replaced the last commit.
+            TableChangedError: In a store that cannot arbitrate, another program has replaced the last commit.
         """
         with self._lock:
             if self._why_ended is None and self._origin.is_here:
-                is_done = is_done and self._ends_behind is None
+                is_done = is_done and self._ends_after_call is None
                 if is_done and self._pending.has_rows:
                     text = "rows of '%(user)s' are deleted: call commit(), or abort(), before the writer is closed"
                     _LOG.warning("rows_uncommitted", text, table=self.name, user=self.user)
-                self._end(self._ends_behind or "it was closed")
-                if is_done and not self._session.arbitrates:
+                self._end(self._ends_after_call or "it was closed")
+                if is_done and not self._session.conditional:
                     self._check_history()
                 if is_done and not self._is_named and self.last is not None:
                     self._forget()
 
     def _forget(self) -> None:
-        """Let go what keeps snapshots from expiring; a failure changes nothing of what was committed."""
+        """Delete the ledger, which keeps snapshots from expiring. A failure does not affect what was committed."""
         try:
             CommitLedger(self._directory, self.user).forget()
         except PaimonStreamError as error:
             text = "consumer %(user)s of %(table)s could not be deleted, and keeps snapshots: %(error)s"
             _LOG.warning("commit_user_kept", text, user=self.user, table=self.name, error=str(error))
 
-    def end_behind(self, why: str) -> None:
-        """Take no more calls; `close` is to follow behind the one that is under way. Does not block."""
-        self._ends_behind = why
+    def end_after_call(self, why: str) -> None:
+        """Refuse further calls. The caller must call `close`, which waits for the running call. Does not block."""
+        self._ends_after_call = why
 
     # Turns
 
@@ -258,18 +253,18 @@ class TableWriter:
             self._lock.release()
 
     def check_open(self) -> None:
-        """Check that it goes on.
+        """Check that the writer can be used.
 
         Raises:
             WriterClosedError: It has ended.
         """
         if not self._origin.is_here:
-            raise WriterClosedError("This writer belongs to the process that this one was forked from; open one here.")
-        why = self._why_ended or self._ends_behind
+            raise WriterClosedError("This writer belongs to the process from which this one was forked; open one here.")
+        why = self._why_ended or self._ends_after_call
         if why is not None:
             raise WriterClosedError(
-                f"The writer of {self.name} has ended: {why}. What was not committed is not visible. Open a "
-                f"new one under the commit user '{self.user}'; its last_committed tells what the table holds."
+                f"The writer of {self.name} has ended: {why}. Rows that were not committed are not visible. Open a "
+                f"new one under the commit user '{self.user}'; its last_committed says what the table holds."
             )
 
     @contextmanager
@@ -279,13 +274,13 @@ class TableWriter:
         except BaseException as error:
             self._end(why)
             if isinstance(error, FileNotFoundError):
-                # Where the table was dropped, that is what went wrong.
-                self._pin.check(self.table)
+                # If the table was dropped, that error says more than a missing file.
+                self._schema.check(self.table)
             raise
 
     def _end(self, why: str) -> None:
         self._why_ended = why
-        # What ended it is the error to see.
+        # The caller must see the error that ended the writer, not one of the cleanup.
         with suppress(Exception):
             self._pending.discard()
 
@@ -295,19 +290,19 @@ class TableWriter:
         if isinstance(point, bool) or not isinstance(point, int | Position | None):
             raise StreamConfigError(f"commit: expected an identifier (int), a Position or None, got {point!r}.")
         if not isinstance(point, int):
-            return self._standing.next
+            return self._progress.next
         if not 0 <= point < 2**63 - 1:
             raise StreamConfigError(f"commit: an identifier is between 0 and 2**63 - 2, got {point}.")
         return point
 
-    def _notes(
+    def _properties(
         self, point: int | Position | None, properties: Mapping[str, str] | None, source_state: str | None
     ) -> dict[str, str]:
         given = dict(properties or {})
         for key, value in given.items():
             if not isinstance(key, str) or not isinstance(value, str) or key in _OF_SOURCE:
                 raise StreamConfigError(
-                    f"commit: properties are texts by names, other than {' and '.join(map(repr, _OF_SOURCE))}, got "
+                    f"commit: properties must map texts to texts, and not {' or '.join(map(repr, _OF_SOURCE))}, got "
                     f"{key!r}: {value!r}."
                 )
         if isinstance(point, Position):
@@ -315,37 +310,36 @@ class TableWriter:
             if source_state is not None:
                 given[SOURCE_STATE] = source_state
         elif self.last is not None:
-            # The newest commit tells where the source stands, also if only others were asked for.
+            # The newest commit must say how far the source was read, even if the caller only gives other properties.
             given.update((key, self.last.properties[key]) for key in _OF_SOURCE if key in self.last.properties)
         return given
 
     def _commit(self, commit: _Commit) -> CommitReport:
         messages = self._pending.messages()
         schema_id = self._directory.latest_schema().id
-        overwrite, table = self._pending.overwrites, self._pending.table_to_write
+        overwrite, table = self._pending.overwrite, self._pending.table_to_write
         key_indexes, buckets_of = self._pending.key_indexes, self._pending.buckets_of
         self._pending.taken()
-        if not (messages or overwrite is not False or commit.says or commit.named):
+        if not (messages or overwrite is not False or commit.keep_empty or commit.named):
             self._check_table()
             return CommitReport(None, Written.of([]))
         try:
-            report = commit_once(
+            request = CommitRequest(
                 table,
                 self.user,
                 commit.identifier,
                 messages,
                 overwrite=overwrite,
-                assumption=Assumption(),
+                keep_empty=commit.keep_empty,
                 schema_id=schema_id,
-                properties=commit.notes,
-                keep_empty=commit.says,
                 watermark=commit.watermark,
-                session=self._session,
-                fresh=True,
+                properties=commit.properties,
                 key_indexes=key_indexes,
                 buckets_of=buckets_of,
-                check=self._check_table,
+                check_table=self._check_table,
+                is_first_attempt=True,
             )
+            report = commit_once(request, self._session)
         except CommitFailedError as error:
             if isinstance(error.__cause__, RolledBackError):
                 self._check_table()
@@ -358,9 +352,9 @@ class TableWriter:
         except BatchOrderError as error:
             raise self._conflict(f"commit {error.later}, which is later, is in the table") from error
         if report.repeated and report.snapshot is None:
-            # It was found among older commits, before these files were ever named.
+            # It was found among older commits, so no snapshot can name these files.
             discard(table, messages)
-        if report.repeated and (not commit.named or commit.identifier >= self._standing.next):
+        if report.repeated and (not commit.named or commit.identifier >= self._progress.next):
             raise self._conflict(f"commit {commit.identifier} is in the table, from another writer")
         self._note(report, commit, overwrite is not False)
         return report
@@ -371,25 +365,27 @@ class TableWriter:
         if report.snapshot is None or report.repeated:
             return
         self._pending.note_committed(report.snapshot, replaced=replaced)
-        self._standing = Standing(LastCommit(commit.identifier, report.snapshot, commit.notes), commit.identifier + 1)
+        self._progress = CommitProgress(
+            LastCommit(commit.identifier, report.snapshot, commit.properties), commit.identifier + 1
+        )
 
     def _conflict(self, what: str) -> WriterConflictError:
         return WriterConflictError(
-            f"{self.name}: {what}, so that this one of '{self.user}' was left out. A commit user has one writer at a "
-            "time, whose identifiers grow: end the other one, or give each a user of its own."
+            f"{self.name}: {what}, so this one of '{self.user}' was left out. A commit user has one writer at a time, "
+            "whose identifiers grow: end the other one, or give each a user of its own."
         )
 
     def _check_table(self) -> None:
-        """Whether it is the table still, with all that this writer has committed."""
-        self._pin.check(self.table)
+        """Check that the table is the same one, and still has everything that this writer has committed."""
+        self._schema.check(self.table)
         self._check_history()
 
     def _check_history(self) -> None:
-        """Whether the table still holds what this writer has committed."""
+        """Check that the table still has what this writer has committed."""
         if self.last is not None and not self.last.is_in(self._directory, self.user):
             raise TableChangedError(
-                f"{self.name} was rolled back behind snapshot {self.last.snapshot}, which held commit "
+                f"{self.name} was rolled back to before snapshot {self.last.snapshot}, which held commit "
                 f"{self.last.identifier} of '{self.user}', while it was written. {OR_REPLACED} Nothing was committed "
                 "since.",
-                advice="Open a new writer: its last_committed and position tell what the table holds now.",
+                advice="Open a new writer: its last_committed and position say what the table holds now.",
             )

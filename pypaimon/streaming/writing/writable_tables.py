@@ -1,12 +1,12 @@
-"""Which tables can be written exactly; the others are refused by name, before the first row."""
+"""Which tables can be written exactly. Others are refused with a reason, before the first row."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from pypaimon.streaming.commit.snapshot_commit import check_commit_options
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.indexes.file_index import FileIndex, IndexOptions
-from pypaimon.streaming.merge.engines.factory import merge_engine
 from pypaimon.streaming.model.arrow_types import arrow_schema
 from pypaimon.streaming.model.data_types import root
 from pypaimon.streaming.model.time_zone import zone_of_table
@@ -16,27 +16,23 @@ from pypaimon.streaming.options.table_traits import (
     SNAPSHOT_ORDERING,
     BucketFunctionType,
     bucket_function_of,
-    merge_engine_of,
 )
 from pypaimon.streaming.write_internals import BucketMode
 from pypaimon.streaming.writing.blob_forms import blob_forms
-from pypaimon.streaming.writing.commit.snapshot_commit import check_commit_options
 from pypaimon.streaming.writing.dynamic_buckets.key_buckets import BucketRules
 from pypaimon.streaming.writing.record_writer import RecordWriter, orders_by_snapshot
-from pypaimon.streaming.writing.row_layout import KindRules
 
 
 def check_writable(table: Any, name: str, overwrite: bool, *, by_tasks: bool = False) -> None:
-    """Refuse by name what cannot be written exactly.
+    """Refuse a table that cannot be written exactly.
 
     Args:
-        table: pypaimon's table.
         name: Its name, for messages.
-        overwrite: Whether what is there is replaced.
-        by_tasks: Whether several tasks write rows of one commit, which do not know of each other.
+        overwrite: Whether existing rows are replaced.
+        by_tasks: Whether several tasks write rows of one commit without knowing of each other.
 
     Raises:
-        UnsupportedTableError: The table's buckets, types, merge engine or manifests.
+        UnsupportedTableError: Its buckets, types, merge engine or manifests are not supported.
         StreamConfigError: An option of its commits, time zone, dynamic buckets or file indexes cannot be read, or a key
             is misspelled.
     """
@@ -52,7 +48,7 @@ def check_writable(table: Any, name: str, overwrite: bool, *, by_tasks: bool = F
         if by_tasks:
             raise UnsupportedTableError(
                 f"{name} has dynamic buckets ('bucket' = '-1' with a primary key): one assigner must know every key, "
-                "and tasks do not know of each other. Use a fixed number of buckets, or postponed ones ('bucket' = "
+                "and tasks know only their own. Use a fixed number of buckets, or postponed ones ('bucket' = "
                 "'-2'), or write with stream_write_builder in one process."
             )
     if mode == BucketMode.CROSS_PARTITION:
@@ -67,7 +63,7 @@ def check_writable(table: Any, name: str, overwrite: bool, *, by_tasks: bool = F
             f"{name} has '{SNAPSHOT_ORDERING}' and postponed buckets, whose records would lose the order of a commit."
         )
     blob_forms(table.table_schema)
-    # Whether their options make indexes.
+    # Raises if the options of the indexes cannot be used.
     FileIndex(IndexOptions.of(table).written, arrow_schema(table.fields))
     try:
         RecordWriter(table, "check", overwrite)
@@ -104,16 +100,3 @@ def _check_bucket_function(table: Any, name: str) -> None:
         raise UnsupportedTableError(f"{name}: 'bucket-function.type' = 'mod' needs a bucket key of one INT or BIGINT.")
     if function is BucketFunctionType.HIVE:
         raise UnsupportedTableError(f"{name}: 'bucket-function.type': expected 'default' or 'mod', got 'hive'.")
-
-
-def kind_rules(table: Any) -> KindRules:
-    """What the table makes of row kinds."""
-    raw = table.options.options.to_map()
-    keyed = bool(table.is_primary_key_table)
-    return KindRules(
-        keyed=keyed,
-        retractions=merge_engine(table.table_schema).retractions if keyed else frozenset(),
-        engine=merge_engine_of(raw).value,
-        ignore_deletes=bool(table.options.ignore_delete()),
-        ignore_before=OptionValues(raw).boolean("ignore-update-before", False),
-    )

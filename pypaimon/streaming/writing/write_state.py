@@ -1,4 +1,4 @@
-"""`write_state`: what tasks must know of the files that are there, found out once, in columns, before they begin."""
+"""`write_state`: what a writer must know about existing files, read once, in columns, before it starts."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.write_internals import BucketMode
 
 NO_SEQUENCE = -1
-"""What is before the first sequence number."""
+"""The number before the first sequence number."""
 
 _MAX_SUMMARIES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class WriteState:
-    """What decides the metadata of new files.
+    """What existing files imply for new ones.
 
     Attributes:
-        sequence: No file of the table holds a greater sequence number; -1 if there is none. Numbers only have to grow
-            within a bucket, so one number does for all of them.
-        rescaled: Partitions whose files are divided into another number of buckets than the table's, and that number;
-            serialised, in all forms of their bytes.
-        snapshot: Id of the snapshot that this is of, 0 for none; None in tables where nothing of it matters.
+        sequence: The greatest sequence number of the table; -1 if there is none. Numbers must grow only within a
+            bucket, so one number is enough for all of them.
+        rescaled: Partitions that have another number of buckets than the table, and that number. The keys are
+            serialised rows, in all forms of their bytes.
+        snapshot: Id of the snapshot that was read, 0 for none; None in tables where none of this matters.
     """
 
     sequence: int = NO_SEQUENCE
@@ -42,26 +42,22 @@ class WriteState:
 
 @dataclass(frozen=True, slots=True)
 class _Summary:
-    """What is needed of one manifest: of the files that it adds the greatest sequence number and the bucket counts."""
+    """Greatest sequence number and bucket counts of the files that a manifest adds."""
 
     sequence: int
     bucket_counts: frozenset[int]
 
 
-# Manifests are immutable and their names unique, so a process that plans batch after batch reads the new ones only.
+# Manifests are immutable and their names unique, so a process that plans many batches reads only new ones.
 _summaries: LRUCache[str, _Summary] = LRUCache(_MAX_SUMMARIES)
 _lock = cache_lock(_summaries)
 
 
 def write_state(table: Any) -> WriteState:
-    """What tasks must know of a table before they write to it.
+    """What a writer must know about the existing files of a table.
 
-    Costs the latest snapshot, two manifest lists, and each manifest that this process has not seen yet; nothing for a
-    table without buckets that number their rows.
-
-    Raises:
-        CorruptTableError: A file of the metadata is damaged.
-        StoreError: The store failed.
+    Costs the latest snapshot, two manifest lists, and each manifest that this process has not read yet. It costs
+    nothing for a table whose buckets do not number their rows.
     """
     if table.bucket_mode() not in (BucketMode.HASH_FIXED, BucketMode.HASH_DYNAMIC):
         return WriteState()
@@ -100,7 +96,7 @@ def _summary(entries: pa.Table) -> _Summary:
 
 
 def _rescaled(table: Any, entries: pa.Table) -> dict[bytes, int]:
-    """Partitions of live files that have another number of buckets."""
+    """Partitions whose live files have another number of buckets."""
     there = live(entries).select(["partition", "total_buckets"])
     others = there.filter(pc.not_equal(there["total_buckets"], table.total_buckets))
     pairs = others.group_by(["partition", "total_buckets"]).aggregate([]).to_pylist()

@@ -1,24 +1,24 @@
-"""`WriterSettings`: what a writer was told; and how it says that it has ended."""
+"""`WriterSettings`, and the errors of a writer that has ended."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
+from pypaimon.streaming.commit.request import Overwrite
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.writing.commit.exactly_once import Overwrite
 
 
 @dataclass(frozen=True, slots=True)
 class WriterSettings:
-    """What a writer was told.
+    """Settings of a writer.
 
     Attributes:
         user: Commit user.
-        kind_column: Column of row kinds; None: `_row_kind`, where the table has no column of that name.
-        overwrite: Whether each commit replaces what is there, and of which partitions.
-        memory_limit: Bytes of rows that may wait in memory; None: the table's `write-buffer-size`.
-        is_named: Whether the program chose the commit user, so that a later writer may go on under it.
+        kind_column: Column of row kinds; None: `_row_kind`, if the table lacks a column of that name.
+        overwrite: Which existing rows each commit replaces, as `CommitRequest.overwrite`.
+        memory_limit: Bytes of rows that may be held in memory; None: the table's `write-buffer-size`.
+        is_named: Whether the program chose the commit user, so that a later writer may continue under it.
     """
 
     user: str
@@ -29,7 +29,7 @@ class WriterSettings:
 
 
 def kind_column(table: Any, given: str | None) -> str | None:
-    """Column of row kinds that the writer was told, or the table's option; StreamConfigError where they differ."""
+    """The column of row kinds, from the settings or the table's option. Raises StreamConfigError if they differ."""
     of_table: str | None = table.options.options.to_map().get("rowkind.field")
     if of_table is not None and given not in (None, of_table):
         raise StreamConfigError(
@@ -41,6 +41,6 @@ def kind_column(table: Any, given: str | None) -> str | None:
 
 
 def check_watermark(watermark: int | None) -> None:
-    """Raise StreamConfigError unless it is a number."""
+    """Raise StreamConfigError unless a watermark is a number or None."""
     if watermark is not None and (isinstance(watermark, bool) or not isinstance(watermark, int)):
         raise StreamConfigError(f"commit: a watermark is a number of epoch milliseconds, got {watermark!r}.")

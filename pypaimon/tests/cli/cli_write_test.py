@@ -289,9 +289,7 @@ def test_change_records_by_line(program: Program, catalog: Any, tmp_path: Path) 
     arguments = ["write", "db.t", str(path), "--changes", "debezium-json", "--commit-every", "2"]
     failed = program(*arguments)
     assert failed.code == 1 and "2 rows of the input are committed" in failed.err
-    assert (
-        "line 5, column 'extra': db.t has no such column" in failed.err and "choose --on-new-column add" in failed.err
-    )
+    assert "line 5, column 'extra': db.t lacks this column" in failed.err and "choose --on-new-column add" in failed.err
     assert program(*arguments, "--on-new-column", "add").code == 0
     assert [(row["id"], row["name"], row["extra"]) for row in held(catalog)] == [(1, "b", None), (2, "c", 1)]
 
@@ -313,7 +311,7 @@ def test_the_placeholder_of_a_connector(program: Program, catalog: Any, tmp_path
     path.write_text(json.dumps({"op": "c", "before": None, "after": {"id": 1, "name": "left out"}}))
     arguments = ["write", "db.t", str(path), "--unavailable-value-placeholder", "left out"]
     found = program(*arguments, "--changes", "debezium-json")
-    assert found.code == 1 and "line 1, column 'name': the database did not say the value" in found.err
+    assert found.code == 1 and "line 1, column 'name': the database did not send the value" in found.err
     found = program(*arguments, "--changes", "maxwell-json")
     assert found.code == 2 and "--unavailable-value-placeholder: expected None for 'maxwell-json'" in found.err
     found = program(*arguments, "--format", "jsonl")
@@ -372,7 +370,7 @@ def test_an_interrupt_discards_what_was_not_committed(
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("a.jsonl", b"{", "line 1: it is no JSON"),
+        ("a.jsonl", b"{", "line 1: it is not JSON"),
         ("a.jsonl", b'{"id": 1}\n\n[1]', "line 3: expected a JSON object, got list"),
         ("a.jsonl", b"null", "line 1: expected a JSON object, got null"),
         ("a.jsonl", b'{"id": 1}\n{"idd": 2}', "line 2: the table has no column 'idd'"),

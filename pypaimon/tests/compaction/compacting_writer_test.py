@@ -12,11 +12,12 @@ from pypaimon import CatalogFactory, Schema
 from pypaimon.write.commit_message import CommitMessage
 
 from pypaimon.streaming import compact, stream_write_builder
+from pypaimon.streaming.commit.idempotent_commit import commit_compaction
+from pypaimon.streaming.commit.request import CommitRequest
 from pypaimon.streaming.compaction.compactor import Compaction
 from pypaimon.streaming.compaction.live_entries import LiveEntries
 from pypaimon.streaming.compaction.live_files import live_buckets
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.writing.commit.compaction import commit_compaction
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int64())])
 
@@ -43,7 +44,7 @@ def compacted_by_a_writer(table: Any) -> int:
     (bucket,) = live_buckets(table, LiveEntries().look(directory, snapshot))
     (file,) = [each for each in bucket.files if each.level == 0]
     message = CommitMessage((), 0, [], compact_before=[file.replaced()], compact_after=[file.moved(4)])
-    commit_compaction(table, "writer", 1, [message], planned_at=snapshot.id)
+    commit_compaction(CommitRequest(table, "writer", 1, [message]), planned_at=snapshot.id)
     return snapshot.id + 1
 
 

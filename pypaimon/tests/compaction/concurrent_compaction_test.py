@@ -12,17 +12,18 @@ import pytest
 from pypaimon import Schema
 
 from pypaimon.streaming import compact, stream_write_builder
+from pypaimon.streaming.commit.idempotent_commit import commit_batch
 from pypaimon.streaming.compaction.compactor import Compaction
 from pypaimon.streaming.compaction.live_entries import LiveEntries
-from pypaimon.streaming.compaction.workers import Threads
+from pypaimon.streaming.compaction.tasks import Threads
 from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, UnsupportedTableError
 from pypaimon.streaming.internals import AtomicType
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.write_internals import SchemaChange
-from pypaimon.streaming.writing.commit.exactly_once import commit_batch
 from support.crash.crashing_file_io import Killed, MortalFileIO
+from support.groups.world import World
 from support.samples import SOAK, sample_seed
-from support.spark.sink_world import COLUMNS, World, write
+from support.spark.sink_world import COLUMNS, write
 from support.tables.handles import batch_table
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
@@ -115,7 +116,7 @@ def test_of_a_table_that_is_rolled_back_meanwhile_no_file_is_left_over(tmp_path:
         (world.path / "snapshot" / "snapshot-3").unlink(missing_ok=True)
         (world.path / "snapshot" / "LATEST").write_text("2")
 
-    with pytest.raises(PaimonStreamError, match=r"rolled back behind snapshot 3.*its files are deleted"):
+    with pytest.raises(PaimonStreamError, match=r"rolled back to before snapshot 3.*its files are deleted"):
         Compaction(due(world), full=True).run(check=meanwhile)
     assert world.data_files() == files
 

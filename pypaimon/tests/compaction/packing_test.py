@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pypaimon.streaming.compaction.append_packing import neighbours, packs
+from pypaimon.streaming.compaction.append_compaction import neighbours, packs
 from pypaimon.streaming.compaction.live_files import LiveFile
 from support.tables.live_files import OPTIONS, live_file
 

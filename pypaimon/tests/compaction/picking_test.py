@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pypaimon.streaming.compaction.compaction_options import OffPeak
-from pypaimon.streaming.compaction.run_picking import Pick, pick_full, pick_needed
-from pypaimon.streaming.compaction.sorted_levels import LevelRun, level_runs
+from pypaimon.streaming.compaction.run_picking import LevelRun, Pick, level_runs, pick_full, pick_needed
 from support.tables.live_files import OPTIONS, live_file
 
 NOON = datetime(2026, 1, 1, 12)

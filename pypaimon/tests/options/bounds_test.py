@@ -31,7 +31,6 @@ from pypaimon.streaming.indexes.bloom_filter import BloomFilterWriter
 from pypaimon.streaming.live_tables.disk_place import memory_bound
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.stream_options import StreamOptions, options_of_table
-from pypaimon.streaming.writing.commit.snapshot_commit import backoff_of as commit_backoff
 from pypaimon.streaming.writing.dynamic_buckets.key_buckets import BucketRules
 from pypaimon.streaming.writing.files.file_options import FileOptions
 from pypaimon.streaming.writing.files.statistics import StatsMode
@@ -172,7 +171,7 @@ BOUNDS = [
         )
     ),
     of_table("target-file-row-num", lambda table: FileOptions.of(table, "me"), *whole_from(1)),
-    of_table("commit.max-retries", commit_backoff, *whole_from(0)),
+    of_table("commit.max-retries", backoff_of, *whole_from(0)),
     *(
         of_table(f"dynamic-bucket.{name}", BucketRules.of, *bound)
         for name, greatest in (

@@ -19,7 +19,8 @@ from pypaimon.streaming import (
     StreamConfigError,
     TableChangedError,
 )
-from pypaimon.streaming.errors import BatchOrderError, CommitUnknownError, QueryReusedError
+from pypaimon.streaming.commit.ledger import QueryReusedError
+from pypaimon.streaming.errors import BatchOrderError, CommitUnknownError
 from support.spark.driver import Driver, batch_rows
 from support.tables.streamed_table import Table
 

@@ -135,7 +135,7 @@ def test_descriptors_and_views_are_kept_in_the_rows(tmp_path: Path) -> None:
     assert not list(Path(str(table.table_path)).rglob("*.blob"))
     assert read(table) == [(1, b"a blob", b"a blob"), (2, None, None)]
     for wrong, what in (((3, b"blob", None), "BlobDescriptor"), ((3, None, descriptor), "BlobViewStruct")):
-        with pytest.raises(BadRowError, match=f"no serialised {what}"):
+        with pytest.raises(BadRowError, match=f"something other than a serialised {what}"):
             write(table, [wrong])
 
 

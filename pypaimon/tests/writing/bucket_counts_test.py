@@ -16,11 +16,11 @@ from pypaimon.schema.schema_change import SchemaChange
 from pypaimon.spark.write.batch_writer import PaimonBatchWriter
 from pypaimon.spark.write.sink import Sink
 from pypaimon.streaming import stream_read_builder, stream_write_builder
+from pypaimon.streaming.commit.idempotent_commit import commit_batch
+from pypaimon.streaming.commit.table_state import TableState
 from pypaimon.streaming.errors import CommitConflictError, UnsupportedTableError
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.system_columns import VALUE_KIND
-from pypaimon.streaming.writing.commit.exactly_once import commit_batch
-from pypaimon.streaming.writing.commit.table_state import TableState
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from support.samples import seeded
 

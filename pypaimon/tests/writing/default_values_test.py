@@ -14,7 +14,7 @@ from pypaimon.schema.data_types import ArrayType, AtomicType, DataField
 from pypaimon.streaming.errors import BadRowError, UnsupportedTableError
 from pypaimon.streaming.model.arrow_types import arrow_type
 from pypaimon.streaming.model.time_zone import time_zone
-from pypaimon.streaming.writing.row_layout import KindRules, row_layout
+from pypaimon.streaming.writing.row_layout import KindRules, TargetTable, row_layout
 
 APPEND = KindRules(False, frozenset(), "deduplicate", False, False)
 
@@ -25,7 +25,7 @@ def _filled(type_: str, default: str | None, given: Any, *, nullable: bool = Tru
         DataField(1, "v", AtomicType(type_, nullable), default_value=default),
     ]
     batch = pa.record_batch({"id": [1, 2]} if given is None else {"id": [1, 2], "v": given})
-    layout = pickle.loads(pickle.dumps(row_layout(batch.schema, fields, APPEND, table="db.t", zone=time_zone("UTC"))))
+    layout = pickle.loads(pickle.dumps(row_layout(batch.schema, TargetTable("db.t", fields, APPEND, time_zone("UTC")))))
     return list(layout.align(batch).column(1).to_pylist())
 
 
@@ -63,4 +63,4 @@ def test_a_default_value_that_is_none_of_the_type_is_refused() -> None:
         _filled("INT", "x", None)
     nested = DataField(0, "v", ArrayType(True, AtomicType("INT")), default_value="[1]")
     with pytest.raises(UnsupportedTableError, match="only plain types"):
-        row_layout(pa.schema([]), [nested], APPEND, table="db.t", zone=time_zone("UTC"))
+        row_layout(pa.schema([]), TargetTable("db.t", [nested], APPEND, time_zone("UTC")))

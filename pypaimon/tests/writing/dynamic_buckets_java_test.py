@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pypaimon import CatalogFactory
 
+from pypaimon.streaming.commit.table_state import TableState
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.writing.commit.table_state import TableState
 from support.java.live import LiveJava
 from support.java.twins import write
 from support.java.values import value

@@ -15,8 +15,8 @@ from pypaimon import Schema
 from pypaimon.filesystem.local_file_io import LocalFileIO
 
 from pypaimon.streaming import PaimonStreamError, WriterClosedError, stream_write_builder
+from pypaimon.streaming.commit import publishing
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.writing.commit import publishing
 from support.samples import SOAK, seeded
 from support.stores.s3_server import S3Server
 from support.tables.handles import batch_table

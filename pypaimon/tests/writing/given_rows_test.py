@@ -101,7 +101,7 @@ def test_a_name_that_differs_in_case_only_is_taken_with_wider_numbers(warehouse:
 def test_a_frame_that_is_no_table_is_refused_and_the_writer_goes_on(tmp_path: Path, frame: pandas.DataFrame) -> None:
     table = key_value_table(tmp_path)
     with table.writer().open_sync() as writer:
-        with pytest.raises(StreamConfigError, match="the DataFrame is no table of Arrow"):
+        with pytest.raises(StreamConfigError, match="the DataFrame cannot be converted to Arrow"):
             writer.write(frame)
         writer.write(pa.table({"k": [1]}))
         writer.commit()
@@ -123,7 +123,7 @@ def test_years_that_python_has_not_are_refused_in_keys_and_the_writer_goes_on(
     number = pa.int32() if pa.types.is_date32(kind) else pa.int64()
     late, soon = pa.array([2**31 - 1 if number == pa.int32() else 2**58], number).cast(kind), pa.array([5], kind)
     with stream_write_builder(table).open_sync() as writer:
-        with pytest.raises(BadRowError, match=r"Column 'at' of db\.t decides where rows lie"):
+        with pytest.raises(BadRowError, match=r"Column 'at' of db\.t decides the partition or bucket"):
             writer.write(pa.table({"at": late, "v": soon}))
         writer.write(pa.table({"at": soon, "v": late}))
         assert writer.commit().written.rows == 1

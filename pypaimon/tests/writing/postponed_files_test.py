@@ -10,8 +10,8 @@ import pytest
 from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming import stream_write_builder
+from pypaimon.streaming.commit.table_state import TableState
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.writing.commit.table_state import TableState
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
 

@@ -397,7 +397,7 @@ def test_a_table_that_is_dropped_or_made_anew(table: Table) -> None:
         writer.write(rows(1))
         table.drop()
         table.create()
-        with pytest.raises(TableChangedError, match="made anew"):
+        with pytest.raises(TableChangedError, match="recreated"):
             writer.commit()
         with pytest.raises(WriterClosedError):
             writer.write(rows(1))
@@ -411,7 +411,7 @@ def test_a_table_that_is_rolled_back(table: Table) -> None:
             writer.commit(Position("source", key))
         table.rollback(1)
         writer.write(rows(4))
-        with pytest.raises(TableChangedError, match="rolled back behind snapshot 3"):
+        with pytest.raises(TableChangedError, match="rolled back to before snapshot 3"):
             writer.commit(Position("source", 4))
     with table.writer().open_sync() as writer:
         assert writer.position == Position("source", 1), "the table tells what it holds now"

@@ -162,13 +162,13 @@ def dropped(table: Table) -> None:
 
 
 ENDS: dict[str, tuple[Between, type[PaimonStreamError], str]] = {
-    "dropped": (dropped, TableChangedError, "was dropped or made anew"),
-    "made anew": (made_anew, TableChangedError, "was dropped or made anew"),
-    "rolled back": (lambda table: table.rollback(1), TableChangedError, "rolled back behind snapshot 5"),
+    "dropped": (dropped, TableChangedError, "was dropped or recreated"),
+    "made anew": (made_anew, TableChangedError, "was dropped or recreated"),
+    "rolled back": (lambda table: table.rollback(1), TableChangedError, "rolled back to before snapshot 5"),
     "rolled back and grown": (
         lambda table: [table.rollback(1), *(other(each)(table) for each in range(5))],
         TableChangedError,
-        "rolled back behind snapshot 5",
+        "rolled back to before snapshot 5",
     ),
 }
 

@@ -105,7 +105,7 @@ def test_a_table_that_was_made_anew_takes_no_rows_of_the_writer_before(server: S
             for number in range(others):
                 other.write(row(-number))
                 other.commit()
-        with pytest.raises(TableChangedError, match="dropped or made anew"):
+        with pytest.raises(TableChangedError, match="dropped or recreated"):
             writer.commit()
     plan = anew.new_read_builder().new_scan().plan()
     assert sum(split.row_count for split in plan.splits()) == others

@@ -1,1 +1,1 @@
-"""Tables with dynamic buckets: which bucket each key lies in, and the index files that say so."""
+"""Tables with dynamic buckets: the bucket of each key, and the index files that record it."""

@@ -1,4 +1,4 @@
-"""`BucketAssigner`: gives each key of a table with dynamic buckets its bucket; of a table there is one at a time."""
+"""`BucketAssigner`: assigns buckets to the keys of a table with dynamic buckets. A table has one at a time."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from pypaimon.streaming.commit.changes import AvroRecord
+from pypaimon.streaming.commit.cleanup import discard
+from pypaimon.streaming.commit.conflicts import KeyIndexes
 from pypaimon.streaming.metadata.index_manifests import HASH
 from pypaimon.streaming.write_internals import CommitMessage
-from pypaimon.streaming.writing.commit.conflicts import KeyIndexes
-from pypaimon.streaming.writing.commit.discarding import discard
-from pypaimon.streaming.writing.commit.file_changes import Record
 from pypaimon.streaming.writing.dynamic_buckets.index_files import IndexFile, PartitionIndex
 from pypaimon.streaming.writing.dynamic_buckets.key_buckets import BucketRules, Buckets, Hashes, KeyBuckets
 
 
 @dataclass(slots=True)
 class _Partition:
-    """A partition that rows came of.
+    """A partition to which rows were written.
 
     Attributes:
-        values: Values of its columns.
-        index: Its index files.
-        names: Of those that its keys were read from.
-        keys: Its keys.
-        written: Files of the commit that is under way.
-        used: Whether that commit holds rows of it.
+        values: Values of the partition columns.
+        index: Reads and writes its index files.
+        names: Names of the index files that its keys were read from.
+        keys: The buckets of its keys.
+        written: Index files of the current commit.
+        used: Whether the current commit has rows of it.
     """
 
     values: tuple[Any, ...]
@@ -38,13 +38,12 @@ class _Partition:
 
 
 class BucketAssigner:
-    """Assigns buckets from what the table's index files say, and writes those that change. Not for several threads.
+    """Assigns buckets from the table's index files, and writes new index files. Not for several threads.
 
-    The index of a partition is read when its first row comes, and kept as long as each commit holds rows of it.
+    The index of a partition is read when its first row is written, and kept as long as each commit has rows of it.
 
     Args:
-        table: pypaimon's table.
-        replaces: Whether what is there is replaced, so that no key has a bucket yet.
+        replaces: Whether existing rows are replaced, so that keys do not have a bucket yet.
 
     Raises:
         StreamConfigError: An option of the table cannot be read.
@@ -57,14 +56,14 @@ class BucketAssigner:
         self._there: dict[bytes, list[IndexFile]] = {}
         self._partitions: dict[bytes, _Partition] = {}
 
-    def follow(self, index: Iterable[Record]) -> None:
-        """Go on from the index files of a later snapshot, unless what is there is replaced.
+    def follow(self, index: Iterable[AvroRecord]) -> None:
+        """Continue from the index files of a later snapshot, unless existing rows are replaced.
 
-        Partitions whose files are others now are read again, but for those that the commit under way holds rows of:
-        it cannot be made any more, as it finds out.
+        Partitions whose index files have changed are read again, except those with rows in the current commit: that
+        commit cannot be made any more, which its conflict check will find.
 
         Args:
-            index: Records of the index manifest.
+            index: Records of the index manifest of that snapshot.
         """
         there = defaultdict(list)
         for each in () if self.replaces else index:
@@ -80,12 +79,11 @@ class BucketAssigner:
 
         Args:
             partition: Values of the partition columns.
-            hashes: Of the keys, in the order in which they came.
+            hashes: Hashes of the keys, in the order of their rows.
 
         Raises:
-            StreamConfigError: No bucket has room, and no more can be made.
+            StreamConfigError: All buckets are full, and the table allows no further one.
             CorruptTableError: An index file is damaged.
-            StoreError: The store failed.
         """
         index = PartitionIndex(self._table, partition)
         found = self._partitions.get(index.row)
@@ -97,16 +95,16 @@ class BucketAssigner:
 
     @property
     def read(self) -> KeyIndexes:
-        """The index files that the buckets of the commit's rows depend on."""
+        """The index files that decided the buckets of the commit's rows."""
         if self.replaces:
             return {}
         return {row: each.names for row, each in self._partitions.items() if each.used}
 
     def messages(self) -> list[Any]:
-        """Write the index files of the buckets that got new keys: pypaimon's commit messages, which own them.
+        """Write the index files of the buckets that got new keys. Returns pypaimon's commit messages, which own them.
 
         Raises:
-            StoreError: The store failed; what was written is deleted.
+            StoreError: The store failed. The files are deleted.
         """
         messages, writes = [], []
         for each in self._partitions.values():
@@ -124,9 +122,9 @@ class BucketAssigner:
         return messages
 
     def note_committed(self) -> None:
-        """The commit came about, and the table has the files that were written for it."""
+        """The commit was made, so the table has its index files now."""
         used = {row: each for row, each in self._partitions.items() if each.used}
-        # A commit without rows lets nothing go.
+        # A commit without rows does not make the assigner forget its partitions.
         self._partitions = used or self._partitions
         for row, each in used.items():
             buckets = {file.bucket for file in each.written}

@@ -1,4 +1,4 @@
-"""Index files of dynamic buckets: the hashes of a bucket's keys, each four bytes, the highest one first."""
+"""Index files of dynamic buckets: the hashes of a bucket's keys, each as four bytes, big-endian."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 
+from pypaimon.streaming.commit.changes import AvroRecord
 from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.formats.binary_row_encoding import encoded_row
 from pypaimon.streaming.internals import GenericRow
@@ -18,7 +19,6 @@ from pypaimon.streaming.metadata.file_paths import FilePaths
 from pypaimon.streaming.metadata.index_manifests import HASH
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.write_internals import IndexFileMeta, IndexManifestEntry
-from pypaimon.streaming.writing.commit.file_changes import Record
 from pypaimon.streaming.writing.dynamic_buckets.key_buckets import Hashes
 
 _STORED = ">i4"
@@ -26,13 +26,13 @@ _STORED = ">i4"
 
 @dataclass(frozen=True, slots=True)
 class IndexFile:
-    """One of them.
+    """An index file of one bucket.
 
     Attributes:
         bucket: Its bucket.
         name: Its name.
-        count: How many hashes it holds.
-        external_path: Where it lies, if not in the table's directory.
+        count: Number of hashes in it.
+        external_path: Its path if it is outside of the table's directory.
     """
 
     bucket: int
@@ -41,8 +41,8 @@ class IndexFile:
     external_path: str | None = None
 
     @staticmethod
-    def of(record: Record) -> IndexFile:
-        """That of a record of an index manifest."""
+    def of(record: AvroRecord) -> IndexFile:
+        """The index file of a record of an index manifest."""
         return IndexFile(record["_BUCKET"], record["_FILE_NAME"], record["_ROW_COUNT"], record.get("_EXTERNAL_PATH"))
 
 
@@ -50,7 +50,6 @@ class PartitionIndex:
     """Reads and writes the index files of one partition.
 
     Args:
-        table: pypaimon's table.
         partition: Values of the partition columns.
 
     Attributes:
@@ -68,14 +67,13 @@ class PartitionIndex:
         """The hashes in a file.
 
         Raises:
-            CorruptTableError: It is missing, or has another size than was recorded.
-            StoreError: The store failed.
+            CorruptTableError: The file is missing, or has another size than recorded.
         """
         path = self._paths.index_file(self._home, file.bucket, file.name, file.external_path)
         try:
             data = self._directory.store.read(path)
         except FileNotFoundError as error:
-            raise CorruptTableError(path, "is named by the index manifest, and missing") from error
+            raise CorruptTableError(path, "is named by the index manifest, and is missing") from error
         if len(data) != 4 * file.count:
             raise CorruptTableError(path, f"holds {len(data)} bytes, and {file.count} hashes were recorded")
         return np.frombuffer(data, _STORED).astype(np.int32)
@@ -84,7 +82,7 @@ class PartitionIndex:
         """Write a new file of a bucket. One request.
 
         Returns:
-            What an index manifest says of it, and the call that waits until it is there; it raises `StoreError`.
+            Its entry for an index manifest, and a call that waits until it is written and may raise `StoreError`.
         """
         name = f"index-{uuid4()}-0"
         data = hashes.astype(_STORED).tobytes()

@@ -1,4 +1,4 @@
-"""`KeyBuckets`: which bucket the keys of one partition lie in, by their hashes. Pure, and without a loop over rows."""
+"""`KeyBuckets`: the buckets of the keys of one partition, by their hashes. Pure, and without a loop over rows."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ Hashes = npt.NDArray[np.int32]
 Buckets = npt.NDArray[np.int16]
 
 _MOST_BUCKETS = (1 << 15) - 1
-"""Java keeps the numbers of buckets in 16 bits, the greatest one left out."""
+"""Java stores bucket numbers in 16 bits and does not use the greatest one."""
 _UNKNOWN = -1
 
 
 @dataclass(frozen=True, slots=True)
 class BucketRules:
-    """How many keys and buckets there may be.
+    """Limits of keys and buckets.
 
     Attributes:
-        target: Keys of a bucket that is full (`dynamic-bucket.target-row-num`).
-        lanes: So many buckets are filled at the same time, each by the keys whose hash has one remainder
+        target: Number of keys of a full bucket (`dynamic-bucket.target-row-num`).
+        lanes: Number of buckets that are filled at the same time, each with the keys whose hash has the same remainder
             (`dynamic-bucket.initial-buckets`). Java has an assigner for each of them.
-        most: Buckets of a partition (`dynamic-bucket.max-buckets`); None: as many as there can be.
+        most: Number of buckets of a partition (`dynamic-bucket.max-buckets`); None: not limited.
     """
 
     target: int = 2_000_000
@@ -37,10 +37,10 @@ class BucketRules:
 
     @staticmethod
     def of(table: Any) -> BucketRules:
-        """As a table's options say.
+        """The rules of a table.
 
         Raises:
-            StreamConfigError: One cannot be read, or is out of range.
+            StreamConfigError: An option cannot be read, or is out of range.
         """
         options = OptionValues(table.options.options.to_map())
 
@@ -56,14 +56,14 @@ class BucketRules:
 
 
 class KeyBuckets:
-    """The keys of a partition that have a bucket, and new ones as they come; 6 bytes each. Not for several threads.
+    """The buckets of the keys of a partition, in 6 bytes for each key. Not for several threads.
 
-    Keys of one hash lie in one bucket. New keys fill the buckets that have room, the lowest one first, then new ones;
-    where no more may be made, their hashes divide them among all.
+    Keys of one hash are in the same bucket. New keys fill the buckets that have room, the lowest one first, then new
+    buckets. If no further bucket is allowed, they are divided among all by their hashes.
 
     Args:
-        rules: How many keys and buckets there may be.
-        known: Buckets and the hashes of their keys, those that count later.
+        rules: Limits of keys and buckets.
+        known: Buckets and the hashes of their keys. If a hash comes twice, the later bucket counts.
 
     Attributes:
         touched: Buckets that got keys since `settle`.
@@ -72,7 +72,7 @@ class KeyBuckets:
     def __init__(self, rules: BucketRules, known: Iterable[tuple[int, Hashes]] = ()) -> None:
         self._rules = rules
         self._counts: dict[int, int] = {}
-        # Sorted hashes and their buckets; each run more than twice as long as the next one.
+        # Sorted hashes and their buckets. Each run is more than twice as long as the next one, so there are few.
         self._runs: list[tuple[Hashes, Buckets]] = []
         self.touched: set[int] = set()
         given = [(bucket, hashes) for bucket, hashes in known if len(hashes)]
@@ -88,13 +88,13 @@ class KeyBuckets:
             self._runs.append((hashes[last], buckets[order][last]))
 
     def assign(self, hashes: Hashes) -> Buckets:
-        """The bucket of each key; one that is new gets one.
+        """The bucket of each key. New keys are assigned one.
 
         Args:
-            hashes: Of the keys, in the order in which they came.
+            hashes: Hashes of the keys, in the order of their rows.
 
         Raises:
-            StreamConfigError: No bucket has room, and no more can be made.
+            StreamConfigError: All buckets are full, and the table allows no further one.
         """
         distinct, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
         buckets = self._found(distinct)
@@ -106,12 +106,11 @@ class KeyBuckets:
         return assigned
 
     def hashes_of(self, bucket: int) -> Hashes:
-        """The hashes of the keys of a bucket, sorted."""
         found = [hashes[buckets == bucket] for hashes, buckets in self._runs]
         return np.sort(np.concatenate(found)) if found else np.zeros(0, np.int32)
 
     def settle(self) -> None:
-        """What is known now is what the table says."""
+        """The table has recorded all keys, so no bucket is touched."""
         self.touched = set()
 
     def _found(self, hashes: Hashes) -> Buckets:
@@ -126,9 +125,9 @@ class KeyBuckets:
         """Fill in the buckets of new keys.
 
         Args:
-            hashes: Of all keys.
-            new: Which are new, in the order in which they came.
-            buckets: Of all keys.
+            hashes: Hashes of all keys.
+            new: Positions of the new ones, in the order of their rows.
+            buckets: Buckets of all keys.
         """
         # As Java's `Math.abs(hash % lanes)`: the remainder has the sign of the hash.
         lanes = np.abs(np.fmod(hashes[new].astype(np.int64), self._rules.lanes))
@@ -146,7 +145,7 @@ class KeyBuckets:
         self.touched.update(np.unique(buckets[new]).tolist())
 
     def _rooms(self, lane: int) -> Iterator[tuple[int, int]]:
-        """Buckets with room, and how many keys go in: those that are there first, then new ones."""
+        """Buckets with room, and how many keys fit: existing ones first, then new ones."""
         for bucket in self._of_lane(lane):
             if self._counts[bucket] < self._rules.target:
                 yield bucket, self._rules.target - self._counts[bucket]
@@ -164,7 +163,7 @@ class KeyBuckets:
         return [bucket for bucket in sorted(self._counts) if bucket % self._rules.lanes == lane]
 
     def _add(self, hashes: Hashes, buckets: Buckets) -> None:
-        """Take in keys that are not there, sorted by their hashes."""
+        """Add keys that are not known yet, sorted by their hashes."""
         self._runs.append((hashes, buckets))
         while len(self._runs) > 1 and len(self._runs[-2][0]) <= 2 * len(self._runs[-1][0]):
             (older, theirs), (newer, ours) = self._runs[-2:]

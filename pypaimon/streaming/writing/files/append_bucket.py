@@ -11,7 +11,6 @@ from pypaimon.streaming.writing.files.blob_encoder import BlobSource
 from pypaimon.streaming.writing.files.bucket_files import BucketFiles
 from pypaimon.streaming.writing.files.record_facts import AppendedFacts, Counter, KeyedFacts
 from pypaimon.streaming.writing.files.rolling_files import MOST_PIECE_BYTES, RollingFiles
-from pypaimon.streaming.writing.files.rows_apart import RollingRows
 from pypaimon.streaming.writing.files.system_columns import Records
 
 
@@ -38,8 +37,7 @@ class AppendBucket:
         def facts() -> AppendedFacts:
             return AppendedFacts(Counter(0) if tracked else counter)
 
-        kind = files.options.data
-        self._rolling = RollingRows(files, kind, facts, blobs) if blobs else RollingFiles(files, kind, facts)
+        self._rolling = RollingFiles(files, files.options.data, facts, blobs)
         self._pending: list[pa.RecordBatch] = []
         self.buffered_bytes = 0
         self._piece_bytes = min(MOST_PIECE_BYTES, files.options.target_bytes)

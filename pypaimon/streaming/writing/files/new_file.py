@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from pypaimon.streaming.concurrency.forking import ForkSafeLock
 from pypaimon.streaming.errors import BadRowError, PaimonStreamError, StoreError
 from pypaimon.streaming.formats.format import FormatWriter, WriteSettings
-from pypaimon.streaming.formats.registry import FORMATS, new_file
+from pypaimon.streaming.formats.registry import new_file
 from pypaimon.streaming.indexes.column_index import kind_of
 from pypaimon.streaming.indexes.file_index import FileIndex
 from pypaimon.streaming.internals import DataFileMeta, GenericRow, Timestamp
@@ -23,6 +23,7 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.normal_form import UnfitValueError, normal_table
 from pypaimon.streaming.model.system_columns import KEY_PREFIX
 from pypaimon.streaming.model.time_zone import TimeZone, zone_of_table
+from pypaimon.streaming.writing.files.blob_encoder import BlobEncoder, BlobSource
 from pypaimon.streaming.writing.files.bucket_files import BucketFiles
 from pypaimon.streaming.writing.files.file_options import FileKind
 from pypaimon.streaming.writing.files.record_facts import RecordFacts
@@ -35,7 +36,7 @@ _DATA_ERRORS = (ValueError, TypeError, ArithmeticError, *_ARROW_DATA_ERRORS)
 
 
 class _CreationTimes:
-    """Creation times of files: what clocks of a zone show, for each file of this process later than for the one before.
+    """Creation times of files: local time of a zone, later for each file of this process than for the one before.
 
     Java's compaction of a postponed bucket takes files in the order of their creation times, which are milliseconds.
     """
@@ -55,22 +56,31 @@ _CREATION_TIMES = _CreationTimes()
 
 
 class NewFile:
-    """A file that is being written. Whoever makes it calls `close` or `abort`.
+    """A file that is being written. Its owner must call `close` or `abort`.
 
     Args:
-        files: Where it belongs.
-        kind: What kind of file it is.
-        schema: Schema of the rows that come; the file may have fewer columns, and they fewer than the table.
-        facts: What must be found out about its records.
+        files: The bucket that it belongs to.
+        kind: The kind of file.
+        schema: Schema of the rows to be written. The file may have fewer columns, and the rows fewer than the table.
+        facts: Collects facts about its records.
+        blob: How values are read, if this is a file of blobs.
 
     Raises:
-        StoreError: It cannot be written. What there is of it is deleted.
+        StoreError: It cannot be written. What was written of it is deleted.
     """
 
-    def __init__(self, files: BucketFiles, kind: FileKind, schema: pa.Schema, facts: RecordFacts) -> None:
+    def __init__(
+        self,
+        files: BucketFiles,
+        kind: FileKind,
+        schema: pa.Schema,
+        facts: RecordFacts,
+        blob: BlobSource | None = None,
+    ) -> None:
         self._files = files
         self._kind = kind
         self._facts = facts
+        self._blob = blob
         self._name, self.path = files.new_path(kind)
         self._columns = facts.stored(schema)
         fields = [field for field in files.table.fields if field.name in schema.names]
@@ -78,9 +88,8 @@ class NewFile:
         self._values = FileStatistics(fields, schema, kind.stats)
         self._keys = FileStatistics.of_keys(facts.key_fields, schema)
         self._index = FileIndex(kind.indexes.written, schema) if kind.indexes else None
-        # Java strips the trailing blanks of CHAR in ORC: statistics and indexes have to be of the values that it reads.
-        pads_char = kind.format in FORMATS and FORMATS[kind.format].pads_char
-        chars = [field.name for field in fields if pads_char and kind_of(field.type) == "CHAR"]
+        # Java reads CHAR from ORC without trailing blanks, so statistics and indexes must be of what it reads.
+        chars = [field.name for field in fields if kind.format == "orc" and kind_of(field.type) == "CHAR"]
         self._padded = [name for each in chars for name in (each, KEY_PREFIX + each) if name in schema.names]
         self._paths = [self.path]
         self.rows = 0
@@ -93,19 +102,14 @@ class NewFile:
             self._encoder = self._encoding(self._stream, stored)
 
     @property
-    def count(self) -> int:
-        """One."""
-        return 1
-
-    @property
     def full(self) -> bool:
-        """Whether it is as large as files become."""
+        """Whether it has reached the target size."""
         options = self._files.options
         return self._encoder.size() >= options.target_bytes or self.rows_left == 0
 
     @property
     def rows_left(self) -> int | None:
-        """How many rows it can still take; None: any number."""
+        """Number of rows that it can still take; None: any number."""
         most = self._kind.target_rows
         return None if most is None else most - self.rows
 
@@ -114,8 +118,8 @@ class NewFile:
 
         Raises:
             BadRowError: A value cannot be in its column. The file is deleted.
-            UnsupportedTableError: The format cannot hold a value; likewise.
-            StoreError: The store failed; likewise.
+            UnsupportedTableError: The format cannot hold a value. The file is deleted.
+            StoreError: The store failed. The file is deleted.
         """
         for name in self._padded:
             position = data.schema.get_field_index(name)
@@ -129,17 +133,17 @@ class NewFile:
         self._values.add(data)
         self._keys.add(data)
 
-    def close(self) -> list[DataFileMeta]:
-        """Finish it: its metadata."""
+    def close(self) -> DataFileMeta:
+        """Finish it. Returns its metadata."""
         with self._guarded():
             self._encoder.close()
             size = int(self._stream.tell())
             self._stream.close()
-            embedded, beside = self._indexed()
+            embedded, index_files = self._indexed()
         first, last = self._facts.sequence_range()
         key_fields = self._facts.key_fields
         least, greatest = self._facts.key_range()
-        found = DataFileMeta.create(
+        return DataFileMeta.create(
             file_name=self._name,
             file_size=size,
             row_count=self.rows,
@@ -151,7 +155,7 @@ class NewFile:
             max_sequence_number=last,
             schema_id=self._files.table.table_schema.id,
             level=self._files.options.level,
-            extra_files=beside,
+            extra_files=index_files,
             creation_time=_CREATION_TIMES.next(zone_of_table(self._files.table)),
             delete_row_count=self._facts.deletes,
             file_source=self._kind.source,
@@ -161,7 +165,6 @@ class NewFile:
             embedded_index=embedded,
             file_path=self.path,
         )
-        return [found]
 
     def abort(self) -> None:
         """Delete it."""
@@ -177,7 +180,7 @@ class NewFile:
             self._files.table.file_io.delete_quietly(path)
 
     def _indexed(self) -> tuple[bytes | None, list[str]]:
-        """Its indexes, where they are small, and the names of files that hold them otherwise."""
+        """Its indexes if they are small; otherwise the names of the files that hold them."""
         if self._index is None or self._kind.indexes is None:
             return None, []
         data = self._index.data()
@@ -199,11 +202,11 @@ class NewFile:
             raise
         except _DATA_ERRORS as error:
             unfit = self._unfit(data, error)
-        # It is the data, and no fault of the store that may pass.
+        # The data are at fault, so this must not look like an error of the store, which may be retried.
         raise BadRowError(f"Column '{unfit.column}' cannot be written to {self.path}: {unfit.problem}.") from unfit
 
     def _unfit(self, data: pa.Table, error: Exception) -> UnfitValueError:
-        """The error, with the column that the encoder does not take: found by encoding each column alone."""
+        """The error, with the column that the encoder refuses: each column is encoded alone to find it."""
         names = data.schema.names
         found = next((name for name in names[:-1] if not self._is_encodable(data.select([name]))), names[-1])
         return UnfitValueError((found,), f"a row does not fit: {error}")
@@ -218,13 +221,17 @@ class NewFile:
         return True
 
     def _encoding(self, stream: Any, schema: pa.Schema) -> FormatWriter:
+        """An encoder of columns of this schema to a stream."""
+        if self._blob is not None:
+            field: Any = next(field for field in self._files.table.fields if field.name == schema.names[0])
+            return BlobEncoder(stream, schema, field, self._blob)
         kind, options = self._kind, self._files.options
         settings = WriteSettings(kind.compression, options.zstd_level, options.page_index, options.orc_zone)
         return new_file(kind.format, stream, schema, settings)
 
     @contextlib.contextmanager
     def _guarded(self) -> Any:
-        """Errors of the store as this library's; the file does not outlive one."""
+        """Translate errors of the store to those of this library, and delete the file after any error."""
         try:
             yield
         except BaseException as error:

@@ -1,97 +1,96 @@
-"""`RollingFiles`: rows into one file after the other, each ended once it is large enough."""
+"""`RollingFiles`: rows into one file after the other; each file is closed once it is large enough.
+
+Columns of blobs go to files of their own. Each file of rows is followed by the files of its blobs, as many of each
+column as are needed, which together hold the same rows. So the commit gives all of them the same row ids.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 
 from pypaimon.streaming.internals import DataFileMeta
+from pypaimon.streaming.writing.files.blob_encoder import BlobSource
 from pypaimon.streaming.writing.files.bucket_files import BucketFiles
-from pypaimon.streaming.writing.files.file_options import FileKind
+from pypaimon.streaming.writing.files.file_options import FileKind, FileOptions
 from pypaimon.streaming.writing.files.new_file import NewFile
 from pypaimon.streaming.writing.files.record_facts import RecordFacts
 
 MOST_PIECE_BYTES = 32 << 20
-"""Bytes of rows, as Arrow counts them, after which it is looked whether a file is full. A row group of Parquet."""
-
-
-class OpenFile(Protocol):
-    """A file that is open, with those that belong to it.
-
-    Attributes:
-        count: How many they are.
-    """
-
-    @property
-    def count(self) -> int: ...
-
-    @property
-    def full(self) -> bool:
-        """Whether it is as large as files become."""
-
-    @property
-    def rows_left(self) -> int | None:
-        """How many rows it can still take; None: any number."""
-
-    def write(self, data: pa.Table) -> None:
-        """Add rows."""
-
-    def close(self) -> list[DataFileMeta]:
-        """Finish it: the metadata of all."""
-
-    def abort(self) -> None:
-        """Delete all."""
+"""Bytes of rows, as Arrow counts them, after which a file is checked for its size. A row group of Parquet."""
 
 
 class RollingFiles:
     """Files of one kind of one bucket. Owns them until `take`.
 
     Args:
-        files: Where they belong.
-        kind: What kind of files they are.
-        facts: Makes what finds out about the records of one file.
+        files: The bucket.
+        kind: The kind of files.
+        facts: Makes the object that collects facts about the records of one file.
+        blobs: Columns of blobs, and how their values are read.
+        blob: How values are read if these are the blob files of one column.
     """
 
-    def __init__(self, files: BucketFiles, kind: FileKind, facts: Callable[[], RecordFacts]) -> None:
+    def __init__(
+        self,
+        files: BucketFiles,
+        kind: FileKind,
+        facts: Callable[[], RecordFacts],
+        blobs: Mapping[str, BlobSource] | None = None,
+        *,
+        blob: BlobSource | None = None,
+    ) -> None:
         self._files = files
         self._kind = kind
         self._facts = facts
-        self._open: OpenFile | None = None
+        self._blob = blob
+        self._blobs: dict[str, RollingFiles] = {}
+        if blobs:
+            options = FileOptions.of_blobs(files.table)
+            of_blobs = BucketFiles(files.table, options, files.partition, files.bucket)
+            self._blobs = {
+                name: RollingFiles(of_blobs, options.data, facts, blob=source) for name, source in blobs.items()
+            }
+        self._open: NewFile | None = None
         self._done: list[DataFileMeta] = []
 
     @property
     def open_files(self) -> int:
-        """How many files are open."""
-        return 0 if self._open is None else self._open.count
+        """Number of open files."""
+        return (self._open is not None) + sum(blobs.open_files for blobs in self._blobs.values())
 
     def write(self, data: pa.Table) -> None:
-        """Add rows, in their order.
-
-        Raises:
-            StoreError: They cannot be written.
-        """
+        """Add rows, in their order."""
         piece_bytes = min(MOST_PIECE_BYTES, self._files.options.target_bytes)
         most = max(1, int(piece_bytes * data.num_rows / max(1, data.nbytes)))
+        names = [name for name in data.schema.names if name not in self._blobs]
         while data.num_rows:
             if self._open is None:
-                self._open = self._opened(data.schema)
+                schema = pa.schema([data.schema.field(name) for name in names])
+                self._open = NewFile(self._files, self._kind, schema, self._facts(), self._blob)
             left = self._open.rows_left
             count = most if left is None else min(most, left)
-            self._open.write(data.slice(0, count))
+            piece = data.slice(0, count)
+            self._open.write(piece.select(names))
+            for name, blobs in self._blobs.items():
+                blobs.write(piece.select([name]))
             data = data.slice(count)
             if self._open.full:
                 self.end_file()
 
     def end_file(self) -> None:
-        """End the file that is open, if there is one."""
-        if self._open is not None:
-            self._done += self._open.close()
-            self._open = None
-
-    def _opened(self, schema: pa.Schema) -> OpenFile:
-        return NewFile(self._files, self._kind, schema, self._facts())
+        """Close the open file, if there is one, and those of its blobs."""
+        if self._open is None:
+            return
+        closed = [self._open.close()]
+        for blobs in self._blobs.values():
+            blobs.end_file()
+        # Only now does nothing fail any more: `abort` deletes the file that is open with all files of its blobs.
+        for blobs in self._blobs.values():
+            closed += blobs.take()
+        self._done += closed
+        self._open = None
 
     def take(self) -> list[DataFileMeta]:
         """Metadata of all files, which belong to the caller from now on."""
@@ -104,6 +103,8 @@ class RollingFiles:
         if self._open is not None:
             self._open.abort()
             self._open = None
+        for blobs in self._blobs.values():
+            blobs.abort()
         for file in self._done:
             path = file.physical_path()
             for each in (path, *(f"{path.rpartition('/')[0]}/{name}" for name in file.extra_files)):

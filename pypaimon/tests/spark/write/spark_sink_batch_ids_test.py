@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pypaimon.streaming.errors import BatchOrderError, CommitFailedError, CommitUnknownError, QueryReusedError
+from pypaimon.streaming.commit.idempotent_commit import commit_once
+from pypaimon.streaming.commit.ledger import CommitLedger, QueryReusedError
+from pypaimon.streaming.commit.ledger_record import IdRanges, LedgerRecord
+from pypaimon.streaming.commit.report import Assumption, CommitReport
+from pypaimon.streaming.commit.request import CommitRequest
+from pypaimon.streaming.errors import BatchOrderError, CommitFailedError, CommitUnknownError
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.writing.commit.commit_ids import BatchIds
-from pypaimon.streaming.writing.commit.commit_ledger import CommitLedger
-from pypaimon.streaming.writing.commit.exactly_once import commit_once
-from pypaimon.streaming.writing.commit.ledger_record import Record
-from pypaimon.streaming.writing.commit.reports import Assumption, CommitReport
 from support.crash.crashing_file_io import Killed, MortalFileIO
 from support.samples import every, examples
 from support.spark.sink_world import World, write
@@ -43,14 +43,15 @@ def named(
 ) -> CommitReport:
     """A batch write that names its batch."""
     return commit_once(
-        world.table(file_io),
-        "query",
-        batch,
-        write(world.table(), world.rows_of(batch), "query", False),
-        overwrite=False,
-        assumption=assumption or Assumption(),
-        ordered=False,
-        origin=origin,
+        CommitRequest(
+            world.table(file_io),
+            "query",
+            batch,
+            write(world.table(), world.rows_of(batch), "query", False),
+            assumption=assumption or Assumption(),
+            ordered=False,
+            origin=origin,
+        )
     )
 
 
@@ -132,7 +133,7 @@ def test_a_batch_of_a_stream_never_lands_after_a_later_one(world: World, step: i
     table = world.table(file_io)
     messages = write(world.table(), world.rows_of(1), "query", False)
     try:
-        commit_once(table, "query", 1, messages, overwrite=False, assumption=Assumption())
+        commit_once(CommitRequest(table, "query", 1, messages))
     except BatchOrderError:
         assert batches(world) == [0, 2]
     else:
@@ -188,7 +189,7 @@ def test_a_record_of_an_older_release_knows_only_the_last_batch(world: World) ->
     record_of(world).write_text(json.dumps(old))
     assert named(world, 5).repeated
     for batch in (3, 4):
-        with pytest.raises(CommitUnknownError, match="its record does not reach back so far"):
+        with pytest.raises(CommitUnknownError, match="its record does not reach back that far"):
             named(world, batch)
     assert not named(world, 6).repeated
     assert named(world, 3, assumption=Assumption(committed=3)).repeated
@@ -210,7 +211,7 @@ def test_batches_that_a_rollback_took_back_are_not_taken_for_written(
             world.other()
     if expires:
         world.expire()
-    with pytest.raises(CommitUnknownError, match="the table was rolled back behind snapshot 3"):
+    with pytest.raises(CommitUnknownError, match="the table was rolled back to before snapshot 3"):
         named(world, 3)
     assert not named(world, 4).repeated
     assert [batch for batch in batches(world) if batch >= 0] == [0, 1, 4]
@@ -253,7 +254,7 @@ def test_a_commit_that_was_begun_before_that_of_an_earlier_batch_is_not_forgotte
     world.other()
     world.other()
     world.expire(by_force=True)
-    with pytest.raises(CommitUnknownError, match="snapshot 2, which would have to be looked at, is gone"):
+    with pytest.raises(CommitUnknownError, match="snapshot 2, which must be examined, is gone"):
         named(world, 5)
     assert not named(world, 6).repeated
 
@@ -270,7 +271,7 @@ def test_a_query_that_is_new_to_a_table_looks_at_its_last_snapshots_only(world: 
     assert directory.store.requests["read"] <= 40 and directory.store.requests.get("list", 0) == 0
     asked = MortalFileIO()
     messages = write(world.table(), world.rows_of(17), "new", False)
-    report = commit_once(world.table(asked), "new", 17, messages, overwrite=False, assumption=Assumption())
+    report = commit_once(CommitRequest(world.table(asked), "new", 17, messages))
     assert report.snapshot == SNAPSHOTS + 1
     assert asked.steps <= 80
 
@@ -305,16 +306,18 @@ def test_a_record_of_many_ranges_stays_small_and_what_it_forgets_is_unknown(worl
      '{"version": 2, "first": 1, "attempt": 1, "batches": [[1, 2], [3, 4]]}'],
 )  # fmt: skip
 def test_a_damaged_record_is_an_error(text: str) -> None:
-    with pytest.raises(ValueError, match=r"no record|no numbers|no ranges|ranges overlap|is True|Expecting value"):
-        Record.from_json(text.encode())
+    with pytest.raises(
+        ValueError, match=r"not a record|numbers are missing|expected ranges|ranges overlap|is True|Expecting value"
+    ):
+        LedgerRecord.from_json(text.encode())
 
 
 @given(st.sets(st.integers(0, 30)), st.sets(st.integers(0, 30)), st.integers(1, 5))
 def test_sets_of_batches(some: set[int], more: set[int], count: int) -> None:
-    ids = BatchIds.of(some).union(more)
+    ids = IdRanges.of(some).union(more)
     assert {each for each in range(32) if each in ids} == some | more
     assert ids.greatest == max(some | more, default=None)
-    assert BatchIds.from_pairs(json.loads(json.dumps(ids.pairs()))) == ids
+    assert IdRanges.from_pairs(json.loads(json.dumps(ids.pairs()))) == ids
     kept, left_out = ids.newest(count)
     assert {each for each in some | more if each in kept or (left_out is not None and each <= left_out)} == some | more
     assert len(kept.ranges) <= count

@@ -18,9 +18,9 @@ pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is instal
 from pyspark.sql.types import LongType, StructField, StructType
 
 from pypaimon.spark.write.sink import Sink, TaskFiles
+from pypaimon.streaming.commit.idempotent_commit import commit_once
+from pypaimon.streaming.commit.request import CommitRequest
 from pypaimon.streaming.errors import CommitFailedError
-from pypaimon.streaming.writing.commit.exactly_once import commit_once
-from pypaimon.streaming.writing.commit.reports import Assumption
 
 ROWS = StructType([StructField("id", LongType()), StructField("v", LongType())])
 
@@ -95,7 +95,7 @@ def test_a_conflict_that_cannot_be_retried_fails_the_batch_with_its_reason(world
     table = world.table(Crowded()).copy({"commit.max-retries": "1"})
     messages = write(world.table(), world.rows_of(1), "query", False)
     with pytest.raises(CommitFailedError, match=r"Commit 1 of 'query' failed: .*retr.*was not committed") as caught:
-        commit_once(table, "query", 1, messages, overwrite=False, assumption=Assumption())
+        commit_once(CommitRequest(table, "query", 1, messages))
     assert caught.value.retriable
     assert [row for row in world.rows() if row[0] != OTHER] == world.rows_of(0)
     assert world.data_files() == world.live_files()

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from pypaimon import CatalogFactory, Schema
 
+from pypaimon.streaming.commit.idempotent_commit import commit_batch
 from pypaimon.streaming.model.system_columns import VALUE_KIND
-from pypaimon.streaming.writing.commit.exactly_once import commit_batch
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from support.spark.session import ATTEMPTS
 from support.spark.sink_application import POINTS, Application

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pypaimon.streaming.commit.idempotent_commit import commit_once
+from pypaimon.streaming.commit.ledger import CommitLedger
+from pypaimon.streaming.commit.report import Assumption
+from pypaimon.streaming.commit.request import CommitRequest
 from pypaimon.streaming.errors import CommitUnknownError
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.writing.commit.commit_ledger import CommitLedger
-from pypaimon.streaming.writing.commit.exactly_once import commit_once
-from pypaimon.streaming.writing.commit.reports import Assumption
 from support.crash.crashing_file_io import Killed, MortalFileIO
 from support.samples import SOAK, every, sample_seed
 from support.spark.sink_world import OTHER, World, applied, write
@@ -168,16 +169,14 @@ def test_two_queries_of_one_table_do_not_know_of_each_other(tmp_path: Path) -> N
 def test_an_empty_batch_commits_nothing(tmp_path: Path) -> None:
     world = World(tmp_path)
     table = world.table()
-    report = commit_once(table, "query", 0, [], overwrite=False, assumption=Assumption())
+    report = commit_once(CommitRequest(table, "query", 0, []))
     assert report.snapshot is None and not report.repeated and world.latest() == 0
 
 
 def test_an_empty_overwrite_empties_the_table(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.run()
-    commit_once(
-        world.table(), "query", 1, write(world.table(), [], "query", True), overwrite=True, assumption=Assumption()
-    )
+    commit_once(CommitRequest(world.table(), "query", 1, write(world.table(), [], "query", True), overwrite=True))
     assert world.rows() == []
 
 

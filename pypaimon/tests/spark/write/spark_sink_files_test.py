@@ -271,7 +271,7 @@ def test_the_merge_engine_is_read_in_any_case(warehouse: Any, engine: str) -> No
         deletes()
         assert rows_of(warehouse, "t") == [(2, day, "two")]
     else:
-        with pytest.raises(ValueError, match="which it does not take as it is set up"):
+        with pytest.raises(ValueError, match="which it does not accept with its options"):
             deletes()
 
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from pypaimon import CatalogFactory
 
+from pypaimon.streaming.commit.idempotent_commit import commit_once
+from pypaimon.streaming.commit.request import CommitRequest
 from pypaimon.streaming.model.system_columns import VALUE_KIND
-from pypaimon.streaming.writing.commit.exactly_once import commit_once
-from pypaimon.streaming.writing.commit.reports import Assumption
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from support.java.live import LiveJava
 
@@ -52,7 +52,7 @@ def _commit(warehouse: Path, rows: list[tuple[int, int, str]], number: int, keye
     writer.write(batch)
     messages = writer.prepare()
     writer.close()
-    commit_once(table, "query", number, messages, overwrite=False, assumption=Assumption())
+    commit_once(CommitRequest(table, "query", number, messages))
 
 
 def _java_rows(java: LiveJava) -> dict[int, str]:

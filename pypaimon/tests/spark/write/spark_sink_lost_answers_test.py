@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from pypaimon.streaming.commit.idempotent_commit import commit_batch, commit_once
+from pypaimon.streaming.commit.report import CommitReport
+from pypaimon.streaming.commit.request import CommitRequest
 from pypaimon.streaming.errors import CommitFailedError
-from pypaimon.streaming.writing.commit.exactly_once import commit_batch, commit_once
-from pypaimon.streaming.writing.commit.reports import Assumption, CommitReport
 from support.crash.crashing_file_io import MortalFileIO
 from support.spark.sink_world import World, write
 from support.stores.lossy_store import SCHEME, Answer, LossyStore, lossy_links
@@ -35,7 +36,7 @@ def in_store(world: World, store: LossyStore, retries: int = 2) -> Any:
 
 def commit(world: World, table: Any, batch: int = 0) -> CommitReport:
     messages = write(world.table(), world.rows_of(batch), "query", world.overwrite)
-    return commit_once(table, "query", batch, messages, overwrite=world.overwrite, assumption=Assumption())
+    return commit_once(CommitRequest(table, "query", batch, messages, overwrite=world.overwrite))
 
 
 @pytest.mark.parametrize("answer", ANSWERS)

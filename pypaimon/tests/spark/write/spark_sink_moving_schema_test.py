@@ -23,7 +23,8 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from pypaimon.spark.write.batch_writer import PaimonBatchWriter
 from pypaimon.spark.write.sink import Sink
 from pypaimon.spark.write.stream_writer import PaimonStreamWriter
-from pypaimon.streaming.errors import CommitConflictError, SchemaMismatchError, TableChangedError, UnsupportedTableError
+from pypaimon.streaming.errors import CommitConflictError, TableChangedError, UnsupportedTableError
+from pypaimon.streaming.writing.row_layout import SchemaMismatchError
 
 pytestmark = pytest.mark.slow
 
@@ -141,7 +142,7 @@ def test_a_table_that_was_made_anew_gets_no_rows_of_the_one_before(table: Table)
         table.catalog.drop_table("db.t", False)
         table.create()
 
-    with pytest.raises(TableChangedError, match=r"db\.t was dropped or made anew.*Nothing was committed"):
+    with pytest.raises(TableChangedError, match=r"db\.t was dropped or recreated.*Nothing was committed"):
         table.write(1, replace)
     assert table.snapshots() == []
 

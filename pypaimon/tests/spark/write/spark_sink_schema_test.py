@@ -16,7 +16,13 @@ from pypaimon.spark.write.sink_table import prepare_sink_table
 from pypaimon.streaming.errors import BadRowError, SchemaMismatchError, StreamConfigError
 from pypaimon.streaming.model.system_columns import VALUE_KIND
 from pypaimon.streaming.model.time_zone import time_zone
-from pypaimon.streaming.writing.row_layout import KindRules, RowLayout, fits, row_layout
+from pypaimon.streaming.writing.row_layout import (
+    KindRules,
+    RowLayout,
+    TargetTable,
+    fits,
+    row_layout,
+)
 
 APPEND = KindRules(False, frozenset(), "deduplicate", False, False)
 KEYED = KindRules(True, frozenset({1, 3}), "deduplicate", False, False)
@@ -28,7 +34,7 @@ def _fields(schema: pa.Schema) -> list[Any]:
 
 
 def _layout(schema: pa.Schema, rules: KindRules = APPEND, **options: Any) -> RowLayout:
-    return row_layout(schema, _fields(TABLE), rules, table="db.t", zone=time_zone(None), **options)
+    return row_layout(schema, TargetTable("db.t", _fields(TABLE), rules, time_zone(None)), **options)
 
 
 def test_by_name_in_the_order_of_the_table() -> None:
@@ -147,7 +153,7 @@ def test_merging_schemas_widens_and_adds_and_does_nothing_else(
 def test_values_that_would_be_cut_are_refused() -> None:
     fields = [DataField(0, "name", AtomicType("VARCHAR(3)")), DataField(1, "at", AtomicType("TIMESTAMP(3)"))]
     schema = pa.schema([("name", pa.string()), ("at", pa.timestamp("us"))])
-    layout = row_layout(schema, fields, APPEND, table="db.t", zone=time_zone(None))
+    layout = row_layout(schema, TargetTable("db.t", fields, APPEND, time_zone(None)))
     good = pa.record_batch([pa.array(["漢字!"]), pa.array([1000], pa.timestamp("us"))], schema=schema)
     assert layout.align(good).num_rows == 1
     with pytest.raises(BadRowError, match=r"VARCHAR\(3\), and a row holds a value of length 4"):
@@ -159,7 +165,7 @@ def test_values_that_would_be_cut_are_refused() -> None:
 def test_decimals_are_rescaled() -> None:
     fields = [DataField(0, "d", AtomicType("DECIMAL(9, 3)"))]
     batch = pa.record_batch({"d": pa.array([Decimal("1.25")], pa.decimal128(5, 2))})
-    aligned = row_layout(batch.schema, fields, APPEND, table="db.t", zone=time_zone(None)).align(batch)
+    aligned = row_layout(batch.schema, TargetTable("db.t", fields, APPEND, time_zone(None))).align(batch)
     assert aligned["d"].to_pylist() == [Decimal("1.250")]
 
 

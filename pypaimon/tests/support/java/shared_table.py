@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 from pypaimon import CatalogFactory
 
+from pypaimon.streaming.commit.idempotent_commit import commit_batch, commit_compaction
+from pypaimon.streaming.commit.request import CommitRequest
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.system_columns import VALUE_KIND
 from pypaimon.streaming.write_internals import CommitMessage
-from pypaimon.streaming.writing.commit.compaction import commit_compaction
-from pypaimon.streaming.writing.commit.exactly_once import commit_batch
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from support.java.live import LiveJava
 
@@ -65,7 +65,7 @@ class Shared:
         latest = TableDirectory.of(self.table).snapshots.latest_id()
         assert latest is not None
         message = CommitMessage((), 0, [], compact_before=before, compact_after=after)
-        commit_compaction(self.table, "our-compactor", identifier, [message], planned_at=latest)
+        commit_compaction(CommitRequest(self.table, "our-compactor", identifier, [message]), planned_at=latest)
 
     def check(self) -> None:
         reply = self.java.call("read", options={"scan.mode": "latest-full"})

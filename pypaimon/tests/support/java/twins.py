@@ -21,17 +21,19 @@ import pyarrow as pa
 from pypaimon import CatalogFactory
 from pypaimon.data.generic_variant import GenericVariant
 
+from pypaimon.streaming.commit.idempotent_commit import commit_once
+from pypaimon.streaming.commit.request import CommitRequest
+from pypaimon.streaming.commit.table_state import TableState
 from pypaimon.streaming.compaction.compactor import compact
-from pypaimon.streaming.errors import BadRowError, PaimonStreamError, UnsupportedTableError
+from pypaimon.streaming.errors import PaimonStreamError, UnsupportedTableError
+from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.arrow_types import arrow_type
-from pypaimon.streaming.model.time_zone import zone_of_table
-from pypaimon.streaming.writing.blob_forms import blob_forms
-from pypaimon.streaming.writing.commit.exactly_once import Assumption, commit_once
-from pypaimon.streaming.writing.known_state import KnownState
+from pypaimon.streaming.write_internals import BucketMode
+from pypaimon.streaming.writing.dynamic_buckets.bucket_assigner import BucketAssigner
 from pypaimon.streaming.writing.record_writer import RecordWriter
-from pypaimon.streaming.writing.row_layout import row_layout
-from pypaimon.streaming.writing.writable_tables import check_writable, kind_rules
-from pypaimon.streaming.writing.write_state import WriteState
+from pypaimon.streaming.writing.row_layout import BadRowError, TargetTable, row_layout
+from pypaimon.streaming.writing.writable_tables import check_writable
+from pypaimon.streaming.writing.write_state import WriteState, write_state
 from support.java import writer as live_java_writer
 from support.java.histories import History
 from support.java.live import JavaError, LiveJava
@@ -241,12 +243,13 @@ def write(table: Any, flushes: list[list[list[Any]]], user: str, watermark: int 
     fields = [(each.name, each.type, arrow_type(each.type)) for each in table.fields]
     keyed = bool(table.is_primary_key_table)
     schema = pa.schema([(name, kind) for name, _, kind in fields] + ([(_KIND, pa.string())] if keyed else []))
-    kind, blobs = _KIND if keyed else None, blob_forms(table.table_schema)
-    layout = row_layout(
-        schema, table.fields, kind_rules(table), table="d.t", zone=zone_of_table(table), kind_column=kind, blobs=blobs
-    )
-    known, messages = KnownState(), []
-    state = known.of(table, None, messages, replaces=False)
+    layout = row_layout(schema, TargetTable.of(table, "d.t"), kind_column=_KIND if keyed else None)
+    messages: list[Any] = []
+    state, assigner = write_state(table), None
+    if table.bucket_mode() == BucketMode.HASH_DYNAMIC:
+        directory = TableDirectory.of(table)
+        assigner = BucketAssigner(table, replaces=False)
+        assigner.follow(TableState(directory, directory.snapshots.get_latest_snapshot()).index)
     for rows in flushes:
         columns = [
             pa.array([_value(row[index + 1], str(of_paimon), kind) for row in rows], kind)
@@ -254,7 +257,7 @@ def write(table: Any, flushes: list[list[list[Any]]], user: str, watermark: int 
         ]
         if keyed:
             columns.append(pa.array([row[0] for row in rows], pa.string()))
-        writer = RecordWriter(table, user, False, state, assigner=known.assigner)
+        writer = RecordWriter(table, user, False, state, assigner=assigner)
         try:
             writer.write(layout.align(pa.RecordBatch.from_arrays(columns, schema=schema)))
             messages += writer.prepare()
@@ -264,10 +267,10 @@ def write(table: Any, flushes: list[list[list[Any]]], user: str, watermark: int 
         writer.close()
         last = max((file.max_sequence_number for each in messages for file in each.new_files), default=-1)
         state = WriteState(max(state.sequence, last), state.rescaled)
-    if known.assigner is not None:
-        messages += known.assigner.messages()
+    if assigner is not None:
+        messages += assigner.messages()
     settings = {} if watermark is None else {"watermark": watermark}
-    commit_once(table, user, 1, messages, overwrite=False, assumption=Assumption(), keep_empty=True, **settings)
+    commit_once(CommitRequest(table, user, 1, messages, keep_empty=True, **settings))
     for name in (f"consumer-{user}", f"sink-{user}"):  # so that expiry does in both tables the same
         (Path(str(table.table_path)) / "consumer" / name).unlink(missing_ok=True)
 

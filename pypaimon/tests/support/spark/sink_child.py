@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 from pypaimon.spark.source import PaimonDataSource
 from pypaimon.spark.write.sink import Sink
 from pypaimon.spark.write.stream_writer import PaimonStreamWriter, TaskMessage
-from pypaimon.streaming.writing.commit.snapshot_commit import SnapshotCommit
+from pypaimon.streaming.commit.snapshot_commit import SnapshotCommit
 from support.spark.session import new_session
 
 JOB = "SINK_TEST_JOB"

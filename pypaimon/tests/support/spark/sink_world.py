@@ -11,11 +11,12 @@ from typing import Any
 import pyarrow as pa
 from pypaimon import CatalogFactory, Schema
 
+from pypaimon.streaming.commit.idempotent_commit import commit_once
+from pypaimon.streaming.commit.report import Assumption, CommitReport
+from pypaimon.streaming.commit.request import CommitRequest
 from pypaimon.streaming.consumers.consumer_manager import ConsumerManager
 from pypaimon.streaming.errors import CommitUnknownError
 from pypaimon.streaming.model.system_columns import VALUE_KIND
-from pypaimon.streaming.writing.commit.exactly_once import commit_once
-from pypaimon.streaming.writing.commit.reports import Assumption, CommitReport
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from support.crash.crashing_file_io import Killed, MortalFileIO
 from support.tables.handles import batch_table
@@ -63,7 +64,14 @@ class World:
         """Run a batch to the end: tasks, then commit."""
         messages = write(self.table(file_io), self.rows_of(batch), user, self.overwrite)
         return commit_once(
-            self.table(file_io), user, batch, messages, overwrite=self.overwrite, assumption=assumption or Assumption()
+            CommitRequest(
+                self.table(file_io),
+                user,
+                batch,
+                messages,
+                overwrite=self.overwrite,
+                assumption=assumption or Assumption(),
+            )
         )
 
     def run(
@@ -106,10 +114,7 @@ class World:
     def other(self) -> None:
         """Another writer appends a row, or changes a key of its own."""
         rows = [(OTHER, len(self.model))]
-        commit_once(
-            self.table(), "other", self.latest(), write(self.table(), rows, "other", False), overwrite=False,
-            assumption=Assumption(),
-        )  # fmt: skip
+        commit_once(CommitRequest(self.table(), "other", self.latest(), write(self.table(), rows, "other", False)))
         self.model = applied(self.model, rows, self.keyed)
 
     def after(self, batch: int) -> list[tuple[int, int]]:

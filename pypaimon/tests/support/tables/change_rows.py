@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from pypaimon.streaming.cdc.change_reader import read_changes, reading_of, to_arrow
 from pypaimon.streaming.internals import AtomicType, DataField
 from pypaimon.streaming.model.system_columns import ROW_KIND
-from pypaimon.streaming.writing.changes.change_reader import read_changes, reading_of, to_arrow
 
 
 def fields(**types: str) -> list[DataField]:

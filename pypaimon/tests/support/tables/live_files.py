@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from pypaimon.streaming.commit.changes import FileChange
 from pypaimon.streaming.compaction.compaction_options import CompactionOptions
 from pypaimon.streaming.compaction.live_files import LiveFile
 from pypaimon.streaming.internals import DataFileMeta, GenericRow, SimpleStats, Timestamp
 from pypaimon.streaming.metadata.entry_kind import EntryKind
-from pypaimon.streaming.writing.commit.file_changes import FileChange
 
 OPTIONS = CompactionOptions(
     trigger=3,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from pypaimon.streaming.commit.changes import AvroRecord, FileChange
 from pypaimon.streaming.internals import GenericRow, GenericRowSerializer
 from pypaimon.streaming.metadata.entry_kind import EntryKind
-from pypaimon.streaming.writing.commit.file_changes import FileChange, Record
 
 EMPTY_ROW: bytes = GenericRowSerializer.to_bytes(GenericRow([], []))
 _STATS = {"_MIN_VALUES": EMPTY_ROW, "_MAX_VALUES": EMPTY_ROW, "_NULL_COUNTS": []}
@@ -35,7 +35,7 @@ def deleted(name: str, **values: Any) -> FileChange:
     return added(name, **values).deleted()
 
 
-def vectors(name: str, *files: str, bucket: int = 0) -> Record:
+def vectors(name: str, *files: str, bucket: int = 0) -> AvroRecord:
     """An index file with the deletion vectors of data files."""
     return {
         "_VERSION": 1, "_KIND": 0, "_PARTITION": EMPTY_ROW, "_BUCKET": bucket, "_INDEX_TYPE": "DELETION_VECTORS",

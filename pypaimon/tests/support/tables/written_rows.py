@@ -10,10 +10,11 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 
+from pypaimon.streaming.commit.idempotent_commit import commit_once
+from pypaimon.streaming.commit.request import CommitRequest
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.arrow_types import arrow_type
 from pypaimon.streaming.model.system_columns import SEQUENCE_NUMBER, VALUE_KIND
-from pypaimon.streaming.writing.commit.exactly_once import Assumption, commit_once
 from pypaimon.streaming.writing.record_writer import RecordWriter
 
 KINDS = ("+I", "-U", "+U", "-D")
@@ -43,7 +44,7 @@ def commit(table: Any, identifier: int, *batches: pa.RecordBatch, user: str = "u
     """Write batches and commit them; the messages."""
     messages = write(table, *batches, user=user, **settings)
     overwrite = bool(settings.get("overwrite", False))
-    commit_once(table, user, identifier, messages, overwrite=overwrite, assumption=Assumption())
+    commit_once(CommitRequest(table, user, identifier, messages, overwrite=overwrite))
     return messages
 
 

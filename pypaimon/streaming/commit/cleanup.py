@@ -1,0 +1,118 @@
+"""What happens to the files of a commit that fails: deleted if no snapshot can name them, otherwise kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+
+from pypaimon.streaming.commit.snapshot_commit import NoConditionalCommitError, Outcome, SnapshotCommit
+from pypaimon.streaming.errors import (
+    BatchOrderError,
+    CommitConflictError,
+    CommitFailedError,
+    PaimonStreamError,
+    StreamConfigError,
+    StrictModeError,
+    UnsafeCommitError,
+)
+from pypaimon.streaming.formats.binary_row_encoding import encoded_row
+from pypaimon.streaming.logs import StreamLog
+from pypaimon.streaming.metadata.file_paths import FilePaths, merged_changelog_range
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+
+_LOG = StreamLog(__name__)
+
+
+def commit_or_clean_up(table: Any, commit: SnapshotCommit, messages: Sequence[Any], what: str, advice: str) -> Outcome:
+    """Commit. On failure, delete the files unless a snapshot may name them.
+
+    Args:
+        messages: The commit messages that own the files.
+        what: The commit in words.
+        advice: How to find out whether it was committed, for the case that this is unknown.
+
+    Raises:
+        CommitConflictError: The changes may not follow the latest state.
+        StrictModeError: Others have changed the same partition since the last safe snapshot.
+        StreamConfigError: Rows of partitions were written that are not to be overwritten.
+        BatchOrderError: A later commit of the user is in the table.
+        UnsafeCommitError: Another program commits at the same time, and the store cannot arbitrate.
+        CommitFailedError: It failed for another reason. The message says what happened to the files.
+    """
+    try:
+        return commit.run()
+    except (CommitConflictError, StrictModeError, StreamConfigError, BatchOrderError):
+        _clean_up(table, commit, messages, advice)
+        raise
+    except Exception as error:
+        kind = UnsafeCommitError if isinstance(error, NoConditionalCommitError) else CommitFailedError
+        raise kind(f"{what} failed: {_why(error)}. {_clean_up(table, commit, messages, advice)}") from error
+
+
+def log_kept(table: Any) -> None:
+    """Log that files are kept although they may be orphans."""
+    text = "files of a commit of %(table)s whose outcome is not known are kept, because a snapshot may name them"
+    _LOG.warning("sink_files_kept", text, table=table.identifier.get_full_name())
+
+
+def discard(table: Any, messages: Sequence[Any]) -> None:
+    """Delete files that no snapshot names or will name. Failures are ignored: what is left is an orphan.
+
+    A file that compaction only moved to another level belongs to the table and stays.
+    """
+    directory = TableDirectory.of(table)
+    for path in dict.fromkeys(_paths(table, messages)):
+        with suppress(PaimonStreamError, OSError):
+            directory.store.delete(path)
+
+
+def discard_unfinished(table: Any, tasks: Sequence[Any | None], messages: Sequence[Any]) -> bool:
+    """Delete the files of finished tasks if some task did not finish, because then no commit was tried.
+
+    If all have finished, a commit may have been tried, and may have succeeded whatever it raised. The files stay.
+
+    Returns:
+        Whether they were deleted.
+    """
+    if all(task is not None for task in tasks):
+        return False
+    discard(table, messages)
+    return True
+
+
+def _clean_up(table: Any, commit: SnapshotCommit, messages: Sequence[Any], advice: str) -> str:
+    """Delete the files unless the commit may be in the table. Returns what was done, in words."""
+    if commit.uncertain:
+        log_kept(table)
+        return f"It may have been committed all the same; its files are kept. {advice}."
+    discard(table, messages)
+    return "It was not committed, and its files are deleted."
+
+
+def _why(error: BaseException) -> str:
+    reasons: list[str] = []
+    cause: BaseException | None = error
+    while cause is not None and len(reasons) < 3:
+        reasons.append(str(cause))
+        cause = cause.__cause__
+    return "; because: ".join(reasons)
+
+
+def _paths(table: Any, messages: Sequence[Any]) -> Iterator[str]:
+    paths = FilePaths.of(table.table_path, table.table_schema)
+    for message in messages:
+        row = encoded_row(message.partition, table.partition_keys_fields)
+        (home,) = paths.partitions(pa.array([row], pa.binary()))
+        moved = {file.file_name for file in message.compact_before}
+        compacted = [file for file in message.compact_after if file.file_name not in moved]
+        for file in (*message.new_files, *message.changelog_files, *compacted, *message.compact_changelog_files):
+            path = file.physical_path() or str(paths.data_file(home, message.bucket, file.file_name))
+            part = merged_changelog_range(path)
+            yield path if part is None else part.path
+            yield from (f"{path.rpartition('/')[0]}/{name}" for name in file.extra_files or ())
+        for entry in (*message.index_adds, *message.compact_index_adds):
+            file = entry.index_file
+            yield str(paths.index_file(home, entry.bucket, file.file_name, file.external_path))

@@ -1,0 +1,305 @@
+"""`Drafter`: the snapshot that would follow a state, with the manifests that it names. Nothing is written yet."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+
+from pypaimon.streaming.commit.changes import COMPACT, AvroRecord, Changes, FileChange
+from pypaimon.streaming.commit.conflicts import ConflictRules, check_changes
+from pypaimon.streaming.commit.manifest_merge import merged_manifests
+from pypaimon.streaming.commit.manifests import ManifestOptions, ManifestWriter, NewFiles
+from pypaimon.streaming.commit.request import CommitPlan, CommitRequest
+from pypaimon.streaming.commit.strict_mode import StrictMode
+from pypaimon.streaming.commit.table_state import TableState
+from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.files.blob_files import BLOB_FILE
+from pypaimon.streaming.files.row_id_groups import VECTOR_FILE
+from pypaimon.streaming.formats.binary_row import decode_column
+from pypaimon.streaming.merge.ordering import python_order
+from pypaimon.streaming.metadata.entry_kind import EntryKind
+from pypaimon.streaming.metadata.index_manifests import DELETION_VECTORS, HASH
+from pypaimon.streaming.metadata.snapshots import Snapshot
+from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options.table_traits import SNAPSHOT_ORDERING, TableTraits
+
+GREATEST_SEQUENCE = "sequence.generation.max-sequence-number"
+"""Property of snapshots from which writers take the first sequence number (`write.sequence-number-init-mode`)."""
+
+_APPENDED = 0
+_ROW_ID = "_ROW_ID"
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A snapshot that can be published once its files are written.
+
+    Attributes:
+        files: The new files that it names.
+        snapshot: Its JSON.
+        changes: What it changes.
+    """
+
+    files: NewFiles
+    snapshot: dict[str, Any]
+    changes: Changes
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestNames:
+    """The files that a snapshot names; manifest lists with their sizes.
+
+    Attributes:
+        base: Everything before the commit.
+        delta: What the commit changes.
+        changelog: Its changelog files, or None.
+        index: All index files, or None.
+    """
+
+    base: tuple[str, int]
+    delta: tuple[str, int]
+    changelog: tuple[str, int] | None
+    index: str | None
+
+
+class Drafter:
+    """Makes drafts for one table.
+
+    Args:
+        strict: The table's strict mode; None: it is off.
+
+    Raises:
+        UnsupportedTableError: Its manifests cannot be written.
+        StreamConfigError: An option cannot be read.
+    """
+
+    def __init__(self, table: Any, strict: StrictMode | None = None) -> None:
+        self._strict = strict
+        self._traits = TableTraits.of(table.table_schema)
+        self._manifests = ManifestWriter(table, ManifestOptions.of(table))
+        options = OptionValues(table.options.options.to_map())
+        self._orders_by_snapshot = options.boolean(SNAPSHOT_ORDERING, False)
+        self._notes_sequence = options.text("write.sequence-number-init-mode") == "snapshot"
+        self._row_ids = bool(table.options.row_tracking_enabled())
+        self._grouped = bool(table.options.row_tracking_partition_group_on_commit())
+        keys = table.trimmed_primary_keys_fields
+        self._rules = ConflictRules(partial(_key_order, keys) if keys else None, self._traits.unaware_bucket)
+
+    def draft(self, state: TableState, plan: CommitPlan, request: CommitRequest) -> Draft | None:
+        """The snapshot that would follow a state.
+
+        Reads the manifest lists of the state, and its manifests if files must be checked or merged.
+
+        Returns:
+            None: There is nothing to commit.
+
+        Raises:
+            CommitConflictError: The changes may not follow this state.
+            StrictModeError: Others have changed the same partition since the last safe snapshot.
+        """
+        changes = plan.changes(state)
+        if changes.empty and not plan.always:
+            return None
+        if self._strict is not None:
+            self._strict.check(state, plan.kind, changes, request.user)
+        if plan.may_conflict:
+            check_changes(plan.kind, state.files(changes.partitions), state.index, changes, self._rules)
+        changes, next_row_id = self._numbered(state, plan.kind, changes)
+        new = NewFiles()
+        base = merged_manifests(state.directory.manifests, self._manifests, new, state.manifests)
+        names = ManifestNames(
+            base=self._manifests.manifest_list(new, base),
+            delta=self._listed(new, changes.files),
+            changelog=self._listed(new, changes.changelog) if changes.changelog else None,
+            index=self._index(state, new, changes),
+        )
+        request = replace(request, properties={**request.properties, **self._noted(state.snapshot, changes)})
+        snapshot = _snapshot_json(state.snapshot, plan.kind, request, changes, names, next_row_id)
+        return Draft(new, snapshot, changes)
+
+    def _numbered(self, state: TableState, kind: str, changes: Changes) -> tuple[Changes, int]:
+        """The changes with the numbers that depend on the snapshot, and the first row id that is free afterwards."""
+        number = 1 if state.snapshot is None else state.snapshot.id + 1
+        next_row_id = 0 if state.snapshot is None else state.snapshot.next_row_id or 0
+        if self._orders_by_snapshot and kind != COMPACT:
+            changes = _with_snapshot_order(changes, number)
+        if self._row_ids:
+            return _with_row_ids(changes, number, next_row_id, grouped=self._grouped)
+        return changes, next_row_id
+
+    def _listed(self, new: NewFiles, files: Sequence[FileChange]) -> tuple[str, int]:
+        return self._manifests.manifest_list(new, self._manifests.manifests(new, files))
+
+    def _index(self, state: TableState, new: NewFiles, changes: Changes) -> str | None:
+        if not changes.index_added and not changes.index_deleted:
+            return None if state.snapshot is None else state.snapshot.index_manifest
+        combined = combined_index(state.index, changes, unaware_buckets=self._traits.unaware_bucket)
+        return self._manifests.index_manifest(new, combined) if combined else None
+
+    def _noted(self, latest: Snapshot | None, changes: Changes) -> dict[str, str]:
+        """The greatest sequence number, if writers ask for it and it is known of all files."""
+        if not self._notes_sequence:
+            return {}
+        before = -1 if latest is None else latest.properties.get(GREATEST_SEQUENCE)
+        if before is None:
+            # An earlier commit did not note it. Without it the next writer reads the metadata of all files.
+            return {}
+        numbers = [int(each.file["_MAX_SEQUENCE_NUMBER"]) for each in changes.added]
+        return {GREATEST_SEQUENCE: str(max((int(before), *numbers)))}
+
+
+# The snapshot's JSON, with the fields in the order in which current Java writes them
+
+
+def _snapshot_json(
+    latest: Snapshot | None,
+    kind: str,
+    request: CommitRequest,
+    changes: Changes,
+    names: ManifestNames,
+    next_row_id: int,
+) -> dict[str, Any]:
+    """The snapshot that follows another one (None: the first one).
+
+    The watermark never falls. Table statistics are carried over while the schema is the same. Properties are those of
+    this commit alone.
+    """
+    watermarks = [request.watermark, None if latest is None else latest.watermark]
+    schema_id = request.snapshot_schema_id
+    carried = latest.statistics if latest is not None and latest.schema_id == schema_id else None
+    before = 0 if latest is None else latest.total_record_count or 0
+    changelog_rows = sum(each.rows for each in changes.changelog)
+    found: dict[str, Any] = {
+        "version": 3,
+        "id": 1 if latest is None else latest.id + 1,
+        "schemaId": schema_id,
+        "baseManifestList": names.base[0],
+        "baseManifestListSize": names.base[1],
+        "deltaManifestList": names.delta[0],
+        "deltaManifestListSize": names.delta[1],
+        "changelogManifestList": names.changelog and names.changelog[0],
+        "changelogManifestListSize": names.changelog and names.changelog[1],
+        "indexManifest": names.index,
+        "commitUser": request.user,
+        "commitIdentifier": request.identifier,
+        "commitKind": kind,
+        "timeMillis": time.time_ns() // 1_000_000,
+        "totalRecordCount": before + changes.rows,
+        "deltaRecordCount": changes.rows,
+        "changelogRecordCount": changelog_rows if names.changelog else None,
+        "watermark": max((each for each in watermarks if each is not None), default=None),
+        "statistics": carried,
+        "properties": dict(request.properties) or None,
+        "nextRowId": next_row_id,
+        "uuid": str(uuid4()),
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+# Index files
+
+
+def combined_index(index: Sequence[AvroRecord], changes: Changes, *, unaware_buckets: bool) -> list[AvroRecord]:
+    """The index files after changes. Each snapshot lists all of them.
+
+    Indexes of keys (HASH), and deletion vectors in tables with buckets, are one file per bucket: a new file replaces
+    the existing one, whether the changes delete that or not. Other files are removed only if the changes delete them.
+
+    Args:
+        index: The index files before.
+        unaware_buckets: As in `ConflictRules`.
+    """
+    deleted = {each["_FILE_NAME"] for each in changes.index_deleted}
+    of_buckets = (HASH,) if unaware_buckets else (HASH, DELETION_VECTORS)
+    replaced = {_place(each) for each in changes.index_added if each["_INDEX_TYPE"] in of_buckets}
+    kept = [each for each in index if each["_FILE_NAME"] not in deleted and _place(each) not in replaced]
+    return [*kept, *changes.index_added]
+
+
+def _place(record: AvroRecord) -> tuple[bytes, int, str]:
+    return record["_PARTITION"], record["_BUCKET"], record["_INDEX_TYPE"]
+
+
+# Numbers that depend on the snapshot: sequence numbers and row ids
+
+
+def _with_snapshot_order(changes: Changes, snapshot_id: int) -> Changes:
+    """The changes with the snapshot id as the sequence number of all new rows (`sequence.snapshot-ordering`)."""
+    numbers = {"_MIN_SEQUENCE_NUMBER": snapshot_id, "_MAX_SEQUENCE_NUMBER": snapshot_id}
+    files = (each.with_values(numbers) if each.kind == EntryKind.ADD else each for each in changes.files)
+    return replace(changes, files=tuple(files))
+
+
+def _with_row_ids(changes: Changes, snapshot_id: int, next_row_id: int, *, grouped: bool) -> tuple[Changes, int]:
+    """The changes for a table with row tracking, and the first row id that is free afterwards.
+
+    A file without sequence numbers gets the snapshot's, and new rows get the row ids that follow.
+
+    Args:
+        snapshot_id: Id of the snapshot that makes them.
+        next_row_id: The first row id that is free.
+        grouped: Whether ids are assigned partition by partition.
+
+    Raises:
+        UnsupportedTableError: A file holds columns of rows (blobs, vectors) and does not follow the file of those rows.
+    """
+    deleted = [each for each in changes.files if each.kind == EntryKind.DELETE]
+    added = changes.added
+    if grouped:
+        order: dict[bytes, int] = {}
+        for each in added:
+            order.setdefault(each.partition, len(order))
+        added.sort(key=lambda each: order[each.partition])
+    numbered, next_row_id = _with_first_row_ids([_with_sequence(each, snapshot_id) for each in added], next_row_id)
+    return replace(changes, files=(*deleted, *numbered)), next_row_id
+
+
+def _with_first_row_ids(added: Sequence[FileChange], free: int) -> tuple[list[FileChange], int]:
+    found = []
+    # Files of blobs and vectors follow the file of their rows and share its ids. A column may have several files, one
+    # after the other: `rows` is the first id of the rows, `next_of` the first id that a column has not reached.
+    rows, next_of = free, dict[str, int]()
+    for each in added:
+        file = each.file
+        explicit = _ROW_ID in (file["_WRITE_COLS"] or ())
+        if file["_FILE_SOURCE"] == _APPENDED and file["_FIRST_ROW_ID"] is None and not explicit:
+            count = int(file["_ROW_COUNT"])
+            column = _split_column(each)
+            start = free if column is None else next_of.get(column, rows)
+            each = each.with_values({"_FIRST_ROW_ID": start})
+            if column is None:
+                rows, next_of, free = free, {}, free + count
+            elif start + count > free:
+                raise UnsupportedTableError(f"File {each.name} holds columns of rows that are not part of the commit")
+            else:
+                next_of[column] = start + count
+        found.append(each)
+    return found, free
+
+
+def _split_column(each: FileChange) -> str | None:
+    """Which columns a file holds apart from their rows: one of blobs, or all of vectors; None: it holds rows."""
+    if each.name.endswith(BLOB_FILE):
+        return str(each.file["_WRITE_COLS"][0])
+    return VECTOR_FILE if VECTOR_FILE in each.name else None
+
+
+def _with_sequence(each: FileChange, snapshot_id: int) -> FileChange:
+    if each.file["_MIN_SEQUENCE_NUMBER"] == 0:
+        return each.with_values({"_MIN_SEQUENCE_NUMBER": snapshot_id, "_MAX_SEQUENCE_NUMBER": snapshot_id})
+    if each.file["_MAX_SEQUENCE_NUMBER"] == 0:
+        return each.with_values({"_MAX_SEQUENCE_NUMBER": snapshot_id})
+    return each
+
+
+def _key_order(fields: Sequence[Any], key: bytes) -> list[Any]:
+    """The sort key of a serialised key, to the nanosecond."""
+    columns = [decode_column(pa.array([key], pa.binary()), index, field.type) for index, field in enumerate(fields)]
+    exact = (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in columns)
+    return [python_order(column[0].as_py()) for column in exact]

@@ -1,0 +1,260 @@
+"""`CommitLedger`: which commits of a user a table already holds, so that each is made once.
+
+A snapshot carries the user and the identifier of its commit, so snapshots show what was committed. But they expire.
+Therefore two small files are written before commits: the *record*, which lists the identifiers that were found in the
+snapshots up to one of them and the greatest identifier that may have been tried, and a *consumer* of the user's name,
+which keeps that snapshot and all later ones from expiring. `CommitSession` decides how often they are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from pypaimon.streaming.commit.ledger_record import IdRanges, LedgerRecord
+from pypaimon.streaming.consumers.consumer_manager import Consumer, consumers_of
+from pypaimon.streaming.consumers.consumer_names import ConsumerName
+from pypaimon.streaming.errors import QueryReusedError
+from pypaimon.streaming.io.conditional_writes import Seen
+from pypaimon.streaming.metadata.snapshots import Snapshot
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+
+WINDOW = 32
+"""Snapshots that are requested at the same time, and those that are searched for a user without a record."""
+_MAX_RANGES = 4096
+_RECORD_PREFIX = "sink-"
+
+
+@dataclass(frozen=True, slots=True)
+class CommitStatus:
+    """What a table holds of a commit user.
+
+    Attributes:
+        batches: The identifiers that are in the table.
+        unknown: Identifiers up to this one that are not in `batches` may be in the table; None: none of them is.
+        why: Why that is unknown.
+        attempt: The greatest identifier whose commit was started or reserved earlier; -1 if there is none.
+        snapshot: The snapshot of the commit that was asked for; None if the table does not hold it, or it is not known
+            any more.
+        examined: Snapshots up to this one were examined, now or earlier; 0 if there is none.
+        fingerprint: That of snapshot `examined`; None if there is none.
+        latest: The latest snapshot, None if there is none.
+        seen: The record's file as it was read; None if there was none.
+        origin: What counted the commits so far, if known.
+        newest: The snapshot of the newest commit that was found since the record was written; None: there is none.
+    """
+
+    batches: IdRanges
+    unknown: int | None
+    why: str
+    attempt: int
+    snapshot: Snapshot | None
+    examined: int
+    fingerprint: str | None
+    latest: Snapshot | None
+    seen: Seen | None = None
+    origin: str | None = None
+    newest: int | None = None
+
+
+class CommitLedger:
+    """The ledger of one commit user in one table and branch. Calls block.
+
+    Two writers of one user may exist for a while, as when a cluster has lost contact with the first one, and jobs that
+    name their commits may run side by side. A writer that finds the record changed by another one examines the table
+    again, because what it had found may have been rolled back. The first one to publish wins, see `snapshot_commit`.
+
+    Args:
+        user: Commit user: the same for the same job, also after a restart on another machine.
+        origin: What counts the commits, if known: a streaming query that has an id.
+
+    Attributes:
+        user: The commit user, which is also the id of its consumer.
+    """
+
+    def __init__(self, directory: TableDirectory, user: str, origin: str | None = None) -> None:
+        self.user = user
+        self._directory = directory
+        self._origin = origin
+        self._consumers = consumers_of(directory)
+
+    def status(self, batch: int) -> CommitStatus:
+        """What the table holds of the user, before `batch` is committed.
+
+        Costs a GET for the record, the latest snapshot, and a GET for each snapshot since the last commit was started.
+        For a user that is new to the table, at most the last 32 snapshots are examined.
+
+        Raises:
+            QueryReusedError: The earlier commits came from another origin.
+        """
+        record, seen = self._look()
+        self._check_origin(batch, record)
+        self._directory.snapshots.forget()
+        latest = self._directory.snapshots.get_latest_snapshot()
+        found = self._unrecorded(batch, latest) if record is None else self._recorded(batch, latest, record)
+        if batch in found.batches and (record is None or record.origin is None):
+            # The commit may be that of another origin, which has recorded itself before it committed.
+            self._check_origin(batch, self._look()[0])
+        return replace(found, seen=seen, origin=None if record is None else record.origin)
+
+    def unchanged(self, status: CommitStatus, record: LedgerRecord) -> CommitStatus | None:
+        """An earlier status, if the record is still the one that was written then. One GET.
+
+        Returns:
+            None: Another job has written the record since.
+        """
+        found, seen = self._look()
+        return replace(status, seen=seen, attempt=record.attempt) if found == record else None
+
+    def begin(self, batch: int, status: CommitStatus, ahead: int = 0) -> LedgerRecord:
+        """Record that a commit is about to be tried, and keep the snapshots that will show its outcome. Two PUTs.
+
+        Must have returned before the commit is tried.
+
+        Args:
+            status: What `status` returned for it.
+            ahead: Number of later identifiers that are reserved too.
+
+        Returns:
+            The record that was written.
+
+        Raises:
+            ChangedFileError: Another job has written the record since. Ask for the status again.
+        """
+        return self._write(status, batch + ahead, status.batches)
+
+    def assume(self, batch: int, status: CommitStatus) -> None:
+        """Record that a commit is in the table, as an operator has found out. Two PUTs.
+
+        Raises:
+            ChangedFileError: Another job has written the record since. Ask for the status again.
+        """
+        self._write(status, batch, status.batches.union([batch]))
+
+    def read(self) -> LedgerRecord | None:
+        """The record; None if no commit was ever started here. One GET."""
+        return self._look()[0]
+
+    def forget(self) -> None:
+        """Delete the files of a user under whom nothing will be committed any more. Two DELETEs."""
+        # The consumer first: if only the record were deleted, the consumer would keep snapshots that nobody needs.
+        self._consumers.delete(ConsumerName(self.user))
+        self._directory.store.delete(self._record_path)
+
+    def _write(self, status: CommitStatus, batch: int, batches: IdRanges) -> LedgerRecord:
+        origin, attempt = self._origin or status.origin, max(batch, status.attempt)
+        batches, left_out = batches.newest(_MAX_RANGES)
+        unknown = _greatest(status.unknown, left_out)
+        record = LedgerRecord(status.examined + 1, batches, unknown, attempt, origin, status.fingerprint)
+        # The record first: it fails if another writer has changed it, and then the consumer must stay as it is.
+        self._directory.store.replace(self._record_path, record.to_json(), status.seen)
+        self._consumers.write(ConsumerName(self.user), Consumer(self._kept_from(status)))
+        return record
+
+    def _kept_from(self, status: CommitStatus) -> int:
+        """The first snapshot to keep.
+
+        It is that of the newest commit, from which a copy reads its progress. This also keeps the last snapshot that
+        was examined, whose fingerprint shows a rollback.
+        """
+        if status.newest is not None:
+            return status.newest
+        first = max(status.examined, 1)
+        kept = None if status.seen is None else self._consumers.read(ConsumerName(self.user))
+        return first if kept is None else min(first, kept.next_snapshot)
+
+    def _check_origin(self, batch: int, record: LedgerRecord | None) -> None:
+        if record is not None and self._origin is not None and record.origin not in (None, self._origin):
+            raise QueryReusedError(self.user, batch)
+
+    def _look(self) -> tuple[LedgerRecord, Seen] | tuple[None, None]:
+        try:
+            return self._directory.store.look(self._record_path, LedgerRecord.from_json)
+        except FileNotFoundError:
+            return None, None
+
+    @property
+    def _record_path(self) -> str:
+        # Not `consumer-...`: Java takes every file with that prefix for a consumer, and lets consumers expire.
+        return f"{self._consumers.directory}/{_RECORD_PREFIX}{self.user}"
+
+    def _unrecorded(self, batch: int, latest: Snapshot | None) -> CommitStatus:
+        """Without a record the user is new, unless the file was deleted. The last snapshots would show that."""
+        last = 0 if latest is None else latest.id
+        snapshots = newest_first(self._directory, last, max(1, last - WINDOW + 1), window=WINDOW)
+        found = {each.commit_identifier: each for _, each in snapshots if each and each.commit_user == self.user}
+        unknown = max(found, default=None)
+        return self._status(batch, latest, found, LedgerRecord(1, IdRanges(), unknown, -1), "its record was removed")
+
+    def _recorded(self, batch: int, latest: Snapshot | None, record: LedgerRecord) -> CommitStatus:
+        """With a record: what it says, and what the snapshots since show."""
+        before = record.first - 1
+        found: dict[int, Snapshot] = {}
+        rolled_back = (0 if latest is None else latest.id) < before
+        for number, snapshot in newest_first(self._directory, 0 if latest is None else latest.id, max(before, 1)):
+            if number == before:
+                rolled_back = snapshot is not None and record.fingerprint not in (None, snapshot.fingerprint)
+            elif snapshot is None:
+                return self._status(batch, latest, found, _uncertain(record), _gone(self.user, number))
+            elif snapshot.commit_user == self.user:
+                found[snapshot.commit_identifier] = snapshot
+        if rolled_back:
+            why = (
+                f"the table was rolled back to before snapshot {before}, up to which it was examined, or recreated, or "
+                "another program's commit replaced that snapshot in a store that allows it"
+            )
+            forgotten = LedgerRecord(record.first, IdRanges(), _uncertain(record).unknown, record.attempt)
+            return self._status(batch, latest, found, forgotten, why)
+        return self._status(batch, latest, found, record, "its record does not reach back that far")
+
+    def _status(
+        self, batch: int, latest: Snapshot | None, found: dict[int, Snapshot], record: LedgerRecord, why: str
+    ) -> CommitStatus:
+        return CommitStatus(
+            record.batches.union(found),
+            record.unknown,
+            why,
+            record.attempt,
+            found.get(batch),
+            0 if latest is None else latest.id,
+            None if latest is None else latest.fingerprint,
+            latest,
+            newest=max((each.id for each in found.values()), default=None),
+        )
+
+
+def newest_first(
+    directory: TableDirectory, latest: int, first: int, window: int = 1
+) -> Iterator[tuple[int, Snapshot | None]]:
+    """Snapshots from the latest one down to `first`; None for one that is missing.
+
+    They are requested one, two, four, ... at most `WINDOW` at a time, because the caller mostly finds what it looks for
+    in the first one.
+
+    Args:
+        latest: Id of the latest snapshot.
+        first: Id of the last snapshot of the walk.
+        window: How many are requested at first.
+    """
+    while latest >= first:
+        ids = range(latest, max(first, latest - window + 1) - 1, -1)
+        found = directory.snapshots.get_snapshots_batch(ids)
+        yield from ((each, found[each]) for each in ids)
+        latest, window = ids[-1] - 1, min(window * 2, WINDOW)
+
+
+def _uncertain(record: LedgerRecord) -> LedgerRecord:
+    """The record for a table that cannot show any more what became of the commits that were started."""
+    unknown = _greatest(record.unknown, record.attempt, record.batches.greatest)
+    return LedgerRecord(record.first, record.batches, unknown, record.attempt)
+
+
+def _greatest(*ids: int | None) -> int | None:
+    return max((each for each in ids if each is not None), default=None)
+
+
+def _gone(user: str, snapshot: int) -> str:
+    return (
+        f"its commit may have been started, and snapshot {snapshot}, which must be examined, is gone, although the "
+        f"consumer '{user}' keeps it: that file was removed, or snapshots were deleted by force"
+    )

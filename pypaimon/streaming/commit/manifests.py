@@ -1,0 +1,249 @@
+"""`ManifestWriter`: manifests, manifest lists and index manifests, encoded in memory, then written all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+
+from pypaimon.streaming.commit.changes import AvroRecord, FileChange
+from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.formats.avro_writer import AvroWriter
+from pypaimon.streaming.formats.binary_row import decode_column
+from pypaimon.streaming.formats.binary_row_encoding import encoded_row
+from pypaimon.streaming.merge.ordering import python_order
+from pypaimon.streaming.metadata.entry_kind import EntryKind
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.write_internals import (
+    INDEX_MANIFEST_ENTRY_SCHEMA,
+    MANIFEST_ENTRY_SCHEMA,
+    MANIFEST_FILE_META_SCHEMA,
+    avro_codec,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestOptions:
+    """How manifests are written.
+
+    Attributes:
+        codec: Avro's name of their compression.
+        target_size: Bytes of a full manifest.
+        merge_min_count: Number of small manifests at which they are merged.
+        full_merge_size: Total bytes of manifests that are small or hold deletes, at which all of them are merged.
+    """
+
+    codec: str
+    target_size: int
+    merge_min_count: int
+    full_merge_size: int
+
+    @staticmethod
+    def of(table: Any) -> ManifestOptions:
+        """The options of a table.
+
+        Raises:
+            UnsupportedTableError: Its manifests are not Avro files.
+            StreamConfigError: An option cannot be read.
+        """
+        options = OptionValues(table.options.options.to_map())
+        if (options.text("manifest.format") or "avro").lower() != "avro":
+            raise UnsupportedTableError("'manifest.format': manifests are written in Avro only. Commit with Java.")
+        try:
+            codec = avro_codec(table.options.manifest_compression())
+        except ValueError as error:
+            raise StreamConfigError(f"'manifest.compression': {error}") from error
+        count = options.integer("manifest.merge-min-count")
+        return ManifestOptions(
+            codec,
+            options.size_bytes("manifest.target-file-size", 8 << 20),
+            30 if count is None else count,
+            options.size_bytes("manifest.full-compaction-threshold-size", 16 << 20),
+        )
+
+
+@dataclass(slots=True)
+class NewFiles:
+    """The metadata files of one attempt: kept in memory, then written, and deleted if the attempt has failed for good.
+
+    Attributes:
+        files: Their content by name.
+    """
+
+    files: dict[str, bytes] = field(default_factory=dict)
+
+    def write(self, directory: TableDirectory) -> None:
+        """Write them all at the same time. One request each.
+
+        Raises:
+            StoreError: The store failed. Some may have been written.
+        """
+        home = f"{directory.table.table_path.rstrip('/')}/manifest"
+        begun = [directory.store.begin_write_new(f"{home}/{name}", data) for name, data in self.files.items()]
+        for answer in begun:
+            answer()
+        for name, data in self.files.items():
+            directory.manifests.keep_written(name, data)
+
+    def delete(self, directory: TableDirectory) -> None:
+        """Delete them. Failures are ignored: what is left is an orphan, and does no harm."""
+        for name in self.files:
+            with suppress(PaimonStreamError):
+                directory.store.delete(f"{directory.table.table_path.rstrip('/')}/manifest/{name}")
+
+
+class ManifestWriter:
+    """Encodes the manifests of one table.
+
+    Args:
+        options: How they are written.
+
+    Attributes:
+        partition_fields: pypaimon's partition columns.
+    """
+
+    def __init__(self, table: Any, options: ManifestOptions) -> None:
+        self.options = options
+        self.partition_fields = table.partition_keys_fields
+        self._entries = AvroWriter(MANIFEST_ENTRY_SCHEMA, options.codec)
+        self._lists = AvroWriter(MANIFEST_FILE_META_SCHEMA, options.codec)
+        self._index = AvroWriter(INDEX_MANIFEST_ENTRY_SCHEMA, options.codec)
+
+    @property
+    def entry_schema(self) -> bytes:
+        """`Container.schema` of manifests whose entries can be copied without decoding them."""
+        return self._entries.stored_schema
+
+    def manifests(self, new: NewFiles, changes: Sequence[FileChange]) -> list[AvroRecord]:
+        """Put entries into manifests. Returns their records for a manifest list, in the same order."""
+        records: list[AvroRecord] = []
+        first = 0
+        encoded = ((1, self._entries.encode(each.record())) for each in changes)
+        for count, data in self._entries.files(encoded, self.options.target_size):
+            inside = changes[first : first + count]
+            records.append({**self._facts(inside), **_added(new, "manifest-{}-0", data)})
+            first += count
+        return records
+
+    def copied(
+        self, new: NewFiles, blocks: Iterable[tuple[int, bytes]], metas: Sequence[AvroRecord]
+    ) -> list[AvroRecord]:
+        """Put the encoded entries of several manifests into one.
+
+        Args:
+            new: Receives the new manifest.
+            blocks: The encoded entries.
+            metas: The records of those manifests in manifest lists. None of them may hold a DELETE.
+        """
+        (found,) = self._entries.files(blocks, 1 << 62)
+        return [{**self._joined_facts(metas), **_added(new, "manifest-{}-0", found[1])}]
+
+    def manifest_list(self, new: NewFiles, records: Sequence[AvroRecord]) -> tuple[str, int]:
+        """Put records into a manifest list. Returns its name and size."""
+        made = _added(new, "manifest-list-{}-0", self._lists.file(map(self._lists.encode, records)))
+        return made["_FILE_NAME"], made["_FILE_SIZE"]
+
+    def index_manifest(self, new: NewFiles, records: Sequence[AvroRecord]) -> str:
+        """Put records into an index manifest. Returns its name."""
+        kept = ({**record, "_KIND": int(EntryKind.ADD)} for record in records)
+        made = _added(new, "index-manifest-{}-0", self._index.file(map(self._index.encode, kept)))
+        return str(made["_FILE_NAME"])
+
+    def _facts(self, changes: Sequence[FileChange]) -> dict[str, Any]:
+        files = [each.file for each in changes]
+        partitions = [each.partition for each in changes]
+        added = sum(each.kind == EntryKind.ADD for each in changes)
+        first_rows = [file["_FIRST_ROW_ID"] for file in files]
+        numbered = all(each is not None for each in first_rows)
+        ends = [file["_FIRST_ROW_ID"] + file["_ROW_COUNT"] - 1 for file in files] if numbered else []
+        totals = {each.total_buckets for each in changes}
+        return {
+            "_NUM_ADDED_FILES": added,
+            "_NUM_DELETED_FILES": len(changes) - added,
+            "_PARTITION_STATS": self._partition_stats(partitions),
+            "_SCHEMA_ID": max(file["_SCHEMA_ID"] for file in files),
+            "_MIN_BUCKET": min(each.bucket for each in changes),
+            "_MAX_BUCKET": max(each.bucket for each in changes),
+            "_MIN_LEVEL": min(file["_LEVEL"] for file in files),
+            "_MAX_LEVEL": max(file["_LEVEL"] for file in files),
+            "_MIN_ROW_ID": min(first_rows) if numbered else None,
+            "_MAX_ROW_ID": max(ends) if numbered else None,
+            "_TOTAL_BUCKETS": totals.pop() if len(totals) == 1 and min(totals) > 0 else None,
+        }
+
+    def _joined_facts(self, metas: Sequence[AvroRecord]) -> dict[str, Any]:
+        def joined(name: str, of: Any) -> Any:
+            values = [meta.get(name) for meta in metas]
+            return None if None in values else of(values)
+
+        totals = {meta.get("_TOTAL_BUCKETS") for meta in metas}
+        return {
+            "_NUM_ADDED_FILES": sum(meta["_NUM_ADDED_FILES"] for meta in metas),
+            "_NUM_DELETED_FILES": 0,
+            "_PARTITION_STATS": self._joined_partition_stats(metas),
+            "_SCHEMA_ID": max(meta["_SCHEMA_ID"] for meta in metas),
+            **{name: joined(name, min) for name in ("_MIN_BUCKET", "_MIN_LEVEL", "_MIN_ROW_ID")},
+            **{name: joined(name, max) for name in ("_MAX_BUCKET", "_MAX_LEVEL", "_MAX_ROW_ID")},
+            "_TOTAL_BUCKETS": totals.pop() if len(totals) == 1 else None,
+        }
+
+    def _partition_stats(self, partitions: Sequence[bytes]) -> dict[str, Any]:
+        """Bounds and null counts of serialised partition rows, by column."""
+        distinct = list(dict.fromkeys(partitions))
+        columns = self._columns(distinct)
+        bounds = [_bounds(column) for column in columns]
+        place = {row: index for index, row in enumerate(distinct)}
+        nulls = [sum(column[place[row]] is None for row in partitions) for column in columns]
+        return self._stats(bounds, nulls)
+
+    def _joined_partition_stats(self, metas: Sequence[AvroRecord]) -> dict[str, Any]:
+        stats = [meta["_PARTITION_STATS"] for meta in metas]
+        sizes = [meta["_NUM_ADDED_FILES"] + meta["_NUM_DELETED_FILES"] for meta in metas]
+        least, greatest = (self._columns([each[name] for each in stats]) for name in ("_MIN_VALUES", "_MAX_VALUES"))
+        bounds, nulls = [], []
+        for number in range(len(self.partition_fields)):
+            counts = [None if not each["_NULL_COUNTS"] else each["_NULL_COUNTS"][number] for each in stats]
+            # A manifest with values but without bounds makes the bounds of all unknown.
+            known = all(
+                None not in pair or count == size
+                for *pair, count, size in zip(least[number], greatest[number], counts, sizes, strict=True)
+            )
+            bounds.append(_bounds([*least[number], *greatest[number]]) if known else (None, None))
+            nulls.append(None if None in counts else sum(count for count in counts if count is not None))
+        return self._stats(bounds, nulls)
+
+    def _columns(self, rows: Sequence[bytes]) -> list[list[Any]]:
+        """The values of serialised rows, by column.
+
+        Decoded by Arrow, because Python's datetimes would lose nanoseconds, and a bound must be one of the values.
+        """
+        given = pa.array(rows, pa.binary())
+        return [
+            decode_column(given, index, field.type).to_pylist() for index, field in enumerate(self.partition_fields)
+        ]
+
+    def _stats(self, bounds: Sequence[tuple[Any, Any]], nulls: Sequence[int | None]) -> dict[str, Any]:
+        least, greatest = (encoded_row([each[place] for each in bounds], self.partition_fields) for place in (0, 1))
+        return {"_MIN_VALUES": least, "_MAX_VALUES": greatest, "_NULL_COUNTS": list(nulls)}
+
+
+def _bounds(values: Iterable[Any]) -> tuple[Any, Any]:
+    """The least and the greatest value; None twice if there are no values, or if readers would be misled.
+
+    They would be by bytes, which Java 1.x compares as signed, and by NaN, because no number is less than NaN in Python.
+    """
+    present = [value for value in values if value is not None]
+    if not present or any(isinstance(value, bytes) or value != value for value in present):
+        return None, None
+    return min(present, key=python_order), max(present, key=python_order)
+
+
+def _added(new: NewFiles, name: str, data: bytes) -> dict[str, Any]:
+    name = name.format(uuid4())
+    new.files[name] = data
+    return {"_VERSION": 2, "_FILE_NAME": name, "_FILE_SIZE": len(data)}

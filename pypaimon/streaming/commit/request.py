@@ -1,0 +1,202 @@
+"""`CommitRequest`: all that a caller says about one commit; `CommitPlan`: what it changes in a given table state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeAlias
+
+from pypaimon.streaming.commit.changes import APPEND, COMPACT, OVERWRITE, Changes, data_changes
+from pypaimon.streaming.commit.conflicts import KeyIndexes, check_bucket_counts, check_key_indexes
+from pypaimon.streaming.commit.report import Assumption
+from pypaimon.streaming.commit.table_state import TableState
+from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.filtering.partition_spec import PartitionSpec
+from pypaimon.streaming.formats.binary_row_encoding import all_forms
+from pypaimon.streaming.metadata.entry_kind import EntryKind
+
+Overwrite: TypeAlias = bool | PartitionSpec
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRequest:
+    """One commit: its identity, its files, what its snapshot says, and what must hold for it to be made.
+
+    Attributes:
+        table: pypaimon's table, under the schema that the files were written with.
+        user: Commit user.
+        identifier: Commit identifier. A user and an identifier are committed at most once.
+        messages: pypaimon's commit messages of everything that was written. Their compact increments become a second
+            snapshot.
+        overwrite: Whether they replace existing rows: True replaces whole partitions with
+            `dynamic-partition-overwrite`, otherwise the whole table. A spec replaces the partitions that match it, and
+            rows of other partitions are refused.
+        keep_empty: Whether a commit without files leaves a snapshot, as one that only reports progress must.
+        schema_id: The table's latest schema, which the snapshot names; None: that of `table`.
+        watermark: Event time up to which rows are complete, in epoch milliseconds. The table's watermark never falls.
+        properties: Entries of the snapshot's `properties`.
+        key_indexes: The index files from which the rows got their buckets. The commit is refused if the table has
+            other ones by now.
+        buckets_of: Snapshot from which the writer took the number of buckets, 0 for none. The commit is refused if a
+            partition has another number since. None: not known, so all files are examined.
+        check_table: Raises if the table was dropped, recreated or rolled back. Not called if the session's last
+            snapshot shows that it was not.
+        ordered: Whether identifiers grow, as those of a stream do. If not, any identifier that the table does not have
+            is committed, also after a later one.
+        origin: What counts the identifiers, if known: a streaming query that has an id.
+        assumption: What an operator says where the outcome of an earlier attempt is unknown.
+        is_first_attempt: No earlier attempt can have published these files, so they are deleted if this one does not
+            get as far as trying. Otherwise they are kept in that case, because a snapshot may name them.
+    """
+
+    table: Any
+    user: str
+    identifier: int
+    messages: Sequence[Any]
+
+    overwrite: Overwrite = False
+    keep_empty: bool = False
+
+    schema_id: int | None = None
+    watermark: int | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    key_indexes: KeyIndexes = field(default_factory=dict)
+    buckets_of: int | None = None
+    check_table: Callable[[], None] = lambda: None
+
+    ordered: bool = True
+    origin: str | None = None
+    assumption: Assumption = field(default_factory=Assumption)
+    is_first_attempt: bool = False
+
+    @property
+    def snapshot_schema_id(self) -> int:
+        return int(self.table.table_schema.id) if self.schema_id is None else self.schema_id
+
+
+class CommitPlan(Protocol):
+    """The changes of a commit as a function of the state that it follows. Each attempt asks again.
+
+    Attributes:
+        kind: Kind of the snapshot.
+        always: Whether there is a snapshot even without changes.
+        may_conflict: Whether the changes must be checked against the state.
+    """
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def may_conflict(self) -> bool: ...
+
+    @property
+    def always(self) -> bool: ...
+
+    def changes(self, state: TableState) -> Changes:
+        """The changes to this state."""
+
+
+def plan_of(request: CommitRequest) -> CommitPlan:
+    """The plan for the data increments of a request.
+
+    Raises:
+        UnsupportedTableError: This library does not commit such files.
+    """
+    changes = data_changes(request.table, request.messages)
+    if request.overwrite is False:
+        return FixedChanges(
+            changes, always=request.keep_empty, key_indexes=request.key_indexes, buckets_of=request.buckets_of
+        )
+    if request.overwrite is not True:
+        return PartitionReplacement(changes, request.overwrite)
+    by_partition = request.table.partition_keys and request.table.options.dynamic_partition_overwrite()
+    return PartitionReplacement(changes, "written" if by_partition else "all")
+
+
+@dataclass(frozen=True, slots=True)
+class FixedChanges:
+    """Changes that are the same for every state.
+
+    Attributes:
+        given: The changes.
+        compaction: Whether they leave the rows as they are.
+        always: Whether there is a snapshot even without changes.
+        key_indexes: As in `CommitRequest`.
+        buckets_of: As in `CommitRequest`.
+    """
+
+    given: Changes
+    compaction: bool = False
+    always: bool = False
+    key_indexes: KeyIndexes = field(default_factory=dict)
+    buckets_of: int | None = None
+
+    @property
+    def kind(self) -> str:
+        """COMPACT, OVERWRITE if rows are removed, otherwise APPEND."""
+        if self.compaction:
+            return COMPACT
+        return OVERWRITE if self.given.deletes else APPEND
+
+    @property
+    def may_conflict(self) -> bool:
+        """Whether existing files are removed. Files that are only added never conflict."""
+        return self.kind != APPEND
+
+    def changes(self, state: TableState) -> Changes:
+        """The changes.
+
+        Raises:
+            CommitConflictError: A partition has another number of buckets than the writer saw.
+            KeyIndexConflictError: Other index files decide the buckets of keys by now.
+        """
+        if self.key_indexes:
+            check_key_indexes(state.index, self.key_indexes)
+        if self.kind == APPEND and any(each.total_buckets > 0 for each in self.given.files):
+            check_bucket_counts([*state.files_since(self.buckets_of, self.given.partitions), *self.given.files])
+        return self.given
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReplacement:
+    """New files that replace all files of some partitions, whichever files those have when it is committed.
+
+    It has no changelog, as in Java.
+
+    Attributes:
+        given: The new files.
+        replaced: The partitions: those that match a spec, `all`, or those of the new files (`written`).
+    """
+
+    given: Changes
+    replaced: PartitionSpec | Literal["all", "written"]
+    kind: str = OVERWRITE
+    always: bool = True
+    may_conflict: bool = False
+
+    def changes(self, state: TableState) -> Changes:
+        """The new files, and the removal of the existing ones."""
+        check_bucket_counts(self.given.files)
+        rows = self._rows(state)
+        deleted = [each.deleted() for each in state.files(rows)]
+        index = [{**each, "_KIND": int(EntryKind.DELETE)} for each in state.index if _is_in(each["_PARTITION"], rows)]
+        return Changes.of((*deleted, *self.given.files), (), self.given.index_added, index)
+
+    def _rows(self, state: TableState) -> set[bytes] | None:
+        """Serialised rows of the partitions that are replaced; None: all."""
+        if self.replaced == "all":
+            return None
+        new = {each.partition for each in self.given.files}
+        if self.replaced == "written":
+            return all_forms(new, state.directory.table.partition_keys_fields)
+        for row in new - state.matching(new, self.replaced):
+            raise StreamConfigError(
+                f"Rows of partition {state.values_of(row)} would be written, and only {dict(self.replaced.given)} is "
+                "to be overwritten. Name their partition too, or leave them out."
+            )
+        return state.partitions(self.replaced)
+
+
+def _is_in(partition: bytes, rows: set[bytes] | None) -> bool:
+    return rows is None or partition in rows

@@ -1,1 +1,0 @@
-"""From files to a snapshot, exactly once per commit user and commit identifier."""
