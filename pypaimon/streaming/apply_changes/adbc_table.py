@@ -12,7 +12,7 @@ import pyarrow as pa
 from pypaimon.streaming.apply_changes.changes import RESERVED, AnyBatch, inserts, last_changes, refuse_reserved
 from pypaimon.streaming.apply_changes.followed_columns import follow, quoted
 from pypaimon.streaming.apply_changes.keys import GivenKeys, TargetKeys
-from pypaimon.streaming.apply_changes.plan_transactions import others_write
+from pypaimon.streaming.apply_changes.plan_transactions import TransactionalTable, others_write
 from pypaimon.streaming.apply_changes.refusals import translated
 from pypaimon.streaming.apply_changes.saved_state import (
     Column,
@@ -103,7 +103,7 @@ class Dialect(Protocol):
         """
 
 
-class AdbcTable:
+class AdbcTable(TransactionalTable):
     """A table, and the row of positions next to it, in its schema. Calls block, one at a time.
 
     Args:

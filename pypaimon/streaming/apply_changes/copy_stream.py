@@ -1,86 +1,97 @@
-"""`copy_stream`: a stream into another Paimon table, exactly once."""
+"""`copy_stream`: copies a stream into another Paimon table, exactly once."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 
-from pypaimon.streaming.apply_changes.copied_plans import CopiedPlans
+from pypaimon.streaming.apply_changes.copy_loop import SharedCommits, copy_batches
+from pypaimon.streaming.apply_changes.paimon_table import PaimonRows
+from pypaimon.streaming.apply_changes.plan_transactions import PlanTransactions
 from pypaimon.streaming.apply_changes.saved_state import OtherColumnsError, Source
 from pypaimon.streaming.batches.batch_stream import BatchStream, BlockingBatchStream
 from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.builder.copied_stream import copied_stream, refuse_itself
+from pypaimon.streaming.concurrency.waits import run, run_async
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.arguments import shown
 from pypaimon.streaming.writing.stream_writer import BlockingStreamWriter, StreamWriter
+from pypaimon.streaming.writing.table_writer import TableWriter
 
 
 async def copy_stream(
-    source: StreamReadBuilder | BatchStream, writer: StreamWriter, *, replace: bool = False
+    source: StreamReadBuilder | BatchStream,
+    writer: StreamWriter,
+    *,
+    replace: bool = False,
+    commit_interval_seconds: float | None = None,
 ) -> Position | None:
     """Copy a stream into another Paimon table: the state first, then every change, with its row kind.
 
-    The rows of a plan and the position of the source behind it are one commit. So each run goes on where the last one
-    ended, or died, with nothing lost and nothing twice, if its writer has the same commit user (`with_commit_user`).
-    It ends where the source does (`with_end(latest=True)`), else never.
+    The rows of a plan and the position of the source after it are one commit. So each run continues where the last one
+    ended or died, with nothing lost and nothing twice, if its writer has the same commit user (`with_commit_user`). It
+    ends where the source does (`with_end(latest=True)`), otherwise never.
 
-    A full state, at the start and where `with_on_expired("full")` begins anew, takes the place of all that the table
-    holds, in one commit unless limits cut it.
+    A full state, at the start and where `with_on_expired("full")` starts again, replaces all that the table holds, in
+    one commit unless limits cut it.
 
     Args:
-        source: How the source is read; it is opened where the table stands. Or a stream that is open, with settings
-            of the caller's: plans that the table holds already are passed over, and one that begins after what the
-            table holds is refused.
-        writer: Of the other table, open, with nothing that waits in it. Nobody else uses it meanwhile.
-        replace: The state of the source may replace rows that another stream, or somebody else, has written.
+        source: How the source is read; it is opened where the table stands. Or an open stream, with settings of the
+            caller's: plans that the table holds already are skipped, and a stream that begins after what the table
+            holds is refused.
+        writer: A writer of the other table, open, with no rows that wait in it. Nothing else uses it meanwhile.
+        replace: The state of the source may replace rows that another stream, or another program, has written.
+        commit_interval_seconds: Plans that arrive within this many seconds are one commit. A state that replaces rows
+            is a commit without the changes after it, because an overwrite has no changelog; a change of the source's
+            schema begins another commit, and so does every plan of a table with `sequence.snapshot-ordering`. None:
+            each plan is a commit.
 
     Returns:
-        Where the source goes on.
+        Where the source continues.
 
     Raises:
         UnsupportedTableError: The changes of the source do not make its rows, such as those of a `sequence.field`
             without a complete changelog.
         StreamConfigError: The builder has a start without the state, a range, a view, or leaves out changes or the
             kinds of rows; it reads the table that is written; a table without a primary key is to take updates or
-            deletes; the stream does not continue where the table stands.
+            deletes; the stream does not continue where the table stands; or an open stream saves its consumer by
+            itself, which plans that share a commit do not allow.
         SchemaMismatchError: The source has columns that the table lacks or cannot hold.
         PositionExpiredError: What comes next has expired; `with_on_expired("full")` begins with the state again.
         PaimonStreamError: As the stream or the writer says. What was written of a plan is taken back.
     """
     if not isinstance(writer, StreamWriter):
         raise StreamConfigError(f"copy_stream: writer: expected an open StreamWriter, got {shown(writer)}")
-    plans = CopiedPlans(writer._opened, replace=replace)
-    if not isinstance(source, StreamReadBuilder):
-        await _copied(source, writer, plans)
-        return writer.position
-    refuse_itself(source.table, writer._opened.table)
-    while not await _follows(source, writer, plans):
-        pass
+    copy = _TableCopy("copy_stream", writer._opened, replace, commit_interval_seconds)
+    if isinstance(source, StreamReadBuilder):
+        refuse_itself(source.table, writer._opened.table)
+        while not await _copy_from_start(source, writer, copy):
+            pass
+    else:
+        await _copy_batches(source, writer, copy)
     return writer.position
 
 
-async def _follows(source: StreamReadBuilder, writer: StreamWriter, plans: CopiedPlans) -> bool:
-    """Copy a stream up to its end; False: its columns are others now, and the copy begins again with the state."""
+async def _copy_from_start(source: StreamReadBuilder, writer: StreamWriter, copy: _TableCopy) -> bool:
+    """Copy a stream up to its end. False: the columns have changed, and the copy starts again with the state."""
     try:
-        copied = await asyncio.to_thread(lambda: copied_stream(source, plans.position_for(Source.of_builder(source))))
-        async with copied.open() as stream:
-            await _copied(stream, writer, plans)
+        async with (await asyncio.to_thread(copy.stream_of, source)).open() as stream:
+            await _copy_batches(stream, writer, copy)
     except OtherColumnsError:
-        if not plans.begins_again:
+        if not copy.plans.begins_again:
             raise
         return False
     return True
 
 
-async def _copied(stream: BatchStream, writer: StreamWriter, plans: CopiedPlans) -> None:
+async def _copy_batches(stream: BatchStream, writer: StreamWriter, copy: _TableCopy) -> None:
     try:
-        async for batch in stream:
-            await writer._call(plans.apply, batch)
+        await run_async(copy_batches(stream, copy.plans.apply, copy.commits, writer._call))
     finally:
-        # Where the loop was left it is not known whether the writer is at a call: closing it waits for that.
+        # If the loop was cancelled, a call may still be under way; closing the writer waits for it.
         if writer._is_free:
-            await writer._call(plans.leave)
+            await writer._call(copy.plans.leave)
 
 
 def copy_stream_sync(
@@ -88,6 +99,7 @@ def copy_stream_sync(
     writer: BlockingStreamWriter,
     *,
     replace: bool = False,
+    commit_interval_seconds: float | None = None,
     on_open: Callable[[BlockingBatchStream], object] | None = None,
 ) -> Position | None:
     """As `copy_stream`, blocking.
@@ -96,38 +108,56 @@ def copy_stream_sync(
         source: See there.
         writer: See there.
         replace: See there.
+        commit_interval_seconds: See there.
         on_open: Called with the stream once a builder has opened it, for other threads and signal handlers.
     """
     if not isinstance(writer, BlockingStreamWriter):
         raise StreamConfigError(f"copy_stream_sync: writer: expected an open BlockingStreamWriter, got {shown(writer)}")
-    plans = CopiedPlans(writer._opened, replace=replace)
-    if not isinstance(source, StreamReadBuilder):
-        _copied_sync(source, plans)
-        return writer.position
-    refuse_itself(source.table, writer._opened.table)
-    while not _follows_sync(source, plans, on_open):
-        pass
+    copy = _TableCopy("copy_stream_sync", writer._opened, replace, commit_interval_seconds)
+    if isinstance(source, StreamReadBuilder):
+        refuse_itself(source.table, writer._opened.table)
+        while not _copy_from_start_sync(source, copy, on_open):
+            pass
+    else:
+        _copy_batches_sync(source, copy)
     return writer.position
 
 
-def _follows_sync(
-    source: StreamReadBuilder, plans: CopiedPlans, on_open: Callable[[BlockingBatchStream], object] | None
+def _copy_from_start_sync(
+    source: StreamReadBuilder, copy: _TableCopy, on_open: Callable[[BlockingBatchStream], object] | None
 ) -> bool:
     try:
-        with copied_stream(source, plans.position_for(Source.of_builder(source))).open_sync() as stream:
+        with copy.stream_of(source).open_sync() as stream:
             if on_open is not None:
                 on_open(stream)
-            _copied_sync(stream, plans)
+            _copy_batches_sync(stream, copy)
     except OtherColumnsError:
-        if not plans.begins_again:
+        if not copy.plans.begins_again:
             raise
         return False
     return True
 
 
-def _copied_sync(stream: BlockingBatchStream, plans: CopiedPlans) -> None:
+def _copy_batches_sync(stream: BlockingBatchStream, copy: _TableCopy) -> None:
     try:
-        for batch in stream:
-            plans.apply(batch)
+        run(copy_batches(stream, copy.plans.apply, copy.commits))
     finally:
-        plans.leave()
+        copy.plans.leave()
+
+
+class _TableCopy:
+    """A copy into the table of an open writer."""
+
+    def __init__(self, call: str, writer: TableWriter, replace: bool, seconds: float | None) -> None:
+        if writer.has_pending:
+            raise StreamConfigError("rows wait in the writer: commit() or abort() before a stream is copied by it")
+        self.plans = PlanTransactions(PaimonRows(writer.table, lambda: writer), replace)
+        self.plans.shares_commits = seconds is not None
+        self.commits = None if seconds is None else SharedCommits(call, self.plans, seconds)
+
+    def stream_of(self, source: StreamReadBuilder) -> StreamReadBuilder:
+        """A builder of the stream that the table needs."""
+        copied = copied_stream(source, self.plans.position_for(Source.of_builder(source)))
+        if self.commits is not None:
+            self.commits.configure(source, copied)
+        return copied

@@ -15,7 +15,7 @@ from pypaimon.streaming.apply_changes.changes import AnyBatch
 from pypaimon.streaming.apply_changes.followed_columns import refuse_other_columns
 from pypaimon.streaming.apply_changes.keys import GivenKeys, TargetKeys
 from pypaimon.streaming.apply_changes.lake_types import fitted_to_delta, has_times_without_zone
-from pypaimon.streaming.apply_changes.plan_transactions import is_same_place
+from pypaimon.streaming.apply_changes.plan_transactions import TransactionalTable, is_same_place
 from pypaimon.streaming.apply_changes.refusals import one_line, translated
 from pypaimon.streaming.apply_changes.saved_state import Saved
 from pypaimon.streaming.apply_changes.staged_plan import StagedPlan
@@ -30,7 +30,7 @@ _FOLDER = "_paimon"
 _POSITION = "paimon.position"
 
 
-class DeltaRows:
+class DeltaRows(TransactionalTable):
     """A Delta table, and the files beside it that tell positions.
 
     A commit names a file by the version of an app transaction, which Delta keeps with the table. The file is there

@@ -13,7 +13,7 @@ from pypaimon.streaming.apply_changes.changes import AnyBatch, inserts, last_cha
 from pypaimon.streaming.apply_changes.duckdb_columns import DuckDBAlter, columns_of
 from pypaimon.streaming.apply_changes.followed_columns import Alter, follow, quoted
 from pypaimon.streaming.apply_changes.keys import GivenKeys, TargetKeys
-from pypaimon.streaming.apply_changes.plan_transactions import others_write
+from pypaimon.streaming.apply_changes.plan_transactions import TransactionalTable, others_write
 from pypaimon.streaming.apply_changes.refusals import same_moment
 from pypaimon.streaming.apply_changes.saved_state import (
     Saved,
@@ -30,7 +30,7 @@ _POSITIONS = "_paimon_positions"
 _ROWS, _GONE = "_paimon_rows", "_paimon_gone"
 
 
-class DuckDBTable:
+class DuckDBTable(TransactionalTable):
     """The table, and the row of positions next to it, in its schema.
 
     Args:

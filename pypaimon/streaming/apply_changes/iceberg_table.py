@@ -15,7 +15,7 @@ from pypaimon.streaming.apply_changes.followed_columns import follow
 from pypaimon.streaming.apply_changes.iceberg_filters import key_filter
 from pypaimon.streaming.apply_changes.keys import GivenKeys, TargetKeys
 from pypaimon.streaming.apply_changes.lake_types import kept_by_iceberg
-from pypaimon.streaming.apply_changes.plan_transactions import is_same_place
+from pypaimon.streaming.apply_changes.plan_transactions import TransactionalTable, is_same_place
 from pypaimon.streaming.apply_changes.refusals import translated
 from pypaimon.streaming.apply_changes.saved_state import Column, Saved
 from pypaimon.streaming.apply_changes.staged_plan import StagedPlan
@@ -30,7 +30,7 @@ _POSITION, _COLUMNS = "paimon.position", "paimon.columns"
 _RETRIES = "commit.retry.num-retries"
 
 
-class IcebergRows:
+class IcebergRows(TransactionalTable):
     """A table of Iceberg, which notes the position in its properties and in the summaries of its snapshots.
 
     Args:

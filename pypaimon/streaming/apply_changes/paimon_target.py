@@ -8,7 +8,8 @@ from uuid import uuid4
 import pyarrow as pa
 
 from pypaimon.streaming.apply_changes.changes import AnyBatch
-from pypaimon.streaming.apply_changes.copied_plans import CopiedPlans
+from pypaimon.streaming.apply_changes.paimon_table import PaimonRows
+from pypaimon.streaming.apply_changes.plan_transactions import PlanTransactions
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.files.casts import CastError, cast
 from pypaimon.streaming.internals import AtomicType, DataField, DataType, PyarrowFieldParser, TableSchema
@@ -23,7 +24,7 @@ _USER = "pypaimon-copy"
 
 
 class PaimonTarget:
-    """Another Paimon table that follows a stream exactly once, one commit per plan.
+    """Another Paimon table that follows a stream exactly once, one commit per plan, or per `commit_interval_seconds`.
 
     The rows of a plan and the position after it are one commit: a program that dies goes on at `position()` with
     nothing lost and nothing twice, also without a primary key. `replicate(builder, target)` begins there. What a plan
@@ -56,17 +57,18 @@ class PaimonTarget:
     ) -> None:
         needed("PaimonTarget: table", table, "a table of a catalog of pypaimon", "table_schema", "identifier")
         self._table = table
-        self._shared = shared
-        self._replace = replace
         self._resumes = commit_user is not None or not shared
         self._user = commit_user or (f"{_USER}-{uuid4()}" if shared else _USER)
         self._kind: str | None = table.table_schema.options.get("rowkind.field")
         self._schema = pa.schema([_arrow_field(field) for field in table.fields])
-        self._plans: CopiedPlans | None = None
+        self._rows = PaimonRows(
+            table, self._open_writer, self._fitted, shared=shared, follows_columns=self._follows_columns
+        )
+        self._plans = PlanTransactions(self._rows, replace)
 
     def position(self) -> Position | None:
         """Where to go on; None: the table holds nothing of the stream yet, or is shared and has no commit user."""
-        return self._opened().position if self._resumes else None
+        return self._plans.position() if self._resumes else None
 
     def apply(self, batch: AnyBatch) -> None:
         """Write a batch, and commit it with the last one of its plan. A plan that the table holds is passed over.
@@ -79,7 +81,7 @@ class PaimonTarget:
             TableChangedError: One of both tables was rolled back, dropped or made anew.
             PaimonStreamError: As the writer of the table says.
         """
-        self._opened().apply(batch)
+        self._plans.apply(batch)
 
     def close(self) -> None:
         """End. What was written of a plan that is not at its end is deleted. Idempotent.
@@ -87,21 +89,11 @@ class PaimonTarget:
         A table that is shared, without commit user, keeps the snapshots behind the target's newest commit until then.
         A batch that comes later opens the target again.
         """
-        if self._plans is not None:
-            self._plans.close()
+        self._plans.leave()
+        self._rows.close()
 
-    def _opened(self) -> CopiedPlans:
-        if self._plans is None or not self._plans.is_open:
-            writer = TableWriter(self._table, WriterSettings(self._user, is_named=self._resumes))
-            self._plans = CopiedPlans(
-                writer,
-                self._fitted,
-                self._shared,
-                before=self._plans,
-                replace=self._replace,
-                follows_columns=self._follows_columns,
-            )
-        return self._plans
+    def _open_writer(self) -> TableWriter:
+        return TableWriter(self._table, WriterSettings(self._user, is_named=self._resumes))
 
     def _fitted(self, rows: pa.Table, schema: TableSchema) -> pa.Table:
         kinds = rows[ROW_KIND] if ROW_KIND in rows.schema.names and ROW_KIND not in self._schema.names else None

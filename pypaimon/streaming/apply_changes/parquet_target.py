@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from pypaimon.streaming.apply_changes.changes import AnyBatch, inserts
 from pypaimon.streaming.apply_changes.followed_columns import refuse_other_columns
 from pypaimon.streaming.apply_changes.keys import TargetKeys, default_keys
-from pypaimon.streaming.apply_changes.plan_transactions import PlanTransactions
+from pypaimon.streaming.apply_changes.plan_transactions import PlanTransactions, TransactionalTable
 from pypaimon.streaming.apply_changes.refusals import translated
 from pypaimon.streaming.apply_changes.saved_state import Saved, SavedState
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
@@ -75,7 +75,7 @@ class ParquetTarget:
         self._plans.apply(batch)
 
 
-class _ParquetFiles:
+class _ParquetFiles(TransactionalTable):
     """The files of a directory, a plan each."""
 
     def __init__(self, directory: Path) -> None:

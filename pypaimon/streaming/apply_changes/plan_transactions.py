@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Protocol
 
@@ -27,38 +27,49 @@ def is_same_place(there: Saved | None, before: Saved | None) -> bool:
 
 
 class TransactionalTable(Protocol):
-    """A table of a database with transactions, and what is saved next to it."""
+    """A table with transactions, and what a target saves next to it."""
 
-    @property
-    def given_keys(self) -> TargetKeys:
-        """Its keys."""
+    waits: bool = False
+    """Whether a transaction stays open while no plan arrives: it holds no locks, and each commit costs files."""
 
-    @property
-    def where(self) -> str:
-        """What it is called, as an error says it."""
+    given_keys: TargetKeys
+    where: str
+    """What errors call it."""
 
     def saved(self) -> Saved | None:
-        """What was saved; None where nothing was, or the table is gone, which then has to be filled from the start."""
+        """What was saved; None if nothing was, or the table is gone and has to be filled again."""
 
     def holds_rows(self) -> bool:
-        """Whether it holds any rows; asked where nothing was saved."""
+        """Whether it holds any rows; asked if nothing was saved."""
+
+    def check(self, batch: AnyBatch) -> None:
+        """Refuse a plan that the table cannot take; called with its first batch, before a transaction begins.
+
+        Raises:
+            StreamConfigError: The table cannot take it.
+        """
+        refuse_reserved("column", batch.rows.schema.names)
+
+    def can_join(self, batch: AnyBatch) -> bool:
+        """Whether the plan that a batch begins may share the open transaction."""
+        return True
 
     def begin(self, saved: Saved | None, *, replaces: bool = False) -> None:
         """Begin a transaction.
 
         Args:
             saved: What is known to be saved.
-            replaces: Whatever is there goes, with its columns.
+            replaces: The table is emptied first, and loses its columns.
 
         Raises:
-            StreamConfigError: Another program has saved a position since; one that is about to is waited for.
+            StreamConfigError: Another program has saved a position since. One that is about to is waited for.
         """
 
     def write(self, batch: AnyBatch) -> None:
         """Write the rows of a batch."""
 
     def save(self, position: str, before: Saved | None) -> Saved | None:
-        """Save a position in the transaction, in the place of what was saved before; None: others have changed that."""
+        """Save a position in the transaction, in place of `before`; None if another program has changed that."""
 
     def commit(self) -> None:
         """End the transaction."""
@@ -70,12 +81,12 @@ class TransactionalTable(Protocol):
 class PlanTransactions:
     """Applies the batches of a stream to a table. Calls block, one at a time.
 
-    The rows of a plan and the position after it are saved in one transaction, which several plans may share. Plans that
-    the table holds are passed over.
+    The rows of a plan and the position after it are saved in one transaction, which several plans may share. A plan
+    that the table holds already is skipped.
 
     Args:
         table: The table; nobody else uses its connection.
-        replace: A full state may replace rows that another stream, or somebody else, has written.
+        replace: A full state may replace rows that another stream, or another program, has written.
     """
 
     def __init__(self, table: TransactionalTable, replace: bool = False) -> None:
@@ -85,25 +96,26 @@ class PlanTransactions:
         self.begins_again = False
         """Whether the rows could not follow the columns of their table, so that the next state may replace them."""
         self._open = False
-        self._passes_over = False
-        self._holds: Callable[[], bool] = _never
-        self._first: AnyBatch | None = None
+        self._skips = False
+        self.shares_commits = False
+        """Whether commits are left to `flush`, so that plans share them."""
+        self.first: AnyBatch | None = None
         """The batch with which the open transaction began."""
         self._whole: Position | None = None
-        """The position after the plans of the open transaction, where the last of them is whole; else None."""
+        """The position after the plans of the open transaction; None if none is open, or inside a plan."""
         self._failed_before: Position | None = None
         self._saved: Saved | None = None
-        """What this object has saved last, which saves asking for it; None: not known."""
+        """What this object has saved last, so that it need not ask; None: not known."""
 
     def position(self) -> Position | None:
-        """Where to go on; None: the table holds nothing yet, or is gone."""
+        """Where to continue; None: the table holds nothing yet, or is gone."""
         saved = self._table.saved()
         if not self._open:
             self._saved = saved
         return _position(saved)
 
     def position_for(self, source: Source) -> Position | None:
-        """Where a stream continues; None: with the state of its table, as the target holds nothing of it.
+        """Where a stream continues; None: with the state of its table, because the target holds nothing of it.
 
         Raises:
             StreamConfigError: The target holds something else, and may not replace it.
@@ -116,23 +128,29 @@ class PlanTransactions:
         """Whether rows were applied that are not committed."""
         return self._open
 
-    @contextmanager
-    def sharing(self, holds: Callable[[], bool]) -> Iterator[None]:
-        """Let plans share transactions. What is not committed when this is left is taken back.
+    @property
+    def is_whole(self) -> bool:
+        """Whether there are uncommitted plans, all of them complete."""
+        return self._whole is not None
 
-        Args:
-            holds: Asked at the end of each plan: whether its transaction stays open for the next plan.
-        """
-        self._holds = holds
+    @property
+    def waits(self) -> bool:
+        """See `TransactionalTable.waits`."""
+        return self._table.waits
+
+    @contextmanager
+    def sharing(self) -> Iterator[None]:
+        """Let plans share commits. Leaving this takes back what is not committed."""
+        self.shares_commits = True
         try:
             yield
         finally:
-            self._holds = _never
+            self.shares_commits = False
             if self._open:
                 self._fail()
 
     def flush(self) -> None:
-        """Commit the plans that share the open transaction; nothing if there is none.
+        """Commit the complete plans of the open transaction, if there are any.
 
         Raises:
             StreamConfigError: Another program has saved a position since.
@@ -146,55 +164,64 @@ class PlanTransactions:
                 raise others_write()
             self._table.commit()
             self._open = self.begins_again = False
-            self._failed_before = self._whole = self._first = None
+            self._failed_before = self._whole = self.first = None
             self._saved = saved
         except BaseException as error:
             self._fail(error)
             raise
 
+    def leave(self) -> None:
+        """Take back what is not committed. The next plan asks the table again where to continue."""
+        self._saved = None
+        self._take_back()
+
     def apply(self, batch: AnyBatch) -> None:
-        """Apply a batch; with the last one of a plan it is saved, unless the next plan shares its transaction.
+        """Apply a batch. The last one of a plan commits it, unless plans share transactions.
 
         An error takes back what was applied since the last commit.
 
         Raises:
-            StreamConfigError: The batch does not go on where the table stands, or the table cannot hold it.
+            StreamConfigError: The batch does not continue where the table stands, or the table cannot hold it.
             TableChangedError: The Paimon table was rolled back since the position was saved.
         """
         if a_batch("apply: batch", batch).is_first:
             self._begin_plan(batch)
-        elif not (self._open or self._passes_over):
+        elif not (self._open or self._skips):
             raise _gap()
         try:
-            if not self._passes_over:
+            if not self._skips:
                 self._write(batch)
-            if batch.is_last and not self._holds():
+            if batch.is_last and not self.shares_commits:
                 self.flush()
         except BaseException as error:
             self._fail(error)
             raise
 
     def _begin_plan(self, batch: AnyBatch) -> None:
-        """Find out whether a plan is new. One that begins a state, or has other columns, shares no transaction."""
-        if self._first is not None and (batch.begins_state or batch.schema.id != self._first.schema.id):
+        """Find out whether a plan is new, and commit what it cannot share a transaction with."""
+        if self.first is not None and not self._can_join(batch, self.first):
             self.flush()
         if self._whole is not None:
-            self._passes_over = not self._follows(batch, self._whole)
+            self._skips = not self._continues(batch, self._whole)
             return
-        # A plan that was left before its end, for its stream was, comes again as a whole, or never.
+        # The stream of an unfinished plan has ended, so the plan is replayed as a whole.
         self._take_back()
-        self._passes_over = False
-        self._passes_over = not self._takes(batch)
+        self._skips = False
+        self._skips = not self._is_new(batch)
+
+    def _can_join(self, batch: AnyBatch, first: AnyBatch) -> bool:
+        is_same = not batch.begins_state and batch.schema.id == first.schema.id
+        return is_same and self._table.can_join(batch)
 
     def _write(self, batch: AnyBatch) -> None:
         if not self._open:
-            self._open, self._first = True, batch
+            self._open, self.first = True, batch
             self._table.begin(self._saved, replaces=self._replaces)
         self._whole = None
         self._table.write(batch)
         self._whole = batch.plan_after if batch.is_last else None
 
-    def _follows(self, batch: AnyBatch, whole: Position) -> bool:
+    def _continues(self, batch: AnyBatch, whole: Position) -> bool:
         """Whether a plan is to be applied after those of the open transaction."""
         try:
             return is_to_apply(batch, whole)
@@ -203,31 +230,30 @@ class PlanTransactions:
             raise
 
     def _fail(self, error: BaseException | None = None) -> None:
-        """Take back the open transaction, whose plans have to come again."""
+        """Take back the open transaction, whose plans have to be replayed."""
         self._saved = None
-        if self._first is not None:
+        if self.first is not None:
             self.begins_again = self._may_replace and isinstance(error, OtherColumnsError)
-            self._failed_before = self._first.plan_after
+            self._failed_before = self.first.plan_after
         self._take_back()
 
-    def _takes(self, batch: AnyBatch) -> bool:
+    def _is_new(self, batch: AnyBatch) -> bool:
         try:
             self._saved = self._saved or self._table.saved()
-            refuse_reserved("column", batch.rows.schema.names)
             refuse_hidden_kinds(batch)
+            self._table.check(batch)
             self._replaces = self._is_replaced_by(batch)
             position = None if self._replaces else _position(self._saved)
-            if self._lies_beyond_a_failure(batch, position):
+            if self._comes_after_a_failure(batch, position):
                 raise _gap()
-            is_new = is_to_apply(batch, position)
+            return is_to_apply(batch, position)
         except BaseException:
             self._saved = None
             self._failed_before = batch.plan_after
             raise
-        return is_new
 
     def _is_replaced_by(self, batch: AnyBatch) -> bool:
-        """Whether a plan takes the place of what others have written."""
+        """Whether a plan replaces what others have written."""
         if self._saved is not None:
             return self._is_another(Source.of_batch(batch), begins_state=batch.begins_state)
         if not batch.begins_state or not self._table.holds_rows():
@@ -243,8 +269,8 @@ class PlanTransactions:
         is_another = is_another_source(self._saved, source, keys, may_replace=may_replace)
         return is_another or (self.begins_again and begins_state)
 
-    def _lies_beyond_a_failure(self, batch: AnyBatch, position: Position | None) -> bool:
-        """Whether a plan before this one failed, and did not come again.
+    def _comes_after_a_failure(self, batch: AnyBatch, position: Position | None) -> bool:
+        """Whether a plan before this one failed and was not replayed.
 
         One whose COMMIT was interrupted may have been saved nevertheless.
         """
@@ -255,16 +281,12 @@ class PlanTransactions:
         return before >= failed and not is_saved
 
     def _take_back(self) -> None:
-        self._whole = self._first = None
+        self._whole = self.first = None
         if self._open:
             self._open = False
-            # Where the database has ended the transaction by itself, the error that made it do so is the one to see.
+            # If the database has ended the transaction by itself, its reason is the error to raise.
             with suppress(Exception):
                 self._table.roll_back()
-
-
-def _never() -> bool:
-    return False
 
 
 def _position(saved: Saved | None) -> Position | None:

@@ -5,20 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from pypaimon.streaming.apply_changes.changes import AnyBatch
-from pypaimon.streaming.apply_changes.copied_plans import CopiedPlans
+from pypaimon.streaming.apply_changes.copy_loop import SharedCommits, copy_batches
 from pypaimon.streaming.apply_changes.plan_transactions import PlanTransactions
 from pypaimon.streaming.apply_changes.saved_state import OtherColumnsError, Source
-from pypaimon.streaming.batches.batch_stream import BatchStream, BlockingBatchStream
+from pypaimon.streaming.batches.batch_stream import BlockingBatchStream
 from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.builder.copied_stream import copied_stream
+from pypaimon.streaming.concurrency.waits import run, run_async
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.arguments import a_builder, a_function, a_target, finite_seconds
-from pypaimon.streaming.options.stream_options import CommitMode
 
 T = TypeVar("T")
 
@@ -61,9 +60,10 @@ def replicate(
             from expiring; what the consumer has saved does not count.
         target: A target of its own for each stream: a full state replaces all that it holds.
         on_open: Called with the stream once it is open, for other threads and signal handlers: `stop`, `status`, `lag`.
-        commit_interval_seconds: Plans that are read faster than they are applied share a transaction of the target,
-            which is committed at the latest with the plan that ends after this many seconds. None: each plan has a
-            transaction of its own.
+        commit_interval_seconds: Plans share a transaction of the target, which is committed at the latest with the plan
+            that ends after this many seconds. A database commits earlier if no more rows are read yet, because its
+            transaction holds locks; a PaimonTarget waits for them, because each commit is a snapshot. None: each plan
+            has a transaction of its own.
 
     Returns:
         Where the target stands.
@@ -78,8 +78,8 @@ def replicate(
         PaimonStreamError: As the stream, or the target, says.
     """
     check_arguments("replicate", builder, target, on_open)
-    commits = Commits.of("replicate", target, commit_interval_seconds)
-    while not _follows(builder, target, on_open, commits):
+    commits = shared_commits("replicate", target, commit_interval_seconds)
+    while not _copy(builder, target, on_open, commits):
         pass
     return target.position()
 
@@ -87,113 +87,48 @@ def replicate(
 async def replicate_async(
     builder: StreamReadBuilder, target: Target, *, commit_interval_seconds: float | None = None
 ) -> Position | None:
-    """As `replicate`, without holding up the event loop: the target works on another thread.
+    """As `replicate`, without blocking the event loop: the target works on another thread.
 
     If it is cancelled it waits for the batch that is being applied, so that the target is free again when it ends.
     """
     check_arguments("replicate_async", builder, target)
-    commits = Commits.of("replicate_async", target, commit_interval_seconds)
-    while not await _follows_async(builder, target, commits):
+    commits = shared_commits("replicate_async", target, commit_interval_seconds)
+    while not await _copy_async(builder, target, commits):
         pass
     return await _on_thread(target.position)
 
 
-@dataclass(frozen=True, slots=True)
-class Commits:
-    """When the plans of a target are committed, and confirmed to a consumer.
+def shared_commits(call: str, target: Target, seconds: float | None) -> SharedCommits | None:
+    """How plans of a target share transactions; None: each plan is committed by itself.
 
-    Attributes:
-        plans: Those of the target; None: it applies each plan by itself.
-        seconds: See `replicate`.
+    Raises:
+        StreamConfigError: The target has no transactions that plans could share, or the seconds are invalid.
     """
-
-    plans: PlanTransactions | None
-    seconds: float
-
-    @staticmethod
-    def of(call: str, target: Target, seconds: float | None) -> Commits:
-        """Those of a target.
-
-        Raises:
-            StreamConfigError: Its plans cannot share transactions, or the seconds are none.
-        """
-        if seconds is None:
-            return Commits(None, 0.0)
-        what = f"{call}: commit_interval_seconds"
-        finite_seconds(what, seconds)
-        plans = getattr(target, "_plans", None)
-        if not isinstance(plans, PlanTransactions):
-            raise StreamConfigError(
-                f"{what}: {type(target).__name__} commits each plan by itself. Leave it out, or give a DuckDBTarget, "
-                "SQLiteTarget, PostgresTarget, ParquetTarget, DeltaTarget or IcebergTarget."
-            )
-        return Commits(plans, seconds)
-
-    def stream(self, builder: StreamReadBuilder, target: Target) -> StreamReadBuilder:
-        """A builder of the stream that the target needs."""
-        copied = copied_stream(builder, _position(builder, target))
-        consumer = copied._given.consumer
-        if self.plans is not None and consumer is not None:
-            # The consumer must not pass what waits for its commit: what the target needs again might expire.
-            copied._given = replace(copied._given, consumer=replace(consumer, commit=CommitMode.MANUAL))
-        return copied
-
-    def shared(self, stream: BlockingBatchStream | BatchStream) -> AbstractContextManager[None]:
-        """Within, plans share transactions."""
-        return nullcontext() if self.plans is None else self.plans.sharing(_Holding(stream, self.seconds).holds)
-
-    def confirms(self, given: StreamReadBuilder, copied: StreamReadBuilder) -> bool:
-        """Whether a batch is to be confirmed to a consumer, as all that was applied is committed.
-
-        Args:
-            given: The builder of the caller, which may leave that to the caller.
-            copied: That of the stream.
-        """
-        if self.plans is None or self.plans.is_open or copied._given.consumer is None:
-            return False
-        consumer = given._given.consumer
-        return consumer is None or consumer.commit is CommitMode.AUTO
-
-    def flush(self) -> None:
-        """Commit what waits."""
-        if self.plans is not None:
-            self.plans.flush()
+    if seconds is None:
+        return None
+    plans = _plans_of(target)
+    if plans is None:
+        finite_seconds(f"{call}: commit_interval_seconds", seconds)
+        raise StreamConfigError(
+            f"{call}: commit_interval_seconds: {type(target).__name__} commits each plan by itself. Leave it out, or "
+            "give a DuckDBTarget, SQLiteTarget, PostgresTarget, ParquetTarget, DeltaTarget, IcebergTarget or "
+            "PaimonTarget."
+        )
+    return SharedCommits(call, plans, seconds)
 
 
-class _Holding:
-    """Holds a transaction open while the next rows are there already, for some seconds at most."""
-
-    def __init__(self, stream: BlockingBatchStream | BatchStream, seconds: float) -> None:
-        self._stream = stream
-        self._seconds = seconds
-        self._since: float | None = None
-
-    def holds(self) -> bool:
-        """Whether the transaction waits for the next plan."""
-        now = self._stream._clock.monotonic()
-        since = self._since = now if self._since is None else self._since
-        if not self._stream._has_next or now - since >= self._seconds:
-            self._since = None
-        return self._since is not None
-
-
-def _follows(
+def _copy(
     builder: StreamReadBuilder,
     target: Target,
     on_open: Callable[[BlockingBatchStream], object] | None,
-    commits: Commits,
+    commits: SharedCommits | None,
 ) -> bool:
-    """Apply a stream up to its end; False: its columns are others now, and the target begins again with the state."""
+    """Copy a stream up to its end. False: the columns have changed, and the target starts again with the state."""
     try:
-        copied = commits.stream(builder, target)
-        with copied.open_sync() as stream, commits.shared(stream):
+        with _stream_of(builder, target, commits).open_sync() as stream, _sharing(commits):
             if on_open is not None:
                 on_open(stream)
-            for batch in stream:
-                target.apply(batch)
-                if commits.confirms(builder, copied):
-                    batch.commit()
-            commits.flush()
+            run(copy_batches(stream, target.apply, commits))
     except OtherColumnsError:
         if not _begins_again(target):
             raise
@@ -201,21 +136,29 @@ def _follows(
     return True
 
 
-async def _follows_async(builder: StreamReadBuilder, target: Target, commits: Commits) -> bool:
+async def _copy_async(builder: StreamReadBuilder, target: Target, commits: SharedCommits | None) -> bool:
     try:
-        copied = await _on_thread(commits.stream, builder, target)
+        copied = await _on_thread(_stream_of, builder, target, commits)
         async with copied.open() as stream:
-            with commits.shared(stream):
-                async for batch in stream:
-                    await _on_thread(target.apply, batch)
-                    if commits.confirms(builder, copied):
-                        await batch.commit()
-                await _on_thread(commits.flush)
+            with _sharing(commits):
+                await run_async(copy_batches(stream, target.apply, commits, _on_thread))
     except OtherColumnsError:
         if not _begins_again(target):
             raise
         return False
     return True
+
+
+def _stream_of(builder: StreamReadBuilder, target: Target, commits: SharedCommits | None) -> StreamReadBuilder:
+    """A builder of the stream that the target needs."""
+    copied = copied_stream(builder, _position(builder, target))
+    if commits is not None:
+        commits.configure(builder, copied)
+    return copied
+
+
+def _sharing(commits: SharedCommits | None) -> AbstractContextManager[None]:
+    return nullcontext() if commits is None else commits.sharing()
 
 
 def check_arguments(call: str, builder: Any, target: Any, on_open: Any = None) -> None:
@@ -230,19 +173,24 @@ def check_arguments(call: str, builder: Any, target: Any, on_open: Any = None) -
         a_function(f"{call}: on_open", on_open)
 
 
+def _plans_of(target: Target) -> PlanTransactions | None:
+    """The transactions of one of our targets; None for a target of the user's own."""
+    plans = getattr(target, "_plans", None)
+    return plans if isinstance(plans, PlanTransactions) else None
+
+
 def _position(builder: StreamReadBuilder, target: Target) -> Position | None:
     """Where the target continues with what the builder reads; one of ours refuses what would not fit its rows."""
-    position = target.position()
-    plans = getattr(target, "_plans", None)
-    if position is None or not isinstance(plans, PlanTransactions | CopiedPlans):
+    position, plans = target.position(), _plans_of(target)
+    if position is None or plans is None:
         return position
     return plans.position_for(Source.of_builder(builder))
 
 
 def _begins_again(target: Target) -> bool:
     """Whether a target that could not follow the columns of its table may be filled again."""
-    plans = getattr(target, "_plans", None)
-    return isinstance(plans, PlanTransactions | CopiedPlans) and plans.begins_again
+    plans = _plans_of(target)
+    return plans is not None and plans.begins_again
 
 
 async def _on_thread(call: Callable[..., T], *arguments: Any) -> T:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pypaimon.streaming.apply_changes.replicate import Commits, Target, check_arguments, replicate
+from pypaimon.streaming.apply_changes.replicate import Target, check_arguments, replicate, shared_commits
 from pypaimon.streaming.batches.batch_stream import BlockingBatchStream
 from pypaimon.streaming.batches.run_forever import Patience
 from pypaimon.streaming.batches.stream_status import StreamStatus
@@ -40,7 +40,7 @@ class Replication:
         commit_interval_seconds: float | None = None,
     ) -> None:
         check_arguments("Replication", builder, target)
-        Commits.of("Replication", target, commit_interval_seconds)
+        shared_commits("Replication", target, commit_interval_seconds)
         self._builder = builder
         self._target = target
         self._patience = Patience(first_pause=first_pause_seconds, longest_pause=longest_pause_seconds)

@@ -70,10 +70,11 @@ class PendingRows:
         """The table with the options of this commit."""
         return self.table.copy_without_time_travel(_WHOLE_TABLE) if self._replaces else self.table
 
-    def replace_table(self) -> None:
-        """They replace all that the table holds, if it holds rows."""
+    def replace_table(self) -> bool:
+        """They replace all that the table holds. Whether it holds rows."""
         latest = latest_snapshot(TableDirectory.of(self.table))
         self._replaces = latest is not None and latest.total_record_count != 0
+        return self._replaces
 
     def aligned(self, data: Any) -> Iterable[pa.RecordBatch]:
         """Rows as the table has them. Of what is in memory every row is checked before the first one is handed out.

@@ -144,12 +144,16 @@ class TableWriter:
         latest = self._directory.snapshots.get_latest_snapshot()
         return latest is not None and latest.total_record_count != 0
 
-    def replace_table(self) -> None:
-        """The next commit replaces all that the table holds, if it holds rows; to be called before its first row."""
+    def replace_table(self) -> bool:
+        """The next commit replaces all that the table holds; to be called before its first row.
+
+        Returns:
+            Whether it is an overwrite: a table without rows takes an ordinary commit.
+        """
         with self._turn():
             if self._pending.has_rows:
                 raise StreamConfigError("rows were written already: commit() or abort() before the table is replaced")
-            self._pending.replace_table()
+            return self._pending.replace_table()
 
     def write(self, data: Any) -> None:
         """Take rows; see `StreamWriter.write`."""
