@@ -12,11 +12,9 @@ from typing import Any
 import click
 from rich.console import Console
 
-from pypaimon.streaming.apply_changes.copied_schema import copied_schema
-from pypaimon.streaming.apply_changes.copy_stream import copy_stream_sync
 from pypaimon.streaming.batches.batch_stream import BlockingBatchStream
 from pypaimon.streaming.builder.builder import StreamReadBuilder
-from pypaimon.streaming.builder.copied_stream import copied_stream
+from pypaimon.streaming.builder.copy_start import start_for_copy
 from pypaimon.streaming.cli.copy_tables import OnDrop, PlaceOfTables, Running, copy_tables
 from pypaimon.streaming.cli.loading import LoadingBar
 from pypaimon.streaming.cli.output import Record, tell
@@ -25,8 +23,10 @@ from pypaimon.streaming.cli.settings import configure
 from pypaimon.streaming.cli.tables import TableSource, on_table, pairs, patiently
 from pypaimon.streaming.cli.tables_of_pattern import TablesOfPattern, pattern_options
 from pypaimon.streaming.concurrency.termination import on_sigterm
+from pypaimon.streaming.copying.copy_stream import copy_stream_sync
 from pypaimon.streaming.doctor.findings import count
 from pypaimon.streaming.internals import TableNotExistException
+from pypaimon.streaming.targets.copy_schema import copied_schema
 from pypaimon.streaming.writing.builder import stream_write_builder
 from pypaimon.streaming.writing.stream_writer import BlockingStreamWriter
 
@@ -156,7 +156,7 @@ def copy(
         if poll is not None:
             builder.with_poll_interval_ms(max(1, round(poll * 1000)))
         # What cannot be copied is refused before a table is made for it.
-        copied_stream(builder, None)
+        start_for_copy(builder, None)
         created = create and _create(table, builder.read_type(), target, place.catalog(), changes)
         written = place.load()
         with stream_write_builder(written).with_commit_user(user).open_sync() as writer:

@@ -26,7 +26,7 @@ from pypaimon.streaming.compaction.compaction_options import CompactionOptions
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager
 from pypaimon.streaming.consumers.consumer_names import MAX_SHARDS, reader_name
 from pypaimon.streaming.group_streams.group_settings import GroupSettings, checked
-from pypaimon.streaming.live_tables.disk_place import memory_bound
+from pypaimon.streaming.live.temp_database import memory_bound
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.stream_options import StreamOptions, options_of_table
 from pypaimon.streaming.writing.commit.snapshot_commit import RetryOptions
