@@ -71,7 +71,7 @@ class SharedCommits:
             )
 
     def is_due(self, stream: AnyStream) -> Waits[bool]:
-        """Whether to commit now, after a batch was applied. Waits for the next plan where the table is worth it."""
+        """Whether to commit now, after a batch was applied. Waits for the next plan if the table allows it."""
         if not self._plans.is_whole:
             return False
         clock = stream._clock
@@ -83,8 +83,9 @@ class SharedCommits:
         return not stream._has_next or clock.monotonic() >= due
 
     def flush(self) -> None:
-        """Commit the plans that are whole."""
+        """Commit the complete plans."""
         self._plans.flush()
+        self._first = None
 
     @property
     def confirms_now(self) -> bool:
@@ -93,7 +94,7 @@ class SharedCommits:
 
     @contextmanager
     def sharing(self) -> Iterator[None]:
-        """Within, plans share transactions."""
+        """Let plans share transactions within."""
         with self._plans.sharing():
             yield
 

@@ -19,7 +19,7 @@ from pypaimon.streaming.options.arguments import needed
 from pypaimon.streaming.targets.changes import AnyBatch, inserts
 from pypaimon.streaming.targets.column_evolution import is_wider, refuse_other_columns
 from pypaimon.streaming.targets.copy_schema import refuse_merging
-from pypaimon.streaming.targets.plan_transactions import PlanTransactions, TransactionalTable
+from pypaimon.streaming.targets.plan_transactions import PlanTransactions, TransactionalTable, TransactionTarget
 from pypaimon.streaming.targets.target_keys import TargetKeys
 from pypaimon.streaming.targets.target_state import Saved, SavedState
 from pypaimon.streaming.writing.record_writer import orders_by_snapshot
@@ -29,7 +29,7 @@ from pypaimon.streaming.writing.writer_settings import WriterSettings
 _USER = "pypaimon-copy"
 
 
-class PaimonTarget:
+class PaimonTarget(TransactionTarget):
     """Another Paimon table that follows a stream exactly once, one commit per plan, or per `commit_interval_seconds`.
 
     The rows of a plan and the position after it are one commit: after a crash the program continues at `position()`,
@@ -74,20 +74,7 @@ class PaimonTarget:
 
     def position(self) -> Position | None:
         """Where a stream continues. None: the table holds nothing of it yet, or is shared without a commit user."""
-        return self._plans.position() if self._resumes else None
-
-    def apply(self, batch: AnyBatch) -> None:
-        """Write a batch. The last one of a plan commits it. A plan that the table holds already is skipped.
-
-        An error takes back what was written of the plan. Open a new stream at `position()` then.
-
-        Raises:
-            StreamConfigError: The table lacks a column of the batch or cannot hold its values, it has no primary key
-                and there are deletes, or the batch does not continue where the table stands.
-            TableChangedError: One of the two tables was rolled back, dropped or recreated.
-            PaimonStreamError: As the writer of the table says.
-        """
-        self._plans.apply(batch)
+        return super().position() if self._resumes else None
 
     def close(self) -> None:
         """Close the target, and delete the files of an unfinished plan. Idempotent.

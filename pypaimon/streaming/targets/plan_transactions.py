@@ -289,6 +289,38 @@ class PlanTransactions:
                 self._table.roll_back()
 
 
+class TransactionTarget:
+    """A target that applies plans in transactions."""
+
+    _plans: PlanTransactions
+
+    def position(self) -> Position | None:
+        """Where a stream continues, `with_start(position=...)`. None: the target holds nothing yet, or is gone.
+
+        Raises:
+            StreamConfigError: Others have rolled back what the target has saved.
+            TargetError: The target cannot be read.
+        """
+        return self._plans.position()
+
+    def apply(self, batch: AnyBatch) -> None:
+        """Apply a batch. The last one of a plan commits it. A plan that the target holds already is skipped.
+
+        An error takes back what was applied of the plan. Open a new stream at `position()` then.
+
+        Raises:
+            StreamConfigError: A key column is missing, the keys do not contain the primary key, columns have changed in
+                a way that the target cannot follow, a value does not fit, others have changed what the target has
+                saved, or the batch does not continue where the target stands.
+            UnsupportedTableError: A column has a type that the target cannot hold.
+            TableChangedError: The table was rolled back, dropped or recreated since the position was saved.
+            TargetError: The target refuses: it is locked, its disk is full, its connection is lost, or as the message
+                says.
+            PaimonStreamError: As the writer of a Paimon table says.
+        """
+        self._plans.apply(batch)
+
+
 def _position(saved: Saved | None) -> Position | None:
     return None if saved is None else Position.from_json(saved.position)
 

@@ -16,10 +16,9 @@ from pypaimon.streaming.copying.replication import replicate
 from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.targets.target import Target
-from pypaimon.streaming.testing.compared_rows import difference, shown
 from pypaimon.streaming.testing.line_kills import homes_of, lines_of
 from pypaimon.streaming.testing.small_table import SmallTable
-from pypaimon.streaming.testing.table_changes import Rows, TableChanges
+from pypaimon.streaming.testing.table_changes import Rows, TableChanges, difference, shown
 
 MakeTarget = Callable[[str], Target]
 ReadRows = Callable[[str], Iterable[Mapping[str, Any]]]

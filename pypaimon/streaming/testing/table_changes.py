@@ -1,8 +1,8 @@
-"""`TableChanges`: random changes of a small table, and the rows that it should hold."""
+"""`TableChanges`: random changes of a small table, the rows that it should hold, and the difference from others."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from random import Random
 from typing import Any
@@ -177,3 +177,28 @@ class TableChanges:
         row[self._amount] = random.uniform(-(10**6), 10**6)
         nulls = [name for name in row if has_nulls and random.random() < 0.2]
         return {"id": _FIRST_ID + number, **row, **dict.fromkeys(nulls)}
+
+
+def difference(expected: Rows, found: Rows) -> tuple[Rows, Rows]:
+    """The missing rows, and the surplus rows."""
+    extra = [_comparable(row) for row in found]
+    missing = []
+    for wanted in map(_comparable, expected):
+        if wanted in extra:
+            extra.remove(wanted)
+        else:
+            missing.append(wanted)
+    return missing, extra
+
+
+def _comparable(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a row that are not null. NaN is replaced by its name, because it is not equal to itself."""
+    values = {name: value for name, value in row.items() if value is not None}
+    return {name: "NaN" if isinstance(value, float) and value != value else value for name, value in values.items()}
+
+
+def shown(rows: Rows) -> str:
+    """Some rows, for an error."""
+    if not rows:
+        return "none that is missing there"
+    return ", ".join(map(str, rows[:3])) + (f" and {len(rows) - 3} more" if len(rows) > 3 else "")

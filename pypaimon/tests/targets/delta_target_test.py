@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import shutil
-from decimal import Decimal
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -23,16 +20,13 @@ from pypaimon.streaming import (
     UnsupportedTableError,
     replicate,
 )
-from pypaimon.streaming.targets.lakes.delta_target import DeltaRows
-from pypaimon.streaming.testing import SmallTable, check_target
+from pypaimon.streaming.testing import SmallTable
 from support.crash.killed_target import in_order
-from support.samples import sample_seed, some
 from support.tables.target_places import DeltaPlace
 
 pytestmark = pytest.mark.slow
 
 KEYED, APPENDED = ("id",), ()
-either = pytest.mark.parametrize("keys", some("Delta", [KEYED, APPENDED], 1), ids=str)
 
 
 @pytest.fixture
@@ -53,74 +47,7 @@ def target(place: DeltaPlace) -> Target:
     return place.opened(KEYED)
 
 
-@either
-def test_it_is_right(place: DeltaPlace, keys: tuple[str, ...]) -> None:
-    check_target(
-        partial(place.opened, keys),
-        place.held,
-        keys=keys,
-        schema_changes=False,
-        histories=1,
-        seed=sample_seed(),
-    )
-
-
 _NOON = dt.datetime(1969, 12, 31, 12, 0, 0, 5)
-_VALUES: list[tuple[str, pa.DataType, Any]] = [
-    ("bool", pa.bool_(), True),
-    ("tiny", pa.int8(), -128),
-    ("small", pa.int16(), -(2**15)),
-    ("int", pa.int32(), -(2**31)),
-    ("big", pa.int64(), 2**63 - 1),
-    ("float", pa.float32(), 0.5),
-    ("double", pa.float64(), 1e300),
-    ("Text", pa.string(), 'it\'s "ä"\n'),
-    ("by`tes", pa.binary(), b"\0\xff"),
-    ("a day", pa.date32(), dt.date(1, 1, 1)),
-    ("millis", pa.timestamp("ms"), _NOON.replace(microsecond=5000)),
-    ("micros", pa.timestamp("us"), _NOON),
-    ("local", pa.timestamp("us", "UTC"), _NOON.replace(tzinfo=dt.timezone.utc)),
-    ("mo.ney", pa.decimal128(20, 2), Decimal("-123456789012345678.90")),
-    ("list", pa.list_(pa.int32()), [1, None]),
-    (
-        "row",
-        pa.struct([("at", pa.timestamp("ms")), ("more", pa.list_(pa.string()))]),
-        {"at": _NOON.replace(microsecond=0), "more": ["x"]},
-    ),
-    ("map", pa.map_(pa.string(), pa.int64()), [("k", 1)]),
-]
-
-
-def test_values_of_every_type_come_out_as_they_are(tmp_path: Path, target: Target, place: DeltaPlace) -> None:
-    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), *((name, kind) for name, kind, _ in _VALUES)])
-    source = SmallTable(tmp_path / "w", columns=columns)
-    row = {name: value for name, _, value in _VALUES}
-    source.commit({"id": 1}, {"id": 2})
-    replicate(source.builder(), target)
-    source.commit(("-U", {"id": 1}), ("+U", {"id": 1, **row}))
-    replicate(source.builder(), target)
-    assert in_order(place.held()) == [{"id": 1, **row}, {"id": 2, **dict.fromkeys(row)}]
-
-
-@pytest.mark.parametrize("kind", [pa.timestamp("ns"), pa.time32("ms"), pa.list_(pa.timestamp("ns"))], ids=str)
-def test_what_delta_cannot_hold_is_refused_before_it_is_written(
-    tmp_path: Path, target: Target, kind: pa.DataType
-) -> None:
-    source = SmallTable(tmp_path / "w", columns=pa.schema([pa.field("id", pa.int64(), nullable=False), ("odd", kind)]))
-    source.commit({"id": 1})
-    with pytest.raises(UnsupportedTableError, match=r"column 'odd'.*with_projection"):
-        replicate(source.builder(), target)
-    assert target.position() is None
-
-
-def test_several_columns_are_the_key_and_nulls_are_equal(tmp_path: Path, place: DeltaPlace) -> None:
-    source = SmallTable(tmp_path / "w", keys=())
-    target = place.opened(("id", "name"))
-    for amount in (1.0, 2.0):
-        source.commit(*({"id": key, "name": name, "amount": amount} for key in range(2) for name in ("a", None)))
-        replicate(source.builder(), target)
-    found, expected = (sorted(rows, key=str) for rows in (place.held(), source.rows()))
-    assert found == [row for row in expected if row["amount"] == 2.0]
 
 
 def test_a_change_that_changes_no_row_moves_the_position(source: SmallTable, target: Target) -> None:
@@ -147,34 +74,6 @@ def test_columns_are_added_and_others_come_with_a_full_state_only(
         for batch in stream:
             target.apply(batch)
     assert [row["title"] for row in in_order(place.held())] == ["one", None, "three"]
-
-
-@pytest.mark.parametrize("keys", [KEYED, APPENDED], ids=["keys", "no keys"])
-def test_who_commits_in_the_same_moment_has_the_plan_refused(
-    tmp_path: Path, keys: tuple[str, ...], place: DeltaPlace
-) -> None:
-    source = SmallTable(tmp_path / "committed", keys=keys)
-    source.commit({"id": 1})
-    replicate(source.builder(), place.opened(keys))
-    source.commit({"id": 2})
-    path = str(tmp_path / "copy")
-    rows = DeltaRows(path, keys, None)
-    saved = rows.saved()
-    assert saved is not None
-    position = place.opened(keys).position()
-    with source.builder().with_start(position=position).open_sync() as stream:
-        (batch,) = stream
-        rows.begin(saved)
-        rows.write(batch)
-        assert rows.save(batch.plan_after.to_json(), saved) is not None
-        write_deltalake(path, pa.table({"id": [9], "name": ["theirs"]}), mode="append", schema_mode="merge")
-        with pytest.raises(StreamConfigError, match=r"Others have committed .* in the same moment"):
-            rows.commit()
-        rows.roll_back()
-    assert rows.saved() == saved
-    assert [row["id"] for row in in_order(place.held())] == [1, 9]
-    replicate(source.builder(), place.opened(keys))
-    assert [row["id"] for row in in_order(place.held())] == [1, 2, 9]
 
 
 def test_others_may_compact_vacuum_and_checkpoint(

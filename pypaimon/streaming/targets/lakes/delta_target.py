@@ -12,12 +12,16 @@ from typing import TYPE_CHECKING, Any
 from pyarrow.fs import FileSelector, PyFileSystem
 
 from pypaimon.streaming.errors import StreamConfigError, TargetError
-from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.arguments import a_path
 from pypaimon.streaming.targets.changes import AnyBatch
 from pypaimon.streaming.targets.column_evolution import refuse_other_columns
 from pypaimon.streaming.targets.lakes.lake_types import fitted_to_delta, has_times_without_zone
-from pypaimon.streaming.targets.plan_transactions import PlanTransactions, TransactionalTable, is_same_place
+from pypaimon.streaming.targets.plan_transactions import (
+    PlanTransactions,
+    TransactionalTable,
+    TransactionTarget,
+    is_same_place,
+)
 from pypaimon.streaming.targets.row_staging import IS_GONE, PlanStaging
 from pypaimon.streaming.targets.target_errors import one_line, translate_errors
 from pypaimon.streaming.targets.target_keys import GivenKeys, TargetKeys
@@ -27,7 +31,7 @@ if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
 
 
-class DeltaTarget:
+class DeltaTarget(TransactionTarget):
     """A Delta table that follows a stream exactly once: one commit of Delta for each plan (extra `delta`).
 
     The rows of a plan and the position after it are one commit: after a crash the program continues at `position()`,
@@ -63,31 +67,6 @@ class DeltaTarget:
         import deltalake  # noqa: F401 (better now than after the first read)
 
         self._plans = PlanTransactions(DeltaRows(path, keys, storage_options), replace)
-
-    def position(self) -> Position | None:
-        """Where a stream continues, `with_start(position=...)`. None: there is no table yet, or no plan in it.
-
-        Raises:
-            StreamConfigError: Others have restored a version before the position.
-            TargetError: The table, or the file of its position, cannot be read.
-        """
-        return self._plans.position()
-
-    def apply(self, batch: AnyBatch) -> None:
-        """Apply a batch; with the last one of a plan it is committed.
-
-        An error takes back what was applied of the plan. Open a new stream at `position()` then.
-
-        Raises:
-            StreamConfigError: A key column is missing, the keys do not contain the
-                primary key, columns are others than before,
-                others have saved a position, dropped columns, restored a version or committed in the same moment, or
-                the batch does not continue where the table stands.
-            UnsupportedTableError: A column has a type that Delta does not have, or names differ only in case.
-            TableChangedError: The Paimon table was rolled back since the position was saved.
-            TargetError: Delta refuses: a file cannot be read or written, or as the message says.
-        """
-        self._plans.apply(batch)
 
 
 _APPLICATION = "pypaimon-streaming"
@@ -129,7 +108,6 @@ class DeltaRows(TransactionalTable):
             return self._saved_in(self._load())
 
     def holds_rows(self) -> bool:
-        """Whether it holds any rows."""
         with self._translated():
             table = self._load()
             return table is not None and table.count() > 0
@@ -139,7 +117,6 @@ class DeltaRows(TransactionalTable):
         self._before = saved
 
     def write(self, batch: AnyBatch) -> None:
-        """Take the rows of a batch."""
         with self._translated():
             if self._plan is None:
                 self.keys = self.given_keys.of_batch(batch)
@@ -150,7 +127,6 @@ class DeltaRows(TransactionalTable):
             self._plan.add(batch)
 
     def save(self, position: str, before: Saved | None) -> Saved | None:
-        """Save a position; None if another program has changed what was saved before."""
         assert self._plan is not None
         with self._translated():
             self._table = self._load()

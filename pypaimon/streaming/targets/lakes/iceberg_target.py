@@ -14,12 +14,16 @@ import pyarrow.types as types
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.late_modules import LateModule
-from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.arguments import a_name, needed
 from pypaimon.streaming.targets.changes import AnyBatch
 from pypaimon.streaming.targets.column_evolution import evolve_columns, is_equal_in, is_wider
 from pypaimon.streaming.targets.lakes.lake_types import kept_by_iceberg
-from pypaimon.streaming.targets.plan_transactions import PlanTransactions, TransactionalTable, is_same_place
+from pypaimon.streaming.targets.plan_transactions import (
+    PlanTransactions,
+    TransactionalTable,
+    TransactionTarget,
+    is_same_place,
+)
 from pypaimon.streaming.targets.row_staging import PlanStaging
 from pypaimon.streaming.targets.target_errors import translate_errors
 from pypaimon.streaming.targets.target_keys import GivenKeys, TargetKeys
@@ -39,7 +43,7 @@ if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
 
 
-class IcebergTarget:
+class IcebergTarget(TransactionTarget):
     """A table of Iceberg that follows a stream exactly once: one commit of its catalog for each plan (extra `iceberg`).
 
     The rows of a plan and the position after it are one commit: after a crash the program continues at `position()`,
@@ -69,30 +73,6 @@ class IcebergTarget:
         needed("IcebergTarget: catalog", catalog, "a catalog of pyiceberg", "load_table", "create_table")
         a_name("IcebergTarget: name", name)
         self._plans = PlanTransactions(IcebergRows(catalog, name, keys), replace)
-
-    def position(self) -> Position | None:
-        """Where a stream continues, `with_start(position=...)`. None: there is no table yet, or no plan in it.
-
-        Raises:
-            StreamConfigError: Others have rolled the table back.
-            TargetError: The table cannot be read.
-        """
-        return self._plans.position()
-
-    def apply(self, batch: AnyBatch) -> None:
-        """Apply a batch; with the last one of a plan it is committed.
-
-        An error takes back what was applied of the plan. Open a new stream at `position()` then.
-
-        Raises:
-            StreamConfigError: A key column is missing, the keys do not contain the primary key, columns have changed
-                in a way that Iceberg cannot follow, others have saved a position, rolled the table back or committed
-                in the same moment, or the batch does not continue where the table stands.
-            UnsupportedTableError: A column has a type that Iceberg does not have.
-            TableChangedError: The Paimon table was rolled back since the position was saved.
-            TargetError: The catalog refuses, a file cannot be read or written, or as the message says.
-        """
-        self._plans.apply(batch)
 
 
 _POSITION, _COLUMNS = "paimon.position", "paimon.columns"
@@ -132,17 +112,14 @@ class IcebergRows(TransactionalTable):
             return self._saved_in(self._load())
 
     def holds_rows(self) -> bool:
-        """Whether it holds any rows."""
         with self._translated():
             table = self._load()
             return table is not None and table.scan().count() > 0
 
     def begin(self, saved: Saved | None, *, replaces: bool = False) -> None:
-        """Begin a plan, whose rows are written at its end."""
         self._before, self._replaces = saved, replaces
 
     def write(self, batch: AnyBatch) -> None:
-        """Take the rows of a batch."""
         with self._translated():
             if self._plan is None:
                 self.keys = self.given_keys.of_batch(batch)
@@ -151,7 +128,6 @@ class IcebergRows(TransactionalTable):
             self._plan.add(batch)
 
     def save(self, position: str, before: Saved | None) -> Saved | None:
-        """Save a position; None if another program has changed what was saved before."""
         assert self._plan is not None
         with self._translated():
             self._table = self._load()
@@ -209,7 +185,6 @@ class IcebergRows(TransactionalTable):
         return None if keys is None or not keys.num_rows else key_filter(keys)
 
     def _load(self) -> Table | None:
-        """The current table, or None."""
         from pyiceberg.exceptions import NoSuchTableError
 
         try:

@@ -13,11 +13,10 @@ import pyarrow.parquet as pq
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.model.normal_form import UnfitValueError, normal_table
-from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.arguments import a_path
 from pypaimon.streaming.targets.changes import AnyBatch, inserts
 from pypaimon.streaming.targets.column_evolution import refuse_other_columns
-from pypaimon.streaming.targets.plan_transactions import PlanTransactions, TransactionalTable
+from pypaimon.streaming.targets.plan_transactions import PlanTransactions, TransactionalTable, TransactionTarget
 from pypaimon.streaming.targets.target_errors import translate_errors
 from pypaimon.streaming.targets.target_keys import TargetKeys, default_keys
 from pypaimon.streaming.targets.target_state import Saved, SavedState
@@ -27,7 +26,7 @@ _POSITION, _COLUMNS, _FIRST = "paimon.position", "paimon.columns", "paimon.first
 _PREFIX, _SUFFIX = "plan-", ".parquet"
 
 
-class ParquetTarget:
+class ParquetTarget(TransactionTarget):
     """A directory of Parquet files that follows a table without a primary key exactly once: one file for each plan.
 
     A file appears when its plan is complete, with the position after it in its metadata: after a crash the program
@@ -55,24 +54,6 @@ class ParquetTarget:
                 "an IcebergTarget keeps Parquet files exactly once."
             )
         self._plans = PlanTransactions(_ParquetFiles(Path(directory)), replace)
-
-    def position(self) -> Position | None:
-        """Where a stream continues, `with_start(position=...)`. None: there are no files yet."""
-        return self._plans.position()
-
-    def apply(self, batch: AnyBatch) -> None:
-        """Apply a batch; with the last one of a plan its file is there.
-
-        An error takes back what was written of the plan: open a new stream at `position()` then.
-
-        Raises:
-            StreamConfigError: The table has a primary key, columns are others than before, others have written files,
-                or the batch does not continue where the files stand.
-            UnsupportedTableError: A column has a type that Parquet lacks.
-            TableChangedError: The Paimon table was rolled back since the position was saved.
-            TargetError: A file cannot be read or written, such as on a disk that is full.
-        """
-        self._plans.apply(batch)
 
 
 class _ParquetFiles(TransactionalTable):
@@ -114,7 +95,6 @@ class _ParquetFiles(TransactionalTable):
         self._path = self._directory / f".{_PREFIX}{uuid4()}"
 
     def write(self, batch: AnyBatch) -> None:
-        """Write the rows of a batch."""
         if default_keys(batch):
             raise StreamConfigError(
                 f"The table has the primary key {batch.schema.primary_keys}, and files of rows have no keys, so that "
@@ -160,7 +140,6 @@ class _ParquetFiles(TransactionalTable):
             self._remove_before(self._first)
 
     def roll_back(self) -> None:
-        """Remove the file."""
         writer, self._writer = self._writer, None
         with suppress(Exception):
             if writer is not None:

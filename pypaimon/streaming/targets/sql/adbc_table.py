@@ -180,7 +180,6 @@ class AdbcTable(TransactionalTable):
             return False
 
     def saved(self) -> Saved | None:
-        """What was saved, as committed."""
         self._check()
         with self._reading():
             found = self._found()
@@ -189,13 +188,11 @@ class AdbcTable(TransactionalTable):
             return None if found is None or is_gone else Saved(*found)
 
     def holds_rows(self) -> bool:
-        """Whether it holds any rows."""
         with self._reading():
             there = self._dialect.exists(self._execute, self._table)
             return there and bool(self._execute(f"SELECT 1 FROM {self._table} LIMIT 1"))
 
     def begin(self, saved: Saved | None, *, replaces: bool = False) -> None:
-        """Begin a transaction."""
         self._check()
         self._is_open = True
         columns = None if saved is None or replaces else saved.columns
@@ -217,7 +214,6 @@ class AdbcTable(TransactionalTable):
             raise others_write()
 
     def write(self, batch: AnyBatch) -> None:
-        """Write the rows of a batch."""
         self.keys = self.given_keys.of_batch(batch)
         sets, removals = last_changes(batch, self.keys) if self.keys else (inserts(batch), None)
         rows = self._dialect.fitted(sets)
@@ -233,7 +229,6 @@ class AdbcTable(TransactionalTable):
                     self._execute(f"INSERT INTO {self._table} ({names}) SELECT {names} FROM {_ROWS}")
 
     def save(self, position: str, before: Saved | None) -> Saved | None:
-        """Save a position in place of `before`; None if another program has changed that."""
         saved = Saved(position, None if self._known is None else self._known.to_json())
         first, second, third = self._dialect.parameters
         with self._translated():
@@ -246,13 +241,11 @@ class AdbcTable(TransactionalTable):
         return saved
 
     def commit(self) -> None:
-        """End the transaction."""
         with self._translated():
             self._connection.commit()
         self._is_open = False
 
     def roll_back(self) -> None:
-        """Take back the transaction."""
         self._is_open = False
         with self._translated():
             self._roll_back()

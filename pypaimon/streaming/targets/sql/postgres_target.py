@@ -9,12 +9,10 @@ import pyarrow as pa
 import pyarrow.types as types
 
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.model.sql_names import quoted
 from pypaimon.streaming.options.arguments import a_name, needed
-from pypaimon.streaming.targets.changes import AnyBatch
 from pypaimon.streaming.targets.column_evolution import is_equal_in
-from pypaimon.streaming.targets.plan_transactions import PlanTransactions
+from pypaimon.streaming.targets.plan_transactions import PlanTransactions, TransactionTarget
 from pypaimon.streaming.targets.sql.adbc_table import LONGEST_NAME, AdbcTable, Execute
 from pypaimon.streaming.targets.target_state import Column
 
@@ -38,7 +36,7 @@ _TYPES: tuple[tuple[Any, str], ...] = (
 _OF_THE_SYSTEM = ("tableoid", "xmin", "cmin", "xmax", "cmax", "ctid")
 
 
-class PostgresTarget:
+class PostgresTarget(TransactionTarget):
     """A table of PostgreSQL that follows a stream exactly once.
 
     The rows of a plan and the position after it are saved in one transaction: after a crash the program continues at
@@ -68,24 +66,6 @@ class PostgresTarget:
         )
         a_name("PostgresTarget: name", name)
         self._plans = PlanTransactions(AdbcTable(connection, name, keys, _Postgres()), replace)
-
-    def position(self) -> Position | None:
-        """Where a stream continues, `with_start(position=...)`. None: the table holds nothing yet, or is gone."""
-        return self._plans.position()
-
-    def apply(self, batch: AnyBatch) -> None:
-        """Apply a batch; with the last one of a plan it is saved.
-
-        An error takes back what was applied of the plan. Open a new stream at `position()` then.
-
-        Raises:
-            StreamConfigError: A key column is missing, the keys do not contain the primary key, other columns are read
-                than before, others have saved a position, or the batch does not continue where the table stands.
-            UnsupportedTableError: A column has a type that the target cannot hold.
-            TableChangedError: The Paimon table was rolled back since the position was saved.
-            TargetError: The database refuses: the connection is lost, its disk is full, or as the message says.
-        """
-        self._plans.apply(batch)
 
 
 class _Postgres:

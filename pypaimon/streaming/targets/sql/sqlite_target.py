@@ -10,12 +10,10 @@ import pyarrow.compute as pc
 import pyarrow.types as types
 
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.model.sql_names import quoted
 from pypaimon.streaming.options.arguments import a_name, needed
-from pypaimon.streaming.targets.changes import AnyBatch
 from pypaimon.streaming.targets.column_evolution import is_wider
-from pypaimon.streaming.targets.plan_transactions import PlanTransactions
+from pypaimon.streaming.targets.plan_transactions import PlanTransactions, TransactionTarget
 from pypaimon.streaming.targets.sql.adbc_table import AdbcTable, Execute
 from pypaimon.streaming.targets.target_state import Column
 
@@ -23,7 +21,7 @@ _ROW_IDS = ("rowid", "_rowid_", "oid")
 """Names of the row number in SQLite, unless a column has the name."""
 
 
-class SQLiteTarget:
+class SQLiteTarget(TransactionTarget):
     """A table of SQLite that follows a stream exactly once.
 
     The rows of a plan and the position after it are saved in one transaction: after a crash the program continues at
@@ -52,25 +50,6 @@ class SQLiteTarget:
         needed("SQLiteTarget: connection", connection, "a connection of adbc_driver_sqlite.dbapi", "adbc_connection")
         a_name("SQLiteTarget: name", name)
         self._plans = PlanTransactions(AdbcTable(connection, name, keys, _SQLite()), replace)
-
-    def position(self) -> Position | None:
-        """Where a stream continues, `with_start(position=...)`. None: the table holds nothing yet, or is gone."""
-        return self._plans.position()
-
-    def apply(self, batch: AnyBatch) -> None:
-        """Apply a batch; with the last one of a plan it is saved.
-
-        An error takes back what was applied of the plan. Open a new stream at `position()` then.
-
-        Raises:
-            StreamConfigError: A key column is missing, the keys do not contain the primary key, other columns are read
-                than before, a number is NaN, others have saved a position, or the batch does not continue where the
-                table stands.
-            UnsupportedTableError: A column has a type that the target cannot hold.
-            TableChangedError: The Paimon table was rolled back since the position was saved.
-            TargetError: The database refuses: it is locked, its disk is full, or as the message says.
-        """
-        self._plans.apply(batch)
 
 
 class _SQLite:
