@@ -83,7 +83,6 @@ class SharedCommits:
         return not stream._has_next or clock.monotonic() >= due
 
     def flush(self) -> None:
-        """Commit the complete plans."""
         self._plans.flush()
         self._first = None
 

@@ -135,7 +135,6 @@ async def _copy_async(builder: StreamReadBuilder, target: Target, commits: Share
 
 
 def _stream_of(builder: StreamReadBuilder, target: Target, commits: SharedCommits | None) -> StreamReadBuilder:
-    """A builder of the stream that the target needs."""
     copied = start_for_copy(builder, _position(builder, target))
     if commits is not None:
         commits.configure(builder, copied)

@@ -96,7 +96,6 @@ class ArrowRowStore:
         return changed
 
     def _moved(self, last: BlockingBatch, table_version: TableVersion | None) -> RowStore:
-        """A store of the rows on disk."""
         columns = self._rows.schema
         on_disk = DuckDBRowStore(last.schema, columns, self._bound)
         for batch in self._rows.next_batches():
@@ -162,7 +161,6 @@ class VersionedRows:
 
     @property
     def schema(self) -> pa.Schema:
-        """The Arrow schema of the rows."""
         return self._version.chunks.schema
 
     @property
@@ -357,7 +355,6 @@ def _long_enough(dead: Mask, rows: int) -> Mask:
 
 
 def _without_dead(version: _Version) -> _Version:
-    """The version without its dead rows."""
     dead = version.dead[: version.chunks.num_rows]
     chunks = version.chunks.without(dead)
     ends = np.cumsum(~dead, dtype=np.uint32)

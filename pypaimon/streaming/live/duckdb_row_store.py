@@ -208,13 +208,11 @@ class DuckDBRowStore:
 
 
 def _described(database: duckdb.DuckDBPyConnection) -> list[tuple[str, str]]:
-    """The names and types of the columns of the changes."""
     found = database.execute(f"DESCRIBE SELECT * FROM {_CHANGES}").fetchall()
     return [(str(name), str(kind)) for name, kind, *_ in found]
 
 
 def _found(cursor: duckdb.DuckDBPyConnection, state: _State, given: Sequence[pa.Array]) -> pa.Table:
-    """A row for each key, in order."""
     names = [f"_key_{number}" for number in range(len(given))]
     asked = pa.table([*given, pa.array(range(len(given[0])), pa.int64())], [*names, _NUMBER])
     same = " AND ".join(

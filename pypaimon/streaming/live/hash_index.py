@@ -50,13 +50,11 @@ class HashIndex:
         return self._slots.nbytes
 
     def copy(self) -> HashIndex:
-        """An independent copy."""
         copied = HashIndex.__new__(HashIndex)
         copied._slots, copied._homes, copied._used = self._slots.copy(), self._homes, self._used
         return copied
 
     def __len__(self) -> int:
-        """How many keys there are."""
         return self._used
 
     def renumbered(self, ends: npt.NDArray[np.uint32]) -> HashIndex:
@@ -189,7 +187,6 @@ class HashIndex:
 
 
 def _are_others(values: Hashes, hashes: Hashes) -> npt.NDArray[np.bool_]:
-    """Whether slots hold keys with other hashes."""
     others: npt.NDArray[np.bool_] = (values >> _HALF) != hashes
     others &= values != _NONE
     return others

@@ -257,7 +257,6 @@ class LiveTableUpdater:
                 self._error = None
 
     def _wake(self) -> None:
-        """End the waits that are over."""
         with self._lock:
             answers = [(future, self._answer(snapshot)) for snapshot, future in self._waiting]
             self._waiting = [

@@ -41,7 +41,6 @@ class RowChunks:
 
     @property
     def num_rows(self) -> int:
-        """How many rows there are."""
         return int(self._ends[-1]) if self.batches else 0
 
     @property

@@ -162,7 +162,6 @@ def refuse_other_columns(
 
 
 def _is_same(old: Column, new: Column, is_exact: Callable[[str, str], bool]) -> bool:
-    """Whether rows with the old column stay as they are for the new one."""
     if (old.name, old.type) != (new.name, new.type) or not old.inside.items() <= new.inside.items():
         return False
     pairs = [(kind, new.types.get(path, "")) for path, kind in old.types.items()]

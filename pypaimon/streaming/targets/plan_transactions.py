@@ -22,7 +22,6 @@ from pypaimon.streaming.targets.target_state import (
 
 
 def is_same_place(there: Saved | None, before: Saved | None) -> bool:
-    """Whether both have the same position."""
     return (None if there is None else there.position) == (None if before is None else before.position)
 
 
@@ -222,7 +221,6 @@ class PlanTransactions:
         self._whole = batch.plan_after if batch.is_last else None
 
     def _continues(self, batch: AnyBatch, whole: Position) -> bool:
-        """Whether a plan is to be applied after those of the open transaction."""
         try:
             return is_to_apply(batch, whole)
         except PaimonStreamError as error:

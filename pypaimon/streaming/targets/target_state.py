@@ -255,7 +255,6 @@ def _inside(kind: Any, path: str) -> Iterator[tuple[str, int]]:
 
 
 def _types(kind: Any, path: str) -> Iterator[tuple[str, str]]:
-    """The atomic types in a type."""
     if isinstance(kind, AtomicType):
         yield path, str(kind.type).upper()
     for inner, inner_path in _parts(kind, path):

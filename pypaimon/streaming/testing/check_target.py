@@ -234,12 +234,10 @@ class _History:
         return self._read(self._table.builder().with_start(position=self._held.position).with_catch_up("replay"))
 
     def _full(self, is_whole: bool = False) -> list[list[BlockingBatch]]:
-        """The state, sometimes in several plans."""
         builder = self._table.builder().with_start("latest-full")
         return self._read(builder if is_whole or self._random.random() < 0.5 else builder.with_limits(max_splits=1))
 
     def _read(self, builder: StreamReadBuilder) -> list[list[BlockingBatch]]:
-        """Batches by plan."""
         plans: list[list[BlockingBatch]] = []
         with builder.open_sync(batch_bytes=1) as stream:
             for batch in stream:

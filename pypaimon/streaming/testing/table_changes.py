@@ -159,7 +159,6 @@ class TableChanges:
         return [("+I", row)] if before is None else [("-U", before), ("+U", row)]
 
     def _repeat(self) -> Sequence[Change]:
-        """An existing row."""
         self._rows.append(row := dict(self._random.choice(self._rows)))
         return [("+I", row)]
 

@@ -188,7 +188,6 @@ class DeltaRows(TransactionalTable):
             write_deltalake(table, rows, mode="append", schema_mode="merge", commit_properties=properties)
 
     def _merge(self, plan: PlanStaging, table: DeltaTable, number: int, properties: CommitProperties) -> None:
-        """Set and delete rows by their keys."""
         from deltalake import write_deltalake
 
         table = _fitted_for(plan, table)
@@ -217,7 +216,6 @@ class DeltaRows(TransactionalTable):
             write_deltalake(table, plan.schema.empty_table(), mode="append", commit_properties=properties)
 
     def _load(self) -> DeltaTable | None:
-        """The current table, or None."""
         from deltalake import DeltaTable
         from deltalake.exceptions import TableNotFoundError
 

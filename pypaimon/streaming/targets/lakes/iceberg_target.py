@@ -176,7 +176,6 @@ class IcebergRows(TransactionalTable):
             plan.close()
 
     def _gone(self, plan: PlanStaging) -> BooleanExpression | None:
-        """A filter of the rows that a plan replaces, or None."""
         from pyiceberg.expressions import AlwaysTrue
 
         if plan.first.begins_state:
@@ -240,7 +239,6 @@ class _IcebergAlter:
         """Does nothing: a transaction needs a table that exists."""
 
     def drop_all(self) -> None:
-        """Drop all columns."""
         with self._transaction.update_schema(allow_incompatible_changes=True) as update:
             for name in self._present():
                 update.delete_column((name,))

@@ -297,7 +297,6 @@ class AdbcTable(TransactionalTable):
         return kind
 
     def _delete(self, changes: list[pa.Table]) -> None:
-        """Delete the rows whose keys have changes."""
         gone = pa.concat_tables([each.select(self.keys) for each in changes])
         if gone.num_rows:
             has_nulls = any(column.null_count for column in gone.columns)

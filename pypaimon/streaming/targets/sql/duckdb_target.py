@@ -262,7 +262,6 @@ class DuckDBTable(TransactionalTable):
         return DuckDBAlter(self._connection, self._table)
 
     def _delete(self, sets: pa.Table, removals: pa.Table) -> None:
-        """Delete the rows whose keys have changes."""
         gone = _ROWS
         keys = [each.select(self.keys) for each in (sets, removals)]
         if removals.num_rows:
@@ -291,7 +290,6 @@ def is_there(connection: duckdb.DuckDBPyConnection, table: str) -> bool:
 
 
 def _current(connection: duckdb.DuckDBPyConnection) -> tuple[str, str]:
-    """The current database and schema."""
     (found,) = connection.execute("SELECT current_database(), current_schema()").fetchall()
     return str(found[0]), str(found[1])
 
@@ -319,7 +317,6 @@ def _resolved(connection: duckdb.DuckDBPyConnection, name: str) -> tuple[str, st
 
 
 def _literal(text: str) -> str:
-    """The text of a string literal in SQL."""
     return text.replace("'", "''")
 
 
