@@ -15,9 +15,9 @@ import pyarrow as pa
 from benchmarks.measuring import PEER, Figure, compared, text, worked
 from benchmarks.tables import catalog, create, some_rows
 from pypaimon.streaming import BlockingBatch, apply_to_dict, stream_read_builder, stream_write_builder
-from pypaimon.streaming.live_tables.disk_place import MemoryBound
-from pypaimon.streaming.live_tables.in_memory import InMemory
-from pypaimon.streaming.live_tables.live_rows import LiveRows, Moment
+from pypaimon.streaming.live.arrow_row_store import ArrowRowStore
+from pypaimon.streaming.live.row_store import RowStore, TableVersion
+from pypaimon.streaming.live.temp_database import MemoryBound
 
 ROWS = 1_000_000
 BATCH = 10_000
@@ -66,13 +66,13 @@ def _batches(table: Any) -> tuple[list[BlockingBatch], list[BlockingBatch], list
     return state, changes[:BATCHES], changes[BATCHES:]
 
 
-def _live(batches: list[BlockingBatch]) -> LiveRows:
-    return _applied(InMemory(batches[0].schema, batches[0].rows.schema, _BOUND), batches)
+def _live(batches: list[BlockingBatch]) -> RowStore:
+    return _applied(ArrowRowStore(batches[0].schema, batches[0].rows.schema, _BOUND), batches)
 
 
-def _applied(rows: LiveRows, batches: list[BlockingBatch]) -> LiveRows:
+def _applied(rows: RowStore, batches: list[BlockingBatch]) -> RowStore:
     for batch in batches:
-        rows = rows.apply(batch, Moment() if batch.is_last else None)
+        rows = rows.apply(batch, TableVersion() if batch.is_last else None)
     return rows
 
 
@@ -92,7 +92,7 @@ def _rates(state: list[BlockingBatch], changes: dict[str, list[BlockingBatch]]) 
         seconds: list[tuple[float, float]] = []
         for _ in range(ROUNDS):
             before = [] if name == "first state" else state
-            rows = _applied(InMemory(state[0].schema, state[0].rows.schema, _BOUND), before)
+            rows = _applied(ArrowRowStore(state[0].schema, state[0].rows.schema, _BOUND), before)
             dictionary = _filled({}, before)
             ours = worked(lambda: _applied(rows, batches))  # noqa: B023 - called at once
             theirs = worked(lambda: _filled(dictionary, batches))  # noqa: B023
@@ -111,7 +111,7 @@ def _rates(state: list[BlockingBatch], changes: dict[str, list[BlockingBatch]]) 
         )
 
 
-def _lookups(rows: LiveRows, dictionary: dict[int, dict[str, Any]], table: Any) -> Iterator[Figure]:
+def _lookups(rows: RowStore, dictionary: dict[int, dict[str, Any]], table: Any) -> Iterator[Figure]:
     rng = np.random.default_rng(1)
     keys = rng.integers(0, ROWS, GETS).tolist()
     ours, theirs = _each(rows.get, keys), _each(dictionary.get, keys)
@@ -144,11 +144,11 @@ def _lookups(rows: LiveRows, dictionary: dict[int, dict[str, Any]], table: Any) 
     )
 
 
-def _memory(rows: LiveRows, changes: list[BlockingBatch]) -> Iterator[Figure]:
+def _memory(rows: RowStore, changes: list[BlockingBatch]) -> Iterator[Figure]:
     """The most memory after any batch, compared with Arrow's size of the rows."""
     most = rows.nbytes / rows.to_arrow().nbytes
     for batch in changes:
-        rows = rows.apply(batch, Moment())
+        rows = rows.apply(batch, TableVersion())
         most = max(most, rows.nbytes / rows.to_arrow().nbytes)
     yield Figure("live table, memory of rows of 37 bytes", most, "times Arrow's", "at most 1.5", most <= _TIMES)
 

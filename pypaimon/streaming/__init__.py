@@ -13,23 +13,6 @@ from typing import TYPE_CHECKING, Any
 from pypaimon.streaming.install import install
 
 if TYPE_CHECKING:
-    from pypaimon.streaming.apply_changes import DeltaTarget as DeltaTarget
-    from pypaimon.streaming.apply_changes import DictTarget as DictTarget
-    from pypaimon.streaming.apply_changes import DuckDBTarget as DuckDBTarget
-    from pypaimon.streaming.apply_changes import IcebergTarget as IcebergTarget
-    from pypaimon.streaming.apply_changes import PaimonTarget as PaimonTarget
-    from pypaimon.streaming.apply_changes import ParquetTarget as ParquetTarget
-    from pypaimon.streaming.apply_changes import PostgresTarget as PostgresTarget
-    from pypaimon.streaming.apply_changes import SQLiteTarget as SQLiteTarget
-    from pypaimon.streaming.apply_changes import Target as Target
-    from pypaimon.streaming.apply_changes import apply_to_dict as apply_to_dict
-    from pypaimon.streaming.apply_changes import is_to_apply as is_to_apply
-    from pypaimon.streaming.apply_changes import last_changes as last_changes
-    from pypaimon.streaming.apply_changes.copy_stream import copy_stream as copy_stream
-    from pypaimon.streaming.apply_changes.copy_stream import copy_stream_sync as copy_stream_sync
-    from pypaimon.streaming.apply_changes.replicate import replicate as replicate
-    from pypaimon.streaming.apply_changes.replicate import replicate_async as replicate_async
-    from pypaimon.streaming.apply_changes.replication import Replication as Replication
     from pypaimon.streaming.batches.batch import Batch as Batch
     from pypaimon.streaming.batches.batch import BlockingBatch as BlockingBatch
     from pypaimon.streaming.batches.batch_stream import BatchStream as BatchStream
@@ -55,6 +38,11 @@ if TYPE_CHECKING:
     from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo as ConsumerInfo
     from pypaimon.streaming.consumers.consumer_manager import ConsumerManager as ConsumerManager
     from pypaimon.streaming.consumers.consumer_manager import list_consumers as list_consumers
+    from pypaimon.streaming.copying.copy_stream import copy_stream as copy_stream
+    from pypaimon.streaming.copying.copy_stream import copy_stream_sync as copy_stream_sync
+    from pypaimon.streaming.copying.replication import Replication as Replication
+    from pypaimon.streaming.copying.replication import replicate as replicate
+    from pypaimon.streaming.copying.replication import replicate_async as replicate_async
     from pypaimon.streaming.databases.batches import BlockingTableBatch as BlockingTableBatch
     from pypaimon.streaming.databases.batches import TableBatch as TableBatch
     from pypaimon.streaming.databases.builder import DatabaseStreamBuilder as DatabaseStreamBuilder
@@ -113,8 +101,8 @@ if TYPE_CHECKING:
     from pypaimon.streaming.groups.group_stream import BlockingGroupStream as BlockingGroupStream
     from pypaimon.streaming.groups.group_stream import GroupBatch as GroupBatch
     from pypaimon.streaming.groups.group_stream import GroupStream as GroupStream
-    from pypaimon.streaming.live_tables.live_table import BlockingLiveTable as BlockingLiveTable
-    from pypaimon.streaming.live_tables.live_table import LiveTable as LiveTable
+    from pypaimon.streaming.live.live_table import BlockingLiveTable as BlockingLiveTable
+    from pypaimon.streaming.live.live_table import LiveTable as LiveTable
     from pypaimon.streaming.metadata.snapshots import Snapshot as Snapshot
     from pypaimon.streaming.metadata.snapshots import SnapshotManager as SnapshotManager
     from pypaimon.streaming.model.plan import Plan as Plan
@@ -134,6 +122,18 @@ if TYPE_CHECKING:
     from pypaimon.streaming.reading.blob import Blob as Blob
     from pypaimon.streaming.scanning.lag import Lag as Lag
     from pypaimon.streaming.scanning.metrics import ScanMetrics as ScanMetrics
+    from pypaimon.streaming.targets.changes import last_changes as last_changes
+    from pypaimon.streaming.targets.dict_target import DictTarget as DictTarget
+    from pypaimon.streaming.targets.dict_target import apply_to_dict as apply_to_dict
+    from pypaimon.streaming.targets.lakes.delta_target import DeltaTarget as DeltaTarget
+    from pypaimon.streaming.targets.lakes.iceberg_target import IcebergTarget as IcebergTarget
+    from pypaimon.streaming.targets.lakes.parquet_target import ParquetTarget as ParquetTarget
+    from pypaimon.streaming.targets.paimon_target import PaimonTarget as PaimonTarget
+    from pypaimon.streaming.targets.sql.duckdb_target import DuckDBTarget as DuckDBTarget
+    from pypaimon.streaming.targets.sql.postgres_target import PostgresTarget as PostgresTarget
+    from pypaimon.streaming.targets.sql.sqlite_target import SQLiteTarget as SQLiteTarget
+    from pypaimon.streaming.targets.target import Target as Target
+    from pypaimon.streaming.targets.target import is_to_apply as is_to_apply
     from pypaimon.streaming.telemetry import StreamMetrics as StreamMetrics
     from pypaimon.streaming.writing.builder import StreamWriteBuilder as StreamWriteBuilder
     from pypaimon.streaming.writing.builder import stream_write_builder as stream_write_builder
@@ -141,25 +141,6 @@ if TYPE_CHECKING:
     from pypaimon.streaming.writing.stream_writer import StreamWriter as StreamWriter
 
 _EXPORTS = {
-    "apply_changes": (
-        "DeltaTarget",
-        "DictTarget",
-        "DuckDBTarget",
-        "IcebergTarget",
-        "PaimonTarget",
-        "ParquetTarget",
-        "PostgresTarget",
-        "Replication",
-        "SQLiteTarget",
-        "Target",
-        "apply_to_dict",
-        "copy_stream",
-        "copy_stream_sync",
-        "is_to_apply",
-        "last_changes",
-        "replicate",
-        "replicate_async",
-    ),
     "batches.batch": ("Batch", "BlockingBatch"),
     "batches.batch_stream": ("BatchStream", "BlockingBatchStream"),
     "batches.run_forever": ("run_forever", "run_forever_async"),
@@ -176,6 +157,8 @@ _EXPORTS = {
     "compaction.table_files": ("BucketFiles", "TableFiles", "table_files"),
     "concurrency.clock": ("Clock",),
     "consumers.consumer_manager": ("ConsumerInfo", "ConsumerManager", "list_consumers"),
+    "copying.copy_stream": ("copy_stream", "copy_stream_sync"),
+    "copying.replication": ("Replication", "replicate", "replicate_async"),
     "databases.batches": ("BlockingTableBatch", "TableBatch"),
     "databases.builder": ("DatabaseStreamBuilder", "stream_database"),
     "databases.copy": ("DatabaseTarget", "copy_database"),
@@ -228,7 +211,7 @@ _EXPORTS = {
     "groups.assigned_slots": ("Assignment",),
     "groups.group_builder": ("GroupStreamBuilder",),
     "groups.group_stream": ("BlockingGroupBatch", "BlockingGroupStream", "GroupBatch", "GroupStream"),
-    "live_tables.live_table": ("BlockingLiveTable", "LiveTable"),
+    "live.live_table": ("BlockingLiveTable", "LiveTable"),
     "metadata.snapshots": ("Snapshot", "SnapshotManager"),
     "model.plan": ("Plan", "PlanKind", "SplitMode", "StreamSplit"),
     "model.position": ("ChainBase", "Phase", "Position", "Unit"),
@@ -243,6 +226,16 @@ _EXPORTS = {
     "reading.blob": ("Blob",),
     "scanning.lag": ("Lag",),
     "scanning.metrics": ("ScanMetrics",),
+    "targets.changes": ("last_changes",),
+    "targets.dict_target": ("DictTarget", "apply_to_dict"),
+    "targets.lakes.delta_target": ("DeltaTarget",),
+    "targets.lakes.iceberg_target": ("IcebergTarget",),
+    "targets.lakes.parquet_target": ("ParquetTarget",),
+    "targets.paimon_target": ("PaimonTarget",),
+    "targets.sql.duckdb_target": ("DuckDBTarget",),
+    "targets.sql.postgres_target": ("PostgresTarget",),
+    "targets.sql.sqlite_target": ("SQLiteTarget",),
+    "targets.target": ("Target", "is_to_apply"),
     "telemetry": ("StreamMetrics",),
     "writing.builder": ("StreamWriteBuilder", "stream_write_builder"),
     "writing.stream_writer": ("BlockingStreamWriter", "StreamWriter"),

@@ -87,6 +87,11 @@ class ReadAhead:
         with self._lock:
             return any(chunk.data is not None for chunk, _ in self._chunks)
 
+    def is_idle(self) -> bool:
+        """Whether there is nothing to take: no rows, no error, and no end."""
+        with self._lock:
+            return not (self._closed or self._error is not None or self.has_rows())
+
     def drop(self, chunk: BatchChunk | None) -> None:
         """Remove a chunk that the caller has taken. Idempotent."""
         with self._lock:

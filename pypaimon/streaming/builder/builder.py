@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from pypaimon.streaming.batches import batch_stream, stream_status
     from pypaimon.streaming.builder import read, scan
     from pypaimon.streaming.groups import group_builder
-    from pypaimon.streaming.live_tables import live_table
+    from pypaimon.streaming.live import live_table
 else:
     filter_internals = LazyModule("pypaimon.streaming.filter_internals")
     batch_stream = LazyModule("pypaimon.streaming.batches.batch_stream")
     stream_status = LazyModule("pypaimon.streaming.batches.stream_status")
-    live_table = LazyModule("pypaimon.streaming.live_tables.live_table")
+    live_table = LazyModule("pypaimon.streaming.live.live_table")
     group_builder = LazyModule("pypaimon.streaming.groups.group_builder")
     read, scan = LazyModule("pypaimon.streaming.builder.read"), LazyModule("pypaimon.streaming.builder.scan")
 
@@ -154,8 +154,8 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
                 copy needs.
             PaimonStreamError: Reading failed.
         """
-        from pypaimon.streaming.live_tables.disk_place import memory_bound
-        from pypaimon.streaming.live_tables.live_table import opened
+        from pypaimon.streaming.live.live_table import opened
+        from pypaimon.streaming.live.temp_database import memory_bound
 
         return await opened(self, memory_bound(memory_limit, directory))
 
@@ -163,8 +163,8 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
         self, *, memory_limit: int = DEFAULT_LIVE_BYTES, directory: str | PathLike[str] | None = None
     ) -> live_table.BlockingLiveTable:
         """As `open_live`, for a plain `with`; blocks until the state is there."""
-        from pypaimon.streaming.live_tables.disk_place import memory_bound
-        from pypaimon.streaming.live_tables.live_table import opened_sync
+        from pypaimon.streaming.live.live_table import opened_sync
+        from pypaimon.streaming.live.temp_database import memory_bound
 
         return opened_sync(self, memory_bound(memory_limit, directory))
 

@@ -12,11 +12,9 @@ from typing import Any, Generic, Literal, TypeVar
 import click
 from rich.console import Console
 
-from pypaimon.streaming.apply_changes.copied_schema import copied_schema
-from pypaimon.streaming.apply_changes.copy_stream import copy_stream_sync
 from pypaimon.streaming.batches.batch_stream import BlockingBatchStream
 from pypaimon.streaming.builder.builder import StreamReadBuilder
-from pypaimon.streaming.builder.copied_stream import copied_stream
+from pypaimon.streaming.builder.copy_start import start_for_copy
 from pypaimon.streaming.cli.option_groups import Service, grouped, option
 from pypaimon.streaming.cli.output import Record, print_result
 from pypaimon.streaming.cli.progress_bars import LoadBar
@@ -31,6 +29,7 @@ from pypaimon.streaming.cli.tables_of_pattern import (
     say_event,
 )
 from pypaimon.streaming.concurrency.signals import on_sigterm
+from pypaimon.streaming.copying.copy_stream import copy_stream_sync
 from pypaimon.streaming.databases.builder import DatabaseStreamBuilder
 from pypaimon.streaming.databases.copy import DatabaseTarget, copy_database
 from pypaimon.streaming.databases.duckdb_database import DuckDBDatabase
@@ -39,6 +38,7 @@ from pypaimon.streaming.databases.position import DatabasePosition
 from pypaimon.streaming.databases.stream import BlockingDatabaseStream
 from pypaimon.streaming.doctor.findings import count
 from pypaimon.streaming.internals import TableNotExistException
+from pypaimon.streaming.targets.copy_schema import copied_schema
 from pypaimon.streaming.writing.builder import stream_write_builder
 from pypaimon.streaming.writing.stream_writer import BlockingStreamWriter
 
@@ -241,7 +241,7 @@ def _copy_table(source: TableSource, target: str, wanted: TargetTable, copied: C
             builder.with_on_expired("full")
         service.set_poll_interval(builder)
         # A source that cannot be copied is refused before a table is created for it.
-        copied_stream(builder, None)
+        start_for_copy(builder, None)
         created = wanted.create and _create(table, builder.read_type(), target, place.catalog(), changes)
         written = place.load()
         with stream_write_builder(written).with_commit_user(user).open_sync() as writer:

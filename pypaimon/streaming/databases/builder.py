@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Any, Literal
 
 from pypaimon.streaming.builder.builder import StreamReadBuilder
-from pypaimon.streaming.builder.copied_stream import begin_as_copy
+from pypaimon.streaming.builder.copy_start import configure_for_copy
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.databases.engine import DatabaseEngine
 from pypaimon.streaming.databases.events import DatabaseEvent
@@ -216,9 +216,9 @@ class DatabaseStreamBuilder:
 
         tables = {name: place for name, place in position.tables.items() if matches(name, self._include, self._exclude)}
         held = DatabasePosition(position.database, tables)
-        copied = self.copy().with_start("latest-full").with_position(held).on_event(tell).for_each(begin_as_copy)
+        copied = self.copy().with_start("latest-full").with_position(held).on_event(tell).for_each(configure_for_copy)
         for name in self._of_table:
-            copied.for_table(name, begin_as_copy)
+            copied.for_table(name, configure_for_copy)
         return copied
 
     def _engine(self, read_ahead_bytes: int, batch_bytes: int) -> DatabaseEngine:

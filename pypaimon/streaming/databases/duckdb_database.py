@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Literal
 
-from pypaimon.streaming.apply_changes.followed_columns import quoted
-from pypaimon.streaming.apply_changes.plan_transactions import PlanTransactions
 from pypaimon.streaming.databases.batches import BlockingTableBatch
 from pypaimon.streaming.databases.duckdb_tables import CopiedTable, CopiedTables
 from pypaimon.streaming.databases.events import DatabaseEvent, TableDropped, TableRenamed
@@ -15,7 +13,9 @@ from pypaimon.streaming.databases.position import DatabasePosition, TablePlace
 from pypaimon.streaming.databases.warehouses import noted_location
 from pypaimon.streaming.errors import StreamConfigError, TargetError
 from pypaimon.streaming.lazy_imports import LazyModule
+from pypaimon.streaming.model.sql_names import quoted
 from pypaimon.streaming.options.arguments import a_name, needed
+from pypaimon.streaming.targets.plan_transactions import PlanTransactions
 
 if TYPE_CHECKING:
     import duckdb  # type: ignore[import-not-found, unused-ignore]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pypaimon.streaming.apply_changes.duckdb_columns import DuckDBAlter, described
-from pypaimon.streaming.apply_changes.duckdb_table import DuckDBTable, is_there
-from pypaimon.streaming.apply_changes.followed_columns import Alter, quoted
-from pypaimon.streaming.apply_changes.saved_state import Column, Saved, SavedState
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.model.sql_names import quoted
+from pypaimon.streaming.targets.column_evolution import Alter
+from pypaimon.streaming.targets.sql.duckdb_target import DuckDBAlter, DuckDBTable, described, is_there
+from pypaimon.streaming.targets.target_state import Column, Saved, SavedState
 
 if TYPE_CHECKING:
     import duckdb  # type: ignore[import-not-found, unused-ignore]

@@ -6,11 +6,11 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
-from pypaimon.streaming.apply_changes.changes import AnyBatch
-from pypaimon.streaming.apply_changes.followed_columns import follow
-from pypaimon.streaming.apply_changes.saved_state import Column, SavedState
 from pypaimon.streaming.errors import StreamConfigError, TargetError
 from pypaimon.streaming.internals import DataField
+from pypaimon.streaming.targets.changes import AnyBatch
+from pypaimon.streaming.targets.column_evolution import evolve_columns
+from pypaimon.streaming.targets.target_state import Column, SavedState
 from pypaimon.streaming.write_internals import SchemaChange
 
 
@@ -54,7 +54,7 @@ def altered_columns(batch: AnyBatch, fields: Sequence[DataField], known: SavedSt
         TargetError: Columns have exchanged their names.
     """
     alter = AlteredColumns(fields, names)
-    follow(alter, batch, columns_of(batch, fields), known)
+    evolve_columns(alter, batch, columns_of(batch, fields), known)
     return alter.changes()
 
 

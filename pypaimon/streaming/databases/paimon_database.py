@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from pypaimon.streaming.apply_changes.copied_schema import copied_schema
-from pypaimon.streaming.apply_changes.paimon_target import PaimonTarget
-from pypaimon.streaming.apply_changes.saved_state import SavedState
 from pypaimon.streaming.databases.batches import BlockingTableBatch
 from pypaimon.streaming.databases.events import DatabaseEvent, TableDropped, TableRenamed
 from pypaimon.streaming.databases.paimon_columns import altered_columns, columns_of, fields_of
@@ -16,6 +13,9 @@ from pypaimon.streaming.databases.position import DatabasePosition, TablePlace
 from pypaimon.streaming.databases.warehouses import noted_location
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.options.arguments import a_catalog, a_name
+from pypaimon.streaming.targets.copy_schema import copied_schema
+from pypaimon.streaming.targets.paimon_target import PaimonTarget
+from pypaimon.streaming.targets.target_state import SavedState
 
 _USER = "pypaimon-database-copy"
 

@@ -15,6 +15,7 @@ from pypaimon.streaming.options.retention import changelogs_outlive
 
 DYNAMIC_OR_UNAWARE_BUCKET = -1
 SNAPSHOT_ORDERING = "sequence.snapshot-ordering"
+RECORD_EXPIRY = "record-level.expire-time"
 
 
 class ChangelogProducer(str, Enum):
@@ -180,3 +181,8 @@ class TableTraits:
         if self.producer is ChangelogProducer.LOOKUP:
             return 1
         return self.num_levels - 1 if self.producer is ChangelogProducer.FULL_COMPACTION else 0
+
+
+def moved_by(schema: TableSchema) -> list[str]:
+    """Partition columns that are not part of the primary key, so that an update of them moves a row."""
+    return [name for name in schema.partition_keys if schema.primary_keys and name not in schema.primary_keys]

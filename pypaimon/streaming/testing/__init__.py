@@ -1,6 +1,6 @@
-"""For tests of programs that follow tables: small tables in a directory, and a check of targets of your own.
+"""Test helpers for programs that follow tables: small tables in a directory, and a check of targets of your own.
 
-Nothing of it needs a test framework: what is wrong is an `AssertionError`.
+They need no test framework: a failed check raises `AssertionError`.
 """
 
 from pypaimon.streaming.testing.check_target import check_target

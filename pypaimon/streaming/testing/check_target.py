@@ -1,4 +1,4 @@
-"""`check_target`: does a target hold what its table holds, whatever happens to either?"""
+"""`check_target`: checks that a target holds what its table holds, also after crashes and rollbacks."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from functools import partial
 from random import Random, SystemRandom
 from typing import Any
 
-from pypaimon.streaming.apply_changes import Target, replicate
 from pypaimon.streaming.batches.batch import BlockingBatch
 from pypaimon.streaming.builder.builder import StreamReadBuilder
+from pypaimon.streaming.copying.replication import replicate
 from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.model.position import Position
-from pypaimon.streaming.testing.compared_rows import difference, shown
+from pypaimon.streaming.targets.target import Target
 from pypaimon.streaming.testing.line_kills import homes_of, lines_of
 from pypaimon.streaming.testing.small_table import SmallTable
-from pypaimon.streaming.testing.table_changes import Rows, TableChanges
+from pypaimon.streaming.testing.table_changes import Rows, TableChanges, difference, shown
 
 MakeTarget = Callable[[str], Target]
 ReadRows = Callable[[str], Iterable[Mapping[str, Any]]]
 
 _STEPS = 12
 _KILLS = 8
-"""Of each history, twice: at lines drawn from all, and at as many of the last ones, where all is saved."""
+"""Kills in each history: this many at random lines, and this many at the last lines, where everything is saved."""
 
 
 def check_target(
@@ -38,41 +38,41 @@ def check_target(
     histories: int = 2,
     seed: int | None = None,
 ) -> None:
-    """Check that a target holds what its table holds, exactly once, whatever happens.
+    """Check that a target holds what its table holds, exactly once.
 
-    Random histories of small tables are applied to it: deletes, updates of keys, rows that are there twice, values that
-    are easily lost, full states in the midst, plans that come again, that were left in their midst, or of which one is
-    missing; the target is opened again and again. Then it is killed at some of its lines: its call ends there, and the
-    target is let go. Last its table is rolled back and made anew, which a target refuses. After each step the rows and
-    the position are those of one moment of the table.
+    The check applies random histories of small tables: deletes, updates of keys, duplicate rows, values that are easily
+    lost, streams that start again with a full state, plans that are replayed, unfinished or missing. It reopens the
+    target again and again. Then it kills the target at some of its lines: the call ends there, and the target is
+    dropped. At last it rolls the table back and recreates it, which a target refuses. After each step the rows and the
+    position are those of one version of the table.
 
-    It takes seconds. A process that is really killed is not part of it.
+    The check takes seconds. It does not kill real processes.
 
     Args:
-        make_target: Opens the target of a name, which is there already if it was made before: the same name is the
-            same place, another one a place of its own. Its table has the columns `id` BIGINT, `name` STRING, `number`
-            INT and `amount` DOUBLE, and those that are added.
-        read_rows: The rows that the target of a name holds, by column, in no order. Nulls may be left out.
-        keys: `("id",)`, or `()` for a target to which rows are only added.
-        schema_changes: Whether columns are added, renamed, widened and dropped meanwhile.
+        make_target: Opens the target with a name. The same name opens the same target again; other names are other
+            targets. The table has the columns `id` BIGINT, `name` STRING, `number` INT and `amount` DOUBLE, and
+            columns that are added.
+        read_rows: Returns the rows of the target with a name, in any order. Nulls may be left out.
+        keys: `("id",)`, or `()` for a target that only appends rows.
+        schema_changes: Whether columns are added, renamed, widened and dropped.
         nans: Whether there are NaNs among the amounts; not for a target that refuses them.
-        histories: How many.
-        seed: Draws the histories; by default another one each time. The error tells it.
+        histories: The number of histories.
+        seed: The seed of the histories; random by default. The error names it.
 
     Raises:
-        AssertionError: The target is wrong; it says after which steps, what was expected, and what was found. Or it
-            cannot be killed, for no line of Python of its module is run by `apply`, on the thread that calls it.
+        AssertionError: The target is wrong: the error names the steps, what was expected, and what was found. Or the
+            target cannot be killed, because `apply` runs no line of its module on the calling thread.
     """
     assert tuple(keys) in (("id",), ()), f"keys {keys!r}: give ('id',) or ()"
     drawn = SystemRandom().randrange(10**9) if seed is None else seed
     was_frozen = gc.get_freeze_count() > 0
-    # What is there already need not be looked through each time that a target is let go.
+    # Freezing the existing objects makes the collection after each dropped target cheap.
     gc.collect()
     gc.freeze()
     try:
         _check(make_target, read_rows, _Drawn(bool(keys), schema_changes, nans, drawn), histories)
     finally:
-        # The last targets go now, not in the midst of what comes next.
+        # Collect the last targets here, not inside the next test.
         gc.collect()
         if not was_frozen:
             gc.unfreeze()
@@ -80,13 +80,13 @@ def check_target(
 
 @dataclass(frozen=True, slots=True)
 class _Drawn:
-    """What histories are drawn of.
+    """The settings of random histories.
 
     Attributes:
         is_keyed: Whether the table has keys.
         alters: Whether its columns change.
         nans: Whether there are NaNs.
-        seed: As told.
+        seed: The seed.
     """
 
     is_keyed: bool
@@ -113,7 +113,7 @@ class _Held:
 
 
 class _Place:
-    """A target of one name, and what was done with it."""
+    """A target, and the steps that were applied to it."""
 
     def __init__(self, name: str, make_target: MakeTarget, read_rows: ReadRows, seed: int) -> None:
         self._name = name
@@ -124,15 +124,14 @@ class _Place:
         self.target: Target = make_target(name)
 
     def open_again(self) -> None:
-        """As the next run of a program does; what was left is not ended."""
+        """Open the target again, as the next run of a program does. Nothing closes the former one."""
         del self.target
-        # Connections of sqlite3, for one, lie in a cycle of references. What outlives them is not looked at again.
+        # Some connections, as of sqlite3, are in a reference cycle.
         gc.collect()
         gc.freeze()
         self.target = self._make_target(self._name)
 
     def apply(self, batches: Iterable[BlockingBatch]) -> None:
-        """Apply batches."""
         try:
             for batch in batches:
                 self.target.apply(batch)
@@ -140,7 +139,7 @@ class _Place:
             raise self.wrong("the batch to be applied", f"{type(error).__name__}: {error}") from error
 
     def refuses(self, apply: Callable[[], Any], what: str, held: _Held) -> None:
-        """Make sure that it is an error, which changes nothing."""
+        """Assert that a call raises an error and changes nothing."""
         self.steps.append(what)
         try:
             apply()
@@ -155,7 +154,7 @@ class _Place:
         self.check(held)
 
     def check(self, *allowed: _Held) -> _Held:
-        """Make sure that it holds one of these, and say which."""
+        """Assert that the target holds one of these states, and return it."""
         found = _Held(self.target.position(), [dict(row) for row in self._read_rows(self._name)])
         there = [each for each in allowed if each.position == found.position]
         if not there:
@@ -165,13 +164,12 @@ class _Place:
         missing, extra = difference(there[0].rows, found.rows)
         if missing or extra:
             raise self.wrong(
-                f"{len(there[0].rows)} rows behind position {_text(found.position)}, among them {shown(missing)}",
+                f"{len(there[0].rows)} rows at position {_text(found.position)}, among them {shown(missing)}",
                 f"{len(found.rows)}, among them {shown(extra)}",
             )
         return there[0]
 
     def wrong(self, expected: str, found: str) -> AssertionError:
-        """The error."""
         steps = "".join(f"\n  {step}" for step in self.steps)
         return AssertionError(
             f"expected {expected}; found {found}. The steps of {self._name} (seed={self._seed}):{steps}"
@@ -184,8 +182,8 @@ class _History:
     Args:
         place: The target.
         table: The table, empty.
-        drawn: What the steps are drawn of.
-        random: What draws them.
+        drawn: The settings.
+        random: Draws the steps.
     """
 
     def __init__(self, place: _Place, table: SmallTable, drawn: _Drawn, random: Random) -> None:
@@ -199,7 +197,6 @@ class _History:
         self._plans: list[list[BlockingBatch]] = []
 
     def run(self) -> None:
-        """All of it."""
         place = self._place
         place.check(self._held)
         # A table without rows has no first state.
@@ -210,7 +207,7 @@ class _History:
             self._come_again,
             self._leave,
             self._miss,
-            self._begin_anew,
+            self._begin_again,
         ]
         for step in self._drawn([*steps, *([self._alter] * (self._changes.alterations * self._alters))]):
             step()
@@ -219,12 +216,12 @@ class _History:
             self._changes.commit_lasting()
         self._follow()
         self._killed("changes", self._next)
-        self._killed("a state in the midst", lambda: self._full(is_whole=True))
+        self._killed("a later state", lambda: self._full(is_whole=True))
         self._roll_back()
         self._make_anew()
 
     def _drawn(self, steps: Sequence[Callable[[], None]]) -> list[Callable[[], None]]:
-        """Each of them, in some order, and some more."""
+        """All steps in random order, and some of them again."""
         drawn = [*steps, *self._random.choices(steps, k=_STEPS - len(steps))] if len(steps) < _STEPS else list(steps)
         self._random.shuffle(drawn)
         return drawn
@@ -232,17 +229,15 @@ class _History:
     # ---- plans ----
 
     def _next(self) -> list[list[BlockingBatch]]:
-        """The plans behind what the target holds."""
+        """The plans after the target's position."""
         assert self._held.position is not None
         return self._read(self._table.builder().with_start(position=self._held.position).with_catch_up("replay"))
 
     def _full(self, is_whole: bool = False) -> list[list[BlockingBatch]]:
-        """The state, sometimes in several plans."""
         builder = self._table.builder().with_start("latest-full")
         return self._read(builder if is_whole or self._random.random() < 0.5 else builder.with_limits(max_splits=1))
 
     def _read(self, builder: StreamReadBuilder) -> list[list[BlockingBatch]]:
-        """Batches by plan."""
         plans: list[list[BlockingBatch]] = []
         with builder.open_sync(batch_bytes=1) as stream:
             for batch in stream:
@@ -252,7 +247,7 @@ class _History:
         return plans
 
     def _applied(self, what: str, plans: Sequence[list[BlockingBatch]], stays_open: bool = False) -> None:
-        """Plans up to what the table holds now."""
+        """Apply plans up to the current table, and check the target."""
         place, random = self._place, self._random
         place.steps.append(f"{what}: {sum(len(plan) for plan in plans)} batches, {len(plans)} plans")
         for number, plan in enumerate(plans):
@@ -274,21 +269,21 @@ class _History:
         self._applied("changes", self._next())
 
     def _alter(self) -> None:
-        """The columns change, under a row that nothing else changes: so it has to follow them."""
+        """Change the columns after adding a row that no later change touches, so that the target has to convert it."""
         self._changes.commit_lasting()
         self._applied("a row that stays", self._next())
         self._place.steps.append(self._changes.alter())
         self._follow()
 
     def _come_again(self) -> None:
-        """Plans that the target holds."""
+        """Apply plans that the target holds already."""
         for plan in [self._plans[-1], self._random.choice(self._plans), self._plans[0]]:
             self._place.steps.append(f"comes again: {plan[0]!r}")
             self._place.apply(plan)
             self._place.check(self._held)
 
     def _leave(self) -> None:
-        """A plan is left in its midst, by a stream that was closed and by a program that ended."""
+        """Leave a plan unfinished: the program ends, and later the stream is closed."""
         place = self._place
         while True:
             self._changes.commit()
@@ -296,7 +291,7 @@ class _History:
             if len(plan) > 1:
                 break
             self._applied("changes", plans)
-        place.steps.append(f"left in its midst: {plan[0]!r}")
+        place.steps.append(f"left unfinished: {plan[0]!r}")
         place.apply(plan[:1])
         place.steps.append("opened again")
         place.open_again()
@@ -305,7 +300,7 @@ class _History:
         self._applied("left again, and then the same plan", [plan], stays_open=True)
 
     def _miss(self) -> None:
-        """The second of two plans comes without the first one."""
+        """Apply the second of two plans without the first one."""
         self._changes.commit()
         missed = self._changes.rows()
         self._changes.commit()
@@ -316,29 +311,29 @@ class _History:
         self._place.check(self._held)
         self._applied("both", [two])
 
-    def _begin_anew(self) -> None:
-        """A state in the midst, which has changed in a way that the target did not see."""
+    def _begin_again(self) -> None:
+        """Start again with a state that includes changes which the target has missed."""
         self._changes.commit()
         self._changes.commit()
-        self._applied("a state in the midst", self._full())
+        self._applied("a later state", self._full())
 
     def _begin_empty(self) -> None:
-        """As it is where what comes next has expired, and the table is empty."""
+        """Start again with an empty state, because the next changes have expired."""
         assert self._held.position is not None
         self._changes.empty()
         self._changes.empty()
         self._table.expire()
         builder = self._table.builder().with_start(position=self._held.position).with_on_expired("full")
-        self._applied("a state in the midst that is empty", self._read(builder))
+        self._applied("a later state that is empty", self._read(builder))
 
     def _apply_all(self, plan: Iterable[BlockingBatch]) -> None:
         for batch in plan:
             self._place.target.apply(batch)
 
-    # ---- deaths ----
+    # ---- kills ----
 
     def _killed(self, what: str, find: Callable[[], list[list[BlockingBatch]]]) -> None:
-        """The target is killed at lines of its `apply`, and the plan comes again each time."""
+        """Kill the target at lines of its `apply`, and replay the plan each time."""
         place = self._place
         homes = homes_of(place.target)
         lines = 0
@@ -361,14 +356,14 @@ class _History:
             self._plans.append(plan)
 
     def _some(self, lines: int) -> list[int]:
-        """Some of the lines; the last ones, where all is saved, among them."""
+        """Some of the lines, including the last ones, where everything is saved."""
         every = range(1, lines + 1)
         return sorted({*self._random.sample(every, min(lines, _KILLS)), *every[-_KILLS:]})
 
-    # ---- tables that are others ----
+    # ---- other tables ----
 
     def _roll_back(self) -> None:
-        """To before what the target holds, and then on another way."""
+        """Roll the table back to before the target's position, and commit other changes."""
         position = self._held.position
         assert position is not None
         self._changes.commit()
@@ -378,18 +373,20 @@ class _History:
         self._table.table.rollback_to(position.snapshot - 2)
         refused = self._place.refuses
         refused(
-            lambda: replicate(self._table.builder(), self._place.target), "the position lies beyond the table", held
+            lambda: replicate(self._table.builder(), self._place.target),
+            "the position is after the end of the table",
+            held,
         )
         self._table.commit({"id": 1000})
         start = Position(position.table, position.snapshot - 1)
         for plan in self._read(self._table.builder().with_start(position=start)):
-            refused(partial(self._apply_all, plan), "the table was rolled back, and went on another way", held)
+            refused(partial(self._apply_all, plan), "the table was rolled back, and changed in another way", held)
 
     def _make_anew(self) -> None:
         self._changes.make_anew()
         self._changes.commit_lasting()
         (plan, *_) = self._full()
-        self._place.refuses(lambda: self._apply_all(plan), "the table was made anew", self._held)
+        self._place.refuses(lambda: self._apply_all(plan), "the table was dropped and recreated", self._held)
 
 
 def _text(position: Position | None) -> str:

@@ -1,4 +1,4 @@
-"""`lines_of`: a call that ends at one of its lines, as if its program was killed there."""
+"""`lines_of`: makes a call that ends at one of its lines, as if the program were killed there."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from types import FrameType
 from typing import Any
 
 _VISITS = 3
-"""How often a line counts: the first rows of a loop are enough."""
+"""How often a line is counted: the first iterations of a loop are enough."""
 
 
 class KilledError(BaseException):
-    """The program is killed here."""
+    """Ends a call where the program would be killed."""
 
 
 def lines_of(homes: Collection[str], call: Callable[[], None], until: int | None = None) -> int:
-    """Make a call, which may end as it comes to a line.
+    """Make a call, and end it at one of its lines.
 
-    A debugger, or whatever else traces the thread, sees nothing of it.
+    A debugger, or another tracer of the thread, sees nothing of the call.
 
     Args:
-        homes: Directories; lines of the files in them count, in loops up to three times.
+        homes: Directories. Lines of files in them are counted, in loops up to three times.
         call: The call.
-        until: The number of the line at which it ends, from 1; None: it comes to its end.
+        until: The number of the line at which the call ends, from 1. None: run the whole call.
 
     Returns:
-        The number of lines that it came to; less than `until` if it came to its end.
+        The number of lines that were run; less than `until` if the call ended by itself.
     """
     visits: Counter[tuple[str, int]] = Counter()
     count = 0
@@ -59,8 +59,14 @@ def lines_of(homes: Collection[str], call: Callable[[], None], until: int | None
 
 
 def homes_of(target: Any) -> set[str]:
-    """The directories of the target's classes and of its `apply`, also where something else is wrapped around it."""
+    """The directories of the target's classes and of its `apply`, unwrapped.
+
+    Includes the packages around the target's own, if it holds objects of their classes.
+    """
+    package = type(target).__module__.rpartition(".")[0]
+    held = {type(value).__module__ for value in getattr(target, "__dict__", {}).values()}
     modules = {kind.__module__ for kind in type(target).__mro__} - {"builtins", "typing", "abc"}
+    modules |= {name for name in held if package.startswith(f"{name.rpartition('.')[0]}.")}
     files = {getattr(sys.modules.get(name), "__file__", None) for name in modules}
     code = getattr(inspect.unwrap(target.apply), "__code__", None)
     files.add(None if code is None else code.co_filename)

@@ -24,24 +24,24 @@ COLUMNS = pa.schema(
 )
 
 Change = Mapping[str, Any] | tuple[str, Mapping[str, Any]]
-"""A row that is inserted, or a row kind (`+I -U +U -D`) and a row."""
+"""An inserted row, or a row kind (`+I -U +U -D`) and a row."""
 
 
 class SmallTable:
-    """A real table in a directory, of two buckets; for tests.
+    """A real table of two buckets in a directory, for tests.
 
-    One with keys tells changes as they were written (`changelog-producer` = `input`).
+    A table with keys has the `changelog-producer` `input`: its changelog is what was written.
 
     Args:
-        directory: The warehouse; it is made if it is not there.
-        keys: Columns of the primary key; none: an append table.
+        directory: The warehouse; it is made if it does not exist.
+        keys: Columns of the primary key; empty: an append table.
         columns: Its columns; by default `id`, `name`, `number` and `amount`.
-        name: Its name with that of its database.
+        name: Its name, after its database.
         options: More options of the table.
 
     Attributes:
-        catalog: pypaimon's catalog that it lies in.
-        name: As given.
+        catalog: pypaimon's catalog of the table.
+        name: The name of the table.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class SmallTable:
         rows = pa.Table.from_pylist([dict(row) for _, row in given], schema=self._columns())
         kinds = [kind for kind, _ in given]
         with stream_write_builder(self.table).open_sync() as writer:
-            # A table without keys takes no kinds, not even those of inserts.
+            # A table without keys takes no row kinds, not even `+I`.
             writer.write(rows if {*kinds} == {"+I"} else rows.append_column(ROW_KIND, pa.array(kinds, pa.string())))
             snapshot = writer.commit().snapshot
         assert snapshot is not None
@@ -99,7 +99,7 @@ class SmallTable:
         self.catalog.alter_table(self.name, list(changes))
 
     def rows(self) -> list[dict[str, Any]]:
-        """What the table holds, in no order."""
+        """The rows of the table, in no order."""
         with self.builder().with_start("latest-full").open_sync() as stream:
             return [row for batch in stream for row in batch.rows.to_pylist()]
 
@@ -113,7 +113,7 @@ class SmallTable:
         (folder / "EARLIEST").write_text(str(max(paths)), encoding="utf-8")
 
     def make_anew(self) -> None:
-        """Drop it, and make another one of its name, with the columns that it had at first."""
+        """Drop the table and create it again, with its first columns."""
         self.catalog.drop_table(self.name, False)
         self.catalog.create_table(self.name, self._schema, False)
 

@@ -1,8 +1,8 @@
-"""`TableChanges`: random changes of a small table, and the rows that it holds after them."""
+"""`TableChanges`: random changes of a small table, the rows that it should hold, and the difference from others."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from random import Random
 from typing import Any
@@ -15,18 +15,18 @@ from pypaimon.streaming.testing.small_table import Change, SmallTable
 Rows = list[dict[str, Any]]
 _IDS = 12
 _FIRST_ID = 2**60 + 1
-"""Ids lie so close together there that a double does not tell one from another."""
+"""Ids above 2**53 are too close together for a double."""
 _LONG = 300
 _TEXTS = ["", "it's", 'a "b"', "null", "\u00e4\n", "x" * 30, " both ", "Caf\u00e9 \U0001f600"]
 
 
 class TableChanges:
-    """Changes a table at random, and knows what it holds: not by reading it.
+    """Changes a table at random, and computes its rows without reading it.
 
     Args:
-        table: Of the columns that `SmallTable` has by default, empty.
-        keyed: Whether `id` is its key; else rows are only added.
-        random: What draws the changes.
+        table: An empty table with the default columns of `SmallTable`.
+        keyed: Whether `id` is its key; otherwise rows are only appended.
+        random: Draws the changes.
         nans: Whether there are NaNs among the amounts.
     """
 
@@ -48,15 +48,15 @@ class TableChanges:
 
     @property
     def alterations(self) -> int:
-        """How many kinds of changes of the columns there are."""
+        """The number of kinds of column changes."""
         return len(self._kinds)
 
     def rows(self) -> Rows:
-        """What the table holds now."""
+        """The rows that the table should hold."""
         return deepcopy(self._rows)
 
     def commit(self) -> None:
-        """Changes of some keys, and of one of them several; without keys new rows, of which one is there twice."""
+        """Commit changes of some keys, several of one key; without keys new rows, one of them twice."""
         changes: list[Change] = []
         for _ in range(self._random.randint(1, 5)):
             changes += self._change(self._random.randrange(_IDS))
@@ -66,13 +66,13 @@ class TableChanges:
         self.table.commit(*changes)
 
     def commit_lasting(self) -> None:
-        """A row with a value in each column, which no later change of rows touches."""
+        """Commit a row with a value in each column, which no later commit changes."""
         row = self._new_row(has_nulls=False)
         self._rows.append(row)
         self.table.commit(row)
 
     def commit_awkward(self) -> None:
-        """Rows that last, with values that are easily lost on the way."""
+        """Commit rows that no later commit changes, with values that are easily lost."""
         nothing = dict.fromkeys([*self._texts, self._number, self._amount])
         long = f"  {'Long' * (_LONG // 4)} "
         amounts = [0.1, float("inf"), *([float("nan")] if self._nans else [])]
@@ -89,12 +89,16 @@ class TableChanges:
         self.table.commit(*rows)
 
     def empty(self) -> None:
-        """Delete all rows; only where there are keys."""
+        """Delete all rows of a table with keys."""
         self.table.commit(*(("-D", row) for row in self._rows), ("+I", self._row(_IDS)), ("-D", self._row(_IDS)))
         self._rows.clear()
 
     def alter(self) -> str:
-        """Change the columns, in one of the ways in its turn; says how."""
+        """Change the columns in the next of several ways.
+
+        Returns:
+            A description of the change.
+        """
         kind = self._kinds[self._count % len(self._kinds)]
         self._count += 1
         if kind == "widen" and self._greatest < 2**40:
@@ -135,7 +139,7 @@ class TableChanges:
         return f"column {name} was added"
 
     def make_anew(self) -> None:
-        """Drop the table and make another one, empty."""
+        """Drop the table and create it again."""
         self.table.make_anew()
         self._rows.clear()
         self._begin()
@@ -155,7 +159,6 @@ class TableChanges:
         return [("+I", row)] if before is None else [("-U", before), ("+U", row)]
 
     def _repeat(self) -> Sequence[Change]:
-        """A row that is there already."""
         self._rows.append(row := dict(self._random.choice(self._rows)))
         return [("+I", row)]
 
@@ -173,3 +176,28 @@ class TableChanges:
         row[self._amount] = random.uniform(-(10**6), 10**6)
         nulls = [name for name in row if has_nulls and random.random() < 0.2]
         return {"id": _FIRST_ID + number, **row, **dict.fromkeys(nulls)}
+
+
+def difference(expected: Rows, found: Rows) -> tuple[Rows, Rows]:
+    """The missing rows, and the surplus rows."""
+    extra = [_comparable(row) for row in found]
+    missing = []
+    for wanted in map(_comparable, expected):
+        if wanted in extra:
+            extra.remove(wanted)
+        else:
+            missing.append(wanted)
+    return missing, extra
+
+
+def _comparable(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a row that are not null. NaN is replaced by its name, because it is not equal to itself."""
+    values = {name: value for name, value in row.items() if value is not None}
+    return {name: "NaN" if isinstance(value, float) and value != value else value for name, value in values.items()}
+
+
+def shown(rows: Rows) -> str:
+    """Some rows, for an error."""
+    if not rows:
+        return "none that is missing there"
+    return ", ".join(map(str, rows[:3])) + (f" and {len(rows) - 3} more" if len(rows) > 3 else "")

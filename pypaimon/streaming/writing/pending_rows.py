@@ -80,10 +80,11 @@ class PendingRows:
         """The index files from which rows got their buckets, in a table with dynamic ones."""
         return {} if self._assigner is None else self._assigner.read
 
-    def replace_table(self) -> None:
-        """Have the commit replace everything that the table holds, if it holds rows."""
+    def replace_table(self) -> bool:
+        """Have the commit replace everything that the table holds. Returns whether it holds rows."""
         latest = _latest_snapshot(TableDirectory.of(self.table))
         self._replaces_table = latest is not None and latest.total_record_count != 0
+        return self._replaces_table
 
     def aligned(self, data: Any) -> Iterable[pa.RecordBatch]:
         """The rows in the table's columns. Rows that are in memory are all checked before the first one is returned.

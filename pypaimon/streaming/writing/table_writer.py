@@ -143,12 +143,16 @@ class TableWriter:
         latest = self._directory.snapshots.get_latest_snapshot()
         return latest is not None and latest.total_record_count != 0
 
-    def replace_table(self) -> None:
-        """Have the next commit replace all rows of the table, if it has some. Call it before its first row."""
+    def replace_table(self) -> bool:
+        """Have the next commit replace all rows of the table. Call it before its first row.
+
+        Returns:
+            Whether the commit is an overwrite: a table without rows gets an ordinary commit.
+        """
         with self._turn():
             if self._pending.has_rows:
                 raise StreamConfigError("rows were written already: commit() or abort() before the table is replaced")
-            self._pending.replace_table()
+            return self._pending.replace_table()
 
     def write(self, data: Any) -> None:
         """Write rows; see `StreamWriter.write`."""

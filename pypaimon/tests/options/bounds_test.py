@@ -28,7 +28,7 @@ from pypaimon.streaming.consumers.consumer_names import MAX_SHARDS, reader_name
 from pypaimon.streaming.groups.group_settings import GroupSettings, times_and_rule
 from pypaimon.streaming.indexes.bitmap import BitmapIndexWriter
 from pypaimon.streaming.indexes.bloom_filter import BloomFilterWriter
-from pypaimon.streaming.live_tables.disk_place import memory_bound
+from pypaimon.streaming.live.temp_database import memory_bound
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.stream_options import StreamOptions, options_of_table
 from pypaimon.streaming.writing.dynamic_buckets.key_buckets import BucketRules

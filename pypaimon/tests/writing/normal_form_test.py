@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from pypaimon.streaming import BadRowError, stream_read_builder, stream_write_builder
-from pypaimon.streaming.apply_changes.lake_types import fitted_to_delta, fitted_to_iceberg
 from pypaimon.streaming.compaction.compactor import compact
 from pypaimon.streaming.formats.format import WriteSettings
 from pypaimon.streaming.formats.registry import new_file
 from pypaimon.streaming.model.normal_form import normal_array, normal_table
+from pypaimon.streaming.targets.lakes.lake_types import fitted_to_delta, fitted_to_iceberg
 from support.samples import seeded
 from support.tables.arrow_layouts import ArrowRows
 from support.tables.handles import create_table

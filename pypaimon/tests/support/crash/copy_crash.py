@@ -77,8 +77,8 @@ class SteppingCopyIO(SteppingFileIO):
         return _Output(LocalFileIO.new_output_stream(self, path), self._step)
 
 
-def copied(table: Table, target: Table, at: int | None) -> int:
-    """Copy until the end, or until death at a step; the number of steps."""
+def copied(table: Table, target: Table, at: int | None, interval: float | None) -> int:
+    """Copy until the end, or until death at a step; the number of steps. `interval`: as `copy_stream_sync` takes it."""
     step = Steps(at, lambda: os.kill(os.getpid(), signal.SIGKILL))
     link = os.link
 
@@ -97,17 +97,17 @@ def copied(table: Table, target: Table, at: int | None) -> int:
     writer = target.writer("copy")
     writer._table.file_io = SteppingCopyIO(step)
     with writer.open_sync() as opened:
-        copy_stream_sync(builder, opened)
+        copy_stream_sync(builder, opened, commit_interval_seconds=interval)
     return step.count
 
 
-def life(table: Table, target: Table, report: Path, at: int | None) -> int:
+def life(table: Table, target: Table, report: Path, at: int | None, interval: float | None) -> int:
     """One process from its start to its end or death: its steps; 0 if it died."""
     report.write_text("0")
     child = os.fork()
     if not child:
         try:
-            report.write_text(str(copied(table, target, at)))
+            report.write_text(str(copied(table, target, at, interval)))
         except BaseException:  # noqa: BLE001 - the parent is told by the exit code
             traceback.print_exc()
             os._exit(3)
@@ -118,13 +118,13 @@ def life(table: Table, target: Table, report: Path, at: int | None) -> int:
     return int(report.read_text())
 
 
-def lives(directory: Path, keyed: bool, deaths: list[int]) -> dict[str, Any]:
+def lives(directory: Path, keyed: bool, interval: float | None, deaths: list[int]) -> dict[str, Any]:
     """Copies that die one after the other at these steps, and one that lives."""
     directory.mkdir()
     table = source(directory / "warehouse", keyed)
     options = {"changelog_producer": "input"} if keyed else {}
     target = key_value_table(directory / "warehouse", "target", keyed=keyed, **options)
-    steps = [life(table, target, directory / "steps", at) for at in (*deaths, None)]
+    steps = [life(table, target, directory / "steps", at, interval) for at in (*deaths, None)]
     found = {
         "steps": steps,
         "rows": [table.rows(), target.rows()],
@@ -148,8 +148,9 @@ def _changelog(table: Table) -> list[list[Any]]:
 def main() -> None:
     """Lists of steps to die at come as JSON lines on stdin; what came of them goes to stdout."""
     directory, keyed = Path(sys.argv[1]), sys.argv[2] == "keyed"
+    interval = float(sys.argv[3]) if len(sys.argv) > 3 else None
     for number, line in enumerate(sys.stdin):
-        print(json.dumps(lives(directory / str(number), keyed, json.loads(line))), flush=True)
+        print(json.dumps(lives(directory / str(number), keyed, interval, json.loads(line))), flush=True)
 
 
 if __name__ == "__main__":

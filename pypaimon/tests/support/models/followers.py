@@ -28,7 +28,7 @@ from pypaimon.streaming import (
     replicate,
     stream_write_builder,
 )
-from pypaimon.streaming.builder.copied_stream import copied_stream
+from pypaimon.streaming.builder.copy_start import start_for_copy
 from support.models.followed_tables import FollowedTable
 from support.tables.handles import batch_read, catalog_with_database
 from support.tables.live_tables import often
@@ -68,7 +68,7 @@ class _OfTarget:
     def _begin(self) -> None:
         """Read a part, perhaps with plans that are cut, and end there as a program that is killed does."""
         assert self._target is not None
-        with copied_stream(self._builder(), self._target.position()).open_sync(batch_bytes=1) as stream:
+        with start_for_copy(self._builder(), self._target.position()).open_sync(batch_bytes=1) as stream:
             for batch in islice(stream, self._random.randint(1, 3)):
                 self._target.apply(batch)
         self._open_again()
@@ -104,7 +104,7 @@ def _dict(source: FollowedTable, random: Random, _: Path) -> Follower:
 
 def _copied_table(source: FollowedTable, directory: Path) -> Any:
     """An empty Paimon table like the source."""
-    from pypaimon.streaming.apply_changes.copied_schema import copied_schema
+    from pypaimon.streaming.targets.copy_schema import copied_schema
 
     catalog = catalog_with_database(directory)
     schema = source.table.handle().table_schema

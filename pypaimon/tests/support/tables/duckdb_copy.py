@@ -8,8 +8,7 @@ from typing import Any
 
 import duckdb
 
-from pypaimon.streaming import StreamReadBuilder
-from pypaimon.streaming.apply_changes import DuckDBTarget
+from pypaimon.streaming import DuckDBTarget, StreamReadBuilder
 from support.tables.copied_table import COLUMNS, batches
 
 KEYS = ["k"]

@@ -1,0 +1,151 @@
+"""The loop of a copy: it applies each batch of a stream, and commits plans that arrive together in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from pypaimon.streaming.batches.batch_stream import BatchStream, BlockingBatchStream
+from pypaimon.streaming.builder.assembly import identity_of, schema_of, scope_of
+from pypaimon.streaming.builder.builder import StreamReadBuilder
+from pypaimon.streaming.concurrency.waits import Wait, Waits
+from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.options.arguments import finite_seconds
+from pypaimon.streaming.options.stream_options import CommitMode
+from pypaimon.streaming.targets.changes import AnyBatch
+from pypaimon.streaming.targets.plan_transactions import PlanTransactions
+from pypaimon.streaming.targets.target_state import SourceTable
+
+AnyStream = BatchStream | BlockingBatchStream
+OnThread = Callable[..., Awaitable[Any]]
+
+_LONGEST_WAIT_SECONDS = 1.0
+_POLL_SECONDS = 0.05
+
+
+class SharedCommits:
+    """Decides when plans that share a transaction are committed, and confirmed to a consumer.
+
+    Args:
+        call: The public function, as errors name it.
+        plans: The plans of the target.
+        seconds: A transaction is committed after this many seconds, at the end of a plan.
+    """
+
+    def __init__(self, call: str, plans: PlanTransactions, seconds: float) -> None:
+        finite_seconds(f"{call}: commit_interval_seconds", seconds)
+        self._call = call
+        self._plans = plans
+        self._seconds = seconds
+        self._first: AnyBatch | None = None
+        self._since = 0.0
+        self._confirms = False
+
+    def configure(self, given: StreamReadBuilder, copied: StreamReadBuilder) -> None:
+        """Have a copy's builder leave its consumer to this object.
+
+        Args:
+            given: The builder of the caller.
+            copied: The builder of the copy's stream; it is changed.
+        """
+        consumer = copied._given.consumer
+        if consumer is None:
+            return
+        # A consumer that passes uncommitted plans would let the snapshots expire that the target needs after a crash.
+        copied._given = replace(copied._given, consumer=replace(consumer, commit=CommitMode.MANUAL))
+        self._confirms = given._given.consumer is None or given._given.consumer.commit is CommitMode.AUTO
+
+    def check(self, stream: AnyStream) -> None:
+        """Refuse a stream whose consumer passes plans that are not committed. Known with the first batch.
+
+        Raises:
+            StreamConfigError: The stream commits its consumer by itself.
+        """
+        if stream._driver.commit_mode is CommitMode.AUTO:
+            raise StreamConfigError(
+                f"{self._call}: commit_interval_seconds: the consumer of the open stream would be saved before the "
+                "rows are committed. Give the builder instead of a stream, or open the stream with "
+                'with_consumer_id(..., commit="manual").'
+            )
+
+    def is_due(self, stream: AnyStream) -> Waits[bool]:
+        """Whether to commit now, after a batch was applied. Waits for the next plan if the table allows it."""
+        if not self._plans.is_whole:
+            return False
+        clock = stream._clock
+        if self._plans.first is not self._first:
+            self._first, self._since = self._plans.first, clock.monotonic()
+        due = self._since + self._seconds
+        if self._plans.waits:
+            yield from _until_next(stream, due)
+        return not stream._has_next or clock.monotonic() >= due
+
+    def flush(self) -> None:
+        self._plans.flush()
+        self._first = None
+
+    @property
+    def confirms_now(self) -> bool:
+        """Whether to confirm the last batch: the target has committed all that it was given."""
+        return self._confirms and not self._plans.is_open
+
+    @contextmanager
+    def sharing(self) -> Iterator[None]:
+        """Let plans share transactions within."""
+        with self._plans.sharing():
+            yield
+
+
+def copy_batches(
+    stream: AnyStream, apply: Callable[[Any], None], commits: SharedCommits | None, on_thread: OnThread | None = None
+) -> Waits[None]:
+    """Apply every batch of a stream, in order, until its end.
+
+    Args:
+        stream: An open stream.
+        apply: Applies a batch; blocks.
+        commits: Of plans that share transactions; None: each plan is committed as it is applied.
+        on_thread: Awaits a blocking call. None: the stream blocks, and so may the calls.
+    """
+
+    def call(function: Callable[..., None], *arguments: Any) -> Wait[None]:
+        return Wait(lambda: function(*arguments), lambda: on_thread(function, *arguments))  # type: ignore[misc]
+
+    while (batch := (yield _next(stream))) is not None:
+        if commits is not None:
+            commits.check(stream)
+        yield call(apply, batch)
+        if commits is None:
+            continue
+        if (yield from commits.is_due(stream)):
+            yield call(commits.flush)
+        if commits.confirms_now:
+            yield Wait(batch.commit, batch.commit)
+
+
+def source_of(builder: StreamReadBuilder) -> SourceTable:
+    """What the streams of a copy's builder read. Blocks while the table is not known."""
+    schema = schema_of(builder)
+    return SourceTable(identity_of(builder), schema, scope_of(builder).get(), bool(schema.primary_keys))
+
+
+def _next(stream: Any) -> Wait[Any]:
+    return Wait(lambda: next(stream, None), lambda: anext(stream, None))
+
+
+def _until_next(stream: AnyStream, due: float) -> Waits[None]:
+    """Wait until rows are read, the stream ends, fails or is stopped, or a time of its clock."""
+    ahead, clock, sleeper = stream._ahead, stream._clock, stream._sleeper
+
+    def is_over() -> bool:
+        return stream.is_stopping or not ahead.is_idle()
+
+    while not is_over() and (now := clock.monotonic()) < due:
+        ready = ahead.ready()
+        # A plan without rows counts as ready, and only the next batch takes it away.
+        pause = _POLL_SECONDS if ready.done() else _LONGEST_WAIT_SECONDS
+        if not ready.done():
+            ready.add_done_callback(lambda _: sleeper.wake())
+        yield sleeper.until_due(min(due, now + pause), is_over)

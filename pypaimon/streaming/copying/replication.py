@@ -1,0 +1,281 @@
+"""`replicate` keeps a target equal to a table; `Replication` does so as a service."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import Any, TypeVar
+
+from pypaimon.streaming.batches.batch_stream import BlockingBatchStream
+from pypaimon.streaming.batches.run_forever import backoff_of
+from pypaimon.streaming.batches.stream_status import StreamStatus
+from pypaimon.streaming.builder.builder import StreamReadBuilder
+from pypaimon.streaming.builder.copy_start import start_for_copy
+from pypaimon.streaming.concurrency.clock import Sleeper
+from pypaimon.streaming.concurrency.signals import on_sigterm
+from pypaimon.streaming.concurrency.waits import run, run_async
+from pypaimon.streaming.copying.copy_loop import SharedCommits, copy_batches, source_of
+from pypaimon.streaming.errors import OtherColumnsError, PaimonStreamError, StreamConfigError, what_fails
+from pypaimon.streaming.logs import StreamLog
+from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.options.arguments import a_builder, a_function, a_target, finite_seconds
+from pypaimon.streaming.scanning.lag import Lag
+from pypaimon.streaming.targets.plan_transactions import PlanTransactions
+from pypaimon.streaming.targets.target import Target
+
+T = TypeVar("T")
+
+
+def replicate(
+    builder: StreamReadBuilder,
+    target: Target,
+    *,
+    on_open: Callable[[BlockingBatchStream], object] | None = None,
+    commit_interval_seconds: float | None = None,
+) -> Position | None:
+    """Copy a table to a target, and follow it: the state first, then every change, from where the target stands.
+
+    Blocks until the end of the builder (`with_end(latest=True)`), otherwise for ever. After any interruption the next
+    call continues, exactly once if the target saves its position with its rows.
+
+    Args:
+        builder: How the table is read; it is not changed. A consumer id keeps snapshots that the target needs from
+            expiring; its saved progress is ignored.
+        target: A target of its own for each stream: a full state replaces all that it holds.
+        on_open: Called with the stream once it is open, for other threads and signal handlers: `stop`, `status`, `lag`.
+        commit_interval_seconds: Plans share a transaction of the target, which is committed at the latest with the plan
+            that ends after this many seconds. A database commits earlier if no more rows are read yet, because its
+            transaction holds locks; a PaimonTarget waits for them, because each commit is a snapshot. None: each plan
+            has a transaction of its own.
+
+    Returns:
+        Where the target stands.
+
+    Raises:
+        UnsupportedTableError: The changes of the table do not make its rows, such as those of a `sequence.field`
+            without a complete changelog.
+        StreamConfigError: The builder has a start without the state, a range, a view, or leaves out changes or the
+            kinds of rows; the target holds rows of another table, of another filter, shard or key, or rows that no
+            target has written; or `commit_interval_seconds` is given for a target without transactions.
+        PositionExpiredError: What comes next has expired; `with_on_expired("full")` begins with the state again.
+        PaimonStreamError: As the stream, or the target, says.
+    """
+    check_arguments("replicate", builder, target, on_open)
+    commits = shared_commits("replicate", target, commit_interval_seconds)
+    while not _copy(builder, target, on_open, commits):
+        pass
+    return target.position()
+
+
+async def replicate_async(
+    builder: StreamReadBuilder, target: Target, *, commit_interval_seconds: float | None = None
+) -> Position | None:
+    """As `replicate`, without blocking the event loop: the target works on another thread.
+
+    If it is cancelled it waits for the batch that is being applied, so that the target is free again when it ends.
+    """
+    check_arguments("replicate_async", builder, target)
+    commits = shared_commits("replicate_async", target, commit_interval_seconds)
+    while not await _copy_async(builder, target, commits):
+        pass
+    return await _on_thread(target.position)
+
+
+def shared_commits(call: str, target: Target, seconds: float | None) -> SharedCommits | None:
+    """How plans of a target share transactions; None: each plan is committed by itself.
+
+    Raises:
+        StreamConfigError: The target is without transactions that plans could share, or the seconds are invalid.
+    """
+    if seconds is None:
+        return None
+    plans = _plans_of(target)
+    if plans is None:
+        finite_seconds(f"{call}: commit_interval_seconds", seconds)
+        raise StreamConfigError(
+            f"{call}: commit_interval_seconds: {type(target).__name__} commits each plan by itself. Leave it out, or "
+            "give a DuckDBTarget, SQLiteTarget, PostgresTarget, ParquetTarget, DeltaTarget, IcebergTarget or "
+            "PaimonTarget."
+        )
+    return SharedCommits(call, plans, seconds)
+
+
+def _copy(
+    builder: StreamReadBuilder,
+    target: Target,
+    on_open: Callable[[BlockingBatchStream], object] | None,
+    commits: SharedCommits | None,
+) -> bool:
+    """Copy a stream up to its end. False: the columns have changed, and the target starts again with the state."""
+    try:
+        with _stream_of(builder, target, commits).open_sync() as stream, _sharing(commits):
+            if on_open is not None:
+                on_open(stream)
+            run(copy_batches(stream, target.apply, commits))
+    except OtherColumnsError:
+        if not _begins_again(target):
+            raise
+        return False
+    return True
+
+
+async def _copy_async(builder: StreamReadBuilder, target: Target, commits: SharedCommits | None) -> bool:
+    try:
+        copied = await _on_thread(_stream_of, builder, target, commits)
+        async with copied.open() as stream:
+            with _sharing(commits):
+                await run_async(copy_batches(stream, target.apply, commits, _on_thread))
+    except OtherColumnsError:
+        if not _begins_again(target):
+            raise
+        return False
+    return True
+
+
+def _stream_of(builder: StreamReadBuilder, target: Target, commits: SharedCommits | None) -> StreamReadBuilder:
+    copied = start_for_copy(builder, _position(builder, target))
+    if commits is not None:
+        commits.configure(builder, copied)
+    return copied
+
+
+def _sharing(commits: SharedCommits | None) -> AbstractContextManager[None]:
+    return nullcontext() if commits is None else commits.sharing()
+
+
+def check_arguments(call: str, builder: Any, target: Any, on_open: Any = None) -> None:
+    """Check the arguments of a call.
+
+    Raises:
+        StreamConfigError: An argument has a wrong type.
+    """
+    a_builder(f"{call}: builder", builder)
+    a_target(f"{call}: target", target)
+    if on_open is not None:
+        a_function(f"{call}: on_open", on_open)
+
+
+def _plans_of(target: Target) -> PlanTransactions | None:
+    """The transactions of one of our targets; None for a target of the user's own."""
+    plans = getattr(target, "_plans", None)
+    return plans if isinstance(plans, PlanTransactions) else None
+
+
+def _position(builder: StreamReadBuilder, target: Target) -> Position | None:
+    """Where the target continues. Our targets refuse a builder that does not fit their rows."""
+    position, plans = target.position(), _plans_of(target)
+    if position is None or plans is None:
+        return position
+    return plans.position_for(source_of(builder))
+
+
+def _begins_again(target: Target) -> bool:
+    """Whether a target that could not follow the columns of its table may be filled again."""
+    plans = _plans_of(target)
+    return plans is not None and plans.begins_again
+
+
+async def _on_thread(call: Callable[..., T], *arguments: Any) -> T:
+    """The result of a call on another thread. A cancellation is raised after the call has ended."""
+    running = asyncio.ensure_future(asyncio.to_thread(call, *arguments))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        while not running.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([running])
+        raise
+
+
+_LOG = StreamLog(__name__)
+
+
+class Replication:
+    """Keeps a target equal to a table as long as a service runs. All calls but `run` are for any thread.
+
+    Args:
+        builder: As for `replicate`.
+        target: As for `replicate`.
+        first_pause_seconds: The pause after the first failure; half of it is random.
+        longest_pause_seconds: Pauses double up to this many seconds.
+        commit_interval_seconds: As for `replicate`.
+
+    Raises:
+        StreamConfigError: An argument is invalid.
+    """
+
+    def __init__(
+        self,
+        builder: StreamReadBuilder,
+        target: Target,
+        *,
+        first_pause_seconds: float = 1.0,
+        longest_pause_seconds: float = 60.0,
+        commit_interval_seconds: float | None = None,
+    ) -> None:
+        check_arguments("Replication", builder, target)
+        shared_commits("Replication", target, commit_interval_seconds)
+        self._builder = builder
+        self._target = target
+        self._backoff = backoff_of(5, first_pause_seconds, longest_pause_seconds)
+        self._commit_interval_seconds = commit_interval_seconds
+        self._sleeper = Sleeper(builder._clock)
+        self._stream: BlockingBatchStream | None = None
+        self._stopping = False
+
+    def run(self) -> None:
+        """Run `replicate` until the end of the builder or `stop()`. Blocks.
+
+        Retriable errors of the store and of the target, such as a lock, do not end it: after a pause another stream
+        continues where the target stands. SIGTERM calls `stop()`, unless the program has a handler of its own. An
+        outage logs one WARNING a minute (event `waits_out`).
+
+        Raises:
+            PaimonStreamError: As `replicate`, if the error is not retriable.
+        """
+        attempt = 0
+        with on_sigterm(self.stop):
+            while not self._stopping:
+                self._stream = None
+                try:
+                    replicate(
+                        self._builder,
+                        self._target,
+                        on_open=self._opened,
+                        commit_interval_seconds=self._commit_interval_seconds,
+                    )
+                    return
+                except PaimonStreamError as error:
+                    if not error.retriable:
+                        raise
+                    if self._stream is not None and self._stream.status.batches:
+                        attempt = 0
+                    attempt += 1
+                    text = "a replication failed (attempt %(attempt)d) and continues after a pause: %(error)s"
+                    _LOG.outage("waits_out", text, what_fails(error), attempt=attempt, error=str(error))
+                self._sleeper.pause(self._backoff.pause(attempt), lambda: self._stopping)
+
+    def stop(self) -> None:
+        """End after the current plan. For any thread and for signal handlers."""
+        self._stopping = True
+        stream = self._stream
+        if stream is not None:
+            stream.stop()
+        self._sleeper.wake()
+
+    @property
+    def status(self) -> StreamStatus | None:
+        """The status of the current stream, or None before the first one. No IO."""
+        stream = self._stream
+        return None if stream is None else stream.status
+
+    def lag(self) -> Lag | None:
+        """The lag of the target, or None before the first stream. Costs what `scan.lag()` costs."""
+        stream = self._stream
+        return None if stream is None else stream.lag()
+
+    def _opened(self, stream: BlockingBatchStream) -> None:
+        self._stream = stream
+        if self._stopping:
+            stream.stop()

@@ -1,0 +1,229 @@
+"""`DuckDBRowStore`: the rows of a live table that is too large for memory, in a temporary DuckDB database."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from pypaimon.streaming.batches.batch import BlockingBatch
+from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.internals import TableSchema
+from pypaimon.streaming.live.lookup_keys import LookupKeys
+from pypaimon.streaming.live.row_store import RowStore, TableVersion, are_same_columns, in_schema
+from pypaimon.streaming.live.temp_database import MemoryBound, TempDatabase, translate_errors
+from pypaimon.streaming.model.sql_names import quoted
+from pypaimon.streaming.targets.changes import last_changes
+
+if TYPE_CHECKING:
+    import duckdb  # type: ignore[import-not-found, unused-ignore]
+
+_TABLE = "_live_rows"
+_CHANGES, _REMOVALS = "_changes", "_removals"
+_NUMBER = "_number"
+_ROWS_AT_ONCE = 1 << 16
+
+
+@dataclass(frozen=True)
+class _State:
+    """The schema of the rows, as of one transaction.
+
+    Attributes:
+        schema: Paimon's schema of the table.
+        columns: The Arrow schema of the rows.
+    """
+
+    schema: TableSchema
+    columns: pa.Schema
+
+    @cached_property
+    def keys(self) -> LookupKeys:
+        return LookupKeys(self.schema.primary_keys, [self.columns.field(key).type for key in self.schema.primary_keys])
+
+
+class DuckDBRowStore:
+    """A `RowStore` in DuckDB. Its files are removed with it and with the connections of `to_duckdb`.
+
+    Args:
+        schema: Paimon's schema of the table.
+        columns: The Arrow schema of the rows.
+        bound: Where the database is made, and how much memory DuckDB may take.
+
+    Raises:
+        StreamConfigError: DuckDB is not installed, or does not distinguish the keys.
+        TargetError: The database cannot be made.
+    """
+
+    def __init__(self, schema: TableSchema, columns: pa.Schema, bound: MemoryBound) -> None:
+        self._bound = bound
+        self._state = _State(schema, columns)
+        if any(pa.types.is_floating(kind) for kind in self._state.keys.kinds):
+            raise StreamConfigError(
+                f"the table takes more than {bound.max_bytes} bytes in memory, and DuckDB takes the keys 0.0 and "
+                "-0.0 for one: give open_live a greater memory_limit"
+            )
+        self._table_version = TableVersion()
+        self._lock = threading.Lock()
+        self._database = TempDatabase(bound)
+        with translate_errors():
+            # In a transaction of its own: DuckDB 2.0 does not find what is inserted in the one that makes a table this
+            # way, if it is more rows than a row group has.
+            self._database.database.register(_CHANGES, columns.empty_table())
+            self._database.database.execute(f"CREATE TABLE {_TABLE} AS SELECT * FROM {_CHANGES} LIMIT 0")
+            self._database.database.unregister(_CHANGES)
+        self._pending: _State | None = None
+
+    # ---- reading ----
+
+    @property
+    def table_version(self) -> TableVersion:
+        return self._table_version
+
+    @property
+    def nbytes(self) -> int:
+        return int(self._one("SELECT sum(memory_usage_bytes) FROM duckdb_memory()"))
+
+    def __len__(self) -> int:
+        return int(self._one(f"SELECT count(*) FROM {_TABLE}"))
+
+    def get(self, key: Any) -> dict[str, Any] | None:
+        with self._read() as (cursor, state):
+            values = state.keys.values(key)
+            if state.keys.plain(values) is None:
+                # DuckDB would convert Python values to its own without an exact check.
+                (row,) = _found(cursor, state, state.keys.arrays(values)).to_pylist()
+                return None if row[state.keys.names[0]] is None else row
+            same = " AND ".join(f"{quoted(name)} = ?" for name in state.keys.names)
+            found = cursor.sql(f"SELECT * FROM {_TABLE} WHERE {same}", params=list(values)).to_arrow_table()
+        rows = _fitted(found, state.columns).to_pylist()
+        return rows[0] if rows else None
+
+    def get_many(self, keys: Any) -> pa.Table:
+        with self._read() as (cursor, state):
+            return _found(cursor, state, state.keys.fitted(keys))
+
+    def to_arrow(self) -> pa.Table:
+        with self._read() as (cursor, state):
+            return _fitted(cursor.sql(f"SELECT * FROM {_TABLE}").to_arrow_table(), state.columns)
+
+    def to_duckdb(self, name: str) -> duckdb.DuckDBPyConnection:
+        cursor, _ = self._begun()
+        with translate_errors():
+            cursor.execute(f"CREATE TEMP VIEW {quoted(name)} AS SELECT * FROM rows.main.{_TABLE}")
+        self._database.keep_for(cursor)
+        return cursor
+
+    def _one(self, query: str) -> Any:
+        with self._read() as (cursor, _):
+            (value,) = cursor.execute(query).fetchone() or (0,)
+        return value or 0
+
+    def _begun(self) -> tuple[duckdb.DuckDBPyConnection, _State]:
+        """A connection whose transaction sees the published rows, and their schema."""
+        with self._lock, translate_errors():
+            cursor = self._database.database.cursor()
+            cursor.execute("BEGIN TRANSACTION READ ONLY")
+            # The transaction takes its snapshot of a table only when it first reads it.
+            cursor.execute(f"SELECT 1 FROM {_TABLE} LIMIT 0").fetchall()
+            return cursor, self._state
+
+    @contextmanager
+    def _read(self) -> Iterator[tuple[duckdb.DuckDBPyConnection, _State]]:
+        cursor, state = self._begun()
+        with closing(cursor), translate_errors():
+            yield cursor, state
+
+    # ---- writing ----
+
+    def apply(self, batch: BlockingBatch, table_version: TableVersion | None) -> RowStore:
+        rows = self if self._can_hold(batch) else self._in_columns_of(batch)
+        sets, removals = last_changes(batch, batch.schema.primary_keys)
+        rows._write(batch.schema, sets, removals)
+        if table_version is not None:
+            rows.publish(table_version)
+        return rows
+
+    def load(self, rows: pa.Table) -> None:
+        """Add rows of new keys; `publish` makes them visible."""
+        self._write((self._pending or self._state).schema, rows)
+
+    def publish(self, table_version: TableVersion) -> None:
+        with translate_errors(), self._lock:
+            if self._pending is not None:
+                self._database.database.execute("COMMIT")
+                self._state, self._pending = self._pending, None
+            self._table_version = table_version
+
+    def _can_hold(self, batch: BlockingBatch) -> bool:
+        """Whether a batch has the columns of the rows, and perhaps more. Otherwise the rows have to be converted."""
+        held, columns = self._pending or self._state, batch.rows.schema
+        names = held.columns.names
+        return (
+            set(names) <= set(columns.names)
+            and are_same_columns(names, held.schema, batch.schema)
+            and all(columns.field(name).equals(held.columns.field(name)) for name in names)
+        )
+
+    def _write(self, schema: TableSchema, sets: pa.Table, removals: pa.Table | None = None) -> None:
+        run, held = self._database.database.execute, self._pending or self._state
+        with translate_errors():
+            if self._pending is None:
+                run("BEGIN")
+            self._pending = _State(schema, sets.schema)
+            try:
+                self._database.database.register(_CHANGES, sets)
+                for name, kind in _described(self._database.database):
+                    if name not in held.columns.names:
+                        run(f"ALTER TABLE {_TABLE} ADD COLUMN {quoted(name)} {kind}")
+                if removals is not None:
+                    keys = ", ".join(map(quoted, self._pending.keys.names))
+                    for changed in (_CHANGES, _REMOVALS) if removals.num_rows else (_CHANGES,):
+                        if changed == _REMOVALS:
+                            self._database.database.register(_REMOVALS, removals)
+                        run(f"DELETE FROM {_TABLE} WHERE ({keys}) IN (SELECT ({keys}) FROM {changed})")
+                run(f"INSERT INTO {_TABLE} BY NAME SELECT * FROM {_CHANGES}")
+            except BaseException:
+                run("ROLLBACK")
+                raise
+            finally:
+                for view in (_CHANGES, _REMOVALS):
+                    self._database.database.unregister(view)
+
+    def _in_columns_of(self, batch: BlockingBatch) -> DuckDBRowStore:
+        """A store of the published rows in the columns of a batch. DuckDB's own casts are not Paimon's."""
+        columns = batch.rows.schema
+        changed = DuckDBRowStore(batch.schema, columns, self._bound)
+        with self._read() as (cursor, state):
+            ((last,),) = cursor.execute(f"SELECT coalesce(max(rowid), -1) FROM {_TABLE}").fetchall()
+            for first in range(0, last + 1, _ROWS_AT_ONCE):
+                query = f"SELECT * FROM {_TABLE} WHERE rowid >= {first} AND rowid < {first + _ROWS_AT_ONCE}"
+                rows = _fitted(cursor.sql(query).to_arrow_table(), state.columns)
+                changed.load(in_schema(rows, state.schema, batch.schema, columns))
+        return changed
+
+
+def _described(database: duckdb.DuckDBPyConnection) -> list[tuple[str, str]]:
+    found = database.execute(f"DESCRIBE SELECT * FROM {_CHANGES}").fetchall()
+    return [(str(name), str(kind)) for name, kind, *_ in found]
+
+
+def _found(cursor: duckdb.DuckDBPyConnection, state: _State, given: Sequence[pa.Array]) -> pa.Table:
+    names = [f"_key_{number}" for number in range(len(given))]
+    asked = pa.table([*given, pa.array(range(len(given[0])), pa.int64())], [*names, _NUMBER])
+    same = " AND ".join(
+        f"{_TABLE}.{quoted(key)} = asked.{name}" for key, name in zip(state.keys.names, names, strict=True)
+    )
+    cursor.register("asked", asked)
+    query = f"SELECT {_TABLE}.* FROM asked LEFT JOIN {_TABLE} ON {same} ORDER BY asked.{_NUMBER}"
+    columns = pa.schema([field.with_nullable(True) for field in state.columns], state.columns.metadata)
+    return _fitted(cursor.sql(query).to_arrow_table(), columns)
+
+
+def _fitted(rows: pa.Table, columns: pa.Schema) -> pa.Table:
+    """Rows of DuckDB in the types of the stream, because DuckDB has fewer types."""
+    return rows.select(columns.names).cast(columns)

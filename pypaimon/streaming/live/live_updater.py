@@ -1,0 +1,293 @@
+"""`LiveTableUpdater`: keeps the rows of a live table equal to the table, on a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from datetime import datetime, timedelta, timezone
+from types import TracebackType
+
+import pyarrow as pa
+
+from pypaimon.streaming.batches.batch import BlockingBatch
+from pypaimon.streaming.batches.chunks import BatchChunk, ChunkReader
+from pypaimon.streaming.builder.assembly import StreamAssembly
+from pypaimon.streaming.builder.copy_start import start_for_copy
+from pypaimon.streaming.builder.opened import opened_chunks
+from pypaimon.streaming.concurrency.backoff import Backoff
+from pypaimon.streaming.concurrency.clock import Sleeper
+from pypaimon.streaming.concurrency.forking import Origin
+from pypaimon.streaming.errors import (
+    EndOfScan,
+    PaimonStreamError,
+    StreamConfigError,
+    UnsupportedTableError,
+    what_fails,
+)
+from pypaimon.streaming.internals import TableSchema
+from pypaimon.streaming.live.row_store import RowStore, TableVersion
+from pypaimon.streaming.logs import StreamLog
+from pypaimon.streaming.model.position import Phase, Position
+from pypaimon.streaming.model.system_columns import ROW_KIND
+from pypaimon.streaming.options.stream_options import DEFAULT_BATCH_BYTES
+from pypaimon.streaming.options.table_traits import moved_by
+from pypaimon.streaming.scanning.driver import ScanDriver
+from pypaimon.streaming.scanning.scan import StreamScan
+
+_LOG = StreamLog(__name__)
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+class LiveTableUpdater:
+    """Reads a stream and applies its plans. Thread-safe.
+
+    After an error reads raise it: a retriable error until the stream continues, any other one for ever.
+
+    Args:
+        builder: How the table is read.
+        new_rows: Makes an empty store, given Paimon's schema and the Arrow schema of the rows.
+    """
+
+    def __init__(self, builder: StreamAssembly, new_rows: Callable[[TableSchema, pa.Schema], RowStore]) -> None:
+        self._builder = builder
+        self._new_rows = new_rows
+        self._lock = threading.Lock()
+        self._origin = Origin()
+        self._sleeper = Sleeper(builder._clock)
+        self._rows: RowStore | None = None
+        self._error: BaseException | None = None
+        self._traceback: TracebackType | None = None
+        self._is_final = False
+        self._closed = False
+        self._waiting: list[tuple[int | None, Future[None]]] = []
+        self._stop: Callable[[], None] | None = None
+        self._next: RowStore | None = None
+
+    def begin(self) -> Future[None]:
+        """Start the thread. The future is done with the first state, or an error."""
+        threading.Thread(target=self._run, name="paimon-live", daemon=True).start()
+        return self.reached(None)
+
+    def rows(self) -> RowStore:
+        """The current rows.
+
+        Raises:
+            StreamConfigError: The live table is closed, or this process was forked.
+            PaimonStreamError: The stream has failed.
+        """
+        self._refuse_elsewhere()
+        # In this order: closing sets the error before it drops the rows.
+        rows, error = self._rows, self._error
+        if error is not None:
+            raise self._raised(error)
+        assert rows is not None
+        return rows
+
+    def reached(self, snapshot: int | None) -> Future[None]:
+        """Done when the rows include a snapshot (None: any), or with an error that stays."""
+        self._refuse_elsewhere()
+        future: Future[None] = Future()
+        with self._lock:
+            self._waiting.append((snapshot, future))
+        self._wake()
+        return future
+
+    def close(self) -> None:
+        """End at once. Idempotent; does nothing in a process that was forked."""
+        if not self._origin.is_here:
+            return
+        with self._lock:
+            self._closed = True
+            stop = self._stop
+        self._fail(StreamConfigError("the live table is closed: open another one"), is_final=True)
+        self._rows = None
+        if stop is not None:
+            stop()
+        self._sleeper.wake()
+
+    def _refuse_elsewhere(self) -> None:
+        if not self._origin.is_here:
+            raise StreamConfigError("a live table does not work in a forked process: open it there")
+
+    # ---- on its thread ----
+
+    def _run(self) -> None:
+        try:
+            self._follow(*self._opened())
+            # After the end of a bounded stream the last state stays readable.
+            with self._lock:
+                if not self._is_final:
+                    self._error, self._is_final = None, True
+            self._wake()
+        except BaseException as error:  # noqa: BLE001 - the next call raises it
+            self._fail(error, is_final=True)
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        """Close the stream, and drop the rows if no call may read them any more."""
+        with self._lock:
+            stop, is_over = self._stop, self._error is not None
+            self._next = None
+            if is_over:
+                self._rows = None
+        if stop is not None:
+            stop()
+
+    def _opened(self) -> tuple[StreamScan, ScanDriver, ChunkReader]:
+        self._refuse_table()
+        builder = start_for_copy(self._builder, None)
+        opened = opened_chunks(builder, DEFAULT_BATCH_BYTES)
+        _, _, reader = opened
+        with self._lock:
+            self._stop = reader.close
+            is_closed = self._closed
+        if is_closed:
+            reader.close()
+        missing = [key for key in builder._schema.primary_keys if key not in reader.schema.names]
+        if missing:
+            name = builder.table.identifier.get_full_name()
+            raise StreamConfigError(
+                f"{', '.join(missing)} of the primary key of {name} is not read: a live table needs the whole key"
+            )
+        return opened
+
+    def _refuse_table(self) -> None:
+        """Refuse a table whose rows cannot be found by its primary key."""
+        name, schema = self._builder.table.identifier.get_full_name(), self._builder._schema
+        if self._builder._view is None and not schema.primary_keys:
+            raise UnsupportedTableError(f"{name} has no primary key, by which a live table finds its rows.")
+        if moved := moved_by(schema):
+            raise UnsupportedTableError(
+                f"{name}: the primary key lacks the partition columns {moved}, so that a row may move to another "
+                "partition, and be set there before it is deleted in the old one; a live table would lose it."
+            )
+
+    def _follow(self, scan: StreamScan, driver: ScanDriver, reader: ChunkReader) -> None:
+        backoff, attempt = Backoff(), 0
+        while not self._closed:
+            chunk, has_ended = None, False
+            try:
+                try:
+                    chunk = reader.look()
+                except EndOfScan:
+                    has_ended = True
+                # Before waiting calls learn of new rows.
+                self._recover()
+                if chunk is not None:
+                    self._take(chunk)
+                position = driver.position
+                if (chunk is None or chunk.last) and self._next is None:
+                    self._publish(driver, reader, position)
+                    if driver.commit_mode is not None and position is not None:
+                        scan.commit(position)
+            except PaimonStreamError as error:
+                if not error.retriable or self._rows is None:
+                    raise
+                self._fail(error, is_final=False)
+                attempt += 1
+                text = "a live table failed (attempt %(attempt)d) and continues after a pause: %(error)s"
+                _LOG.outage("waits_out", text, what_fails(error), attempt=attempt, error=str(error))
+                self._sleeper.pause(backoff.pause(attempt), lambda: self._closed)
+                continue
+            if has_ended:
+                return
+            attempt = 0
+            if chunk is None:
+                driver.next_poll(lambda: self._closed).block()
+
+    def _take(self, chunk: BatchChunk) -> None:
+        plan = chunk.plan
+        table_version = TableVersion(plan.position.snapshot - 1, plan.commit_time) if _is_end(chunk) else None
+        rows = self._next
+        if chunk.data is not None:
+            batch = BlockingBatch(chunk, lambda _: None)
+            held = self._rows if rows is None else rows
+            if batch.begins_state:
+                held = self._new_rows(batch.schema, batch.rows.schema)
+            if held is None:  # The live table was closed meanwhile.
+                return
+            rows = held.apply(batch, table_version)
+        elif rows is not None and table_version is not None:
+            rows.publish(table_version)
+        if table_version is None or rows is None:
+            self._next = rows
+            return
+        self._rows, self._next = rows, None
+        self._wake()
+
+    def _publish(self, driver: ScanDriver, reader: ChunkReader, position: Position | None) -> None:
+        """Publish the rows as of a position, also if the last snapshots before it had no rows."""
+        if position is not None and not _is_whole(position):
+            return
+        rows = self._rows
+        if rows is None:
+            schema = reader.schema
+            columns = [field for field in schema if field.name != ROW_KIND]
+            rows = self._new_rows(self._builder._schema, pa.schema(columns, schema.metadata))
+        if position is not None and position.snapshot - 1 > (rows.table_version.snapshot_id or 0):
+            snapshot = position.snapshot - 1
+            found = driver.parts.get().directory.snapshots.get_snapshots_batch([snapshot])[snapshot]
+            time = (
+                rows.table_version.commit_time if found is None else _EPOCH + timedelta(milliseconds=found.time_millis)
+            )
+            rows.publish(TableVersion(snapshot, time))
+        self._rows = rows
+        self._wake()
+
+    # ---- waiting calls ----
+
+    def _raised(self, error: BaseException) -> BaseException:
+        """The error with its first traceback, to which every raise would add."""
+        return error.with_traceback(self._traceback)
+
+    def _fail(self, error: BaseException, is_final: bool) -> None:
+        with self._lock:
+            if self._is_final and self._error is not None:
+                return
+            self._error, self._traceback, self._is_final = error, error.__traceback__, is_final
+        self._wake()
+
+    def _recover(self) -> None:
+        with self._lock:
+            if not self._is_final:
+                self._error = None
+
+    def _wake(self) -> None:
+        with self._lock:
+            answers = [(future, self._answer(snapshot)) for snapshot, future in self._waiting]
+            self._waiting = [
+                each
+                for each, (future, answer) in zip(self._waiting, answers, strict=True)
+                if answer is None and not future.cancelled()
+            ]
+        for future, answer in answers:
+            if answer is None or not future.set_running_or_notify_cancel():
+                continue
+            if isinstance(answer, BaseException):
+                future.set_exception(answer)
+            else:
+                future.set_result(None)
+
+    def _answer(self, wanted: int | None) -> BaseException | bool | None:
+        """True if the rows include a snapshot, an error if they never will, otherwise None."""
+        if self._is_final and self._error is not None:
+            return self._raised(self._error)
+        if self._rows is not None:
+            reached = self._rows.table_version.snapshot_id
+            if wanted is None or (reached is not None and reached >= wanted):
+                return True
+            if self._is_final:
+                return StreamConfigError(f"the stream has ended at snapshot {reached}, before snapshot {wanted}")
+        return None
+
+
+def _is_end(chunk: BatchChunk) -> bool:
+    """Whether a chunk ends a whole snapshot."""
+    return chunk.last and _is_whole(chunk.plan.position)
+
+
+def _is_whole(position: Position) -> bool:
+    """Whether a position is between two snapshots."""
+    return position.phase is Phase.FOLLOW and position.unit is None

@@ -1,0 +1,1 @@
+"""Targets in lakes: Delta tables, Iceberg tables, Parquet files."""

@@ -1,0 +1,373 @@
+"""`AdbcTable`: a table of a database with an ADBC driver, to which plans are applied in transactions."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from pypaimon.streaming.errors import StreamConfigError, TargetError, UnsupportedTableError
+from pypaimon.streaming.internals import TableSchema
+from pypaimon.streaming.model.sql_names import quoted
+from pypaimon.streaming.targets.changes import RESERVED, AnyBatch, inserts, last_changes, refuse_reserved
+from pypaimon.streaming.targets.column_evolution import evolve_columns
+from pypaimon.streaming.targets.plan_transactions import TransactionalTable, others_write
+from pypaimon.streaming.targets.target_errors import translate_errors
+from pypaimon.streaming.targets.target_keys import GivenKeys, TargetKeys
+from pypaimon.streaming.targets.target_state import (
+    Column,
+    Saved,
+    SavedState,
+    is_of_older_release,
+    refuse_two_positions,
+)
+
+_POSITIONS = "_paimon_positions"
+_ROWS, _GONE = "_paimon_rows", "_paimon_gone"
+LONGEST_NAME = 63
+"""The longest name in Postgres, in bytes."""
+_AUTOCOMMIT = "adbc.connection.autocommit"
+
+
+class Execute(Protocol):
+    """Runs a statement; the rows that it gives."""
+
+    def __call__(self, query: str, *given: str | None) -> list[tuple[Any, ...]]: ...
+
+
+class Dialect(Protocol):
+    """The SQL of one database."""
+
+    system: str
+    """Its name."""
+    parameters: tuple[str, str, str]
+    """The first three parameters of a statement."""
+    locking: str
+    """Suffix of a SELECT that locks the rows it finds, and finds the newest committed ones."""
+    same_name: str
+    """Suffix of a comparison of names, so that it compares as the database does."""
+
+    def column_type(self, kind: pa.DataType) -> str | None:
+        """The type of a column, or None if the database has no such type."""
+
+    def fitted(self, rows: pa.Table) -> pa.Table:
+        """Rows in types that the driver takes.
+
+        Raises:
+            StreamConfigError: The database cannot hold a value.
+        """
+
+    def resolved(self, execute: Execute, name: str) -> tuple[str, str]:
+        """Schema and name of a table in the spelling of the database. The table need not exist.
+
+        Raises:
+            StreamConfigError: A table cannot have the name.
+        """
+
+    def positions(self, execute: Execute) -> str | None:
+        """The schema in which the database finds a table of positions without a schema in its name, or None."""
+
+    def refuse_columns(self, names: Sequence[str]) -> None:
+        """Refuse names that the database forbids for columns.
+
+        Raises:
+            StreamConfigError: It forbids one.
+        """
+
+    def is_exact(self, old: str, new: str) -> bool:
+        """As `Alter.is_exact`."""
+
+    def exists(self, execute: Execute, table: str) -> bool:
+        """Whether a table exists. Its name is quoted."""
+
+    def columns(self, execute: Execute, table: str) -> set[str]:
+        """The names of the columns of a table, whose name is quoted."""
+
+    def change_type(self, execute: Execute, table: str, column: Column) -> None:
+        """Change the type of a column."""
+
+    def index(self, name: str, table: str, keys: Sequence[str]) -> str:
+        """The statement that creates an index, if it does not exist. All names are quoted."""
+
+    def delete(self, table: str, gone: str, keys: Sequence[str], has_nulls: bool, columns: set[str]) -> str:
+        """The statement that deletes the rows of a table whose keys are in another one.
+
+        Args:
+            table: The table, quoted.
+            gone: The table of deleted keys.
+            keys: The key columns, quoted.
+            has_nulls: Whether some keys are null.
+            columns: The names of the columns of the table in lower case.
+        """
+
+
+class AdbcTable(TransactionalTable):
+    """A table, and the row of positions next to it, in its schema. Calls block, one at a time.
+
+    Args:
+        connection: A connection of the driver's module `dbapi`, without autocommit. Nothing else uses it.
+        name: The table.
+        keys: See `TargetKeys`.
+        dialect: The SQL of the database.
+
+    Attributes:
+        where: The name of the table in errors.
+
+    Raises:
+        StreamConfigError: The connection commits by itself, or the name is invalid.
+        TargetError: The database refuses.
+    """
+
+    def __init__(self, connection: Any, name: str, keys: GivenKeys, dialect: Dialect) -> None:
+        self._connection = connection
+        self.given_keys = TargetKeys(keys)
+        self.keys: list[str] = []
+        self._dialect = dialect
+        self.where = f"{dialect.system}, table {name}"
+        self._is_open = False
+        self._is_lost = False
+        self._known: SavedState | None = None
+        self._followed: tuple[TableSchema, pa.Schema] | None = None
+        self._columns: set[str] = set()
+        self._left: str | None = None
+        """The position saved for a table that was dropped."""
+        refuse_reserved("table", [name.rpartition(".")[2]])
+        with self._translated():
+            if connection.adbc_connection.get_option(_AUTOCOMMIT) == "true":
+                raise StreamConfigError("the connection commits by itself: connect(...) without autocommit=True")
+            self._schema, self._name = dialect.resolved(self._execute, name)
+            self._table = f"{quoted(self._schema)}.{quoted(self._name)}"
+            self._positions = f"{quoted(self._schema)}.{quoted(_POSITIONS)}"
+            self._make_positions()
+            connection.commit()
+
+    def _make_positions(self) -> None:
+        # A role that may not create tables can use one that another role has created.
+        if not self._dialect.exists(self._execute, self._positions):
+            try:
+                self._execute(f"CREATE TABLE {self._positions} (name TEXT PRIMARY KEY, position TEXT, columns TEXT)")
+            except self._connection.Error:
+                # Another program has created it at the same time.
+                self._connection.rollback()
+                if not self._dialect.exists(self._execute, self._positions):
+                    raise
+        former = self._dialect.positions(self._execute)
+        if former is not None and self._found() is None:
+            self._take_over(f"{quoted(former)}.{quoted(_POSITIONS)}")
+
+    def _take_over(self, former: str) -> None:
+        """Take over a position of an older release, saved in the default schema under the name that the caller gave."""
+        mine = [
+            row
+            for row in self._execute(f"SELECT name, position, columns FROM {former}")
+            if is_of_older_release(row[2]) and self._is_it(row[0])
+        ]
+        if mine:
+            refuse_two_positions(self.where, [row[0] for row in mine])
+            first, second, third = self._dialect.parameters
+            self._execute(f"DELETE FROM {former} WHERE name = {first}", mine[0][0])
+            query = f"INSERT INTO {self._positions} (name, position, columns) VALUES ({first}, {second}, {third})"
+            self._execute(query, self._name, *mine[0][1:])
+
+    def _is_it(self, name: str) -> bool:
+        """Whether a name is a spelling of this table's name. An invalid name is not."""
+        try:
+            return self._dialect.resolved(self._execute, name) == (self._schema, self._name)
+        except StreamConfigError:
+            return False
+
+    def saved(self) -> Saved | None:
+        self._check()
+        with self._reading():
+            found = self._found()
+            is_gone = not self._dialect.exists(self._execute, self._table)
+            self._left = found[0] if found is not None and is_gone else None
+            return None if found is None or is_gone else Saved(*found)
+
+    def holds_rows(self) -> bool:
+        with self._reading():
+            there = self._dialect.exists(self._execute, self._table)
+            return there and bool(self._execute(f"SELECT 1 FROM {self._table} LIMIT 1"))
+
+    def begin(self, saved: Saved | None, *, replaces: bool = False) -> None:
+        self._check()
+        self._is_open = True
+        columns = None if saved is None or replaces else saved.columns
+        self._known = None if columns is None else SavedState.from_json(columns)
+        self._followed = None
+        with self._translated():
+            if saved is None:
+                self._claim()
+            if replaces:
+                self._execute(f"DROP TABLE IF EXISTS {self._table}")
+
+    def _claim(self) -> None:
+        """Write the row of positions first, so that a program that begins at the same time waits and then conflicts."""
+        if self._found() is None:
+            query = f"INSERT INTO {self._positions} (name, position) VALUES ({self._dialect.parameters[0]}, '')"
+            self._execute(f"{query} ON CONFLICT (name) DO NOTHING", self._name)
+        found = self._found(self._dialect.locking)
+        if found is None or found[0] not in ("", self._left):
+            raise others_write()
+
+    def write(self, batch: AnyBatch) -> None:
+        self.keys = self.given_keys.of_batch(batch)
+        sets, removals = last_changes(batch, self.keys) if self.keys else (inserts(batch), None)
+        rows = self._dialect.fitted(sets)
+        with self._translated():
+            self._follow_columns(batch, sets.schema)
+            if batch.begins_state:
+                self._execute(f"DELETE FROM {self._table}")
+            elif removals is not None:
+                self._delete([rows, self._dialect.fitted(removals.select(self.keys))])
+            if rows.num_rows:
+                names = ", ".join(quoted(name) for name in rows.schema.names)
+                with self._staged(_ROWS, rows):
+                    self._execute(f"INSERT INTO {self._table} ({names}) SELECT {names} FROM {_ROWS}")
+
+    def save(self, position: str, before: Saved | None) -> Saved | None:
+        saved = Saved(position, None if self._known is None else self._known.to_json())
+        first, second, third = self._dialect.parameters
+        with self._translated():
+            found = self._found(self._dialect.locking)
+            if found is None or found[0] != ((self._left or "") if before is None else before.position):
+                return None
+            name = f"name = {third} {self._dialect.same_name}"
+            query = f"UPDATE {self._positions} SET position = {first}, columns = {second} WHERE {name}"
+            self._execute(query, position, saved.columns, self._name)
+        return saved
+
+    def commit(self) -> None:
+        with self._translated():
+            self._connection.commit()
+        self._is_open = False
+
+    def roll_back(self) -> None:
+        self._is_open = False
+        with self._translated():
+            self._roll_back()
+
+    def _roll_back(self) -> None:
+        try:
+            self._connection.rollback()
+        except self._connection.Error:
+            # SQLite ends the transaction by itself if its disk is full, and its driver does not notice: the next
+            # statement would be committed at once.
+            self._is_lost = True
+            self._execute("BEGIN")
+            self._connection.rollback()
+            self._is_lost = False
+
+    def _check(self) -> None:
+        if self._is_lost:
+            raise TargetError(
+                f"{self.where}: the connection was lost. Make another one, and a target "
+                "with it: replicate(...) continues where the table stands."
+            )
+
+    def _found(self, locking: str = "") -> tuple[Any, ...] | None:
+        name = f"name = {self._dialect.parameters[0]} {self._dialect.same_name}"
+        query = f"SELECT position, columns FROM {self._positions} WHERE {name} {locking}"
+        return next(iter(self._execute(query, self._name)), None)
+
+    def _follow_columns(self, batch: AnyBatch, schema: pa.Schema) -> None:
+        """Evolve the columns of the table, unless the last rows had the same ones."""
+        if self._followed is not None and self._followed[0] is batch.schema and self._followed[1] == schema:
+            return
+        self._dialect.refuse_columns(schema.names)
+        wanted = SavedState.of(batch, [(field.name, self._type(field)) for field in schema], self.keys)
+        is_new = self._known is None
+        evolve_columns(_AdbcAlter(self._execute, self._table, self._dialect), batch, wanted, self._known)
+        if is_new and self.keys:
+            name = quoted(_index_name(self._name))
+            self._execute(self._dialect.index(name, self._table, list(map(quoted, self.keys))))
+        self._known, self._followed = wanted, (batch.schema, schema)
+        self._columns = self._dialect.columns(self._execute, self._table)
+
+    def _type(self, field: pa.Field) -> str:
+        kind = self._dialect.column_type(field.type)
+        if kind is None:
+            raise UnsupportedTableError(
+                f"column '{field.name}' of type {field.type} cannot be written to {self._dialect.system}.",
+                advice="Leave it out of the stream with with_projection(...).",
+                option="with_projection",
+            )
+        return kind
+
+    def _delete(self, changes: list[pa.Table]) -> None:
+        gone = pa.concat_tables([each.select(self.keys) for each in changes])
+        if gone.num_rows:
+            has_nulls = any(column.null_count for column in gone.columns)
+            keys, columns = list(map(quoted, self.keys)), {name.lower() for name in self._columns}
+            with self._staged(_GONE, gone):
+                self._execute(self._dialect.delete(self._table, _GONE, keys, has_nulls, columns))
+
+    @contextmanager
+    def _staged(self, name: str, rows: pa.Table) -> Iterator[None]:
+        """Rows in a temporary table of this connection."""
+        with self._connection.cursor() as cursor:
+            cursor.adbc_ingest(name, rows, mode="create", temporary=True)
+        yield
+        self._execute(f"DROP TABLE {name}")
+
+    def _execute(self, query: str, *given: str | None) -> list[tuple[Any, ...]]:
+        with self._connection.cursor() as cursor:
+            cursor.execute(query, given or None)
+            return list(cursor.fetchall()) if cursor.description else []
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        with self._translated():
+            try:
+                yield
+            finally:
+                if not self._is_open:
+                    # An open transaction, even one that only reads, would hold a snapshot of the database.
+                    self._roll_back()
+
+    def _translated(self) -> AbstractContextManager[None]:
+        return translate_errors(self.where, (self._connection.Error,))
+
+
+class _AdbcAlter:
+    """Changes of one table."""
+
+    def __init__(self, execute: Execute, table: str, dialect: Dialect) -> None:
+        self._run = execute
+        self._table = table
+        self._dialect = dialect
+
+    def create(self, columns: Sequence[Column]) -> None:
+        listed = ", ".join(f"{quoted(column.name)} {column.type}" for column in columns)
+        self._run(f"CREATE TABLE IF NOT EXISTS {self._table} ({listed})")
+
+    def is_exact(self, old: str, new: str) -> bool:
+        return self._dialect.is_exact(old, new)
+
+    def lacks(self, columns: Sequence[Column]) -> list[Column]:
+        present = self._dialect.columns(self._run, self._table)
+        return [column for column in columns if column.name not in present]
+
+    def drop(self, name: str) -> None:
+        if name in self._dialect.columns(self._run, self._table):
+            self._run(f"ALTER TABLE {self._table} DROP COLUMN {quoted(name)}")
+
+    def add(self, column: Column) -> None:
+        self._run(f"ALTER TABLE {self._table} ADD COLUMN {quoted(column.name)} {column.type}")
+
+    def change_type(self, column: Column) -> None:
+        self._dialect.change_type(self._run, self._table, column)
+
+    def rename(self, old: str, new: str) -> None:
+        self._run(f"ALTER TABLE {self._table} RENAME COLUMN {quoted(old)} TO {quoted(new)}")
+
+
+def _index_name(table: str) -> str:
+    """The name of the index of a table. Postgres cuts names after 63 bytes, and would take two for one."""
+    name = f"{RESERVED}{table}_keys"
+    if len(name.encode()) <= LONGEST_NAME:
+        return name
+    return f"{RESERVED}{hashlib.sha256(table.encode()).hexdigest()[:32]}_keys"
