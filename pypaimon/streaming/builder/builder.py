@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pypaimon.streaming.builder import read, scan
     from pypaimon.streaming.group_streams import builder as group_builder
     from pypaimon.streaming.live_tables import live_table
+    from pypaimon.streaming.metadata.snapshots import Snapshot
 else:
     filter_internals = LateModule("pypaimon.streaming.filter_internals")
     batch_stream = LateModule("pypaimon.streaming.batches.batch_stream")
@@ -222,10 +223,16 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
         return list(self.new_read().read_type)
 
 
-def builder_of_newest(table: Any, newest: TableSchema | None) -> StreamReadBuilder:
-    """A builder for a table whose newest schema was read just now, if it is given: it is not asked for again."""
+def builder_of_newest(table: Any, newest: TableSchema | None, latest: Snapshot | None = None) -> StreamReadBuilder:
+    """A builder for a table whose newest schema was read just now, if it is given: it is not asked for again.
+
+    Args:
+        table: pypaimon's table.
+        newest: The schema.
+        latest: The latest snapshot, if it was read before the schema: a first full plan begins with it.
+    """
     builder = StreamReadBuilder.__new__(StreamReadBuilder)
-    StreamAssembly.__init__(builder, table, newest=newest)
+    StreamAssembly.__init__(builder, table, newest=newest, latest=latest)
     return builder
 
 

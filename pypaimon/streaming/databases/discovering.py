@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.databases.engine_state import NEW_LOOK, EngineState
 from pypaimon.streaming.databases.events import DatabaseEvent, TableAdded, TableRenamed, TableSkipped
 from pypaimon.streaming.databases.followed_table import FollowedTable
 from pypaimon.streaming.databases.jobs import LONGEST_PAUSE, Beginning, Opening, pause_before
 from pypaimon.streaming.databases.known_tables import MissingError
 from pypaimon.streaming.databases.position import TablePlace
-from pypaimon.streaming.databases.tables_of_database import NoDatabaseError, TablesOfDatabase
+from pypaimon.streaming.databases.tables_of_database import NoDatabaseError, OpenedTable, TablesOfDatabase
 from pypaimon.streaming.errors import PaimonStreamError, TableChangedError, UnsupportedTableError, what_fails
 from pypaimon.streaming.logs import StreamLog
 
@@ -83,9 +82,11 @@ class Discovering:
     def open(self, opening: Opening) -> None:
         """Find out what a name stands for."""
         name = opening.name
+        with self._state.lock:
+            reads_state = self._state.known.place_of(name) is None
         try:
-            builder = self._tables.builder(name)
-            identity = None if builder is None else self._tables.identity(builder)
+            size, monotonic = self._state.settings.batch_bytes, self._state.clock.monotonic
+            opened = self._tables.open(name, size, monotonic, reads_state=reads_state)
         except UnsupportedTableError as error:
             with self._state.lock:
                 self._skip(name, error)
@@ -100,11 +101,11 @@ class Discovering:
                     self._state.park(name, error, self._state.known.followed.get(name))
         else:
             with self._state.lock:
-                if builder is None or identity is None:
+                if opened is None:
                     self._on_gone(name)
                 else:
-                    self._state.known.is_there(name, identity)
-                    self._on_opened(opening, builder, identity)
+                    self._state.known.is_there(name, opened.identity)
+                    self._on_opened(opening, opened)
 
     def _skip(self, name: str, error: UnsupportedTableError) -> None:
         """With the lock held: it cannot be followed, for all that is seen of it now."""
@@ -123,12 +124,13 @@ class Discovering:
         if self._state.known.is_gone(name):
             self._state.soon(self._state.discovery)
 
-    def _on_opened(self, opening: Opening, builder: StreamReadBuilder, identity: str) -> None:
+    def _on_opened(self, opening: Opening, opened: OpenedTable) -> None:
         """With the lock held: what a name stands for now: a new table, a renamed one, the same one, or another one."""
-        name, known = opening.name, self._state.known
+        name, known, identity = opening.name, self._state.known, opened.identity
         table, place = known.followed.get(name), known.place_of(name)
         if table is not None and table.identity == identity:
             known.opening.discard(name)
+            opened.close()
             self._go_on_with(table)
             return
         is_another = place is not None and place.identity != identity
@@ -138,6 +140,7 @@ class Discovering:
             # A listing in the midst of renamings shows names from before and after; the next ones tell.
             if is_another:
                 known.is_replaced(name)
+            opened.close()
             since = known.rounds if opening.since is None else opening.since
             self._state.soon(replace(opening, since=since), 1.5 * NEW_LOOK)
             self._state.soon(self._state.discovery)
@@ -147,18 +150,18 @@ class Discovering:
             former = known.former_name(identity)
         event: DatabaseEvent = TableAdded(name) if former is None else TableRenamed(name, former)
         is_new = opening.is_new or opening.since is not None
-        self._state.tell(event, partial(self._begin, Beginning(name, identity, builder, is_new), former or name))
+        self._state.tell(event, partial(self._begin, Beginning(name, opened, is_new), former or name))
 
     def _begin(self, beginning: Beginning, former: str) -> None:
         """Once it is told that a table is followed, and so known what was delivered of it."""
         table, place = self._state.forget(former)
-        if place is not None and place.identity == beginning.identity:
+        if place is not None and place.identity == beginning.opened.identity:
             # Under whatever name: where nothing was handed out yet, it begins as it would have begun.
             beginning = replace(beginning, place=place, is_new=place.was_empty)
             if table is not None:
                 beginning = replace(beginning, schema=table.schema, cut=table.cut)
         # From here on a restart would know it as one that is read from its first row, or goes on.
-        place = beginning.place or TablePlace(beginning.identity, was_empty=beginning.is_new)
+        place = beginning.place or TablePlace(beginning.opened.identity, was_empty=beginning.is_new)
         self._state.known.places[beginning.name] = place
         self._state.soon(beginning)
 
@@ -183,12 +186,12 @@ class Discovering:
                 table.close()
 
     def _begun(self, beginning: Beginning) -> FollowedTable:
-        place, cut = beginning.place, beginning.cut
+        place, cut, opened = beginning.place, beginning.cut, beginning.opened
         if cut is not None:
-            place = TablePlace(beginning.identity, cut.begin)
-        self._tables.begin(beginning.builder, place, is_new=beginning.is_new)
-        now, size = self._state.clock.monotonic(), self._state.settings.batch_bytes
-        table = FollowedTable(beginning.name, beginning.identity, beginning.builder, size, now)
+            place = TablePlace(opened.identity, cut.begin)
+        now = self._state.clock.monotonic()
+        chunks = self._tables.begin(opened, place, now, is_new=beginning.is_new)
+        table = FollowedTable(beginning.name, opened.identity, chunks, now)
         table.schema = beginning.schema
         if cut is not None:
             table.resume_in(cut)

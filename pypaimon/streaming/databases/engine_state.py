@@ -28,8 +28,8 @@ from pypaimon.streaming.databases.waiting_rows import WaitingRows
 from pypaimon.streaming.logs import StreamLog
 
 _LOG = StreamLog(__name__)
-WORKERS = 6
-OPENERS = 4
+WORKERS = 8
+OPENERS = 8
 """Threads that open tables and do nothing else, so that those which are open are read meanwhile."""
 NEW_LOOK = 1.0
 """Seconds between two discoveries, where a table asks for one."""

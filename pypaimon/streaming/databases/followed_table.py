@@ -8,8 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from pypaimon.streaming.batches.chunks import BatchChunk
-from pypaimon.streaming.builder.builder import StreamReadBuilder
-from pypaimon.streaming.builder.opened import opened_chunks
+from pypaimon.streaming.builder.opened import OpenedChunks
 from pypaimon.streaming.databases.lag import TableLag
 from pypaimon.streaming.errors import EndOfScan, PaimonStreamError
 from pypaimon.streaming.internals import TableSchema
@@ -20,7 +19,7 @@ _LONGEST_INTERVAL = 30.0
 _SHARE_OF_QUIET = 8
 _IDLE_SNAPSHOTS = 16
 """So many snapshots are kept of a table that has nothing to read."""
-_POLL_COUNTS_SECONDS = 0.5
+_POLL_COUNTS_SECONDS = 1.0
 _LATEST_KNOWN_SECONDS = 10.0
 """While a table has more than is read of it, it is asked so often what its latest snapshot is."""
 
@@ -55,8 +54,7 @@ class FollowedTable:
     Args:
         name: Its name.
         identity: Which table it is.
-        builder: Its stream.
-        batch_bytes: A plan with more bytes of rows comes in several chunks.
+        chunks: Its stream.
         now: The time, in seconds of a clock that never goes back.
 
     Attributes:
@@ -71,10 +69,10 @@ class FollowedTable:
         cut: The plan of which only a part was handed out; None: there is none.
     """
 
-    def __init__(self, name: str, identity: str, builder: StreamReadBuilder, batch_bytes: int, now: float) -> None:
+    def __init__(self, name: str, identity: str, chunks: OpenedChunks, now: float) -> None:
         self.name = name
         self.identity = identity
-        self.scan, self.driver, self._reader = opened_chunks(builder, batch_bytes)
+        self.scan, self.driver, self._reader = chunks
         self.chunks: deque[BatchChunk] = deque()
         self.failures = 0
         self.error: Exception | None = None

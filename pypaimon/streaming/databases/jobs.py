@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.databases.events import DatabaseEvent
 from pypaimon.streaming.databases.followed_table import CutPlan, FollowedTable
 from pypaimon.streaming.databases.position import TablePlace
+from pypaimon.streaming.databases.tables_of_database import OpenedTable
 from pypaimon.streaming.internals import TableSchema
 
 _FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
@@ -78,8 +78,7 @@ class Beginning:
 
     Attributes:
         name: Its name.
-        identity: Which table it is.
-        builder: Its stream.
+        opened: The table.
         is_new: Whether it is read from its first row, if it stands nowhere.
         place: Where the stream stands in it; None: nowhere.
         schema: Of what was handed out of it last, under another name perhaps; None: nothing was.
@@ -88,8 +87,7 @@ class Beginning:
     """
 
     name: str
-    identity: str
-    builder: StreamReadBuilder
+    opened: OpenedTable
     is_new: bool
     place: TablePlace | None = None
     schema: TableSchema | None = None

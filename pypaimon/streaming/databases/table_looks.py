@@ -17,6 +17,9 @@ from pypaimon.streaming.model.plan import PlanKind
 _LOG = StreamLog(__name__)
 _TURN_SECONDS = 0.5
 """A table that has much to read leaves its worker to others after this time."""
+_OPENING_SECONDS = 0.03
+"""About the time between two tables that are opened."""
+_MOST_PUT_OFF_SECONDS = 5.0
 KEEPING_ALIVE = 30.0
 """Seconds between two looks after saved progress."""
 
@@ -97,7 +100,10 @@ class TableLooks:
             if self._state.known.is_followed(table):
                 self._stand_where_it_is(table)
                 now = self._state.clock.monotonic()
-                self._state.see_to(table, table.idle_seconds(now, random.random()), busy=False)
+                # While many tables still wait for their first look, a second look at this one would hold them up.
+                first_looks = min(_MOST_PUT_OFF_SECONDS, _OPENING_SECONDS * len(self._state.known.opening))
+                pause = max(table.idle_seconds(now, random.random()), first_looks)
+                self._state.see_to(table, pause, busy=False)
             return False
 
     def _stand_where_it_is(self, table: FollowedTable) -> None:

@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from pypaimon.streaming.builder.assembly import identity_of
+from pypaimon.streaming.builder.assembly import forget_latest, identity_of
 from pypaimon.streaming.builder.builder import StreamReadBuilder, builder_of_newest
+from pypaimon.streaming.builder.opened import OpenedChunks, opened_chunks
 from pypaimon.streaming.databases.position import TablePlace
 from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.internals import (
@@ -22,6 +23,7 @@ from pypaimon.streaming.internals import (
 )
 from pypaimon.streaming.io.request_errors import translated
 from pypaimon.streaming.metadata.manifest_cache import ManifestCache
+from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.metadata.table_handle import FilesOnly, TableHandle
 
@@ -30,10 +32,35 @@ Configure = Callable[[StreamReadBuilder], object]
 _MOST_REQUESTS = 4
 """Of one table at the same time."""
 _OF_STATE = (None, "latest-full")
+_LATEST_COUNTS_SECONDS = 5.0
+"""A latest snapshot that was read longer ago is read again before a stream begins with it."""
 
 
 class NoDatabaseError(StreamConfigError):
     """The catalog has no database of this name."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenedTable:
+    """A table that was opened and is not read yet.
+
+    Attributes:
+        builder: Its settings, without a start.
+        identity: Which table it is; see `TablePlace`.
+        batch_bytes: A plan with more bytes of rows comes in several chunks.
+        at: When opening it began.
+        chunks: Its stream, if it begins as the table's options say.
+    """
+
+    builder: StreamReadBuilder
+    identity: str
+    batch_bytes: int
+    at: float
+    chunks: OpenedChunks
+
+    def close(self) -> None:
+        """Release the stream, which is not used."""
+        self.chunks[0].close()
 
 
 @dataclass(frozen=True)
@@ -74,8 +101,16 @@ class TablesOfDatabase:
             raise NoDatabaseError(f"There is no database '{self.database}' in this catalog.") from error
         return {name for name in found if matches(name, self.include, self.exclude)}
 
-    def builder(self, name: str) -> StreamReadBuilder | None:
-        """The builder of a table, without its start; None: it is gone.
+    def open(
+        self, name: str, batch_bytes: int, monotonic: Callable[[], float], *, reads_state: bool = False
+    ) -> OpenedTable | None:
+        """Open a table, without a start; None if there is no such table.
+
+        Args:
+            name: Name of the table.
+            batch_bytes: A plan with more bytes of rows comes in several chunks.
+            monotonic: Seconds of a clock that never goes back.
+            reads_state: The stream probably begins with the table's state, so that the latest snapshot is read too.
 
         Raises:
             UnsupportedTableError: It cannot be streamed.
@@ -83,22 +118,22 @@ class TablesOfDatabase:
             CorruptTableError: Its newest schema cannot be read.
             StoreError: The store failed (retriable).
         """
-        found = self._found(name)
+        opened_at = monotonic()
+        found = self._found(name, reads_state and self.start.get("mode") in _OF_STATE)
         if found is None:
             return None
-        table, newest = found
+        table, newest, latest = found
         if not hasattr(table, "table_schema"):
             raise UnsupportedTableError(f"{name} is no table of Paimon's own: {type(table).__name__}.")
         TableDirectory.share(table, _MOST_REQUESTS, self.manifests)
-        builder = builder_of_newest(table, newest).with_on_schema_change("follow")
+        builder = builder_of_newest(table, newest, latest).with_on_schema_change("follow")
         for each in (*self.configure, *self.of_table.get(name, ())):
             each(builder)
-        # What it refuses is told before the table is said to be followed.
-        builder.new_streaming_scan().close()
-        return builder
+        # Made now, because what it refuses must be raised before `TableAdded`.
+        return OpenedTable(builder, identity_of(builder), batch_bytes, opened_at, opened_chunks(builder, batch_bytes))
 
-    def _found(self, name: str) -> tuple[Any, TableSchema | None] | None:
-        """A table and its newest schema, where that was read; None: there is none of this name.
+    def _found(self, name: str, with_latest: bool) -> tuple[Any, TableSchema | None, Snapshot | None] | None:
+        """A table with its newest schema and its latest snapshot, where these were read; None: there is no such table.
 
         In a file system these are a listing and the schema: pypaimon's catalog takes four requests for them, and the
         builder would ask again.
@@ -107,12 +142,13 @@ class TablesOfDatabase:
         try:
             with translating(name):
                 if not is_filesystem_catalog(self.catalog):
-                    return self.catalog.get_table(f"{self.database}.{name}"), None
+                    return self.catalog.get_table(f"{self.database}.{name}"), None, None
                 path = self.catalog.get_table_path(identifier)
-                handle = TableHandle.found(self.catalog.file_io, path, FilesOnly(identifier))
+                handle = TableHandle.found(self.catalog.file_io, path, FilesOnly(identifier), with_latest=with_latest)
                 if handle is None:
                     return None
-                return table_with_schema(self.catalog, identifier, handle.table_schema), handle.newest
+                table = table_with_schema(self.catalog, identifier, handle.table_schema)
+                return table, handle.newest, handle.latest
         except TableNotExistException:
             return None
         except (ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
@@ -120,17 +156,19 @@ class TablesOfDatabase:
                 raise
             raise CorruptTableError(f"{self.database}.{name}", f"its schema cannot be read: {error}") from error
 
-    def begin(self, builder: StreamReadBuilder, place: TablePlace | None, *, is_new: bool) -> None:
-        """Tell a builder where its stream begins.
+    def begin(self, opened: OpenedTable, place: TablePlace | None, now: float, *, is_new: bool) -> OpenedChunks:
+        """The stream of a table from its start.
 
-        A table that came while others were followed already is read from its first row: from snapshot 1 on where
-        changes were asked for and it is there still, else its state first.
+        A table that appeared while others were already followed is read from its first row: from snapshot 1 if changes
+        were asked for and snapshot 1 still exists, otherwise its state first.
 
         Args:
-            builder: Of the table.
-            place: Where an earlier stream stood in it; None: nowhere.
-            is_new: Whether it came later.
+            opened: The table.
+            place: Where an earlier stream of this table stopped, if there was one.
+            now: The time, on the clock that `open` was given.
+            is_new: Whether the table appeared while others were followed.
         """
+        builder = opened.builder
         if place is not None and place.position is not None:
             builder.with_start(position=place.position)
         elif self.start and is_new and self.start.get("mode") not in _OF_STATE:
@@ -138,10 +176,11 @@ class TablesOfDatabase:
             builder.with_start("earliest" if earliest in (None, 1) else "latest-full")
         elif self.start:
             builder.with_start(**self.start)
-
-    def identity(self, builder: StreamReadBuilder) -> str:
-        """Which table it is; see `TablePlace`."""
-        return identity_of(builder)
+        elif now - opened.at <= _LATEST_COUNTS_SECONDS:
+            return opened.chunks
+        opened.close()
+        forget_latest(builder)
+        return opened_chunks(builder, opened.batch_bytes)
 
 
 def matches(name: str, include: re.Pattern[str] | None, exclude: re.Pattern[str] | None) -> bool:

@@ -81,6 +81,15 @@ class Snapshot:
         """Tells this snapshot from another one with the same id, after a rollback or a re-creation."""
         return self.uuid or f"{self.commit_user}/{self.commit_identifier}/{self.time_millis}"
 
+    @property
+    def state_lists(self) -> tuple[str, ...]:
+        """Names of the manifest lists that hold the whole state."""
+        # The first commit of a table follows none: its base list is empty, and need not be asked for. The counts rule
+        # out a snapshot 1 that a tool has copied from elsewhere, with a state before it.
+        if self.id == 1 and self.total_record_count is not None and self.total_record_count == self.delta_record_count:
+            return (self.delta_manifest_list,)
+        return (self.base_manifest_list, self.delta_manifest_list)
+
     @staticmethod
     def from_json(data: bytes | str, is_changelog: bool = False) -> Snapshot:
         """Decode the JSON of a snapshot, changelog or tag file.
@@ -307,10 +316,26 @@ class SnapshotFiles:
     def hint(self, name: str) -> int | None:
         """What a hint file says, unchecked; None without one, or if it holds no number."""
         try:
-            text = self._store.read(f"{self._directory}/{name}")
+            return _hinted(self._store.read(f"{self._directory}/{name}"))
         except FileNotFoundError:
             return None
-        return int(text) if _HINT.fullmatch(text.strip()) else None
+
+    def begin_hinted(self, name: str) -> Callable[[], Snapshot | None]:
+        """Ask for a hint to the greatest id at once; the call that is returned gives the file, if the hint is right."""
+        text = self._store.begin_read(f"{self._directory}/{name}")
+
+        def answer() -> Snapshot | None:
+            try:
+                number = _hinted(text())
+            except FileNotFoundError:
+                return None
+            there = None if number is None else self._last_at(number)
+            # A damaged file is not read again here: the stream that needs it does that, and raises the error.
+            with suppress(ValueError, RecursionError):
+                return None if number is None or there is None else self._parser(number)(there)
+            return None
+
+        return answer
 
     def earliest(self) -> int | None:
         """Smallest id: the hint if its file is there and the one before it is not, else by listing."""
@@ -324,11 +349,19 @@ class SnapshotFiles:
     def latest(self) -> Snapshot | None:
         """That of greatest id: the hint's if its file is there and the one after it is not, else by listing."""
         hint = self.hint("LATEST")
-        if hint is not None:
-            there, after = self._store.read_many([self.path(hint), self.path(hint + 1)])
-            if there is not None and after is None:
-                with suppress(FileNotFoundError):
-                    return self.keep(self._store.parse_data(self.path(hint), there, self._parser(hint)))
+        there = None if hint is None else self._last_at(hint)
+        if hint is not None and there is not None:
+            with suppress(FileNotFoundError):
+                return self.keep(self._store.parse_data(self.path(hint), there, self._parser(hint)))
         # One that was listed may be gone by now, through a rollback.
         found = (self.refreshed(number) for number in reversed(self.ids()))
         return next((snapshot for snapshot in found if snapshot is not None), None)
+
+    def _last_at(self, number: int) -> bytes | None:
+        """The bytes of a file, None if it is missing or the one after it is there."""
+        there, after = self._store.read_many([self.path(number), self.path(number + 1)])
+        return there if after is None else None
+
+
+def _hinted(text: bytes) -> int | None:
+    return int(text) if _HINT.fullmatch(text.strip()) else None

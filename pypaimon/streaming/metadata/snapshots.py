@@ -79,6 +79,10 @@ class SnapshotManager:
             )
         return snapshot
 
+    def know(self, snapshot: Snapshot) -> None:
+        """Take a snapshot that was read before, so that nobody asks for it again."""
+        self._snapshots.keep(snapshot)
+
     def refreshed(self, snapshot_id: int) -> Snapshot | None:
         """A snapshot as it is in the store now, past the cache. One request."""
         return self._snapshots.refreshed(snapshot_id)
@@ -201,6 +205,13 @@ class SnapshotManager:
         """Id of the latest snapshot, None if there is none."""
         snapshot = self.get_latest_snapshot()
         return None if snapshot is None else snapshot.id
+
+    def begin_hinted_latest(self) -> Callable[[], Snapshot | None]:
+        """Ask for the hint LATEST at once; the call that is returned reads the latest snapshot, if the hint is right.
+
+        It gives None where only a listing would tell.
+        """
+        return self._snapshots.begin_hinted("LATEST")
 
     def hinted_latest_id(self) -> int | None:
         """What the hint LATEST says, unchecked; None without one. One request."""

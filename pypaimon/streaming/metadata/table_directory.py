@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from pypaimon.streaming.concurrency.deferred import Deferred
 from pypaimon.streaming.concurrency.forking import ForkSafeLock
-from pypaimon.streaming.errors import CorruptTableError, TableChangedError
+from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, TableChangedError
 from pypaimon.streaming.internals import TableSchema, dynamic_options, on_branch
-from pypaimon.streaming.io.store import CONCURRENCY, Store
+from pypaimon.streaming.io.store import CONCURRENCY, Store, asked_ahead
 from pypaimon.streaming.metadata.manifest_cache import ManifestCache
 from pypaimon.streaming.metadata.snapshots import Snapshot, SnapshotManager, branch_directory, catalog_error, inside
 from pypaimon.streaming.metadata.unreadable_types import naming_unreadable_types
@@ -257,12 +257,33 @@ class TableDirectory:
         Raises:
             FileNotFoundError: The table is gone.
         """
+        return self.schema(self._latest_schema_id())
+
+    def latest_schema_and_snapshot(self) -> tuple[TableSchema, Snapshot | None]:
+        """As `latest_schema`, with the latest snapshot, which is read before the schema is.
+
+        So the snapshot is not later than the table that the schema tells, and needs no check that the table is still
+        the same. None: there is none, or the hint does not lead to it, so that it would have to be searched for.
+
+        Raises:
+            FileNotFoundError: The table is gone.
+        """
+        with asked_ahead():
+            hinted = self.snapshots.begin_hinted_latest()
+        newest = self._latest_schema_id()
+        latest = None
+        # What is wrong with it is an error of the stream that reads it.
+        with suppress(PaimonStreamError), asked_ahead():
+            latest = hinted()
+        return self.schema(newest), latest
+
+    def _latest_schema_id(self) -> int:
         names = self.store.list_names(f"{self._home}/schema")
         numbers = [name[len(_SCHEMA_PREFIX) :] for name in names if name.startswith(_SCHEMA_PREFIX)]
         ids = [int(number) for number in numbers if number.isdecimal()]
         if not ids:
             raise FileNotFoundError(f"{self._home}/schema")
-        return self.schema(max(ids))
+        return max(ids)
 
     def is_schema(self, path: str) -> bool:
         """Whether a path, or the message that names it, is that of a schema."""

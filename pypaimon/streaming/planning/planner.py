@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from pypaimon.streaming.errors import PositionExpiredError, TableChangedError
+from pypaimon.streaming.errors import PaimonStreamError, PositionExpiredError, TableChangedError
 from pypaimon.streaming.filtering.filters import columns_of
 from pypaimon.streaming.filtering.pruning import Scan
 from pypaimon.streaming.internals import TableSchema
@@ -59,6 +59,7 @@ class Planner:
         read_columns: Names of the columns that are read (projection and filter), or None for all.
         now_millis: The wall clock, epoch milliseconds.
         last_prepared: What was prepared last, where planners with other limits go on with it.
+        latest: The latest snapshot, if it was read just now and before the table's schema; the first start uses it.
     """
 
     def __init__(
@@ -69,8 +70,10 @@ class Planner:
         read_columns: frozenset[str] | None,
         now_millis: Callable[[], int],
         last_prepared: LastPrepared | None = None,
+        latest: Snapshot | None = None,
     ) -> None:
         self._directory = directory
+        self._latest = latest
         self._snapshots = directory.snapshots
         self._options = options
         names = read_columns
@@ -125,7 +128,11 @@ class Planner:
         if saved is not None and self._options.start.position is None:
             # A file at 0 has seen nothing, as in Java.
             return self.at(saved) if saved.snapshot else PlannerState(start=Start(StartMode.EARLIEST))
-        return PlannerState(start=self._options.start)
+        start = self._options.start
+        latest, self._latest = self._latest, None
+        is_used = latest is not None and start.mode is StartMode.LATEST_FULL and start.position is None
+        is_used = is_used and self._range is None and self._chains is None
+        return PlannerState(start=start, hinted=latest if is_used else None)
 
     def at_snapshot(self, snapshot_id: int) -> PlannerState:
         """The state at a saved snapshot id; as `at`, of a position that does not know what came before."""
@@ -158,6 +165,8 @@ class Planner:
         try:
             if state.start is not None or state.next_id is None:
                 return self._begin(state)
+            if state.hinted is not None:
+                return self._full_of_hinted(state)
             if state.full is not None:
                 return self._continuity.checked_anew(state, self._full)
             if state.span is not None:
@@ -165,6 +174,15 @@ class Planner:
             return self._follow(state)
         except PositionExpiredError as expired:
             return self._on_expired(state, expired)
+
+    def known_idle(self, state: PlannerState) -> Step | None:
+        """The poll after a first full plan of the latest snapshot, as the request that found the start answers it.
+
+        None: the store must be asked. Whoever uses it must know when the start was found.
+        """
+        if not state.at_latest or state.full is not None or state.ended or self._options.end is not None:
+            return None
+        return Step(self._missed(replace(state, at_latest=False)), idle=True)
 
     def begun(self, state: PlannerState) -> PlannerState:
         """The state after finding the start, if it can be found now; nothing is handed out. Asks the store."""
@@ -181,7 +199,7 @@ class Planner:
         end = self._options.end
         if end is None or not end.latest or state.end_id is not None:
             return state
-        latest = self._snapshots.latest_id()
+        latest = self._snapshots.latest_id() if state.hinted is None else state.hinted.id
         if latest is None and self._chains is not None:
             # The other branch may hold a first plan all the same.
             latest = 0
@@ -205,7 +223,12 @@ class Planner:
             found: ResolvedStart | None = self._chains.find()
         else:
             scanner = StartingScanner(self._directory, self.traits, start, self._must_stand)
-            found = scanner.find(state.was_empty, state.misses)
+            if state.hinted is None:
+                found = scanner.find(state.was_empty, state.misses)
+            else:
+                # The lag is measured by the snapshots that are known.
+                self._snapshots.know(state.hinted)
+                found = scanner.find_at(state.hinted)
         if found is None:
             self.log.waiting()
             return Step(self._missed(replace(state, was_empty=True, ended=ends)), idle=True)
@@ -218,8 +241,10 @@ class Planner:
             self._bounds.check_first_plan(full)
             # The latest may have become another one since the end was found.
             end_id = None if state.end_id is None else max(state.end_id, full.id)
-            verified = self._options.start.tag is None
-            return replace(state, full=full, chain=found.chain, end_id=end_id, verified=verified)
+            start = self._options.start
+            at_latest = start.mode is StartMode.LATEST_FULL and found.chain is None
+            verified = start.tag is None
+            return replace(state, full=full, chain=found.chain, end_id=end_id, verified=verified, at_latest=at_latest)
         # The first snapshots of a table that was waited for may have expired by now.
         state = replace(state, verified=self._options.start.mode is StartMode.LATEST and not state.was_empty)
         before = self.checks.check_before(found.next_id - 1, None)
@@ -263,6 +288,20 @@ class Planner:
             after = replace(after, span=None, next_id=span.last.id + 1, before=SnapshotMark.of(span.last), ended=True)
         return self._handed_out(state, after, span.last, kind, planned)
 
+    def _full_of_hinted(self, state: PlannerState) -> Step:
+        """The next part of a first full plan of a snapshot that was read before the table's schema.
+
+        The schema tells the identity. Because it was read later, the snapshot is of this table, or of one that was
+        here before; the manifests of that one are gone, since a manifest's name is never given twice. So the identity
+        need not be asked for again, and a failure only says that the start must be found in the usual way.
+        """
+        try:
+            return self._full(state)
+        except (PaimonStreamError, FileNotFoundError) as error:
+            if isinstance(error, PaimonStreamError) and error.retriable:
+                raise
+            return Step(PlannerState(start=self._options.start, end_id=state.end_id))
+
     def _full(self, state: PlannerState) -> Step:
         """The next part of a first full plan."""
         snapshot = state.full
@@ -277,11 +316,12 @@ class Planner:
             else:
                 planned = plans.full(snapshot, state.unit)
         if planned.last is not None:
-            after = replace(state, unit=planned.last)
+            after = replace(state, unit=planned.last, hinted=None)
         else:
             after = replace(
                 state,
                 full=None,
+                hinted=None,
                 chain=None,
                 unit=None,
                 next_id=snapshot.id + 1,
@@ -367,7 +407,7 @@ class Planner:
     def _missed(self, state: PlannerState) -> PlannerState:
         """Count a poll that found nothing."""
         self._continuity.check_missed(state)
-        return replace(state, misses=state.misses + 1, verified=True, window=1)
+        return replace(state, misses=state.misses + 1, verified=True, window=1, at_latest=False)
 
     def _warm(self, snapshots: Sequence[Snapshot]) -> None:
         """Read the manifests of several snapshots ahead of time; what is wrong with them is told in their turn."""
@@ -440,7 +480,8 @@ class Planner:
     @staticmethod
     def _after(state: PlannerState, snapshot: Snapshot) -> PlannerState:
         ahead = tuple(each for each in state.ahead if each.id > snapshot.id)
-        return replace(state, next_id=snapshot.id + 1, unit=None, before=SnapshotMark.of(snapshot), ahead=ahead)
+        mark = SnapshotMark.of(snapshot)
+        return replace(state, next_id=snapshot.id + 1, unit=None, before=mark, ahead=ahead, at_latest=False)
 
     # ---- what may be wrong ----
 

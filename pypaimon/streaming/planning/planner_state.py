@@ -88,6 +88,9 @@ class PlannerState:
         replay_until: No catch-up is tried before this snapshot: it was not proven there.
         was_empty: The table was empty when the stream was started.
         anew: A full state comes in the midst of the stream, for what was to be read next has expired.
+        hinted: The latest snapshot, which was read before the schema that tells the table's identity, until the first
+            full plan has been read from it; None: the start asks for it.
+        at_latest: `full` was the latest snapshot when the start was found, and nothing was asked for since.
         ended: The stream has reached its bound.
     """
 
@@ -110,6 +113,8 @@ class PlannerState:
     replay_until: int = 0
     was_empty: bool = False
     anew: bool = False
+    hinted: Snapshot | None = None
+    at_latest: bool = False
     ended: bool = False
 
     @staticmethod

@@ -50,7 +50,7 @@ class ScanParts:
         directory: TableDirectory, planner: Planner, options: StreamOptions, progress: Progress | None, clock: Clock
     ) -> ScanParts:
         """Put them together."""
-        prefetcher = Prefetcher(planner.step, steps_ahead(options), clock.monotonic)
+        prefetcher = Prefetcher(planner.step, steps_ahead(options), clock.monotonic, planner.known_idle)
         return ScanParts(
             directory,
             planner,
