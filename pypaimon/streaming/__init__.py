@@ -54,8 +54,6 @@ if TYPE_CHECKING:
     from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo as ConsumerInfo
     from pypaimon.streaming.consumers.consumer_manager import ConsumerManager as ConsumerManager
     from pypaimon.streaming.consumers.consumer_manager import list_consumers as list_consumers
-    from pypaimon.streaming.databases.batches import BlockingTableBatch as BlockingTableBatch
-    from pypaimon.streaming.databases.batches import TableBatch as TableBatch
     from pypaimon.streaming.databases.builder import DatabaseStreamBuilder as DatabaseStreamBuilder
     from pypaimon.streaming.databases.builder import stream_database as stream_database
     from pypaimon.streaming.databases.copy import DatabaseTarget as DatabaseTarget
@@ -75,7 +73,9 @@ if TYPE_CHECKING:
     from pypaimon.streaming.databases.position import DatabasePosition as DatabasePosition
     from pypaimon.streaming.databases.position import TablePlace as TablePlace
     from pypaimon.streaming.databases.stream import BlockingDatabaseStream as BlockingDatabaseStream
+    from pypaimon.streaming.databases.stream import BlockingTableBatch as BlockingTableBatch
     from pypaimon.streaming.databases.stream import DatabaseStream as DatabaseStream
+    from pypaimon.streaming.databases.stream import TableBatch as TableBatch
     from pypaimon.streaming.errors import AssignmentLostError as AssignmentLostError
     from pypaimon.streaming.errors import ConsumerConflictError as ConsumerConflictError
     from pypaimon.streaming.errors import CorruptTableError as CorruptTableError

@@ -6,11 +6,10 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from pypaimon.streaming.databases.batches import BlockingTableBatch
 from pypaimon.streaming.databases.builder import DatabaseStreamBuilder, stream_database
 from pypaimon.streaming.databases.events import DatabaseEvent, TableAdded, TableDropped, TableRenamed
 from pypaimon.streaming.databases.position import DatabasePosition
-from pypaimon.streaming.databases.stream import BlockingDatabaseStream
+from pypaimon.streaming.databases.stream import BlockingDatabaseStream, BlockingTableBatch
 from pypaimon.streaming.databases.warehouses import refuse_another_warehouse, warehouse_of
 from pypaimon.streaming.errors import PaimonStreamError, TablesFailedError
 from pypaimon.streaming.options.arguments import needed

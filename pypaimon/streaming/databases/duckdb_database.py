@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Literal
 
 from pypaimon.streaming.apply_changes.followed_columns import quoted
 from pypaimon.streaming.apply_changes.plan_transactions import PlanTransactions
-from pypaimon.streaming.databases.batches import BlockingTableBatch
 from pypaimon.streaming.databases.duckdb_tables import CopiedTable, CopiedTables
 from pypaimon.streaming.databases.events import DatabaseEvent, TableDropped, TableRenamed
 from pypaimon.streaming.databases.position import DatabasePosition, TablePlace
+from pypaimon.streaming.databases.stream import BlockingTableBatch
 from pypaimon.streaming.databases.warehouses import noted_location
 from pypaimon.streaming.errors import StreamConfigError, TargetError
 from pypaimon.streaming.late_modules import LateModule

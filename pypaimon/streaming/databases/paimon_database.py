@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from pypaimon.streaming.apply_changes.changes import AnyBatch
 from pypaimon.streaming.apply_changes.copied_schema import copied_schema
+from pypaimon.streaming.apply_changes.followed_columns import follow
 from pypaimon.streaming.apply_changes.paimon_target import PaimonTarget
-from pypaimon.streaming.apply_changes.saved_state import SavedState
-from pypaimon.streaming.databases.batches import BlockingTableBatch
+from pypaimon.streaming.apply_changes.saved_state import Column, SavedState
 from pypaimon.streaming.databases.events import DatabaseEvent, TableDropped, TableRenamed
-from pypaimon.streaming.databases.paimon_columns import altered_columns, columns_of, fields_of
 from pypaimon.streaming.databases.paimon_copies import CopyNote, FoundCopy, PaimonCopies
 from pypaimon.streaming.databases.position import DatabasePosition, TablePlace
+from pypaimon.streaming.databases.stream import BlockingTableBatch
 from pypaimon.streaming.databases.warehouses import noted_location
-from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.errors import StreamConfigError, TargetError
+from pypaimon.streaming.internals import DataField
 from pypaimon.streaming.options.arguments import a_catalog, a_name
+from pypaimon.streaming.write_internals import SchemaChange
 
 _USER = "pypaimon-database-copy"
 
@@ -123,8 +128,8 @@ class PaimonDatabase:
     def _fit(self, batch: BlockingTableBatch, copy: _OpenCopy | None) -> _OpenCopy | None:
         """The copy that can take a plan; None: it does not hold what lies before."""
         name, identity = batch.table, batch.plan_after.table
-        fields = fields_of(batch)
-        columns = columns_of(batch, fields)
+        fields = _fields_of(batch)
+        columns = _columns_of(batch, fields)
         if copy is None or copy.identity != identity or copy.columns != columns:
             self._close(name)
             found = self._tables.find(name, self._source)
@@ -137,7 +142,7 @@ class PaimonDatabase:
                 )
             elif found.note.columns != columns:
                 names = [field.name for field in found.table.fields]
-                changes = altered_columns(batch, fields, found.note.columns, names)
+                changes = _altered_columns(batch, fields, found.note.columns, names)
                 found = self._tables.alter(name, changes, self._noted(found.note, columns))
             copy = self._opened(name, found)
         if not batch.begins_state and copy.target.position() is None:
@@ -178,3 +183,108 @@ class PaimonDatabase:
         copy = self._open.pop(name, None)
         if copy is not None:
             copy.target.close()
+
+
+def _fields_of(batch: AnyBatch) -> list[DataField]:
+    """The columns of a batch as those of its copy: without the key's all of them may be null.
+
+    Raises:
+        StreamConfigError: One is no column of the table.
+    """
+    schema = batch.schema
+    fields = {field.name: field for field in schema.fields}
+    found = []
+    for name in batch.rows.schema.names:
+        if name not in fields:
+            raise StreamConfigError(
+                f"column '{name}' is none of the table: leave it out of the stream, or copy the table by itself"
+            )
+        given = fields[name]
+        of_copy = copy.copy(given.type)
+        of_copy.nullable = given.type.nullable if name in schema.primary_keys else True
+        found.append(DataField(given.id, name, of_copy, given.description))
+    return found
+
+
+def _columns_of(batch: AnyBatch, fields: Sequence[DataField]) -> SavedState:
+    """The same, as what is noted."""
+    return SavedState.of(batch, [(field.name, str(field.type)) for field in fields], keys=None)
+
+
+def _altered_columns(
+    batch: AnyBatch, fields: Sequence[DataField], known: SavedState, names: Sequence[str]
+) -> list[Any]:
+    """What makes a copy fit for a batch, as pypaimon's changes of a schema.
+
+    Args:
+        batch: The batch.
+        fields: Its columns in the copy.
+        known: The columns that were copied before.
+        names: Those that the copy has.
+
+    Raises:
+        StreamConfigError: The columns that are read are others than before.
+        TargetError: Columns have exchanged their names.
+    """
+    alter = _AlteredColumns(fields, names)
+    follow(alter, batch, _columns_of(batch, fields), known)
+    return alter.changes()
+
+
+class _AlteredColumns:
+    """Gathers changes of columns.
+
+    Args:
+        fields: The columns that there are to be.
+        names: Those that there are.
+    """
+
+    def __init__(self, fields: Sequence[DataField], names: Sequence[str]) -> None:
+        self._types = {field.name: field.type for field in fields}
+        self._names = set(names)
+        self._first: list[Any] = []
+        self._renamed: dict[str, str] = {}
+        self._last: list[Any] = []
+
+    def changes(self) -> list[Any]:
+        """All of them, in an order in which no two columns have one name meanwhile."""
+        renamed, present = dict(self._renamed), set(self._names)
+        order = []
+        while renamed:
+            free = next((old for old, new in renamed.items() if new not in present), None)
+            if free is None:
+                raise TargetError(
+                    f"columns {', '.join(sorted(renamed))} have exchanged their names, which a copy does not follow: "
+                    "drop the table of the copy, and the next run fills it anew"
+                )
+            new = renamed.pop(free)
+            present = present - {free} | {new}
+            order.append(SchemaChange.rename_column(free, new))
+        return [*self._first, *order, *self._last]
+
+    def create(self, columns: Sequence[Column]) -> None:
+        """The copy is there."""
+
+    def is_exact(self, old: str, new: str) -> bool:
+        """Paimon casts the rows of the copy as those of its source."""
+        return True
+
+    def lacks(self, columns: Sequence[Column]) -> list[Column]:
+        present = (self._names - self._renamed.keys()) | set(self._renamed.values())
+        return [column for column in columns if column.name not in present]
+
+    def drop(self, name: str) -> None:
+        if name in self._names:
+            self._names.discard(name)
+            self._first.append(SchemaChange.drop_column(name))
+
+    def add(self, column: Column) -> None:
+        self._last.append(SchemaChange.add_column(column.name, self._types[column.name]))
+
+    def change_type(self, column: Column) -> None:
+        self._last.append(SchemaChange.update_column_type(column.name, self._types[column.name]))
+
+    def rename(self, old: str, new: str) -> None:
+        # `follow` goes by a name between.
+        first = next((name for name, now in self._renamed.items() if now == old), old)
+        self._renamed[first] = new

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import inspect
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Generic, NoReturn, TypeVar
 
+from pypaimon.streaming.batches.batch import Batch, BlockingBatch
 from pypaimon.streaming.batches.chunks import BatchChunk
 from pypaimon.streaming.concurrency.bridge import wait_for_future
 from pypaimon.streaming.concurrency.clock import Clock, Sleeper
 from pypaimon.streaming.concurrency.waits import Wait, Waits, run, run_async
-from pypaimon.streaming.databases.batches import BlockingTableBatch, TableBatch
 from pypaimon.streaming.databases.engine import DatabaseEngine
 from pypaimon.streaming.databases.events import DatabaseEvent
 from pypaimon.streaming.databases.followed_table import FollowedTable
 from pypaimon.streaming.databases.lag import DatabaseLag
-from pypaimon.streaming.databases.lag_meter import database_lag
 from pypaimon.streaming.databases.position import DatabasePosition
 from pypaimon.streaming.errors import EndOfScan, PaimonStreamError
 from pypaimon.streaming.io.io_pool import IOPool, spawn_detached
@@ -28,6 +27,35 @@ from pypaimon.streaming.scanning.handover import Handover
 B = TypeVar("B")
 OnEvent = Callable[[DatabaseEvent], object]
 _Delivered = tuple[FollowedTable, BatchChunk] | None
+
+
+class TableBatch(Batch):
+    """A batch of an asynchronous stream of a database: as `Batch`, of one table.
+
+    `position` is where the stream of its table goes on; `commit` saves progress of its table.
+    """
+
+    def __init__(self, table: str, chunk: BatchChunk, commit: Callable[[BatchChunk], Awaitable[None]]) -> None:
+        super().__init__(chunk, commit)
+        self._table = table
+
+    @property
+    def table(self) -> str:
+        """Name of the table, without the database."""
+        return self._table
+
+
+class BlockingTableBatch(BlockingBatch):
+    """As `TableBatch`, of a blocking stream."""
+
+    def __init__(self, table: str, chunk: BatchChunk, commit: Callable[[BatchChunk], None]) -> None:
+        super().__init__(chunk, commit)
+        self._table = table
+
+    @property
+    def table(self) -> str:
+        """Name of the table, without the database."""
+        return self._table
 
 
 class _DatabaseLoop(Generic[B]):
@@ -88,8 +116,7 @@ class _DatabaseLoop(Generic[B]):
         """
         self._handover.refuse_elsewhere()
         self._tell_delivered()
-        engine = self._engine
-        return database_lag(engine.standings(), self._clock, is_listed=engine.is_listed, fresh=fresh)
+        return self._engine.lag(fresh=fresh)
 
     async def lag_async(self, *, fresh: bool = False) -> DatabaseLag:
         """As `lag`, without blocking the event loop."""

@@ -6,12 +6,15 @@ A check yields what it finds, also that all is well; it asks the store for nothi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
+from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo
 from pypaimon.streaming.doctor.consumer_checks import consumers, expiry
-from pypaimon.streaming.doctor.examination import Examination
-from pypaimon.streaming.doctor.findings import Finding, Level, age, count, names, size
+from pypaimon.streaming.doctor.examination import Examination, examine
+from pypaimon.streaming.doctor.findings import Diagnosis, Finding, Level, age, count, names, size
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.options.stream_options import overwrite_policy
 from pypaimon.streaming.options.table_traits import ChangelogProducer, MergeEngineKind
@@ -231,6 +234,23 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
     }
 )
 """Every check by its name, in the order of what they find."""
+
+
+def diagnose(table: Any, clock: Clock | None = None) -> Diagnosis:
+    """What a stream of a table gives, what it costs, and what threatens it. Reads metadata once, and writes nothing.
+
+    Args:
+        table: A table of pypaimon.
+        clock: Where the time comes from.
+
+    Raises:
+        UnsupportedTableError: It cannot be streamed at all: it is of another format, say.
+        StreamConfigError: What its options say of its kind, or of expiry, cannot be read.
+        StoreError: The store kept failing (retriable).
+    """
+    seen = examine(table, clock)
+    findings = (replace(finding, check=name) for name, check in CHECKS.items() for finding in check(seen))
+    return Diagnosis(seen.table, tuple(findings), seen.requests)
 
 
 def _saved(seen: Examination) -> ConsumerInfo | None:

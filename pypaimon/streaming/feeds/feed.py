@@ -11,9 +11,8 @@ from functools import lru_cache
 from pypaimon.streaming.builder.assembly import group_parts, with_options
 from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.feeds.place import FeedIdentity, FeedPlace
-from pypaimon.streaming.feeds.reader import FeedReader
-from pypaimon.streaming.feeds.row_queue import RowQueue
+from pypaimon.streaming.feeds.feed_state import FeedIdentity, FeedState
+from pypaimon.streaming.feeds.reader import FeedReader, RowQueue
 from pypaimon.streaming.feeds.share import Share
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import Plan
@@ -74,11 +73,11 @@ class Feed:
         return Feed(pickle.dumps(frozen), identity, start, end)
 
     @property
-    def begin(self) -> FeedPlace:
+    def begin(self) -> FeedState:
         """The place before the first row."""
-        return FeedPlace(self.start)
+        return FeedState(self.start)
 
-    def open(self, share: Share, place: FeedPlace, length: int, across_plans: bool) -> FeedReader:
+    def open(self, share: Share, place: FeedState, length: int, across_plans: bool) -> FeedReader:
         """Read a share from a place on.
 
         Args:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import wait
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -14,8 +16,7 @@ from pypaimon.streaming.batches.read_ahead import ReadAhead
 from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.builder.opened import opened_chunks
 from pypaimon.streaming.errors import EndOfScan
-from pypaimon.streaming.feeds.place import FeedPlace
-from pypaimon.streaming.feeds.row_queue import RowQueue
+from pypaimon.streaming.feeds.feed_state import FeedState
 from pypaimon.streaming.io.io_pool import spawn_detached
 from pypaimon.streaming.model.plan import Plan, StreamSplit
 from pypaimon.streaming.model.position import Position
@@ -25,7 +26,113 @@ _CHUNK_BYTES = 8 << 20
 """Of small files, several are handed over at once; the first rows do not wait for as many as a stream gives."""
 
 
-class FeedReader(Iterator[tuple[pa.RecordBatch, FeedPlace]]):
+@dataclass(slots=True)
+class _Piece:
+    """Rows that follow each other in one plan.
+
+    Attributes:
+        rows: What is left of them.
+        position: Where their plan begins.
+        behind: Position behind it.
+        given: Rows of the plan before them.
+        ends_at: The place behind the last of them.
+    """
+
+    rows: pa.RecordBatch
+    position: Position
+    behind: Position
+    given: int
+    ends_at: FeedState
+
+
+class RowQueue:
+    """Rows that wait to be handed out. Where batches are cut depends on the plans alone.
+
+    What can be taken is taken before more is added.
+
+    Args:
+        length: Rows of a batch.
+        across_plans: Batches may hold rows of several plans; else the last one of a plan is shorter.
+        place: Where the reader stands before the first row.
+    """
+
+    def __init__(self, length: int, across_plans: bool, place: FeedState) -> None:
+        self._length = length
+        self._across_plans = across_plans
+        self._pieces: deque[_Piece] = deque()
+        self._waiting = 0
+        self._complete = 0
+        self._place = place
+        self._given = place.rows
+
+    @property
+    def place(self) -> FeedState:
+        """Behind what was taken last, and the plans without rows after it."""
+        return self._place
+
+    def add(self, rows: pa.Table, position: Position, behind: Position, *, first: bool) -> None:
+        """Rows of a plan have come.
+
+        Args:
+            rows: They.
+            position: Where the plan begins.
+            behind: Position behind it.
+            first: Nothing of the plan came before, nor was handed out by another reader.
+        """
+        if first:
+            self._given = 0
+        if self._pieces and rows.schema != self._pieces[-1].rows.schema:
+            self.flush()
+        for batch in filter(len, rows.to_batches()):
+            ends_at = FeedState(position, behind, self._given + batch.num_rows)
+            self._pieces.append(_Piece(batch, position, behind, self._given, ends_at))
+            self._given += batch.num_rows
+            self._waiting += batch.num_rows
+
+    def end_plan(self, behind: Position) -> None:
+        """No more rows of a plan come."""
+        place = FeedState(behind)
+        if self._pieces:
+            self._pieces[-1].ends_at = place
+        else:
+            self._place = place
+        if not self._across_plans:
+            self.flush()
+
+    def flush(self) -> bool:
+        """What waits does not wait for more; says whether there is any."""
+        self._complete = self._waiting
+        return self._waiting > 0
+
+    def take(self) -> tuple[pa.RecordBatch, FeedState] | None:
+        """The next batch and the place behind it; None: more rows have to come first."""
+        ready = self._complete or (self._waiting if self._waiting >= self._length else 0)
+        left = wanted = min(self._length, ready)
+        if not wanted:
+            return None
+        taken = []
+        while left:
+            taken.append(self._cut(left))
+            left -= taken[-1].num_rows
+        self._waiting -= wanted
+        self._complete = max(0, self._complete - wanted)
+        rows = taken[0] if len(taken) == 1 else pa.Table.from_batches(taken).combine_chunks().to_batches()[0]
+        return rows, self._place
+
+    def _cut(self, most: int) -> pa.RecordBatch:
+        """The next rows of one piece."""
+        piece = self._pieces[0]
+        if piece.rows.num_rows <= most:
+            self._pieces.popleft()
+            self._place = piece.ends_at
+            return piece.rows
+        rows, piece.rows = piece.rows.slice(0, most), piece.rows.slice(most)
+        piece.given += most
+        self._place = FeedState(piece.position, piece.behind, piece.given)
+        return rows
+
+
+class FeedReader(Iterator[tuple[pa.RecordBatch, FeedState]]):
     """Reads one share. Its rows, and where they are cut, depend on the table, the share and the place alone.
 
     Up to an end that is there it reads ahead on a thread. Without one, whenever nothing new is there, it waits for a
@@ -43,7 +150,7 @@ class FeedReader(Iterator[tuple[pa.RecordBatch, FeedPlace]]):
         self,
         builder: StreamReadBuilder,
         splits_of: Callable[[Plan], list[StreamSplit]],
-        place: FeedPlace,
+        place: FeedState,
         end: Position | None,
         queue: RowQueue,
     ) -> None:
@@ -57,11 +164,11 @@ class FeedReader(Iterator[tuple[pa.RecordBatch, FeedPlace]]):
         weakref.finalize(self, spawn_detached, (self._ahead or self._reader).close)
 
     @property
-    def place(self) -> FeedPlace:
+    def place(self) -> FeedState:
         """Behind the last batch, and what had no rows of this share after it."""
         return self._queue.place
 
-    def __next__(self) -> tuple[pa.RecordBatch, FeedPlace]:
+    def __next__(self) -> tuple[pa.RecordBatch, FeedState]:
         while (taken := self._queue.take()) is None:
             if not self._has_read():
                 time.sleep(self._driver.poll_seconds)

@@ -195,7 +195,7 @@ def test_a_request_of_a_dropped_table_that_hangs_holds_up_no_worker(tmp_path: Pa
         assert sorted(keys(next(stream)) + keys(next(stream))) == [1, 2]
         is_held = True
         assert hanging.wait(60)
-        old = stream._engine._state.known.followed["old"]
+        old = stream._engine._state.registry.followed["old"]
         database.drop("old")
         value = 3
         while TableDropped("old") not in told:
@@ -204,7 +204,7 @@ def test_a_request_of_a_dropped_table_that_hangs_holds_up_no_worker(tmp_path: Pa
             value += 1
         # The worker that waited for the answer is told to go on: it would wait for the request's time limit.
         for _ in range(5000):
-            if old not in stream._engine._looks._at_work:
+            if old not in stream._engine._poller._at_work:
                 break
             threading.Event().wait(0.002)
         else:

@@ -139,7 +139,7 @@ def test_what_was_passed_over_is_looked_at_again(database: Database) -> None:
     told: list[DatabaseEvent] = []
     with database.stream().on_event(told.append).open_sync() as stream:
         next(stream)
-        while stream._engine._state.known.rounds < 5 or not [event for event in told if event.table == "t"]:
+        while stream._engine._state.registry.rounds < 5 or not [event for event in told if event.table == "t"]:
             # Each row comes behind what was to be told.
             database.write("good", 2)
             next(stream)

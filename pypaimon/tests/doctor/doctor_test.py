@@ -16,10 +16,9 @@ from pypaimon.streaming import ConsumerManager, StoreError
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.consumers.consumer_manager import Consumer
 from pypaimon.streaming.doctor import examination
-from pypaimon.streaming.doctor.checks import CHECKS
-from pypaimon.streaming.doctor.diagnosis import diagnose
+from pypaimon.streaming.doctor.checks import CHECKS, diagnose
+from pypaimon.streaming.doctor.examination import Layout
 from pypaimon.streaming.doctor.findings import Finding, Level
-from pypaimon.streaming.doctor.layout import Layout
 from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.options.option_values import OptionValues

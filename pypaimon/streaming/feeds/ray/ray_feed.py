@@ -11,7 +11,7 @@ from pypaimon.streaming.builder.assembly import group_parts, identity_of, with_o
 from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.feeds.feed import settings_of
-from pypaimon.streaming.feeds.place import FeedIdentity, FeedPlace
+from pypaimon.streaming.feeds.feed_state import FeedIdentity, FeedState
 from pypaimon.streaming.feeds.ray.datasource import SplitsDatasource, dataset_of
 from pypaimon.streaming.feeds.share import Share, independent_parts
 from pypaimon.streaming.model.plan import StreamSplit
@@ -97,7 +97,7 @@ class RayFeed:
 
     def state_dict(self) -> dict[str, Any]:
         """Behind the last dataset that is done, of what JSON can hold; empty before the first."""
-        return {} if self._done is None else self._identity.state(Share(), FeedPlace(self._done))
+        return {} if self._done is None else self._identity.state(Share(), FeedState(self._done))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where a state says; an empty one is the start.

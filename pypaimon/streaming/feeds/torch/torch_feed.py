@@ -13,7 +13,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.feeds.feed import Feed, refuse_moving_ends
-from pypaimon.streaming.feeds.place import FeedPlace
+from pypaimon.streaming.feeds.feed_state import FeedState
 from pypaimon.streaming.feeds.reader import FeedReader
 from pypaimon.streaming.feeds.share import Share
 from pypaimon.streaming.feeds.torch.tensors import tensors
@@ -80,7 +80,7 @@ class TorchFeed(IterableDataset[Any]):
             if self._world_size > 1:
                 refuse_moving_ends(builder)
             self._feed = Feed.of(builder, "TorchFeed")
-        self._loaded: FeedPlace | None = None
+        self._loaded: FeedState | None = None
         self._batches: _Batches | None = None
 
     @property
@@ -135,7 +135,7 @@ class _Batches(Iterator[Any]):
         self.place = reader.place
         self._reader = reader
         self._make = make
-        self._held: tuple[pa.RecordBatch, FeedPlace] | None = None
+        self._held: tuple[pa.RecordBatch, FeedState] | None = None
 
     def __next__(self) -> Any:
         if self._held is None:

@@ -1,4 +1,4 @@
-"""`FeedPlace`: where one reader of a feed stands, as a small value that a checkpoint keeps."""
+"""`FeedState`: where one reader of a feed stands, as a small value that a checkpoint keeps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class FeedPlace:
+class FeedState:
     """Where a reader stands.
 
     Attributes:
@@ -41,7 +41,7 @@ class FeedIdentity:
     table: str
     settings: Mapping[str, str]
 
-    def state(self, share: Share, place: FeedPlace) -> dict[str, Any]:
+    def state(self, share: Share, place: FeedState) -> dict[str, Any]:
         """The state of a reader, of what JSON can hold."""
         return {
             "version": _VERSION,
@@ -54,7 +54,7 @@ class FeedIdentity:
             "rows": place.rows,
         }
 
-    def place(self, share: Share, state: Mapping[str, Any]) -> FeedPlace:
+    def place(self, share: Share, state: Mapping[str, Any]) -> FeedState:
         """The place of a reader, out of its state.
 
         Raises:
@@ -85,7 +85,7 @@ class FeedIdentity:
                 f"{share.count}: go on with as many workers and ranks as before, each with its own state, as "
                 "StatefulDataLoader does; with another number, first read to an end and begin a feed there."
             )
-        return FeedPlace(_read(position), None if behind is None else _read(behind), rows)
+        return FeedState(_read(position), None if behind is None else _read(behind), rows)
 
     def _check_settings(self, saved: Mapping[str, Any]) -> None:
         names = sorted({*saved, *self.settings})
