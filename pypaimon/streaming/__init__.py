@@ -173,7 +173,6 @@ _EXPORTS = {
     "compaction.table_files": ("BucketFiles", "TableFiles", "table_files"),
     "concurrency.clock": ("Clock",),
     "consumers.consumer_manager": ("ConsumerInfo", "ConsumerManager", "list_consumers"),
-    "databases.batches": ("BlockingTableBatch", "TableBatch"),
     "databases.builder": ("DatabaseStreamBuilder", "stream_database"),
     "databases.copy": ("DatabaseTarget", "copy_database"),
     "databases.duckdb_database": ("DuckDBDatabase",),
@@ -190,7 +189,7 @@ _EXPORTS = {
     "databases.lag": ("DatabaseLag", "TableLag"),
     "databases.paimon_database": ("PaimonDatabase",),
     "databases.position": ("DatabasePosition", "TablePlace"),
-    "databases.stream": ("BlockingDatabaseStream", "DatabaseStream"),
+    "databases.stream": ("BlockingDatabaseStream", "BlockingTableBatch", "DatabaseStream", "TableBatch"),
     "errors": (
         "AssignmentLostError",
         "ConsumerConflictError",

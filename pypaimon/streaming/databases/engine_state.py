@@ -43,7 +43,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 class Schedule(Generic[T]):
-    """Jobs ordered by the time at which they are due. Not thread-safe; has no clock of its own.
+    """Jobs ordered by the time at which they are due. Not thread-safe; callers pass the time.
 
     Jobs of tables that have rows to read are busy. One worker never takes busy jobs, so that tables with a large
     backlog do not delay polls of the others.

@@ -243,7 +243,7 @@ class TableRegistry:
 
         From here on the former name `is_leaving`.
         """
-        # Tables that were created in the same millisecond have the same identity, and cannot be told apart.
+        # Tables that were created in the same millisecond have the same identity, and cannot be distinguished.
         same = [name for name, missing in self._missing.items() if missing == identity]
         if len(same) != 1:
             return None

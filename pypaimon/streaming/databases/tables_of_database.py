@@ -1,4 +1,4 @@
-"""`TablesOfDatabase`: which tables a database has that are to be followed, and a stream of each."""
+"""`TablesOfDatabase`: the tables of a database that match, and a stream of each."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from pypaimon.streaming.metadata.table_handle import FilesOnly, TableHandle
 Configure = Callable[[StreamReadBuilder], object]
 
 _MOST_REQUESTS = 4
-"""Of one table at the same time."""
+"""Requests of one table at the same time."""
 _OF_STATE = (None, "latest-full")
 _LATEST_COUNTS_SECONDS = 5.0
 """A latest snapshot that was read longer ago is read again before a stream begins with it."""
 
 
 class NoDatabaseError(StreamConfigError):
-    """The catalog has no database of this name."""
+    """The database does not exist in the catalog."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,11 +45,11 @@ class OpenedTable:
     """A table that was opened and is not read yet.
 
     Attributes:
-        builder: Its settings, without a start.
-        identity: Which table it is; see `TablePlace`.
-        batch_bytes: A plan with more bytes of rows comes in several chunks.
-        at: When opening it began.
-        chunks: Its stream, if it begins as the table's options say.
+        builder: The settings of its stream, without a start.
+        identity: The identity of the table; see `TablePlace`.
+        batch_bytes: A plan with more bytes of rows is split into several chunks.
+        at: The time before the first request.
+        chunks: Its stream, for a start by the options of the table.
     """
 
     builder: StreamReadBuilder
@@ -59,23 +59,23 @@ class OpenedTable:
     chunks: OpenedChunks
 
     def close(self) -> None:
-        """Release the stream, which is not used."""
+        """Release the stream if it is not used."""
         self.chunks[0].close()
 
 
 @dataclass(frozen=True)
 class TablesOfDatabase:
-    """Tables by name, and how each is read.
+    """The tables of a database by name, and how each is read.
 
     Attributes:
-        catalog: pypaimon's.
+        catalog: pypaimon's catalog.
         database: Name of the database.
-        include: What a whole name must match; None: any.
-        exclude: What it must not; None: nothing.
-        start: Arguments of `with_start` for the tables that are there at the start; none: the options of each.
+        include: Whole names must match this pattern, if given.
+        exclude: Whole names must not match this pattern, if given.
+        start: Arguments of `with_start` for tables that exist at the start; empty: by the options of each table.
         configure: Called with the builder of each table, in this order.
-        of_table: Likewise, by name of the table.
-        manifests: Where manifests of all tables are kept, 64 MiB together.
+        of_table: The same for single tables, by name.
+        manifests: The cache of manifests of all tables, 64 MiB together.
     """
 
     catalog: Any
@@ -88,10 +88,10 @@ class TablesOfDatabase:
     manifests: ManifestCache = field(default_factory=ManifestCache)
 
     def names(self) -> set[str]:
-        """The tables that there are now, of those that match. One listing.
+        """The names of the matching tables that exist now. One listing.
 
         Raises:
-            NoDatabaseError: There is no such database.
+            NoDatabaseError: The database does not exist.
             StoreError: The store failed (retriable).
         """
         try:
@@ -104,7 +104,7 @@ class TablesOfDatabase:
     def open(
         self, name: str, batch_bytes: int, monotonic: Callable[[], float], *, reads_state: bool = False
     ) -> OpenedTable | None:
-        """Open a table, without a start; None if there is no such table.
+        """Open a table, without a start; None if it does not exist.
 
         Args:
             name: Name of the table.
@@ -113,9 +113,9 @@ class TablesOfDatabase:
             reads_state: The stream probably begins with the table's state, so that the latest snapshot is read too.
 
         Raises:
-            UnsupportedTableError: It cannot be streamed.
-            StreamConfigError: What `configure` asks for does not suit it.
-            CorruptTableError: Its newest schema cannot be read.
+            UnsupportedTableError: The table cannot be streamed.
+            StreamConfigError: What `configure` sets does not suit the table.
+            CorruptTableError: The newest schema cannot be read.
             StoreError: The store failed (retriable).
         """
         opened_at = monotonic()
@@ -124,7 +124,7 @@ class TablesOfDatabase:
             return None
         table, newest, latest = found
         if not hasattr(table, "table_schema"):
-            raise UnsupportedTableError(f"{name} is no table of Paimon's own: {type(table).__name__}.")
+            raise UnsupportedTableError(f"{name} is not a Paimon table, but a {type(table).__name__}.")
         TableDirectory.share(table, _MOST_REQUESTS, self.manifests)
         builder = builder_of_newest(table, newest, latest).with_on_schema_change("follow")
         for each in (*self.configure, *self.of_table.get(name, ())):
@@ -133,10 +133,10 @@ class TablesOfDatabase:
         return OpenedTable(builder, identity_of(builder), batch_bytes, opened_at, opened_chunks(builder, batch_bytes))
 
     def _found(self, name: str, with_latest: bool) -> tuple[Any, TableSchema | None, Snapshot | None] | None:
-        """A table with its newest schema and its latest snapshot, where these were read; None: there is no such table.
+        """A table with its newest schema and latest snapshot, as far as these were read; None if it does not exist.
 
-        In a file system these are a listing and the schema: pypaimon's catalog takes four requests for them, and the
-        builder would ask again.
+        In a file system the table is opened here, with a listing and the schema: pypaimon's catalog takes four requests
+        for that, and the builder would ask for the schema again.
         """
         identifier = Identifier.create(self.database, name)
         try:
@@ -184,14 +184,14 @@ class TablesOfDatabase:
 
 
 def matches(name: str, include: re.Pattern[str] | None, exclude: re.Pattern[str] | None) -> bool:
-    """Whether the whole name of a table matches what is to be followed."""
+    """Whether a table name matches `include` and does not match `exclude`."""
     is_in = include is None or include.fullmatch(name) is not None
     return is_in and (exclude is None or exclude.fullmatch(name) is None)
 
 
 @contextmanager
 def translating(what: str) -> Iterator[None]:
-    """Raise what a store comes to as our error, of `what`: pypaimon's catalogs give what their client of it raises."""
+    """Translate errors of a store, which pypaimon's catalogs raise as their client does, to errors of this package."""
     try:
         yield
     except (OSError, RuntimeError) as error:

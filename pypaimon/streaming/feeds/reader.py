@@ -1,4 +1,4 @@
-"""`FeedReader`: the rows of one share of a table, as record batches with the place behind each."""
+"""`FeedReader`: the rows of one share of a table, as record batches with the state after each."""
 
 from __future__ import annotations
 
@@ -23,37 +23,37 @@ from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.stream_options import DEFAULT_READ_AHEAD_BYTES
 
 _CHUNK_BYTES = 8 << 20
-"""Of small files, several are handed over at once; the first rows do not wait for as many as a stream gives."""
+"""Small files are read several at a time; smaller than in other streams, so that the first rows come sooner."""
 
 
 @dataclass(slots=True)
 class _Piece:
-    """Rows that follow each other in one plan.
+    """Consecutive rows of one plan.
 
     Attributes:
-        rows: What is left of them.
-        position: Where their plan begins.
-        behind: Position behind it.
-        given: Rows of the plan before them.
-        ends_at: The place behind the last of them.
+        rows: The rows that are left.
+        position: Where the plan begins.
+        after: The position after the plan.
+        given: Rows of the plan before these.
+        ends_at: The state after the last row.
     """
 
     rows: pa.RecordBatch
     position: Position
-    behind: Position
+    after: Position
     given: int
     ends_at: FeedState
 
 
 class RowQueue:
-    """Rows that wait to be handed out. Where batches are cut depends on the plans alone.
+    """Cuts the rows of plans into batches of one length. The cuts depend only on the plans.
 
-    What can be taken is taken before more is added.
+    Callers take all complete batches before they add more rows.
 
     Args:
         length: Rows of a batch.
-        across_plans: Batches may hold rows of several plans; else the last one of a plan is shorter.
-        place: Where the reader stands before the first row.
+        across_plans: Whether a batch may have rows of several plans. Otherwise the last batch of a plan may be shorter.
+        place: The state before the first row.
     """
 
     def __init__(self, length: int, across_plans: bool, place: FeedState) -> None:
@@ -67,31 +67,31 @@ class RowQueue:
 
     @property
     def place(self) -> FeedState:
-        """Behind what was taken last, and the plans without rows after it."""
+        """The state after the batch that was taken last and the plans without rows that follow it."""
         return self._place
 
-    def add(self, rows: pa.Table, position: Position, behind: Position, *, first: bool) -> None:
-        """Rows of a plan have come.
+    def add(self, rows: pa.Table, position: Position, after: Position, *, first: bool) -> None:
+        """Add rows of a plan.
 
         Args:
-            rows: They.
+            rows: The rows.
             position: Where the plan begins.
-            behind: Position behind it.
-            first: Nothing of the plan came before, nor was handed out by another reader.
+            after: The position after the plan.
+            first: Whether these are the first rows of the plan, also counting those of an earlier reader.
         """
         if first:
             self._given = 0
         if self._pieces and rows.schema != self._pieces[-1].rows.schema:
             self.flush()
         for batch in filter(len, rows.to_batches()):
-            ends_at = FeedState(position, behind, self._given + batch.num_rows)
-            self._pieces.append(_Piece(batch, position, behind, self._given, ends_at))
+            ends_at = FeedState(position, after, self._given + batch.num_rows)
+            self._pieces.append(_Piece(batch, position, after, self._given, ends_at))
             self._given += batch.num_rows
             self._waiting += batch.num_rows
 
-    def end_plan(self, behind: Position) -> None:
-        """No more rows of a plan come."""
-        place = FeedState(behind)
+    def end_plan(self, after: Position) -> None:
+        """Note that a plan has no more rows."""
+        place = FeedState(after)
         if self._pieces:
             self._pieces[-1].ends_at = place
         else:
@@ -100,12 +100,12 @@ class RowQueue:
             self.flush()
 
     def flush(self) -> bool:
-        """What waits does not wait for more; says whether there is any."""
+        """Let the waiting rows be taken without waiting for more; returns whether there are any."""
         self._complete = self._waiting
         return self._waiting > 0
 
     def take(self) -> tuple[pa.RecordBatch, FeedState] | None:
-        """The next batch and the place behind it; None: more rows have to come first."""
+        """The next batch and the state after it; None if more rows must be added first."""
         ready = self._complete or (self._waiting if self._waiting >= self._length else 0)
         left = wanted = min(self._length, ready)
         if not wanted:
@@ -128,22 +128,22 @@ class RowQueue:
             return piece.rows
         rows, piece.rows = piece.rows.slice(0, most), piece.rows.slice(most)
         piece.given += most
-        self._place = FeedState(piece.position, piece.behind, piece.given)
+        self._place = FeedState(piece.position, piece.after, piece.given)
         return rows
 
 
 class FeedReader(Iterator[tuple[pa.RecordBatch, FeedState]]):
-    """Reads one share. Its rows, and where they are cut, depend on the table, the share and the place alone.
+    """Reads one share. Its rows and batches depend only on the table, the share and the state to begin with.
 
-    Up to an end that is there it reads ahead on a thread. Without one, whenever nothing new is there, it waits for a
-    poll interval and gives a batch without rows. An error loses nothing: the next call goes on before it.
+    Up to an end that exists it reads ahead on a thread. Without an end, whenever there is nothing new, it waits for a
+    poll interval and gives an empty batch. An error loses nothing: the next call continues before it.
 
     Args:
-        builder: The stream, of the partitions and buckets of the share.
-        splits_of: What of each plan is of the share.
-        place: Where it begins.
-        end: Position behind the last row; None: that is not there yet.
-        queue: Cuts the rows.
+        builder: The stream, restricted to the partitions and buckets of the share.
+        splits_of: Selects the splits of the share from a plan.
+        place: The state to begin with.
+        end: The position after the last row, None if that does not exist yet.
+        queue: Cuts the rows into batches.
     """
 
     def __init__(
@@ -156,8 +156,8 @@ class FeedReader(Iterator[tuple[pa.RecordBatch, FeedState]]):
     ) -> None:
         _, self._driver, self._reader = opened_chunks(builder, _CHUNK_BYTES, splits_of=splits_of)
         self._driver.seek(place.position)
-        if place.behind is not None:
-            self._reader.resume_after(place.behind, place.rows)
+        if place.after is not None:
+            self._reader.resume_after(place.after, place.rows)
         self._end = end
         self._queue = queue
         self._ahead = None if end is None else ReadAhead(self._reader, DEFAULT_READ_AHEAD_BYTES)
@@ -165,7 +165,7 @@ class FeedReader(Iterator[tuple[pa.RecordBatch, FeedState]]):
 
     @property
     def place(self) -> FeedState:
-        """Behind the last batch, and what had no rows of this share after it."""
+        """The state after the last batch and the plans without rows of this share that follow it."""
         return self._queue.place
 
     def __next__(self) -> tuple[pa.RecordBatch, FeedState]:
@@ -180,32 +180,32 @@ class FeedReader(Iterator[tuple[pa.RecordBatch, FeedState]]):
         (self._ahead or self._reader).close()
 
     def _has_read(self) -> bool:
-        """Have more rows wait, or those that are there not wait for more; False: nothing new is there."""
+        """Add more rows to the queue, or flush it at the end; returns False if there is nothing new."""
         try:
             chunk = self._reader.look() if self._ahead is None else _next(self._ahead)
         except EndOfScan:
             if self._queue.flush():
                 return True
-            self._pass_over()
+            self._skip_empty_plans()
             raise StopIteration from None
         if chunk is None:
-            self._pass_over()
+            self._skip_empty_plans()
             return False
         self._add(chunk)
         return True
 
     def _add(self, chunk: BatchChunk) -> None:
-        behind = chunk.plan.position
+        after = chunk.plan.position
         if chunk.data is not None:
             assert chunk.before is not None
-            self._queue.add(chunk.data, chunk.before, behind, first=chunk.first)
+            self._queue.add(chunk.data, chunk.before, after, first=chunk.first)
         if chunk.last:
-            self._queue.end_plan(behind)
+            self._queue.end_plan(after)
 
-    def _pass_over(self) -> None:
-        """What was looked at since had no rows of this share."""
+    def _skip_empty_plans(self) -> None:
+        """Move the state past plans without rows of this share."""
         position = self._end or self._driver.position
-        # A state of a feed with a later end stays where it is.
+        # The state may be from a feed with a later end: it never moves back.
         if position is not None and self.place.position.order() < position.order():
             self._queue.end_plan(position)
 
