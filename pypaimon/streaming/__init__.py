@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from pypaimon.streaming.copying.replication import Replication as Replication
     from pypaimon.streaming.copying.replication import replicate as replicate
     from pypaimon.streaming.copying.replication import replicate_async as replicate_async
-    from pypaimon.streaming.databases.batches import BlockingTableBatch as BlockingTableBatch
-    from pypaimon.streaming.databases.batches import TableBatch as TableBatch
     from pypaimon.streaming.databases.builder import DatabaseStreamBuilder as DatabaseStreamBuilder
     from pypaimon.streaming.databases.builder import stream_database as stream_database
     from pypaimon.streaming.databases.copy import DatabaseTarget as DatabaseTarget
@@ -64,7 +62,9 @@ if TYPE_CHECKING:
     from pypaimon.streaming.databases.position import DatabasePosition as DatabasePosition
     from pypaimon.streaming.databases.position import TablePlace as TablePlace
     from pypaimon.streaming.databases.stream import BlockingDatabaseStream as BlockingDatabaseStream
+    from pypaimon.streaming.databases.stream import BlockingTableBatch as BlockingTableBatch
     from pypaimon.streaming.databases.stream import DatabaseStream as DatabaseStream
+    from pypaimon.streaming.databases.stream import TableBatch as TableBatch
     from pypaimon.streaming.errors import AssignmentLostError as AssignmentLostError
     from pypaimon.streaming.errors import BadChangeError as BadChangeError
     from pypaimon.streaming.errors import BadRowError as BadRowError
@@ -176,7 +176,7 @@ _EXPORTS = {
     "databases.lag": ("DatabaseLag", "TableLag"),
     "databases.paimon_database": ("PaimonDatabase",),
     "databases.position": ("DatabasePosition", "TablePlace"),
-    "databases.stream": ("BlockingDatabaseStream", "DatabaseStream"),
+    "databases.stream": ("BlockingDatabaseStream", "BlockingTableBatch", "DatabaseStream", "TableBatch"),
     "errors": (
         "AssignmentLostError",
         "BadChangeError",

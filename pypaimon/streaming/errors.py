@@ -283,7 +283,7 @@ class NullColumnError(PaimonStreamError, ValueError):
 
 
 class TableMissingError(PaimonStreamError):
-    """A table is no longer where it was.
+    """A table is missing from the listing of its database.
 
     Attributes:
         table: Name of the table.
@@ -292,7 +292,7 @@ class TableMissingError(PaimonStreamError):
     def __init__(self, table: str) -> None:
         self.table = table
         super().__init__(
-            f"Table {table} is not where it was. The next listing shows whether it was dropped or renamed."
+            f"Table {table} is missing from the listing. The next listing shows whether it was dropped or renamed."
         )
 
 

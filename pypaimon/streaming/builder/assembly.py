@@ -50,6 +50,7 @@ from pypaimon.streaming.options.views import LOGS, VIEWS, View
 
 if TYPE_CHECKING:
     from pypaimon.streaming.consumers.progress import Progress
+    from pypaimon.streaming.metadata.snapshots import Snapshot
     from pypaimon.streaming.reading.read_parts import ReadParts
     from pypaimon.streaming.scanning.driver import ScanDriver
     from pypaimon.streaming.scanning.parts import ScanParts
@@ -66,6 +67,7 @@ class StreamAssembly(BuilderSettings):
         view: See `StreamReadBuilder`.
         clock: The source of time.
         newest: The newest schema of the table, if it was just read.
+        latest: The latest snapshot, if it was read before the newest schema.
 
     Raises:
         UnsupportedTableError: The table cannot be streamed.
@@ -78,6 +80,7 @@ class StreamAssembly(BuilderSettings):
         view: View | None = None,
         clock: Clock | None = None,
         newest: TableSchema | None = None,
+        latest: Snapshot | None = None,
     ) -> None:
         refuse_unstreamable(table)
         if view is not None and view not in VIEWS:
@@ -85,6 +88,7 @@ class StreamAssembly(BuilderSettings):
         self.table = table
         self._followed, self._chain = followed_table(table)
         known = newest if self._chain is None else None
+        self._latest = latest if self._chain is None and table.current_branch() in (None, "", "main") else None
         super().__init__(Lazy(partial(_facts_of, self._followed, newest=known)), view)
         self._clock = clock or Clock()
         self._asks: TableDirectory | None = None
@@ -146,7 +150,8 @@ class StreamAssembly(BuilderSettings):
         refuse_unshared_start(self._traits, options)
         options = replace(options, planned_for=self._row_selection(options))
         directory = self._directory()
-        planner = Planner(directory, self._schema, options, self._read_columns(), self._clock.time_millis)
+        columns, now = self._read_columns(), self._clock.time_millis
+        planner = Planner(directory, self._schema, options, columns, now, latest=self._latest)
         return ScanParts.of(directory, planner, options, self._progress(options, directory, commit), self._clock)
 
     def _row_selection(self, options: StreamOptions) -> RowSelection | None:
@@ -319,6 +324,11 @@ def with_options(settings: B, **given: Any) -> B:
 def identity_of(settings: StreamAssembly) -> str:
     """The identity of the table, see `TableDirectory.identity`. Blocks while the table is not known."""
     return settings._identity
+
+
+def forget_latest(settings: StreamAssembly) -> None:
+    """Drop the snapshot that was read with the schema, because it is too old to begin with."""
+    settings._latest = None
 
 
 def schema_of(settings: StreamAssembly) -> TableSchema:

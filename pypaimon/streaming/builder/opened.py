@@ -14,6 +14,9 @@ from pypaimon.streaming.options.arguments import at_least, typed
 from pypaimon.streaming.options.stream_options import CommitMode
 from pypaimon.streaming.scanning.driver import ScanDriver
 
+OpenedChunks = tuple[AsyncStreamingTableScan, ScanDriver, ChunkReader]
+"""A scan, its driver, and the reader of its rows."""
+
 
 def opened(
     settings: StreamAssembly, read_ahead_bytes: int, batch_bytes: int, commit_columns: bool
@@ -34,7 +37,7 @@ def opened_chunks(
     batch_bytes: int,
     commit_columns: bool = False,
     splits_of: Callable[[Plan], list[StreamSplit]] = Plan.splits,
-) -> tuple[AsyncStreamingTableScan, ScanDriver, ChunkReader]:
+) -> OpenedChunks:
     """As `opened`, with rows that the caller reads; `splits_of` chooses the splits of a plan."""
     size = at_least(1, "open: batch_bytes", batch_bytes)
     # Plans are requested ahead of the caller, so requesting one confirms nothing.

@@ -10,7 +10,7 @@ from rich.console import Console
 from pypaimon.streaming.cli.output import Record, console, format_option, printable, to_json
 from pypaimon.streaming.cli.secrets import shown
 from pypaimon.streaming.cli.tables import TableSource, on_table, retry_option
-from pypaimon.streaming.doctor.diagnosis import diagnose
+from pypaimon.streaming.doctor.checks import diagnose
 from pypaimon.streaming.doctor.findings import Diagnosis, Finding, Level, count
 
 _STYLES = {Level.OK: "green", Level.NOTE: "", Level.WARNING: "yellow", Level.PROBLEM: "bold red"}

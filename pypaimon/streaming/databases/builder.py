@@ -1,4 +1,4 @@
-"""`stream_database` and `DatabaseStreamBuilder`: settings of a stream of all tables of a database."""
+"""`stream_database` and `DatabaseStreamBuilder`: the settings of a stream of all tables of a database."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ class _Start(Enum):
 def stream_database(
     catalog: Any, database: str, include: str | None = None, exclude: str | None = None
 ) -> DatabaseStreamBuilder:
-    """A builder of a stream of all tables of a database, those that come later too. Asks for nothing.
+    """A builder of a stream of all tables of a database, including tables that are created later. No IO.
 
     Args:
         catalog: pypaimon's catalog.
         database: Name of the database.
-        include: A regular expression that the whole name of a table must match; None: any.
-        exclude: One that it must not match; None: nothing.
+        include: A regular expression that whole table names must match; None: all tables.
+        exclude: A regular expression that whole table names must not match; None: no table is excluded.
 
     Raises:
-        StreamConfigError: An expression is none.
+        StreamConfigError: Invalid regular expression.
     """
     a_catalog("stream_database: catalog", catalog)
     a_name("stream_database: database", database)
@@ -88,43 +88,43 @@ class DatabaseStreamBuilder:
         *,
         timestamp: datetime | str | int | None = None,
     ) -> DatabaseStreamBuilder:
-        """Where the stream begins in the tables that are there when it is opened; else as each says.
+        """Where the stream begins in tables that exist when it is opened; the default is set by the table's options.
 
-        A table that comes later is read from its first row.
+        A table that is created later is read from its first row.
 
         Args:
-            mode: As `StreamReadBuilder.with_start`.
-            timestamp: Likewise.
+            mode: See `StreamReadBuilder.with_start`.
+            timestamp: See `StreamReadBuilder.with_start`.
 
         Raises:
             StreamConfigError: Neither or both are given.
         """
         if (mode is None) == (timestamp is None):
-            raise StreamConfigError("with_start of a database: give a mode, or a timestamp")
+            raise StreamConfigError("with_start of a database: give either a mode or a timestamp")
         if mode is not None:
             choice(_Start, "with_start of a database", mode)
         self._start = {"mode": mode} if mode is not None else {"timestamp": timestamp}
         return self
 
     def with_position(self, position: DatabasePosition | str) -> DatabaseStreamBuilder:
-        """Go on where a stream of this database stood: `stream.position`, or its JSON.
+        """Continue at the position of an earlier stream of this database: `stream.position`, or its JSON.
 
-        Tables that it does not know are read from their first row; those that were renamed go on, those that were
-        dropped or made anew are told.
+        Tables that are not in the position are read from their first row. Renamed tables continue. Events report tables
+        that were renamed, dropped or re-created.
 
         Raises:
-            StreamConfigError: It is none, or of another database.
+            StreamConfigError: The position is invalid, or belongs to another database.
         """
         found = position if isinstance(position, DatabasePosition) else DatabasePosition.from_json(position)
         if found.database != self._database:
             raise StreamConfigError(
-                f"with_position: a position of database '{found.database}' is none of '{self._database}'"
+                f"with_position: this position belongs to database '{found.database}', not '{self._database}'"
             )
         self._position = found
         return self
 
     def with_end(self, *, latest: bool = False, timestamp: datetime | str | int | None = None) -> DatabaseStreamBuilder:
-        """Where the stream ends, table by table, as `StreamReadBuilder.with_end`. Later tables are not read."""
+        """Where the stream of each table ends; see `StreamReadBuilder.with_end`. Later tables are not read."""
         self._is_bounded = True
         return self.for_each(lambda builder: builder.with_end(latest=latest, timestamp=timestamp))
 
@@ -136,42 +136,45 @@ class DatabaseStreamBuilder:
         return self.for_each(lambda builder: builder.with_consumer_id(consumer_id, commit=commit))
 
     def with_poll_interval_ms(self, milliseconds: int) -> DatabaseStreamBuilder:
-        """The least time between two looks for new snapshots of a table.
+        """The least time between two polls of a table.
 
-        A table that was quiet for long is looked at less often: after an eighth of that time, at most 30 s.
+        A table that was quiet for long is polled less often: after an eighth of that time, at most 30 s.
         """
         return self.for_each(lambda builder: builder.with_poll_interval_ms(milliseconds))
 
     def with_discovery_interval(self, seconds: float) -> DatabaseStreamBuilder:
-        """Seconds between two looks at which tables there are; 60 without this."""
+        """Seconds between two listings of the tables; the default is 60."""
         self._discovery_seconds = finite_seconds("with_discovery_interval", seconds, above_zero=True)
         return self
 
     def with_on_table_error(self, policy: Literal["park", "raise"]) -> DatabaseStreamBuilder:
-        """What becomes of a table that meets an error which does not pass.
+        """What happens to a table after an error that will not pass.
 
         Args:
-            policy: `"park"`: it is not read any more, told as `TableFailed`, and all others go on; `"raise"`: the
-                stream raises it.
+            policy: `"park"`: the table is no longer read, a `TableFailed` event reports the error, and the other tables
+                continue. `"raise"`: the stream raises the error.
         """
         self._on_table_error = choice(OnTableError, "with_on_table_error", policy)
         return self
 
     def on_event(self, call: OnEvent) -> DatabaseStreamBuilder:
-        """Have something called with each event, by the one who asks for the next batch, before the batch it concerns.
+        """A function to call with each event, before the batch that the event concerns.
 
-        If it raises, the same event comes again. For `open()` it may be a coroutine function.
+        It runs on the thread that asks for the next batch. If it raises, the same event comes again. For `open()` it
+        may be a coroutine function.
         """
         self._on_event = call
         return self
 
     def for_each(self, configure: Callable[[StreamReadBuilder], object]) -> DatabaseStreamBuilder:
-        """Have something called with the builder of each table before it is opened, on another thread."""
+        """A function to call with the builder of each table before the table is opened, on another thread."""
         self._configure = (*self._configure, configure)
         return self
 
     def for_table(self, name: str, configure: Callable[[StreamReadBuilder], object]) -> DatabaseStreamBuilder:
-        """The same for one table: `stream.for_table("orders", lambda builder: builder.with_filter("amount > 3"))`."""
+        """As `for_each`, for one table:
+
+        `stream.for_table("orders", lambda builder: builder.with_filter("amount > 3"))`."""
         self._of_table = {**self._of_table, name: (*self._of_table.get(name, ()), configure)}
         return self
 
@@ -185,8 +188,8 @@ class DatabaseStreamBuilder:
         """The rows of all tables, for `async with` and `async for`.
 
         Args:
-            read_ahead_bytes: Reading ahead pauses while so many bytes of rows wait, of all tables together.
-            batch_bytes: A plan with more bytes of rows comes as several batches.
+            read_ahead_bytes: Reading ahead pauses while this many bytes of rows are buffered, of all tables together.
+            batch_bytes: A plan with more bytes of rows is split into several batches.
 
         Raises:
             StreamConfigError: Settings contradict each other.
@@ -201,22 +204,24 @@ class DatabaseStreamBuilder:
         return BlockingDatabaseStream(self._database, engine, self._on_event, self._clock)
 
     def _for_copy(self, position: DatabasePosition, on_event: OnEvent) -> DatabaseStreamBuilder:
-        """Another builder, whose stream begins where a copy stands, and with the state of what that does not hold.
+        """A builder of the stream for a copy: from the copy's position, and with the state of tables that it lacks.
 
         Args:
-            position: Where it stands. Tables of it that do not match are passed over.
-            on_event: Called before what the builder calls with each event.
+            position: The position of the copy. Tables of it that do not match are ignored.
+            on_event: Called with each event, before the function of the builder.
         """
-        told = self._on_event
+        of_user = self._on_event
 
-        def tell(event: DatabaseEvent) -> None:
+        def on_each(event: DatabaseEvent) -> None:
             on_event(event)
-            if told is not None:
-                told(event)
+            if of_user is not None:
+                of_user(event)
 
         tables = {name: place for name, place in position.tables.items() if matches(name, self._include, self._exclude)}
         held = DatabasePosition(position.database, tables)
-        copied = self.copy().with_start("latest-full").with_position(held).on_event(tell).for_each(configure_for_copy)
+        copied = (
+            self.copy().with_start("latest-full").with_position(held).on_event(on_each).for_each(configure_for_copy)
+        )
         for name in self._of_table:
             copied.for_table(name, configure_for_copy)
         return copied
@@ -224,9 +229,9 @@ class DatabaseStreamBuilder:
     def _engine(self, read_ahead_bytes: int, batch_bytes: int) -> DatabaseEngine:
         if self._has_consumer and self._position is None and self._start.get("mode", "latest-full") != "latest-full":
             raise StreamConfigError(
-                "with_consumer_id and a start of changes: of a table that was made while nobody read, nothing tells "
-                "that it is new.",
-                advice="Leave with_start(...) out, or save stream.position and give it to with_position(...).",
+                "with_consumer_id cannot be combined with a start at changes: a table that was created while nobody "
+                "was reading would not be recognised as new.",
+                advice="Leave out with_start(...), or save stream.position and give it to with_position(...).",
                 option="with_position",
             )
         tables = TablesOfDatabase(
@@ -255,4 +260,4 @@ def _pattern(name: str, text: str | None) -> re.Pattern[str] | None:
     try:
         return re.compile(text)
     except re.error as error:
-        raise StreamConfigError(f"{name}={text!r}: no regular expression: {error}") from error
+        raise StreamConfigError(f"{name}={text!r}: invalid regular expression: {error}") from error

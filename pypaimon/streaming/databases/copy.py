@@ -1,4 +1,4 @@
-"""`copy_database`: keeps a whole database equal to another one's tables; and what it is copied to."""
+"""`copy_database`: keeps a copy of all tables of a database; `DatabaseTarget`: the protocol of its targets."""
 
 from __future__ import annotations
 
@@ -6,39 +6,38 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from pypaimon.streaming.databases.batches import BlockingTableBatch
 from pypaimon.streaming.databases.builder import DatabaseStreamBuilder, stream_database
 from pypaimon.streaming.databases.events import DatabaseEvent, TableAdded, TableDropped, TableRenamed
 from pypaimon.streaming.databases.position import DatabasePosition
-from pypaimon.streaming.databases.stream import BlockingDatabaseStream
+from pypaimon.streaming.databases.stream import BlockingDatabaseStream, BlockingTableBatch
 from pypaimon.streaming.databases.warehouses import refuse_another_warehouse, warehouse_of
 from pypaimon.streaming.errors import PaimonStreamError, TablesFailedError
 from pypaimon.streaming.options.arguments import needed
 
 
 class DatabaseTarget(Protocol):
-    """What a database is copied to. Calls block, one at a time."""
+    """A target of `copy_database`. Calls block, and are made one at a time."""
 
     def begin(self, database: str, location: str | None = None) -> DatabasePosition:
-        """Where a copy of a database continues; nothing is in hand then.
+        """Where the copy of a database continues. Discards what was applied of an unfinished plan.
 
         Args:
-            database: Its name.
-            location: Which warehouse it is in; saved with the rows, and told by the position. None: not known.
+            database: Name of the database.
+            location: The warehouse of the database, if known. It is saved with the rows and returned in the position.
         """
 
     def apply(self, batch: BlockingTableBatch) -> bool:
-        """Apply a batch; with the last one of a plan it is saved. An error takes back what was applied of the plan.
+        """Apply a batch. The last batch of a plan saves the plan; an error rolls back what was applied of the plan.
 
         Returns:
-            Whether it was; False: what lies before is not there (by now), and the copy has to begin again.
+            Whether the batch was applied. False: the target does not hold the rows before it, so the copy must restart.
         """
 
     def tell(self, event: DatabaseEvent) -> None:
-        """Follow what happened to a table, while no plan is in hand; the same event may come again."""
+        """Apply an event of a table, between plans. The same event may come again."""
 
     def leave(self) -> None:
-        """Take back what was applied of a plan that is not at its end."""
+        """Roll back what was applied of an unfinished plan."""
 
 
 def copy_database(
@@ -51,32 +50,32 @@ def copy_database(
     configure: Callable[[DatabaseStreamBuilder], object] | None = None,
     on_open: Callable[[BlockingDatabaseStream], object] | None = None,
 ) -> DatabasePosition:
-    """Bring a target up to the tables of a database, and keep it so: their states first, then every change.
+    """Copy all tables of a database to a target and keep the copy up to date: first their states, then every change.
 
-    It blocks, until the end that `configure` gives (`lambda stream: stream.with_end(latest=True)`), else until somebody
-    stops the stream that `on_open` has got.
-    Whatever it is interrupted by, the next call goes on, with nothing lost and nothing twice. Each table is what it was
-    at one of its snapshots; between tables there is no order. A table whose rows the target refuses is parked
-    (`TableFailed`), and the others go on; the next call tries it again.
+    It blocks until the end that `configure` sets (`lambda stream: stream.with_end(latest=True)`). Without an end, it
+    blocks until the stream that `on_open` receives is stopped.
+    After an interrupt of any kind, the next call continues without losing or repeating a row. Each copied table equals
+    its source at one of its snapshots; there is no order between tables. If the target refuses the rows of a table,
+    the table is parked (`TableFailed`) and the others continue. The next call tries the table again.
 
     Args:
         catalog: pypaimon's catalog.
         database: Name of the database.
-        target: What it is copied to.
-        include: A regular expression that the whole name of a table must match; None: any.
-        exclude: One that it must not match; None: nothing.
-        configure: Called with the builder of the stream; its start and position are the copy's own.
+        target: Where the tables are copied to.
+        include: A regular expression that whole table names must match; None: all tables.
+        exclude: A regular expression that whole table names must not match; None: no table is excluded.
+        configure: Called with the builder of the stream. The copy itself sets the start and the position.
         on_open: Called with each stream that is opened, for other threads and signal handlers: `stop`, `lag`, `retry`.
-            There may be several, one after the other.
+            There may be several streams, one after the other.
 
     Returns:
-        Where the target stands.
+        The position of the target.
 
     Raises:
-        StreamConfigError: An expression is invalid, there is no such database, or the target is a copy of the database
-            of this name in another warehouse.
-        TablesFailedError: The end is reached, but some tables are not copied to theirs.
-        PaimonStreamError: As the stream, or the target, says.
+        StreamConfigError: An expression is invalid, the database does not exist, or the target holds a copy of a
+            database of this name in another warehouse.
+        TablesFailedError: The end is reached, but some tables were not copied up to it.
+        PaimonStreamError: An error of the stream or the target.
     """
     builder = stream_database(catalog, database, include, exclude)
     needed("copy_database: target", target, "a target of a database such as DuckDBDatabase", "begin", "apply", "tell")
@@ -95,17 +94,17 @@ class _Copying:
     def __init__(self, builder: DatabaseStreamBuilder, target: DatabaseTarget) -> None:
         self._builder = builder
         self._target = target
-        self._in_hand: str | None = None
-        """The table of whose plan a part was applied."""
+        self._open_table: str | None = None
+        """The table whose plan was applied only partly so far."""
         self._later: deque[DatabaseEvent] = deque()
-        """Events that wait for the end of the plan in hand."""
-        self._untold: dict[str, Exception] = {}
-        """Errors of events, of tables of which nothing came since."""
+        """Events that wait for the end of the current plan."""
+        self._event_errors: dict[str, Exception] = {}
+        """Errors of events, until the next batch of the table."""
         self._failed: set[str] = set()
-        """Tables whose rows are not applied any more."""
+        """Tables whose rows are no longer applied."""
 
     def is_done(self, database: str, location: str | None, on_open: Callable[[BlockingDatabaseStream], object]) -> bool:
-        """Copy until the end of the stream; False: a plan came whose beginning the target does not hold by now."""
+        """Copy until the end of the stream; False if the target no longer holds the rows before a plan."""
         builder = self._builder._for_copy(self._target.begin(database, location), self._on_event)
         failed: Mapping[str, Exception] = {}
         try:
@@ -113,37 +112,37 @@ class _Copying:
                 on_open(stream)
                 try:
                     for batch in stream:
-                        if not self._goes_on_with(stream, batch):
+                        if not self._has_applied(stream, batch):
                             return False
                 except TablesFailedError as error:
                     failed = error.errors
-            self._leave()
+            self._roll_back()
         finally:
             self._target.leave()
-        if failed or self._untold:
-            raise TablesFailedError({**failed, **self._untold})
+        if failed or self._event_errors:
+            raise TablesFailedError({**failed, **self._event_errors})
         return True
 
-    def _goes_on_with(self, stream: BlockingDatabaseStream, batch: BlockingTableBatch) -> bool:
+    def _has_applied(self, stream: BlockingDatabaseStream, batch: BlockingTableBatch) -> bool:
         name = batch.table
-        if self._in_hand is not None and (batch.is_first or self._in_hand != name):
-            self._leave()
-        error = self._untold.pop(name, None)
+        if self._open_table is not None and (batch.is_first or self._open_table != name):
+            self._roll_back()
+        error = self._event_errors.pop(name, None)
         if error is None and name not in self._failed:
-            if self._in_hand is None and not batch.is_first:
+            if self._open_table is None and not batch.is_first:
                 return False
             try:
-                self._in_hand = name
+                self._open_table = name
                 if not self._target.apply(batch):
                     return False
                 if batch.is_last:
-                    self._in_hand = None
-                    self._tell()
+                    self._open_table = None
+                    self._apply_events()
             except PaimonStreamError as raised:
                 if raised.retriable:
                     raise
                 error = raised
-                self._leave()
+                self._roll_back()
         if error is not None:
             self._failed.add(name)
             stream.park(name, error)
@@ -155,26 +154,26 @@ class _Copying:
         former = event.former if isinstance(event, TableRenamed) else event.table
         self._failed -= {former, event.table}
         self._later.append(event)
-        if self._in_hand == former:
-            self._leave()
-        elif self._in_hand is None:
-            self._tell()
+        if self._open_table == former:
+            self._roll_back()
+        elif self._open_table is None:
+            self._apply_events()
 
-    def _leave(self) -> None:
-        """Take back what is in hand; what comes of it yet is of no use."""
-        self._in_hand = None
+    def _roll_back(self) -> None:
+        """Roll back the current plan."""
+        self._open_table = None
         self._target.leave()
-        self._tell()
+        self._apply_events()
 
-    def _tell(self) -> None:
-        """No plan is in hand: events that waited for that are applied."""
+    def _apply_events(self) -> None:
+        """Apply the events that waited for the end of a plan."""
         while self._later:
             event = self._later[0]
-            self._untold.pop(event.table, None)
+            self._event_errors.pop(event.table, None)
             try:
                 self._target.tell(event)
             except PaimonStreamError as error:
                 if error.retriable:
                     raise
-                self._untold[event.table] = error
+                self._event_errors[event.table] = error
             self._later.popleft()

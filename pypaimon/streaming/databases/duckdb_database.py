@@ -1,4 +1,4 @@
-"""`DuckDBDatabase`: a schema of DuckDB whose tables follow those of a database, each exactly once."""
+"""`DuckDBDatabase`: copies the tables of a database to a schema of DuckDB, each row exactly once."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Literal
 
-from pypaimon.streaming.databases.batches import BlockingTableBatch
 from pypaimon.streaming.databases.duckdb_tables import CopiedTable, CopiedTables
 from pypaimon.streaming.databases.events import DatabaseEvent, TableDropped, TableRenamed
 from pypaimon.streaming.databases.position import DatabasePosition, TablePlace
+from pypaimon.streaming.databases.stream import BlockingTableBatch
 from pypaimon.streaming.databases.warehouses import noted_location
 from pypaimon.streaming.errors import StreamConfigError, TargetError
 from pypaimon.streaming.lazy_imports import LazyModule
@@ -24,21 +24,21 @@ else:
 
 
 class DuckDBDatabase:
-    """A schema of DuckDB whose tables follow those of a database of Paimon, each exactly once; for `copy_database`.
+    """Copies the tables of a Paimon database to a schema of DuckDB, each row exactly once; for `copy_database`.
 
-    The rows of a plan, the columns that they need and the position behind it are saved in one transaction. A table is
-    made with its first plan, and rows of tables with a primary key are told by it. Columns that are added, renamed or
-    widened are so here. A table that is dropped and made anew is replaced in the transaction of its first plan. A table
-    or view of the schema that the copy has not made is never touched.
+    One transaction saves the rows of a plan, the columns that they need and the position after the plan. A table is
+    created with its first plan. Rows of tables with a primary key are identified by it. Columns are added, renamed and
+    widened as in the source. The copy of a table that is dropped and re-created is replaced in the transaction of its
+    first plan. A table or view of the schema that is not a copy is never touched.
 
     Args:
-        connection: The database; nobody else may use this connection meanwhile.
-        schema: Its schema, made if it is not there; `database.schema` in another database than the current one.
-        drop_columns: Drop columns that are dropped in the source. Else they stay, and are null.
-        on_drop: What becomes of the copy of a table that is dropped: `"keep"` or `"drop"`.
+        connection: The connection, which nobody else may use at the same time.
+        schema: Name of the schema, created if needed; `database.schema` in another database than the current one.
+        drop_columns: Whether to drop columns that are dropped in the source. Otherwise they stay, as null.
+        on_drop: What happens to the copy of a table that is dropped: `"keep"` or `"drop"`.
 
     Raises:
-        StreamConfigError: `on_drop` is neither.
+        StreamConfigError: Invalid `on_drop`.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class DuckDBDatabase:
         self._plans: dict[str, tuple[str, PlanTransactions]] = {}
 
     def begin(self, database: str, location: str | None = None) -> DatabasePosition:
-        """Where a copy of a database goes on. What is left of a plan that did not come to its end is taken back."""
+        """Where the copy of a database continues. Rolls back what was applied of an unfinished plan."""
         self.leave()
         self._source, self._tables.location = database, location
         positions = self._tables.positions(database)
@@ -69,15 +69,15 @@ class DuckDBDatabase:
         return DatabasePosition(database, tables, noted_location(self._tables.locations(database), location))
 
     def apply(self, batch: BlockingTableBatch) -> bool:
-        """Apply a batch; with the last one of a plan it is saved. An error takes back what was applied of the plan.
+        """Apply a batch. The last batch of a plan saves the plan; an error rolls back what was applied of the plan.
 
         Returns:
-            Whether it was; False: what lies before is not there (by now), and the copy has to begin again.
+            Whether the batch was applied. False: the target does not hold the rows before it, so the copy must restart.
 
         Raises:
-            StreamConfigError: The schema has another table of that name, there are deletes in a table without a
-                primary key, or the batch does not go on where the copy stands.
-            TableChangedError: The table was rolled back since.
+            StreamConfigError: The schema has a table of that name that is not a copy, a table without a primary key has
+                deletes, or the batch does not continue at the position of the copy.
+            TableChangedError: The source was rolled back in the meantime.
             TargetError: DuckDB refuses the rows or a change of columns.
         """
         identity = batch.plan_after.table
@@ -94,11 +94,11 @@ class DuckDBDatabase:
             return True
 
     def tell(self, event: DatabaseEvent) -> None:
-        """Follow what happened to a table; the same event may come again.
+        """Apply an event of a table. The same event may come again.
 
         Raises:
-            StreamConfigError: A table is renamed, and the schema has another one of that name.
-            TargetError: DuckDB refuses.
+            StreamConfigError: A table was renamed, and the schema has a table of the new name that is not a copy.
+            TargetError: DuckDB refuses the change.
         """
         with _translated():
             if isinstance(event, TableDropped):
@@ -107,9 +107,9 @@ class DuckDBDatabase:
                 self._rename(event.former, event.table)
 
     def leave(self) -> None:
-        """Take back what was applied of a plan that is not at its end."""
+        """Roll back what was applied of an unfinished plan."""
         self._plans = {}
-        # There is perhaps none.
+        # Fails if no transaction is open.
         with suppress(Exception):
             self._connection.execute("ROLLBACK")
 
@@ -138,7 +138,7 @@ class DuckDBDatabase:
         rows, between = self._tables.rows, f"_paimon_{former}"
         with self._transaction():
             if not is_same:
-                # What another table of this name has left.
+                # The copy of an earlier table of this name.
                 self._connection.execute(f"DROP TABLE IF EXISTS {self._tables.place(name)}")
                 self._connection.execute(f"DELETE FROM {rows} WHERE name = ?", [name])
             for old, new in ((former, between), (between, name)) if is_same else ((former, name),):
@@ -159,7 +159,7 @@ class DuckDBDatabase:
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """Raise as our error what DuckDB refuses of one table; what concerns all of them stays as it is."""
+    """Translate errors of DuckDB that concern one table; others, such as a lost connection, are raised as they are."""
     import duckdb
 
     try:

@@ -1,4 +1,4 @@
-"""`CopiedTable`: a table of a database that is copied to DuckDB, and the row beside it that says what it holds."""
+"""`CopiedTable`: a table that is copied to DuckDB, with the row that records its source and position."""
 
 from __future__ import annotations
 
@@ -19,15 +19,14 @@ _NAMES = "_paimon_tables"
 
 
 class CopiedTables:
-    """Which tables of a schema of DuckDB are copies, of what, and where each stands.
+    """The tables of a DuckDB schema that are copies, with their sources and positions.
 
     Args:
-        connection: The database; nobody else uses it meanwhile.
-        schema: Its schema, which is made if it is not there; with its database before a dot where that is not the
-            current one.
+        connection: The connection, which nobody else uses at the same time.
+        schema: Name of the schema, which is created if needed; `database.schema` in another database than the current.
 
     Attributes:
-        location: The warehouse that is copied, which is saved with the rows; None: not known.
+        location: The warehouse that is copied, if known; saved with the rows.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, schema: str) -> None:
@@ -47,58 +46,58 @@ class CopiedTables:
         self.location: str | None = None
 
     def positions(self, source: str) -> dict[str, Position]:
-        """Where the copies of the tables of a database stand that are not dropped there."""
+        """The positions of the copies of a database, without tables that were dropped there."""
         query = f"SELECT name, position FROM {self.rows} WHERE source = ? AND NOT is_dropped"
         found = self.connection.execute(query, [source]).fetchall()
         return {name: Position.from_json(text) for name, text in found if self.is_there(name)}
 
     def locations(self, source: str) -> list[str]:
-        """The warehouses that copies of the tables of a database are noted to be of."""
+        """The warehouses that are recorded for the copies of a database."""
         query = f"SELECT DISTINCT location FROM {self.rows} WHERE source = ? AND location IS NOT NULL"
         return [str(row[0]) for row in self.connection.execute(query, [source]).fetchall()]
 
     def row(self, name: str) -> tuple[str, Saved, bool] | None:
-        """Of what database a table is a copy, what is saved of it, and whether it is dropped there."""
+        """The source database of a copy, its saved state, and whether its source was dropped."""
         query = f"SELECT source, position, columns, is_dropped FROM {self.rows} WHERE name = ?"
         found = self.connection.execute(query, [name]).fetchone()
         return None if found is None else (found[0], Saved(found[1], found[2]), bool(found[3]))
 
     def place(self, name: str) -> str:
-        """A table of the schema, quoted."""
+        """The quoted name of a table with its schema."""
         return f"{self.schema}.{quoted(name)}"
 
     def is_there(self, name: str) -> bool:
-        """Whether there is a table or view of that name."""
+        """Whether a table or view of that name exists."""
         return is_there(self.connection, self.place(name))
 
     def refuse_another(self, name: str, source: str) -> None:
-        """Refuse a table or view that is none of this copy's.
+        """Refuse a table or view that was not made by this copy.
 
         Raises:
-            StreamConfigError: It is one.
+            StreamConfigError: The table or view was not made by this copy.
         """
         row = self.row(name)
         if row is None and self.is_there(name):
             raise StreamConfigError(
-                f"there is a table {self.place(name)} already that was not copied here: rename or drop it, leave the "
-                "table out with exclude, or give the copy a schema of its own"
+                f"a table {self.place(name)} already exists that was not copied here: rename or drop it, leave the "
+                "table out with exclude, or copy into another schema"
             )
         if row is not None and row[0] != source:
             raise StreamConfigError(
-                f"{self.place(name)} is a copy of a table of database '{row[0]}': give each database a schema of its "
-                "own"
+                f"{self.place(name)} is a copy of a table of database '{row[0]}': copy each database into a schema of "
+                "its own"
             )
 
 
 class CopiedTable(DuckDBTable):
-    """One table of them, for the transactions of its plans.
+    """One copied table, for the transactions of its plans.
 
     Args:
-        tables: Where it lies.
+        tables: The copies of its schema.
         source: The database that it is copied from.
-        name: Its name, here and there.
-        identity: Which table of the source it is: one of the same name that was another one is replaced.
-        drop_columns: Columns that are dropped in the source are dropped here; else they stay, and are null.
+        name: Name of the table, in the source and in DuckDB.
+        identity: The identity of the source. A copy of an earlier table of the same name is replaced.
+        drop_columns: Whether columns that are dropped in the source are dropped here too. Otherwise they stay, as null.
     """
 
     def __init__(
@@ -125,16 +124,16 @@ class CopiedTable(DuckDBTable):
     def begin(self, saved: Saved | None, *, replaces: bool = False) -> None:
         super().begin(saved)
         if saved is None:
-            # What another table of this name has left.
+            # The copy of an earlier table of this name.
             self._connection.execute(f"DROP TABLE IF EXISTS {self._table}")
 
     def holds_rows(self) -> bool:
-        """Rows that another table of this name has left go; those of others are refused by their table."""
+        """False: rows of an earlier copy of this name are replaced. A table that is not a copy is refused."""
         self._tables.refuse_another(self._name, self._source)
         return False
 
     def _claim(self) -> None:
-        """Two programs that begin at the same time make the table at the same time, which is a conflict."""
+        """Nothing to do: if two programs start at the same time, DuckDB lets only one create the table."""
 
     def save(self, position: str, before: Saved | None) -> Saved | None:
         rows, saved = self._tables.rows, Saved(position, self._known_json)
@@ -151,14 +150,14 @@ class CopiedTable(DuckDBTable):
         return saved if found == [(1,)] else None
 
     def _make_positions(self) -> None:
-        """They are of all tables, and there."""
+        """Nothing to do: one table holds the positions of all copies, and it exists."""
 
     def _alter(self) -> Alter:
         return _CopyAlter(self._connection, self._table, self._known, drops=self._drop_columns)
 
 
 class _CopyAlter(DuckDBAlter):
-    """Changes of a copy: columns that are dropped may stay."""
+    """Alters the columns of a copy; columns that are dropped in the source may stay."""
 
     def __init__(
         self, connection: duckdb.DuckDBPyConnection, table: str, known: SavedState | None, *, drops: bool
@@ -171,14 +170,14 @@ class _CopyAlter(DuckDBAlter):
         kind = self._present().get(name.lower())
         super().drop(name)
         if kind is not None and not self._drops:
-            # What was in it is gone in the source.
+            # The values are gone in the source, so the column stays without them.
             self._execute(f"ADD COLUMN {quoted(name)} {kind}")
 
     def lacks(self, columns: Sequence[Column]) -> list[Column]:
         new = [column for column in columns if column.field_id not in self._types]
         for column in new:
             if self._types and column.name.lower() in self._present():
-                # One that was dropped, and stayed; this one is another.
+                # A column of this name was dropped in the source and stayed here; the new one is different.
                 super().drop(column.name)
         return super().lacks(columns)
 

@@ -9,24 +9,23 @@ from contextlib import suppress
 from pypaimon.streaming.batches.chunks import BatchChunk
 from pypaimon.streaming.concurrency.clock import Clock, until_done
 from pypaimon.streaming.concurrency.forking import Origin
-from pypaimon.streaming.databases.discovering import Discovering
-from pypaimon.streaming.databases.engine_state import OPENERS, WORKERS, EngineState, Item
+from pypaimon.streaming.databases.engine_state import OPENERS, WORKERS, EngineState, Item, Schedule
 from pypaimon.streaming.databases.events import (
     DatabaseEvent,
     TableRecovered,
 )
 from pypaimon.streaming.databases.followed_table import FollowedTable
 from pypaimon.streaming.databases.jobs import (
-    Beginning,
     EngineSettings,
     Job,
-    KeepingAlive,
-    Opening,
+    KeepAliveJob,
+    OpenJob,
+    StartJob,
 )
-from pypaimon.streaming.databases.lag_meter import Standing
+from pypaimon.streaming.databases.lag import DatabaseLag
 from pypaimon.streaming.databases.position import TablePlace
-from pypaimon.streaming.databases.schedule import Schedule
-from pypaimon.streaming.databases.table_looks import KEEPING_ALIVE, TableLooks
+from pypaimon.streaming.databases.table_discovery import TableDiscovery
+from pypaimon.streaming.databases.table_poller import KEEPING_ALIVE, TablePoller
 from pypaimon.streaming.databases.tables_of_database import TablesOfDatabase
 from pypaimon.streaming.errors import (
     EndOfScan,
@@ -35,43 +34,46 @@ from pypaimon.streaming.errors import (
 )
 from pypaimon.streaming.io.io_pool import IOPool
 
+_LAGS_AT_ONCE = 8
+"""Tables that are asked for their lag at the same time."""
+
 
 class DatabaseEngine:
-    """Looks at all tables in turn, and reads ahead what they have, on workers that are daemon threads. Thread-safe.
+    """Polls all tables in turn and reads their rows ahead, on daemon threads. Thread-safe.
 
-    Who takes (`ready`, `peek`, `drop`) gets the chunks of a plan one after the other, then those of the next table that
-    has any; only where a table fails in the midst of its plan, others come between. Events come before the chunks that
-    they concern. What a table has delivered (`delivered`) is what a renamed one goes on behind.
-
-    A signal handler may raise in any line of who takes, so that its calls change one thing each, and what follows from
-    that is done on threads of the engine.
+    The consumer (`ready`, `peek`, `drop`) gets the chunks of one plan in order, then those of the next table that has
+    rows. Only if a table fails in the middle of its plan do chunks of other tables come in between. Events come before
+    the chunks that they concern. A renamed table continues after the last chunk that was `delivered`.
 
     Args:
-        tables: Which tables there are.
-        settings: How it runs.
+        tables: The tables of the database.
+        settings: How the engine runs.
         clock: Where time comes from.
     """
 
+    # A signal handler may raise at any line of the consumer's thread. So each call of the consumer changes one thing
+    # only, and what follows from the change is done on the engine's own threads.
+
     def __init__(self, tables: TablesOfDatabase, settings: EngineSettings, clock: Clock) -> None:
         self._state = EngineState(settings, clock)
-        self._looks = TableLooks(self._state)
-        self._discovering = Discovering(self._state, tables)
+        self._poller = TablePoller(self._state)
+        self._discovery = TableDiscovery(self._state, tables)
         self._clock = clock
         self._threads = 0
         self._closed_tables: list[FollowedTable] = []
         self._origin = Origin()
-        self._notes = IOPool(1, timeout=float("inf"), name="paimon-database-notes")
+        self._apply_pool = IOPool(1, timeout=float("inf"), name="paimon-database-notes")
         self._state.schedule.put(self._state.discovery, clock.monotonic())
-        self._state.schedule.put(KeepingAlive(), clock.monotonic() + KEEPING_ALIVE)
+        self._state.schedule.put(KeepAliveJob(), clock.monotonic() + KEEPING_ALIVE)
 
-    # ---- who takes ----
+    # ---- the consumer ----
 
     def ready(self) -> Future[None]:
-        """Done as soon as `peek` has an answer."""
+        """A future that is done as soon as `peek` has an answer."""
         with self._state.lock:
             self._start_workers()
             if self._state.taken is not None and not self._state.closed:
-                self._notes.submit(self._note)
+                self._apply_pool.submit(self._apply_taken)
             if self._state.has_answer():
                 done: Future[None] = Future()
                 done.set_result(None)
@@ -81,12 +83,12 @@ class DatabaseEngine:
             return self._state.waiting
 
     def peek(self) -> Item | None:
-        """What comes next, if it is there by now; it stays here until `drop`.
+        """The next item if there is one; it stays the next one until `drop`.
 
         Raises:
             EndOfScan: All streams have ended, or the engine is closed.
-            TablesFailedError: The same, but some tables were parked.
-            PaimonStreamError: Which tables there are could not be found out, or a table failed (`"raise"`).
+            TablesFailedError: All streams have ended, and some tables are parked.
+            PaimonStreamError: The tables could not be listed, or a table failed and the policy is `"raise"`.
         """
         with self._state.lock:
             if self._state.closed:
@@ -96,137 +98,147 @@ class DatabaseEngine:
                 raise fatal
             if self._state.taken is not None:
                 return None
-            if self._state.tellings:
-                return self._state.tellings[0].event
+            if self._state.pending_events:
+                return self._state.pending_events[0].event
             head = self._state.rows.head()
             if head is not None:
-                return self._state.in_hand(*head)
+                return self._state.next_item(*head)
             if self._state.is_over():
-                if self._state.known.errors:
-                    raise TablesFailedError(self._state.known.errors)
+                if self._state.registry.errors:
+                    raise TablesFailedError(self._state.registry.errors)
                 raise EndOfScan("the streams of all tables have reached their ends")
             return None
 
     def drop(self, item: Item) -> None:
-        """What was seen is the caller's now. Idempotent."""
+        """Hand an item over to the caller. Idempotent."""
         self._state.taken = item
-        # Where it is not noted for an interrupt, or since the engine is closed, `ready` sees to it.
+        # If an interrupt comes here, or the engine is closed, the next `ready` applies it.
         with suppress(RuntimeError):
-            self._notes.submit(self._note)
+            self._apply_pool.submit(self._apply_taken)
 
     def delivered(self, table: FollowedTable, chunk: BatchChunk) -> None:
-        """A chunk has reached the caller: its table goes on behind it, whatever happens. Idempotent."""
+        """Note that a chunk has reached the caller: from now on its table continues after it. Idempotent."""
         with self._state.lock:
-            if self._state.known.followed.get(table.name) is table:
+            if self._state.registry.followed.get(table.name) is table:
                 position = chunk.plan.position if chunk.last else chunk.before
                 if position is not None:
-                    self._state.known.places[table.name] = TablePlace(table.identity, position)
+                    self._state.registry.places[table.name] = TablePlace(table.identity, position)
                 table.was_handed_out(chunk)
 
     @property
     def places(self) -> dict[str, TablePlace]:
-        """Where the stream stands in each table, behind all that the caller has got."""
+        """The position in each table, after everything that the caller has received."""
         if self._state.taken is not None:
-            # Where the engine is closed meanwhile, that has noted it.
+            # If the engine is closed in the meantime, `close` has applied it.
             with suppress(RuntimeError):
-                until_done(self._notes.submit(self._note), lambda: self._state.closed)
+                until_done(self._apply_pool.submit(self._apply_taken), lambda: self._state.closed)
         with self._state.lock:
-            return dict(self._state.known.places)
+            return dict(self._state.registry.places)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The tables that are followed."""
+        """Names of the tables that are followed."""
         with self._state.lock:
-            return tuple(sorted(self._state.known.followed))
+            return tuple(sorted(self._state.registry.followed))
 
     @property
     def failed(self) -> dict[str, Exception]:
         """The tables that are parked, with their errors."""
         with self._state.lock:
-            return self._state.known.errors
+            return self._state.registry.errors
 
-    @property
-    def is_listed(self) -> bool:
-        """Whether it is known which tables there are."""
-        with self._state.lock:
-            return self._state.known.rounds > 0 and self._state.known.lost is None
+    def lag(self, *, fresh: bool) -> DatabaseLag:
+        """The lag of each table.
 
-    def standings(self) -> dict[str, Standing]:
-        """Where the stream stands in each table, and in those that are about to be opened."""
+        Args:
+            fresh: Ask each table for its latest snapshot: a few requests each, several tables at the same time.
+                Otherwise the answer is what is already known, without a request.
+        """
         with self._state.lock:
-            return self._state.known.standings()
+            progress = self._state.registry.progress()
+            is_listed = self._state.registry.rounds > 0 and self._state.registry.lost is None
+        if not fresh:
+            now = self._clock.monotonic()
+            return DatabaseLag({name: each.known_lag(now) for name, each in progress.items()}, is_listed)
+        pool = IOPool(_LAGS_AT_ONCE, timeout=float("inf"), name="paimon-database-lag")
+        try:
+            monotonic = self._clock.monotonic
+            asked = {name: pool.submit(each.measured_lag, monotonic) for name, each in progress.items()}
+            return DatabaseLag({name: pool.result(each) for name, each in asked.items()}, is_listed)
+        finally:
+            pool.close()
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes of rows that were read and not yet taken."""
+        """Bytes of rows that were read ahead."""
         with self._state.lock:
             return self._state.rows.bytes
 
     def retry(self, name: str) -> None:
-        """Read a table again that is parked.
+        """Resume a table that is parked.
 
         Raises:
-            StreamConfigError: It is not.
+            StreamConfigError: The table is not parked.
         """
         with self._state.lock:
-            table = self._state.known.followed.get(name)
-            if self._state.known.failed.pop(name, None) is not None:
-                self._state.known.opening.add(name)
-                self._state.soon(Opening(name, is_new=True))
+            table = self._state.registry.followed.get(name)
+            if self._state.registry.failed.pop(name, None) is not None:
+                self._state.registry.opening.add(name)
+                self._state.schedule_soon(OpenJob(name, is_new=True))
             elif table is not None and table.error is not None:
                 table.error = None
-                self._state.tell(TableRecovered(name))
-                self._state.see_to(table)
+                self._state.emit(TableRecovered(name))
+                self._state.schedule_poll(table)
             else:
                 raise StreamConfigError(f"retry: {name!r} is not parked.")
             self._state.wake()
 
     def could_not_save(self, table: FollowedTable, error: Exception) -> None:
-        """Progress of a table cannot be saved, for good: it has been dropped or made anew, or it is parked."""
+        """Handle a permanent error in saving progress: the table was dropped or re-created, or it is parked."""
         with self._state.lock:
-            if self._state.known.is_followed(table) and table.error is None:
+            if self._state.registry.is_followed(table) and table.error is None:
                 self._state.suspect(table, error)
 
     def park(self, name: str, error: Exception) -> None:
-        """What a table gives cannot be used: as `could_not_save`."""
+        """Park a table whose rows the caller cannot use, unless it was dropped or re-created."""
         with self._state.lock:
-            table = self._state.known.followed.get(name)
+            table = self._state.registry.followed.get(name)
             if table is not None:
                 self.could_not_save(table, error)
                 self._state.wake()
 
     def close(self) -> None:
-        """End at once; what was read is thrown away. Idempotent; does nothing in a process that was forked."""
+        """End at once and discard what was read ahead. Idempotent; does nothing in a forked process."""
         if not self._origin.is_here:
             return
         with self._state.lock:
             self._state.closed = True
-            self._note()
-            tables = list(self._state.known.followed.values())
+            self._apply_taken()
+            tables = list(self._state.registry.followed.values())
             self._state.changed.notify_all()
-        self._notes.close()
+        self._apply_pool.close()
         for table in tables:
             table.close()
         self._closed_tables = tables
 
     def wait_for_writes(self) -> None:
-        """After `close`: wait for writes of progress that are under way."""
+        """After `close`: wait for running writes of progress."""
         for table in self._closed_tables:
             table.driver.wait_for_writes()
 
     # ---- threads ----
 
-    def _note(self) -> None:
-        """Go on behind what the caller has got."""
+    def _apply_taken(self) -> None:
+        """Apply what follows from the item that the caller has taken."""
         with self._state.lock:
             item = self._state.taken
             if isinstance(item, DatabaseEvent):
-                if self._state.tellings and self._state.tellings[0].event is item:
-                    self._state.tellings.popleft().apply()
+                if self._state.pending_events and self._state.pending_events[0].event is item:
+                    self._state.pending_events.popleft().apply()
             elif item is not None and self._state.rows.take(*item):
                 table, chunk = item
                 table.schema = chunk.plan.schema
-            # Only now, for who closes may be interrupted, and close again.
+            # Last, because an interrupted `close` runs again and must find it.
             self._state.taken = None
             self._state.wake()
 
@@ -243,7 +255,7 @@ class DatabaseEngine:
             job, busy = taken
             try:
                 self._do(job)
-            except Exception as error:  # noqa: BLE001 - the caller gets it
+            except Exception as error:  # noqa: BLE001 - raised to the caller
                 with self._state.lock:
                     self._state.fatal = error
             finally:
@@ -264,12 +276,12 @@ class DatabaseEngine:
 
     def _do(self, job: Job) -> None:
         if isinstance(job, FollowedTable):
-            self._looks.look(job)
-        elif isinstance(job, Opening):
-            self._discovering.open(job)
-        elif isinstance(job, Beginning):
-            self._discovering.begin_reading(job)
-        elif isinstance(job, KeepingAlive):
-            self._looks.keep_alive(job)
+            self._poller.poll(job)
+        elif isinstance(job, OpenJob):
+            self._discovery.open(job)
+        elif isinstance(job, StartJob):
+            self._discovery.start_stream(job)
+        elif isinstance(job, KeepAliveJob):
+            self._poller.keep_alive(job)
         else:
-            self._discovering.discover()
+            self._discovery.discover()

@@ -2,145 +2,208 @@
 
 from __future__ import annotations
 
+import heapq
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from functools import partial
+from itertools import count
+from typing import Generic, TypeVar
 
 from pypaimon.streaming.batches.chunks import BatchChunk
 from pypaimon.streaming.concurrency.clock import Clock
+from pypaimon.streaming.databases.buffered_rows import BufferedRows
 from pypaimon.streaming.databases.events import DatabaseEvent, SchemaChanged, TableDropped, TableFailed
 from pypaimon.streaming.databases.followed_table import FollowedTable
 from pypaimon.streaming.databases.jobs import (
-    Beginning,
-    Discovery,
+    DiscoveryJob,
     EngineSettings,
     Job,
     OnTableError,
-    Opening,
-    Telling,
+    OpenJob,
+    PendingEvent,
+    StartJob,
 )
-from pypaimon.streaming.databases.known_tables import KnownTables
 from pypaimon.streaming.databases.position import TablePlace
-from pypaimon.streaming.databases.schedule import Schedule
-from pypaimon.streaming.databases.waiting_rows import WaitingRows
+from pypaimon.streaming.databases.table_registry import TableRegistry
 from pypaimon.streaming.logs import StreamLog
 
 _LOG = StreamLog(__name__)
-WORKERS = 6
-OPENERS = 4
-"""Threads that open tables and do nothing else, so that those which are open are read meanwhile."""
-NEW_LOOK = 1.0
-"""Seconds between two discoveries, where a table asks for one."""
+WORKERS = 8
+OPENERS = 8
+"""Threads that only open tables, so that open tables are read in the meantime."""
+DISCOVERY_PAUSE = 1.0
+"""Seconds between two discoveries, if a table needs one before the next is due."""
 
 Item = tuple[FollowedTable, BatchChunk] | DatabaseEvent
 
 
+T = TypeVar("T", bound=Hashable)
+
+
+class Schedule(Generic[T]):
+    """Jobs ordered by the time at which they are due. Not thread-safe; callers pass the time.
+
+    Jobs of tables that have rows to read are busy. One worker never takes busy jobs, so that tables with a large
+    backlog do not delay polls of the others.
+
+    Args:
+        workers: The number of workers.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self._most_busy = max(1, workers - 1)
+        self._busy_at_work = 0
+        self._number = count()
+        self._idle: list[tuple[float, int, T]] = []
+        self._busy: list[tuple[float, int, T]] = []
+        self._due: dict[T, tuple[float, int]] = {}
+
+    def put(self, job: T, due: float, *, busy: bool = False) -> None:
+        """Schedule a job; replaces an earlier time of the same job."""
+        number = next(self._number)
+        self._due[job] = due, number
+        heapq.heappush(self._busy if busy else self._idle, (due, number, job))
+
+    def remove(self, job: T) -> None:
+        """Remove a job if it is scheduled."""
+        self._due.pop(job, None)
+
+    def take(self, now: float) -> tuple[T, bool] | None:
+        """A job that is due and whether it is busy, None if no job is due."""
+        heaps = [self._idle] if self._busy_at_work >= self._most_busy else [self._idle, self._busy]
+        due = [heap for heap in heaps if (first := self._first(heap)) is not None and first <= now]
+        if not due:
+            return None
+        heap = min(due, key=lambda heap: heap[0][:2])
+        _, _, job = heapq.heappop(heap)
+        del self._due[job]
+        busy = heap is self._busy
+        self._busy_at_work += busy
+        return job, busy
+
+    def done(self, *, busy: bool) -> None:
+        """Note that a job that was taken is done."""
+        self._busy_at_work -= busy
+
+    def next_due(self) -> float | None:
+        """When the next job that may be taken is due, None without one."""
+        heaps = [self._idle] if self._busy_at_work >= self._most_busy else [self._idle, self._busy]
+        return min((first for heap in heaps if (first := self._first(heap)) is not None), default=None)
+
+    def _first(self, heap: list[tuple[float, int, T]]) -> float | None:
+        # Entries of jobs that were removed or scheduled again stay in the heap until they come first.
+        while heap and self._due.get(heap[0][2]) != heap[0][:2]:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
+
+
 class EngineState:
-    """Which tables there are, what waits of them, what is to be told, and what is to be done. All calls are made, and
-    all attributes that change are used, with the lock held.
+    """The state that the threads of an engine share: tables, buffered rows, pending events and scheduled jobs.
+
+    The lock must be held for every call and for every use of an attribute that changes.
 
     Args:
         settings: How the engine runs.
         clock: Where time comes from.
 
     Attributes:
-        lock: See above.
-        changed: Told when there may be something to be done.
-        schedule: What is to be done, and when, but for the tables that are to be opened.
-        openings: Those.
-        discovery: The look at which tables there are.
-        known: The tables.
-        rows: What was read of them and waits.
-        tellings: Events that wait.
-        taken: What the caller has got, and is not noted yet.
-        waiting: Who waits for an answer; None: nobody.
-        closed: Whether the engine is.
-        fatal: What the caller is to get; None: nothing.
+        lock: Guards everything here.
+        changed: Notified when there may be a job to do.
+        schedule: Jobs of the workers.
+        openings: Jobs of the threads that open tables.
+        discovery: The job that lists the tables.
+        registry: The tables.
+        rows: Rows that were read ahead.
+        pending_events: Events that the caller has not received yet.
+        taken: The item that the caller has taken, until its consequences are applied.
+        waiting: The future that a caller waits for, if any.
+        closed: Whether the engine is closed.
+        fatal: The error to raise to the caller, if any.
     """
 
     def __init__(self, settings: EngineSettings, clock: Clock) -> None:
         self.settings = settings
         self.clock = clock
-        # Re-entrant: to settle a future runs its callbacks here and now.
+        # Re-entrant, because setting the result of a future runs its callbacks on this thread.
         self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)
         self.schedule: Schedule[Job] = Schedule(WORKERS)
         self.openings: Schedule[Job] = Schedule(OPENERS)
-        self.discovery = Discovery()
-        self.known = KnownTables(settings.places)
-        self.rows = WaitingRows(settings.read_ahead_bytes)
-        self.tellings: deque[Telling] = deque()
+        self.discovery = DiscoveryJob()
+        self.registry = TableRegistry(settings.places)
+        self.rows = BufferedRows(settings.read_ahead_bytes)
+        self.pending_events: deque[PendingEvent] = deque()
         self.taken: Item | None = None
         self.waiting: Future[None] | None = None
         self.closed = False
         self.fatal: Exception | None = None
 
     def has_answer(self) -> bool:
-        """Whether `peek` has one."""
+        """Whether `peek` has an answer."""
         if self.closed or self.fatal is not None:
             return True
         if self.taken is not None:
             return False
-        return bool(self.tellings) or self.rows.head() is not None or self.is_over()
+        return bool(self.pending_events) or self.rows.head() is not None or self.is_over()
 
     def is_over(self) -> bool:
-        """Whether nothing more can come: all streams have ended, or are parked."""
-        if not self.settings.is_bounded or not self.known.is_settled or self.rows.has_ready or self.tellings:
+        """Whether nothing more can come: each stream has ended or is parked."""
+        if not self.settings.is_bounded or not self.registry.is_settled or self.rows.has_ready or self.pending_events:
             return False
-        return all(each.is_over for each in self.known.followed.values())
+        return all(each.is_over for each in self.registry.followed.values())
 
-    def in_hand(self, table: FollowedTable, chunk: BatchChunk) -> Item:
-        """A chunk, or before it that its schema is another one."""
+    def next_item(self, table: FollowedTable, chunk: BatchChunk) -> Item:
+        """A chunk, or first the event that its schema is different from that of the chunk before."""
         old, new = table.schema, chunk.plan.schema
         if old is None or old.id == new.id:
             return table, chunk
         event = SchemaChanged(table.name, old, new)
-        self.tellings.appendleft(Telling(event, lambda: setattr(table, "schema", new)))
+        self.pending_events.appendleft(PendingEvent(event, lambda: setattr(table, "schema", new)))
         return event
 
     def wake(self) -> None:
-        """See to what follows from a change: tables that have room now, and who waits for an answer or for work."""
+        """After a change: schedule the tables for which there is room now, and wake the threads that wait."""
         self.rows.pick()
-        for table in self.rows.going_on(WORKERS):
+        for table in self.rows.take_runnable(WORKERS):
             self.schedule.put(table, self.clock.monotonic(), busy=True)
         self.changed.notify_all()
         if self.waiting is not None and self.has_answer():
             waiting, self.waiting = self.waiting, None
             waiting.set_result(None)
 
-    def tell(self, event: DatabaseEvent, apply: Callable[[], object] = lambda: None) -> None:
-        """Have an event told, and something called then."""
-        self.tellings.append(Telling(event, apply))
+    def emit(self, event: DatabaseEvent, apply: Callable[[], object] = lambda: None) -> None:
+        """Queue an event, and a call for when the caller has received it."""
+        self.pending_events.append(PendingEvent(event, apply))
 
-    def tell_dropped(self, name: str) -> None:
-        """Have it told that a table is gone, and forget it then."""
-        self.known.is_leaving(name)
-        self.tell(TableDropped(name), partial(self.forget, name))
+    def emit_dropped(self, name: str) -> None:
+        """Queue the event that a table was dropped; the table is forgotten when the caller has received it."""
+        self.registry.is_leaving(name)
+        self.emit(TableDropped(name), partial(self.forget, name))
 
-    def see_to(self, table: FollowedTable, pause: float = 0.0, *, busy: bool = True) -> None:
-        """Have a table looked at."""
+    def schedule_poll(self, table: FollowedTable, pause: float = 0.0, *, busy: bool = True) -> None:
+        """Schedule a poll of a table."""
         self.rows.unhold(table)
         self.schedule.put(table, self.clock.monotonic() + pause, busy=busy)
 
-    def soon(self, job: Opening | Beginning | Discovery, pause: float = 0.0) -> None:
-        """Have something done that is no look at a table."""
-        schedule = self.openings if isinstance(job, Opening) else self.schedule
+    def schedule_soon(self, job: OpenJob | StartJob | DiscoveryJob, pause: float = 0.0) -> None:
+        """Schedule any other job."""
+        schedule = self.openings if isinstance(job, OpenJob) else self.schedule
         schedule.put(job, self.clock.monotonic() + pause)
         self.changed.notify_all()
 
     def suspect(self, table: FollowedTable, why: Exception) -> None:
-        """It may have been dropped, renamed or made anew: what there is now decides."""
+        """A table may have been dropped, renamed or re-created: the next discovery decides."""
         table.suspicion = why
         self.schedule.remove(table)
         self.rows.unhold(table)
         self.rows.pass_over(table)
-        self.soon(self.discovery, NEW_LOOK if table.failures else 0.0)
+        self.schedule_soon(self.discovery, DISCOVERY_PAUSE if table.failures else 0.0)
 
     def forget(self, name: str) -> tuple[FollowedTable | None, TablePlace | None]:
-        """Have nothing to do with a table any more; what it was, and where the stream stood in it."""
-        table, place = self.known.forget(name)
+        """Stop following a table; returns its stream and the position in it."""
+        table, place = self.registry.forget(name)
         if table is not None:
             self.schedule.remove(table)
             self.rows.forget(table)
@@ -148,13 +211,18 @@ class EngineState:
         return table, place
 
     def park(self, name: str, error: Exception, table: FollowedTable | None) -> None:
-        """Leave a table alone until `retry`."""
+        """Stop reading a table until `retry`."""
         if table is None:
-            self.known.failed[name] = error
+            self.registry.failed[name] = error
         else:
             table.error = error
             self.rows.pass_over(table)
-        _LOG.warning("table_parked", "it is not read any more: %(error)s", table=name, error=str(error))
-        self.tell(TableFailed(name, error))
+        _LOG.warning(
+            "table_parked",
+            "stopped reading the table because of an error that will not pass: %(error)s",
+            table=name,
+            error=str(error),
+        )
+        self.emit(TableFailed(name, error))
         if self.settings.on_table_error is OnTableError.RAISE:
             self.fatal = error

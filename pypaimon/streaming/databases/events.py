@@ -1,4 +1,4 @@
-"""What happens to the tables of a database that is followed, beside rows."""
+"""Events of a stream of a database: tables that are added, renamed, dropped, changed, skipped, parked or resumed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class DatabaseEvent:
     """Something that happened to a table.
 
     Attributes:
-        table: Its name, without the database.
+        table: Name of the table, without the database.
     """
 
     table: str
@@ -20,15 +20,15 @@ class DatabaseEvent:
 
 @dataclass(frozen=True, slots=True)
 class TableAdded(DatabaseEvent):
-    """A table is followed from here on. Told before its first batch, of those that are there at the start too."""
+    """A table is followed from now on. Comes before its first batch, also for tables that exist at the start."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableRenamed(DatabaseEvent):
-    """A table has another name, and goes on where it was.
+    """A table was renamed; its stream continues.
 
     Attributes:
-        former: The name that it had.
+        former: The former name.
     """
 
     former: str
@@ -36,15 +36,15 @@ class TableRenamed(DatabaseEvent):
 
 @dataclass(frozen=True, slots=True)
 class TableDropped(DatabaseEvent):
-    """A table is gone. What was not handed out of it does not come."""
+    """A table was dropped. Rows that were not handed out yet do not come."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableSkipped(DatabaseEvent):
-    """A table that matches is not followed: it is a view, say, or cannot be streamed.
+    """A matching table is not followed: for example, it is a view or cannot be streamed.
 
     Attributes:
-        reason: Why.
+        reason: The reason.
     """
 
     reason: str
@@ -52,11 +52,11 @@ class TableSkipped(DatabaseEvent):
 
 @dataclass(frozen=True, slots=True)
 class SchemaChanged(DatabaseEvent):
-    """Batches of a table have another schema from here on.
+    """The batches of a table have a new schema from now on.
 
     Attributes:
-        old: That of the batches before.
-        new: That of the batches that follow.
+        old: The schema of the batches before.
+        new: The schema of the batches that follow.
     """
 
     old: TableSchema
@@ -65,12 +65,12 @@ class SchemaChanged(DatabaseEvent):
 
 @dataclass(frozen=True, slots=True)
 class TableFailed(DatabaseEvent):
-    """A table is not read any more, until `retry` is called for it: it met an error that does not pass.
+    """A table is parked until `retry` because of an error that will not pass.
 
-    What was read of it before still comes.
+    Rows that were read before still come.
 
     Attributes:
-        error: It.
+        error: The error.
     """
 
     error: Exception
@@ -78,4 +78,4 @@ class TableFailed(DatabaseEvent):
 
 @dataclass(frozen=True, slots=True)
 class TableRecovered(DatabaseEvent):
-    """A table that had failed has been read again."""
+    """A parked table is read again."""

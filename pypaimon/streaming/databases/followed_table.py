@@ -1,4 +1,4 @@
-"""`FollowedTable`: one table of a database that is followed: its own stream, what waits of it, and how far it is."""
+"""`FollowedTable`: one table of a database: its stream, its buffered chunks and its lag."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from pypaimon.streaming.batches.chunks import BatchChunk
-from pypaimon.streaming.builder.builder import StreamReadBuilder
-from pypaimon.streaming.builder.opened import opened_chunks
+from pypaimon.streaming.builder.opened import OpenedChunks
 from pypaimon.streaming.databases.lag import TableLag
 from pypaimon.streaming.errors import EndOfScan, PaimonStreamError
 from pypaimon.streaming.internals import TableSchema
@@ -19,62 +18,63 @@ from pypaimon.streaming.model.position import Phase, Position
 _LONGEST_INTERVAL = 30.0
 _SHARE_OF_QUIET = 8
 _IDLE_SNAPSHOTS = 16
-"""So many snapshots are kept of a table that has nothing to read."""
-_POLL_COUNTS_SECONDS = 0.5
+"""Snapshots that are kept in memory for a table that has nothing to read."""
+_POLL_COUNTS_SECONDS = 1.0
 _LATEST_KNOWN_SECONDS = 10.0
-"""While a table has more than is read of it, it is asked so often what its latest snapshot is."""
+"""While a table has more rows than are read, its latest snapshot is asked for this often."""
 
 
 @dataclass(frozen=True, slots=True)
 class CutPlan:
-    """A plan of which a part was handed out.
+    """A plan that was only partly handed out.
 
     Attributes:
-        begin: Where it begins.
-        behind: Position behind it.
-        rows: How many were handed out.
+        begin: Where the plan begins.
+        after: The position after the plan.
+        rows: The number of rows that were handed out.
     """
 
     begin: Position
-    behind: Position
+    after: Position
     rows: int
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What was the latest snapshot, 0 without any, and when that was, on the engine's clock."""
+    """The latest snapshot (0 without any) at a time of the engine's clock."""
 
     latest: int
     at: float
 
 
 class FollowedTable:
-    """One table. `look`, `look_for_latest` and `rest` are called by one thread at a time, `seen_lag` and `measured_lag`
-    by any; the rest is guarded by the engine's lock.
+    """One table of a database.
+
+    One thread at a time calls `look`, `refresh_latest` and `rest`. Any thread calls `seen_lag` and `measured_lag`. The
+    engine's lock guards everything else.
 
     Args:
-        name: Its name.
-        identity: Which table it is.
-        builder: Its stream.
-        batch_bytes: A plan with more bytes of rows comes in several chunks.
-        now: The time, in seconds of a clock that never goes back.
+        name: Name of the table.
+        identity: Identity of the table.
+        chunks: The stream of the table.
+        now: The current time of a monotonic clock.
 
     Attributes:
-        name: See above.
-        identity: See above.
-        chunks: What was read and waits.
-        failures: How often in a row it failed in a way that may pass.
-        error: What it is parked for; None: it is not.
-        suspicion: Why it may not be the table any more that it was: the next discovery decides. None: nothing.
-        is_ended: Whether its stream has reached its end.
-        schema: Of the last chunk that was handed out; None before the first.
-        cut: The plan of which only a part was handed out; None: there is none.
+        name: Name of the table.
+        identity: Identity of the table.
+        chunks: Chunks that were read ahead.
+        failures: The number of retriable failures in a row.
+        error: The error that the table is parked for, if any.
+        suspicion: The error for which it may be a different table by now, if any; the next discovery decides.
+        is_ended: Whether the stream has reached its end.
+        schema: The schema of the last chunk that was handed out, None before the first.
+        cut: The plan that was only partly handed out, if any.
     """
 
-    def __init__(self, name: str, identity: str, builder: StreamReadBuilder, batch_bytes: int, now: float) -> None:
+    def __init__(self, name: str, identity: str, chunks: OpenedChunks, now: float) -> None:
         self.name = name
         self.identity = identity
-        self.scan, self.driver, self._reader = opened_chunks(builder, batch_bytes)
+        self.scan, self.driver, self._reader = chunks
         self.chunks: deque[BatchChunk] = deque()
         self.failures = 0
         self.error: Exception | None = None
@@ -88,21 +88,22 @@ class FollowedTable:
 
     @property
     def is_stalled(self) -> bool:
-        """Whether what it has begun to hand out does not go on for now."""
+        """Whether the rest of a plan will not come soon."""
         return bool(self.failures) or self.error is not None or self.suspicion is not None
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing comes of it any more, for all that is known."""
+        """Whether the table is parked or its stream has ended."""
         return self.error is not None or (self.is_ended and self.suspicion is None)
 
     def look(self, now: Callable[[], float]) -> BatchChunk | None:
-        """What comes next of it; None: nothing new is there. Its threads have gone then, as after an error.
+        """The next chunk, None if there is nothing new. Its threads end then, as they do after an error.
 
-        Errors as `ChunkReader.look`.
+        Raises:
+            PaimonStreamError: See `ChunkReader.look`.
         """
         try:
-            # What was asked while its last rows were read is not asked again at once.
+            # A poll that was made while the last rows were read is not repeated at once.
             chunk = self._reader.look(min(self.driver.poll_seconds, _POLL_COUNTS_SECONDS))
         except BaseException as error:
             if isinstance(error, EndOfScan):
@@ -134,29 +135,29 @@ class FollowedTable:
             self.cut = CutPlan(begin, chunk.plan.position, before + rows)
 
     def resume_in(self, cut: CutPlan) -> None:
-        """Leave out what was handed out of the first plan under another name. Before the first look."""
-        self._reader.resume_after(cut.behind, cut.rows)
+        """Skip the rows of the first plan that were handed out under another name. Called before the first `look`."""
+        self._reader.resume_after(cut.after, cut.rows)
 
     def rest(self) -> None:
-        """Let its threads go until the next look."""
+        """End the threads until the next `look`."""
         self._reader.rest()
 
     def idle_seconds(self, now: float, chance: float) -> float:
-        """Until when it is left alone, after a look that has found nothing.
+        """Seconds until the next poll, after one that found nothing.
 
-        The longer it was quiet, the longer: an eighth of that time, at least its poll interval, at most 30 s or its
-        poll interval, and a tenth more or less, so that tables do not come together.
+        It is an eighth of the time for which the table was quiet, at least the poll interval, and at most 30 s or the
+        poll interval. A random tenth more or less keeps the polls of many tables apart.
 
         Args:
-            now: The time.
-            chance: A number from 0 to 1.
+            now: The current time.
+            chance: A random number from 0 to 1.
         """
         least = self.driver.poll_seconds
         quiet = (now - self._found_at) / _SHARE_OF_QUIET
         return max(least, min(quiet, _LONGEST_INTERVAL)) * (0.9 + 0.2 * chance)
 
-    def look_for_latest(self, now: Callable[[], float]) -> None:
-        """Ask what its latest snapshot is, unless that is known well enough, for the lag. Errors come with a look."""
+    def refresh_latest(self, now: Callable[[], float]) -> None:
+        """Ask for the latest snapshot, for the lag, unless that was done recently. Errors are left to the next poll."""
         parts = self.driver.parts.known
         if parts is None or (self._seen is not None and now() - self._seen.at < _LATEST_KNOWN_SECONDS):
             return
@@ -164,12 +165,12 @@ class FollowedTable:
             self._seen = _Seen(parts.directory.snapshots.latest_id() or 0, now())
 
     def seen_lag(self, position: Position | None, now: float, *, is_empty: bool) -> TableLag:
-        """How far a position is behind what was seen of it. Asks for nothing; called by any thread.
+        """The lag of a position, by the latest snapshot that the stream has seen. No IO.
 
         Args:
-            position: Where it goes on; None: nobody knows.
-            now: The time.
-            is_empty: Whether it had no snapshot when it was looked at last: all of it is still to come then.
+            position: Where the stream continues, None if that is unknown.
+            now: The current time.
+            is_empty: Whether the last poll found no snapshot, so that all rows are still to come.
         """
         seen, parts = self._seen, self.driver.parts.known
         if seen is None or parts is None:
@@ -180,10 +181,10 @@ class FollowedTable:
         return TableLag(0, 0, 0.0, age) if is_empty and not latest else TableLag(age=age)
 
     def measured_lag(self, position: Position | None, now: Callable[[], float], *, is_empty: bool) -> TableLag:
-        """As `seen_lag`, but asks what its latest snapshot is.
+        """As `seen_lag`, after asking for the latest snapshot.
 
         Raises:
-            PaimonStreamError: That cannot be found out.
+            PaimonStreamError: The request failed.
         """
         parts = self.driver.parts.get()
         try:
@@ -197,18 +198,18 @@ class FollowedTable:
             parts.release()
 
     def _read_until(self) -> int:
-        """The last snapshot that was read, perhaps in part; 0 without any."""
+        """The last snapshot that was read, perhaps partly; 0 without any."""
         position = self.driver.position
         if position is None:
             return 0
         return position.snapshot - (position.phase is Phase.FOLLOW and position.unit is None)
 
     def close(self) -> None:
-        """Let go of everything, also of a look that another thread is at."""
+        """Release everything; ends a `look` on another thread too."""
         self._reader.close()
 
     def keep_alive(self, now: float) -> None:
-        """Keep the files of its progress from expiring, while nobody reads it."""
+        """Keep the files of its saved progress from expiring while it is not read."""
         parts = self.driver.parts.known
         if parts is not None and parts.progress is not None:
             parts.progress.keep_alive(now)
@@ -223,10 +224,10 @@ _PHASES = {
 
 
 def begin_of(chunk: BatchChunk) -> Position | None:
-    """Where the plan of a chunk begins; None: at the start of the stream, of several snapshots."""
+    """Where the plan of a chunk begins; None if it begins at the start of the stream and spans several snapshots."""
     plan = chunk.plan
     if chunk.before is not None or plan.position.phase is Phase.RANGE:
         return chunk.before
-    # Plans of other kinds do not name the first of their snapshots.
+    # Plans of other kinds do not say which snapshot they begin with.
     phase = _PHASES.get(plan.kind)
     return None if phase is None else Position(plan.position.table, plan.snapshot_id, None, phase)

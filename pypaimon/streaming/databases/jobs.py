@@ -1,4 +1,4 @@
-"""What the workers of a `DatabaseEngine` do, and how it runs, as values."""
+"""The jobs of the workers of a `DatabaseEngine`, and its settings."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.databases.events import DatabaseEvent
 from pypaimon.streaming.databases.followed_table import CutPlan, FollowedTable
 from pypaimon.streaming.databases.position import TablePlace
+from pypaimon.streaming.databases.tables_of_database import OpenedTable
 from pypaimon.streaming.internals import TableSchema
 
 BACKOFF = Backoff()
 
 
 class OnTableError(Enum):
-    """What becomes of a table that meets an error which does not pass."""
+    """What happens to a table after an error that will not pass."""
 
     PARK = "park"
     RAISE = "raise"
@@ -28,12 +28,12 @@ class EngineSettings:
     """How an engine runs.
 
     Attributes:
-        discovery_seconds: Between two looks at which tables there are.
-        read_ahead_bytes: Reading pauses while so many bytes of rows wait, of all tables together.
-        batch_bytes: A plan with more bytes of rows comes as several chunks.
-        on_table_error: What becomes of a table that meets an error which does not pass.
-        is_bounded: Whether the streams end: which tables there are is asked once then.
-        places: Where an earlier stream stood, by name; None: there was none.
+        discovery_seconds: Seconds between two listings of the tables.
+        read_ahead_bytes: Reading pauses while this many bytes of rows are buffered, of all tables together.
+        batch_bytes: A plan with more bytes of rows is split into several chunks.
+        on_table_error: What happens to a table after an error that will not pass.
+        is_bounded: Whether the streams end; the tables are then listed only once.
+        places: The positions of an earlier stream, by name; None without one.
     """
 
     discovery_seconds: float
@@ -45,15 +45,14 @@ class EngineSettings:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Opening:
-    """A table that is to be opened: a new one, or one that may not be what it was.
+class OpenJob:
+    """Opens a table: a new one, or one that may not be the same as before.
 
     Attributes:
-        name: Its name.
-        is_new: Whether it came while others were followed already.
-        since: How many looks at which tables there are had been taken when it was seen that it may be another table
-            than the name tells; None: that was not seen.
-        attempt: How often in a row it failed in a way that may pass.
+        name: Name of the table.
+        is_new: Whether it appeared while others were already followed.
+        since: The number of listings when the name was found to have a different table; None if it was not.
+        attempt: The number of retriable failures in a row.
     """
 
     name: str
@@ -63,33 +62,31 @@ class Opening:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Discovery:
-    """The look at which tables there are."""
+class DiscoveryJob:
+    """Lists the tables of the database."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class KeepingAlive:
-    """The look after saved progress of tables that nobody reads for now."""
+class KeepAliveJob:
+    """Renews the saved progress of tables that are not read at the moment."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Beginning:
-    """A table whose stream is to be made.
+class StartJob:
+    """Starts the stream of a table.
 
     Attributes:
-        name: Its name.
-        identity: Which table it is.
-        builder: Its stream.
-        is_new: Whether it is read from its first row, if it stands nowhere.
-        place: Where the stream stands in it; None: nowhere.
-        schema: Of what was handed out of it last, under another name perhaps; None: nothing was.
-        cut: The plan of which a part was handed out; None: there is none.
-        attempt: How often in a row it failed in a way that may pass.
+        name: Name of the table.
+        opened: The table.
+        is_new: Whether it is read from its first row, if it has no position.
+        place: The position in it, if any.
+        schema: The schema of the rows that were handed out last, perhaps under another name; None without any.
+        cut: The plan that was only partly handed out, if any.
+        attempt: The number of retriable failures in a row.
     """
 
     name: str
-    identity: str
-    builder: StreamReadBuilder
+    opened: OpenedTable
     is_new: bool
     place: TablePlace | None = None
     schema: TableSchema | None = None
@@ -97,12 +94,12 @@ class Beginning:
     attempt: int = 0
 
 
-Job = FollowedTable | Opening | Beginning | Discovery | KeepingAlive
+Job = FollowedTable | OpenJob | StartJob | DiscoveryJob | KeepAliveJob
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
-    """An event, and what it changes once it was told."""
+class PendingEvent:
+    """An event, and a call for when the caller has received it."""
 
     event: DatabaseEvent
     apply: Callable[[], object] = lambda: None

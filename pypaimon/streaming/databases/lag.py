@@ -1,4 +1,4 @@
-"""`DatabaseLag` and `TableLag`: how far a stream of a database is behind, in all and table by table."""
+"""`DatabaseLag` and `TableLag`: the lag of a stream of a database, in total and for each table."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ N = TypeVar("N", int, float)
 
 @dataclass(frozen=True, slots=True)
 class TableLag:
-    """Distance from what was handed out of a table to what was its latest snapshot `age` seconds ago. None: unknown.
+    """The lag of one table, from what was handed out to its latest snapshot `age` seconds ago. None means unknown.
 
     Attributes:
-        snapshots: Snapshots from the next one to that one, both included; a state that is still to come is one.
-        rows: Records that the stream is given for them, before filters: exact, or None.
-        seconds: Age of the first of them; 0 when caught up.
-        age: Seconds since it was looked whether there is more; None: that was never done.
-        error: Why nothing is known: what the table is parked for, or what asking for its lag has met. None otherwise.
+        snapshots: Snapshots that are still to come; a full state counts as one.
+        rows: Records of these snapshots, before filters: exact, or None.
+        seconds: Age of the first of these snapshots; 0 when caught up.
+        age: Seconds since the last poll, None before the first.
+        error: Why the lag is unknown: the error that the table is parked for, or that of asking for its lag.
     """
 
     snapshots: int | None = None
@@ -30,11 +30,11 @@ class TableLag:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseLag:
-    """How far a stream of a database is behind. None is "unknown", never zero.
+    """The lag of a stream of a database. None means unknown, never zero.
 
     Attributes:
-        tables: The lag of each table, by name; of those that have failed too.
-        is_listed: Whether it was found out by now which tables there are.
+        tables: The lag of each table, by name, including parked tables.
+        is_listed: Whether the tables were listed.
     """
 
     tables: Mapping[str, TableLag] = field(default_factory=dict)
@@ -42,27 +42,27 @@ class DatabaseLag:
 
     @property
     def snapshots(self) -> int | None:
-        """Snapshots of all tables together; None if those of any are unknown."""
+        """Snapshots of all tables together; None if unknown for any table."""
         return self._of_all(sum, lambda lag: lag.snapshots)
 
     @property
     def rows(self) -> int | None:
-        """Records of all tables together; None if those of any are unknown."""
+        """Records of all tables together; None if unknown for any table."""
         return self._of_all(sum, lambda lag: lag.rows)
 
     @property
     def seconds(self) -> float | None:
-        """Age of the oldest snapshot that was not handed out, 0 when caught up; None if that of any is unknown."""
+        """Age of the oldest snapshot that is still to come, 0 when caught up; None if unknown for any table."""
         return self._of_all(lambda values: max(values, default=0.0), lambda lag: lag.seconds)
 
     @property
     def age(self) -> float | None:
-        """Seconds since the table was looked at for which that was the longest ago; None if any never was."""
+        """Seconds since the oldest of the last polls of all tables; None if any table was never polled."""
         return self._of_all(lambda values: max(values, default=0.0), lambda lag: lag.age)
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """Names of the tables that are behind by nobody knows how many snapshots: those that have failed too."""
+        """Names of the tables whose lag is unknown, including parked tables."""
         return tuple(sorted(name for name, lag in self.tables.items() if lag.snapshots is None))
 
     def _of_all(self, together: Callable[[list[N]], N], value: Callable[[TableLag], N | None]) -> N | None:

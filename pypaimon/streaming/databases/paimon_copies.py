@@ -1,4 +1,4 @@
-"""`PaimonCopies`: the tables of a Paimon database that are copies, and how they are made, moved and dropped."""
+"""`PaimonCopies`: finds, creates, alters, renames and drops the copies in a Paimon database."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from pypaimon.streaming.writing.table_writer import SOURCE_POSITION
 
 _AT_ONCE = 8
 _DROPPED = ".copied-"
-"""What the directory of a table begins with that is being deleted; catalogs do not list it."""
+"""Prefix of the directory of a table that is being deleted; catalogs do not list it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyNote:
-    """What the option `pypaimon.copied-from` of a copy says.
+    """The option `pypaimon.copied-from` of a copy.
 
     Attributes:
-        database: Of the source.
-        table: Which table of it; see `TablePlace.identity`.
+        database: The database of the source.
+        table: The identity of the source; see `TablePlace.identity`.
         columns: The columns that were copied so far.
-        is_dropped: Whether the source is gone.
-        location: Which warehouse the source is in; None: it is not noted.
+        is_dropped: Whether the source was dropped.
+        location: The warehouse of the source, if recorded.
     """
 
     database: str
@@ -47,7 +47,7 @@ class CopyNote:
     location: str | None = None
 
     def to_json(self) -> str:
-        """What `from_json` reads."""
+        """The text that `from_json` reads."""
         given = {"database": self.database, "table": self.table, "columns": json.loads(self.columns.to_json())}
         if self.location is not None:
             given["location"] = self.location
@@ -66,8 +66,8 @@ class FoundCopy:
     """A table that is a copy.
 
     Attributes:
-        table: pypaimon's.
-        note: Of what.
+        table: pypaimon's table.
+        note: Its recorded source.
     """
 
     table: Any
@@ -76,11 +76,11 @@ class FoundCopy:
 
 @dataclass(frozen=True, slots=True)
 class PlacedCopy:
-    """Where a copy stands.
+    """A copy and its position.
 
     Attributes:
-        note: Of what it is one.
-        position: It holds what lies before; None: not known.
+        note: Its recorded source.
+        position: The copy holds everything before this position; None if it is unknown.
     """
 
     note: CopyNote
@@ -88,10 +88,10 @@ class PlacedCopy:
 
 
 class PaimonCopies:
-    """Which tables of a database are copies. Calls block, one at a time.
+    """The copies in a database. Calls block, and are made one at a time.
 
     Args:
-        catalog: pypaimon's.
+        catalog: pypaimon's catalog.
         database: Name of the database.
     """
 
@@ -100,7 +100,7 @@ class PaimonCopies:
         self.database = database
 
     def make(self) -> None:
-        """Make the database, if it is not there, and delete what is left of tables whose deletion was cut."""
+        """Create the database if needed, and finish interrupted deletions of tables."""
         with translating(self.database):
             self._catalog.create_database(self.database, True)
             if not self._moves_directories:
@@ -111,7 +111,7 @@ class PaimonCopies:
                     files.delete(f"{home}/{status.base_name}", True)
 
     def positions(self, source: str, user: str) -> dict[str, PlacedCopy]:
-        """Which tables are copies of those of a database, and where each stands, if that can be known; by name."""
+        """The copies of the tables of a database, by name, with their positions."""
         with translating(self.database):
             names = self._catalog.list_tables(self.database)
         pool = IOPool(_AT_ONCE, timeout=float("inf"), name="paimon-copied-tables")
@@ -126,7 +126,7 @@ class PaimonCopies:
         try:
             found = self._found(name)
         except TargetError:
-            # Whose it is nobody knows: who is to write to it is told.
+            # Not known to be a copy; the error is raised when this name is written to.
             return None
         if found is None or found.note is None or found.note.is_dropped or found.note.database != source:
             return None
@@ -135,16 +135,16 @@ class PaimonCopies:
         except PaimonStreamError as error:
             if error.retriable:
                 raise
-            # Who writes to it is told.
+            # The error is raised when the copy is written to.
             last = None
         text = None if last is None else last.properties.get(SOURCE_POSITION)
         return PlacedCopy(found.note, None if text is None else Position.from_json(text))
 
     def find(self, name: str, source: str) -> FoundCopy | None:
-        """The copy of this name; None: there is no table of this name.
+        """The copy of this name, None if no table has this name.
 
         Raises:
-            StreamConfigError: There is a table that is none, or one of another database.
+            StreamConfigError: The table is not a copy, or is a copy of another database.
         """
         found = self._found(name)
         if found is None:
@@ -152,51 +152,51 @@ class PaimonCopies:
         note = found.note
         if note is None:
             raise StreamConfigError(
-                f"there is a table {self.database}.{name} already that was not copied here: rename or drop it, leave "
-                "the table out with exclude, or give the copy a database of its own"
+                f"a table {self.database}.{name} already exists that was not copied here: rename or drop it, leave the "
+                "table out with exclude, or copy into another database"
             )
         if note.database != source:
             raise StreamConfigError(
-                f"{self.database}.{name} is a copy of a table of database '{note.database}': give each database one "
-                "of its own to be copied to"
+                f"{self.database}.{name} is a copy of a table of database '{note.database}': copy each database into a "
+                "database of its own"
             )
         return FoundCopy(found.table, note)
 
     def find_own(self, name: str, source: str) -> FoundCopy | None:
-        """The copy of this name of a table of a database; None: there is none."""
+        """The copy of this name if its source is in this database, otherwise None."""
         found = self._found(name)
         if found is None or found.note is None or found.note.database != source:
             return None
         return FoundCopy(found.table, found.note)
 
     def create(self, name: str, schema: Schema, note: CopyNote) -> FoundCopy:
-        """Make a copy, in the place of what lies there."""
+        """Create a copy, which replaces the table of this name."""
         schema.options[COPIED_FROM] = note.to_json()
         self.drop(name)
-        with self._told(name):
+        with self._translated(name):
             self._catalog.create_table(f"{self.database}.{name}", schema, False)
         return self._made(name)
 
     def alter(self, name: str, changes: Sequence[Any], note: CopyNote) -> FoundCopy:
-        """Change columns of a copy, and what it notes, in one step."""
+        """Change the columns of a copy and its recorded source, in one step."""
         noted = SchemaChange.set_option(COPIED_FROM, note.to_json())
-        with self._told(name):
+        with self._translated(name):
             self._catalog.alter_table(f"{self.database}.{name}", [*changes, noted], False)
         return self._made(name)
 
     def rename(self, name: str, new: str) -> None:
-        """Rename a copy; there is none of the new name."""
-        with self._told(name):
+        """Rename a copy; no table must have the new name."""
+        with self._translated(name):
             if not isinstance(self._catalog, FileSystemCatalog):
                 self._catalog.rename_table(f"{self.database}.{name}", f"{self.database}.{new}")
             elif self._is_there(name):
-                # Perhaps a directory without a table, of a process that died.
+                # A process that died may have left a directory without a table.
                 self.drop(new)
                 self._move(name, self._path(new))
 
     def drop(self, name: str) -> None:
-        """Drop a table, if it is there: at once, however much there is to be deleted."""
-        with self._told(name):
+        """Drop a table if it exists, in one step: its files are deleted after it is hidden."""
+        with self._translated(name):
             if not isinstance(self._catalog, FileSystemCatalog):
                 self._catalog.drop_table(f"{self.database}.{name}", True)
             elif self._is_there(name):
@@ -219,12 +219,14 @@ class PaimonCopies:
     def _made(self, name: str) -> FoundCopy:
         found = self._found(name)
         if found is None or found.note is None:
-            raise TargetError(f"{self.database}.{name} is dropped or made anew by others while it is copied to.")
+            raise TargetError(
+                f"{self.database}.{name} was dropped or re-created by another program while it was copied to."
+            )
         return FoundCopy(found.table, found.note)
 
     @property
     def _moves_directories(self) -> bool:
-        """Whether the store renames a directory in one step, so that no table is seen, or left, half deleted."""
+        """Whether the store renames a directory in one step, so that no reader or crash sees half of a table."""
         if not isinstance(self._catalog, FileSystemCatalog):
             return False
         home = str(self._catalog.get_database_path(self.database))
@@ -239,16 +241,16 @@ class PaimonCopies:
     def _move(self, name: str, to: str) -> None:
         if not self._moves_directories:
             raise TargetError(
-                f"the source of {self.database}.{name} was renamed, dropped or made anew, which a copy follows only in "
-                "a store that renames a table in one step: drop the copy while nobody writes to it, and the next run "
-                "fills it anew"
+                f"the source of {self.database}.{name} was renamed, dropped or re-created, which a copy follows only "
+                "in a store that renames a table in one step: drop the copy while nobody writes to it, and the next "
+                "run copies it again"
             )
         if not self._catalog.file_io.rename(self._path(name), to):
             raise TargetError(f"{self.database}.{name} could not be renamed in its store")
 
     @contextmanager
-    def _told(self, name: str) -> Iterator[None]:
-        """Raise as our error what the catalog refuses of one table."""
+    def _translated(self, name: str) -> Iterator[None]:
+        """Translate errors of the catalog that concern one table."""
         try:
             with translating(name):
                 yield

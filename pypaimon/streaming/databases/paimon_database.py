@@ -1,27 +1,32 @@
-"""`PaimonDatabase`: a database of Paimon whose tables follow those of another one, each exactly once."""
+"""`PaimonDatabase`: copies the tables of a database to another Paimon database, each row exactly once."""
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from pypaimon.streaming.databases.batches import BlockingTableBatch
 from pypaimon.streaming.databases.events import DatabaseEvent, TableDropped, TableRenamed
-from pypaimon.streaming.databases.paimon_columns import altered_columns, columns_of, fields_of
 from pypaimon.streaming.databases.paimon_copies import CopyNote, FoundCopy, PaimonCopies
 from pypaimon.streaming.databases.position import DatabasePosition, TablePlace
+from pypaimon.streaming.databases.stream import BlockingTableBatch
 from pypaimon.streaming.databases.warehouses import noted_location
-from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.errors import StreamConfigError, TargetError
+from pypaimon.streaming.internals import DataField
 from pypaimon.streaming.options.arguments import a_catalog, a_name
+from pypaimon.streaming.targets.column_evolution import evolve_columns
 from pypaimon.streaming.targets.copy_schema import copied_schema
 from pypaimon.streaming.targets.paimon_target import PaimonTarget
-from pypaimon.streaming.targets.target_state import SavedState
+from pypaimon.streaming.targets.target_keys import AnyBatch
+from pypaimon.streaming.targets.target_state import Column, SavedState
+from pypaimon.streaming.write_internals import SchemaChange
 
 _USER = "pypaimon-database-copy"
 
 
 class _CopyTarget(PaimonTarget):
-    """A table whose columns are altered before the rows come."""
+    """A target whose columns are altered before its rows are written."""
 
     _follows_columns = True
 
@@ -31,9 +36,9 @@ class _OpenCopy:
     """A copy that is written to.
 
     Attributes:
-        identity: Of which table it is one.
-        target: Writes to it.
-        columns: What it is noted to have.
+        identity: The identity of its source.
+        target: Writes its rows.
+        columns: Its recorded columns.
     """
 
     identity: str
@@ -42,23 +47,23 @@ class _OpenCopy:
 
 
 class PaimonDatabase:
-    """A database of Paimon whose tables follow those of another one, each exactly once; for `copy_database`.
+    """Copies the tables of a database to another Paimon database, each row exactly once; for `copy_database`.
 
-    The rows of a plan and the position behind it are one commit. A table is made with its first rows, with the keys and
-    options of its source but those that say where it lies and how it is read. Its columns are added, renamed, dropped
-    and given other types as in the source, before the rows that have them. A table that is dropped and made anew is
-    replaced when its first rows come. A table of the database that the copy has not made is never touched.
+    The rows of a plan and the position after it are one commit. A table is created with its first rows. It gets the
+    keys and options of its source, except those for its location and for reading. Its columns are added, renamed,
+    dropped and cast as in the source, before the rows that need it. The copy of a table that is dropped and re-created
+    is replaced with its first rows. A table of the database that is not a copy is never touched.
 
-    Renaming and dropping copies needs a store that does it in one step: local files, HDFS, or a REST catalog.
-    Elsewhere the table is left alone, with an error that says so.
+    Renaming and dropping copies needs a store that does it in one step: local files, HDFS, or a REST catalog. In other
+    stores the copy is left as it is, and an error says so.
 
     Args:
-        catalog: pypaimon's, of the warehouse that is copied to.
-        database: Its database, made if it is not there. Copies of one source only: each source needs one of its own.
-        on_drop: What becomes of the copy of a table that is dropped: `"keep"` or `"drop"`.
+        catalog: pypaimon's catalog of the target.
+        database: The database to copy to, created if needed. Each source needs a database of its own.
+        on_drop: What happens to the copy of a table that is dropped: `"keep"` or `"drop"`.
 
     Raises:
-        StreamConfigError: `on_drop` is neither.
+        StreamConfigError: Invalid `on_drop`.
     """
 
     def __init__(self, catalog: Any, database: str, *, on_drop: Literal["keep", "drop"] = "keep") -> None:
@@ -72,7 +77,7 @@ class PaimonDatabase:
         self._open: dict[str, _OpenCopy] = {}
 
     def begin(self, database: str, location: str | None = None) -> DatabasePosition:
-        """Where a copy of a database goes on. What is left of a plan that did not come to its end is taken back."""
+        """Where the copy of a database continues. Rolls back what was applied of an unfinished plan."""
         self.leave()
         self._source, self._location = database, location
         self._tables.make()
@@ -82,18 +87,19 @@ class PaimonDatabase:
         return DatabasePosition(database, tables, noted_location(noted, location))
 
     def apply(self, batch: BlockingTableBatch) -> bool:
-        """Apply a batch; with the last one of a plan it is saved. An error takes back what was applied of the plan.
+        """Apply a batch. The last batch of a plan saves the plan; an error rolls back what was applied of the plan.
 
         Returns:
-            Whether it was; False: what lies before is not there (by now), and the copy has to begin again.
+            Whether the batch was applied. False: the target does not hold the rows before it, so the copy must restart.
 
         Raises:
-            StreamConfigError: The database has another table of that name, there are deletes in a table without a
-                primary key, such a table is not written here, or the batch does not go on where the copy stands.
+            StreamConfigError: The database has a table of that name that is not a copy, a table without a primary key
+                has deletes, this kind of table cannot be written, or the batch does not continue at the position of the
+                copy.
             UnsupportedTableError: A column cannot be written.
-            TableChangedError: One of both tables was rolled back, dropped or made anew.
-            TargetError: The catalog refuses a change of columns, or cannot drop what another table has left.
-            PaimonStreamError: As the writer of the table says.
+            TableChangedError: The source or the copy was rolled back, dropped or re-created.
+            TargetError: The catalog refuses a change of columns, or cannot drop an earlier copy.
+            PaimonStreamError: An error of the writer.
         """
         copy = self._open.get(batch.table)
         if batch.is_first:
@@ -104,11 +110,11 @@ class PaimonDatabase:
         return True
 
     def tell(self, event: DatabaseEvent) -> None:
-        """Follow what happened to a table; the same event may come again.
+        """Apply an event of a table. The same event may come again.
 
         Raises:
-            StreamConfigError: A table is renamed, and the database has another one of that name.
-            TargetError: The catalog refuses, or the store cannot rename or drop a table in one step.
+            StreamConfigError: A table was renamed, and the database has a table of the new name that is not a copy.
+            TargetError: The catalog refuses the change, or the store cannot rename or drop a table in one step.
         """
         if isinstance(event, TableDropped):
             self._drop(event.table)
@@ -116,15 +122,15 @@ class PaimonDatabase:
             self._rename(event.former, event.table)
 
     def leave(self) -> None:
-        """Take back what was applied of a plan that is not at its end."""
+        """Roll back what was applied of an unfinished plan."""
         for name in list(self._open):
             self._close(name)
 
     def _fit(self, batch: BlockingTableBatch, copy: _OpenCopy | None) -> _OpenCopy | None:
-        """The copy that can take a plan; None: it does not hold what lies before."""
+        """The copy, altered for a plan; None if it does not hold the rows before the plan."""
         name, identity = batch.table, batch.plan_after.table
-        fields = fields_of(batch)
-        columns = columns_of(batch, fields)
+        fields = _fields_of(batch)
+        columns = _columns_of(batch, fields)
         if copy is None or copy.identity != identity or copy.columns != columns:
             self._close(name)
             found = self._tables.find(name, self._source)
@@ -137,7 +143,7 @@ class PaimonDatabase:
                 )
             elif found.note.columns != columns:
                 names = [field.name for field in found.table.fields]
-                changes = altered_columns(batch, fields, found.note.columns, names)
+                changes = _altered_columns(batch, fields, found.note.columns, names)
                 found = self._tables.alter(name, changes, self._noted(found.note, columns))
             copy = self._opened(name, found)
         if not batch.begins_state and copy.target.position() is None:
@@ -170,7 +176,7 @@ class PaimonDatabase:
         for each in (former, name):
             self._close(each)
         if left is not None:
-            # What another table of this name has left.
+            # The copy of an earlier table of this name.
             self._tables.drop(name)
         self._tables.rename(former, name)
 
@@ -178,3 +184,107 @@ class PaimonDatabase:
         copy = self._open.pop(name, None)
         if copy is not None:
             copy.target.close()
+
+
+def _fields_of(batch: AnyBatch) -> list[DataField]:
+    """The columns of a batch as columns of the copy, where all but key columns are nullable.
+
+    Raises:
+        StreamConfigError: A column of the batch is not a column of the table.
+    """
+    schema = batch.schema
+    fields = {field.name: field for field in schema.fields}
+    found = []
+    for name in batch.rows.schema.names:
+        if name not in fields:
+            raise StreamConfigError(
+                f"'{name}' is not a column of the table: leave it out of the stream, or copy the table by itself"
+            )
+        given = fields[name]
+        of_copy = copy.copy(given.type)
+        of_copy.nullable = given.type.nullable if name in schema.primary_keys else True
+        found.append(DataField(given.id, name, of_copy, given.description))
+    return found
+
+
+def _columns_of(batch: AnyBatch, fields: Sequence[DataField]) -> SavedState:
+    return SavedState.of(batch, [(field.name, str(field.type)) for field in fields], keys=None)
+
+
+def _altered_columns(
+    batch: AnyBatch, fields: Sequence[DataField], known: SavedState, names: Sequence[str]
+) -> list[Any]:
+    """The schema changes that a copy needs before a batch.
+
+    Args:
+        batch: The batch.
+        fields: The columns of the batch in the copy.
+        known: The columns that were copied before.
+        names: The columns that the copy has.
+
+    Raises:
+        StreamConfigError: The stream reads a different selection of columns than before.
+        TargetError: Columns have exchanged their names.
+    """
+    alter = _AlteredColumns(fields, names)
+    evolve_columns(alter, batch, _columns_of(batch, fields), known)
+    return alter.changes()
+
+
+class _AlteredColumns:
+    """Collects the schema changes of a copy.
+
+    Args:
+        fields: The columns that the copy shall have.
+        names: The columns that the copy has.
+    """
+
+    def __init__(self, fields: Sequence[DataField], names: Sequence[str]) -> None:
+        self._types = {field.name: field.type for field in fields}
+        self._names = set(names)
+        self._first: list[Any] = []
+        self._renamed: dict[str, str] = {}
+        self._last: list[Any] = []
+
+    def changes(self) -> list[Any]:
+        """All changes, in an order in which no two columns have the same name at any time."""
+        renamed, present = dict(self._renamed), set(self._names)
+        order = []
+        while renamed:
+            free = next((old for old, new in renamed.items() if new not in present), None)
+            if free is None:
+                raise TargetError(
+                    f"Columns {', '.join(sorted(renamed))} have exchanged their names, which a copy does not follow.",
+                    advice="Drop the table of the copy; the next run copies it again.",
+                )
+            new = renamed.pop(free)
+            present = present - {free} | {new}
+            order.append(SchemaChange.rename_column(free, new))
+        return [*self._first, *order, *self._last]
+
+    def create(self, columns: Sequence[Column]) -> None:
+        """Nothing to do: the copy exists."""
+
+    def is_exact(self, old: str, new: str) -> bool:
+        """True: Paimon casts the rows of the copy as it casts those of the source."""
+        return True
+
+    def lacks(self, columns: Sequence[Column]) -> list[Column]:
+        present = (self._names - self._renamed.keys()) | set(self._renamed.values())
+        return [column for column in columns if column.name not in present]
+
+    def drop(self, name: str) -> None:
+        if name in self._names:
+            self._names.discard(name)
+            self._first.append(SchemaChange.drop_column(name))
+
+    def add(self, column: Column) -> None:
+        self._last.append(SchemaChange.add_column(column.name, self._types[column.name]))
+
+    def change_type(self, column: Column) -> None:
+        self._last.append(SchemaChange.update_column_type(column.name, self._types[column.name]))
+
+    def rename(self, old: str, new: str) -> None:
+        # `evolve_columns` renames by way of a temporary name.
+        first = next((name for name, now in self._renamed.items() if now == old), old)
+        self._renamed[first] = new

@@ -1,4 +1,4 @@
-"""`DatabasePosition`: where a stream of a database stands, table by table, as JSON."""
+"""`DatabasePosition`: the position of a stream of a database, table by table, as JSON."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class TablePlace:
-    """Where the stream stands in one table.
+    """The position in one table.
 
     Attributes:
-        identity: Tells the table from a later one of the same name, and finds it under another one.
-        position: Behind the last batch that was handed out; None: before its start.
-        was_empty: Whether it had no snapshot when it was looked at last: whatever comes is new.
+        identity: Distinguishes the table from a later one of the same name, and finds it under a new name.
+        position: After the last batch that was handed out; None before the start.
+        was_empty: Whether the last poll found no snapshot, so that every later row is new.
     """
 
     identity: str
@@ -30,13 +30,13 @@ class TablePlace:
 
 @dataclass(frozen=True, slots=True)
 class DatabasePosition:
-    """Where a stream of a database stands. Immutable.
+    """The position of a stream of a database. Immutable.
 
     Attributes:
-        database: Its name.
-        tables: The tables that are known, by name, those without a row too: what comes later is read from its
-            beginning.
-        location: Of a copy: which warehouse it is of; see `warehouse_of`. None: it is not noted.
+        database: Name of the database.
+        tables: The known tables by name, including those without rows. Tables that are not here are read from their
+            first row.
+        location: The warehouse that a copy was made from, if it is recorded; see `warehouse_of`.
     """
 
     database: str
@@ -44,7 +44,7 @@ class DatabasePosition:
     location: str | None = None
 
     def to_json(self) -> str:
-        """As text: some 200 bytes a table. The same position gives the same text."""
+        """As text, about 200 bytes a table. Equal positions give equal texts."""
         tables = {
             name: {
                 "identity": place.identity,
@@ -60,22 +60,22 @@ class DatabasePosition:
         """Read what `to_json` wrote.
 
         Raises:
-            StreamConfigError: It is none, or of a newer version.
+            StreamConfigError: The text is not a position of a database, or is of a newer version.
         """
         try:
             value = json.loads(text)
             version = value["version"]
             if version != _VERSION:
                 raise StreamConfigError(
-                    f"A position of version {version!r} of a database: this release reads version {_VERSION}. Use the "
-                    "release that wrote it, or a newer one."
+                    f"The position of the database has version {version!r}, but this release reads version {_VERSION}. "
+                    "Use the release that wrote it, or a newer one."
                 )
             tables = {str(name): _place(each) for name, each in value["tables"].items()}
             return DatabasePosition(str(value["database"]), tables)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             if isinstance(error, StreamConfigError):
                 raise
-            raise StreamConfigError(f"This is no position of a database: {error!r}.") from error
+            raise StreamConfigError(f"Invalid position of a database: {error!r}.") from error
 
 
 def _place(value: Mapping[str, Any]) -> TablePlace:

@@ -1,23 +1,22 @@
-"""`DatabaseStream` and `BlockingDatabaseStream`: the rows of all tables of a database, as they come."""
+"""`DatabaseStream` and `BlockingDatabaseStream`: the rows of all tables of a database, as they are committed."""
 
 from __future__ import annotations
 
 import inspect
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Generic, NoReturn, TypeVar
 
+from pypaimon.streaming.batches.batch import Batch, BlockingBatch
 from pypaimon.streaming.batches.chunks import BatchChunk
 from pypaimon.streaming.concurrency.clock import Clock, Sleeper
 from pypaimon.streaming.concurrency.threads_to_asyncio import wait_for_future
 from pypaimon.streaming.concurrency.waits import Wait, Waits, run, run_async
-from pypaimon.streaming.databases.batches import BlockingTableBatch, TableBatch
 from pypaimon.streaming.databases.engine import DatabaseEngine
 from pypaimon.streaming.databases.events import DatabaseEvent
 from pypaimon.streaming.databases.followed_table import FollowedTable
 from pypaimon.streaming.databases.lag import DatabaseLag
-from pypaimon.streaming.databases.lag_meter import database_lag
 from pypaimon.streaming.databases.position import DatabasePosition
 from pypaimon.streaming.errors import EndOfScan, PaimonStreamError
 from pypaimon.streaming.io.io_pool import IOPool, spawn_detached
@@ -30,13 +29,42 @@ OnEvent = Callable[[DatabaseEvent], object]
 _Delivered = tuple[FollowedTable, BatchChunk] | None
 
 
+class TableBatch(Batch):
+    """A batch of one table, of an asynchronous stream of a database.
+
+    `position` is where the stream of its table continues; `commit` saves the progress of its table.
+    """
+
+    def __init__(self, table: str, chunk: BatchChunk, commit: Callable[[BatchChunk], Awaitable[None]]) -> None:
+        super().__init__(chunk, commit)
+        self._table = table
+
+    @property
+    def table(self) -> str:
+        """Name of the table, without the database."""
+        return self._table
+
+
+class BlockingTableBatch(BlockingBatch):
+    """A batch of one table, of a blocking stream of a database; as `TableBatch`."""
+
+    def __init__(self, table: str, chunk: BatchChunk, commit: Callable[[BatchChunk], None]) -> None:
+        super().__init__(chunk, commit)
+        self._table = table
+
+    @property
+    def table(self) -> str:
+        """Name of the table, without the database."""
+        return self._table
+
+
 class _DatabaseLoop(Generic[B]):
     """What both streams share.
 
     Args:
-        database: Its name.
+        database: Name of the database.
         engine: Reads the tables.
-        on_event: Called with each event, before the next batch; or None.
+        on_event: Called with each event, before the next batch, if given.
         clock: Where time comes from.
     """
 
@@ -51,45 +79,43 @@ class _DatabaseLoop(Generic[B]):
         self._sleeper = Sleeper(clock)
         self._stopping = False
         self._over = False
-        # The threads must not outlive a stream that nobody holds any more.
+        # The threads must not outlive a stream that is garbage.
         weakref.finalize(self, spawn_detached, engine.close)
 
     def __repr__(self) -> str:
         if not self._handover.is_here:
-            return f"{type(self).__name__}({self.database}, of the process from which this one was forked)"
+            return f"{type(self).__name__}({self.database}, opened before this process was forked)"
         return f"{type(self).__name__}({self.database}, {len(self.tables)} tables)"
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """The tables that are followed now. No IO."""
+        """Names of the tables that are followed now. No IO."""
         self._handover.refuse_elsewhere()
         return self._engine.names
 
     @property
     def failed(self) -> Mapping[str, Exception]:
-        """The tables that are not read any more, with their errors; see `retry`. No IO."""
+        """Parked tables and their errors; see `retry`. No IO."""
         self._handover.refuse_elsewhere()
         return self._engine.failed
 
     @property
     def position(self) -> DatabasePosition:
-        """Where a restart goes on after the last batch that was handed out. No IO."""
+        """Where a restart continues after the last batch that was handed out. No IO."""
         self._handover.refuse_elsewhere()
-        self._tell_delivered()
+        self._note_delivered()
         return DatabasePosition(self.database, self._engine.places)
 
     def lag(self, *, fresh: bool = False) -> DatabaseLag:
-        """How far what was handed out is behind, of each table and in all. From any thread.
-
-        Without `fresh` it is what the last looks at the tables have seen, and asks for nothing.
+        """The lag of what was handed out, for each table and in total. From any thread.
 
         Args:
-            fresh: Ask each table what its latest snapshot is: a listing, and snapshots that are not known yet. Blocks.
+            fresh: Ask each table for its latest snapshot, which blocks. Otherwise the lag is that of the last polls,
+                and needs no IO.
         """
         self._handover.refuse_elsewhere()
-        self._tell_delivered()
-        engine = self._engine
-        return database_lag(engine.standings(), self._clock, is_listed=engine.is_listed, fresh=fresh)
+        self._note_delivered()
+        return self._engine.lag(fresh=fresh)
 
     async def lag_async(self, *, fresh: bool = False) -> DatabaseLag:
         """As `lag`, without blocking the event loop."""
@@ -100,28 +126,28 @@ class _DatabaseLoop(Generic[B]):
             pool.close()
 
     def retry(self, table: str) -> None:
-        """Read a table again that has failed. From any thread.
+        """Resume a table that is parked. From any thread.
 
         Raises:
-            StreamConfigError: It has not.
+            StreamConfigError: The table is not parked.
         """
         self._handover.refuse_elsewhere()
         self._engine.retry(table)
 
     def park(self, table: str, error: Exception) -> None:
-        """Read a table no more, for its rows are of no use: until `retry`, or until another one has its name.
+        """Stop reading a table because its rows cannot be used: until `retry`, or until another table has its name.
 
-        What was read of it before still comes. From any thread; does nothing where it is not read any more.
+        Rows that were read before still come. From any thread; does nothing if the table is not read anyway.
 
         Args:
-            table: Its name.
-            error: Told as `TableFailed`, and in `failed`.
+            table: Name of the table.
+            error: The reason, reported as `TableFailed` and in `failed`.
         """
         self._handover.refuse_elsewhere()
         self._engine.park(table, error)
 
     def stop(self) -> None:
-        """End gracefully, from any thread or a signal handler: what is left of the plan in hand still comes."""
+        """End gracefully, from any thread or a signal handler: the rest of the current plan still comes."""
         self._stopping = True
         self._sleeper.wake()
 
@@ -131,7 +157,7 @@ class _DatabaseLoop(Generic[B]):
         return self._stopping
 
     def _pause(self, seconds: float) -> Wait[None]:
-        """For so long, or until the stream is stopped or closed."""
+        """Wait for this time, or until the stream is stopped or closed."""
         return self._sleeper.until_due(self._clock.monotonic() + seconds, lambda: self._stopping or self._over)
 
     def _end(self) -> None:
@@ -143,13 +169,13 @@ class _DatabaseLoop(Generic[B]):
         hand = self._handover.state
         return self._stopping and (hand is None or hand[1].last)
 
-    def _tell_delivered(self) -> None:
+    def _note_delivered(self) -> None:
         hand = self._handover.state
         if hand is not None:
             self._engine.delivered(*hand)
 
     def _find(self, new_batch: Callable[[FollowedTable, BatchChunk], B]) -> Waits[None]:
-        """Have a batch wait in the handover; EndOfScan if there is none any more."""
+        """Put the next batch into the handover; EndOfScan if there is no next one."""
         hand = self._handover.state
         if hand is not None and not self._handover.has_item:
             self._engine.delivered(*hand)
@@ -163,7 +189,7 @@ class _DatabaseLoop(Generic[B]):
                 raise EndOfScan("the stream was stopped")
             item = self._engine.peek()
             if isinstance(item, DatabaseEvent):
-                yield from self._tell(item)
+                yield from self._emit(item)
                 self._engine.drop(item)
             elif item is not None:
                 yield from self._offer(item, new_batch)
@@ -177,21 +203,21 @@ class _DatabaseLoop(Generic[B]):
         if chunk.data is not None:
             self._handover.offer(new_batch(table, chunk), item)
             return
-        # A plan without rows.
+        # A plan without rows is confirmed, but gives no batch.
         self._engine.delivered(table, chunk)
         self._engine.drop(item)
         yield from self._confirm(table, chunk)
 
-    def _tell(self, event: DatabaseEvent) -> Waits[None]:
+    def _emit(self, event: DatabaseEvent) -> Waits[None]:
         on_event = self._on_event
         if on_event is not None:
             yield Wait(lambda: on_event(event), lambda: _awaited(on_event(event)))
 
     def _confirm(self, table: FollowedTable, chunk: BatchChunk) -> Waits[None]:
-        """What the caller was given is confirmed, if that is not left to it. An error that stays is the table's own."""
-        behind = _behind(chunk)
-        if behind is not None and table.driver.commit_mode is CommitMode.AUTO:
-            yield self._saving(table, behind)
+        """Save progress after a chunk, unless the caller does. A permanent error parks the table."""
+        position = _position_after(chunk)
+        if position is not None and table.driver.commit_mode is CommitMode.AUTO:
+            yield self._saving(table, position)
         self._confirmed = chunk
 
     def _saving(self, table: FollowedTable, position: Position) -> Wait[None]:
@@ -215,14 +241,14 @@ class _DatabaseLoop(Generic[B]):
         self._engine.could_not_save(table, error)
 
     def _commit(self, table: FollowedTable, chunk: BatchChunk) -> Waits[None]:
-        position = _behind(chunk)
+        position = _position_after(chunk)
         if position is not None:
             yield Wait(lambda: table.scan.commit(position), lambda: table.scan.commit_async(position))
         self._confirmed = chunk
 
 
-def _behind(chunk: BatchChunk) -> Position | None:
-    """Where its table goes on behind a chunk: in the midst of a plan before that."""
+def _position_after(chunk: BatchChunk) -> Position | None:
+    """Where the table continues after a chunk; within a plan that is the beginning of the plan."""
     return chunk.plan.position if chunk.last else chunk.before
 
 
@@ -234,8 +260,8 @@ async def _awaited(answer: Any) -> None:
 class DatabaseStream(_DatabaseLoop[TableBatch]):
     """Batches of all tables for `async for`; made by `DatabaseStreamBuilder.open()`. Best within `async with`.
 
-    The batches of a plan come one after the other, those of different tables in no order. A cancelled wait loses
-    nothing. With a consumer id, asking for the next batch confirms the one before, unless `commit="manual"`.
+    The batches of one plan come in order; there is no order between tables. A cancelled wait loses nothing. With a
+    consumer id, asking for the next batch confirms the one before, unless `commit="manual"`.
     """
 
     def __aiter__(self) -> DatabaseStream:
@@ -253,11 +279,11 @@ class DatabaseStream(_DatabaseLoop[TableBatch]):
         return TableBatch(table.name, chunk, lambda chunk: run_async(self._commit(table, chunk)))
 
     async def pause(self, seconds: float) -> None:
-        """Wait for so long, or until `stop()` or `aclose()`: a pause of a handler that tries again."""
+        """Wait for this time, or until `stop()` or `aclose()`: for handlers that retry."""
         await self._pause(seconds).awaitable()
 
     async def aclose(self) -> None:
-        """End at once; confirms nothing. Idempotent."""
+        """End at once, without confirming anything. Idempotent."""
         self._end()
         pool = IOPool(1, timeout=float("inf"), name="paimon-database-close")
         try:
@@ -276,11 +302,11 @@ class DatabaseStream(_DatabaseLoop[TableBatch]):
         raise TypeError("open() is for `async with` and `async for`; without asyncio it is `with builder.open_sync()`")
 
     def __exit__(self, *_: object) -> None:
-        """Never reached; `with` asks for it before it enters."""
+        """Never called; `with` requires it."""
 
 
 class BlockingDatabaseStream(_DatabaseLoop[BlockingTableBatch]):
-    """As `DatabaseStream`, for a plain `for` and `with`; Ctrl-C interrupts it and loses nothing."""
+    """As `DatabaseStream`, for a plain `for` and `with`. Ctrl-C interrupts it and loses nothing."""
 
     def __iter__(self) -> BlockingDatabaseStream:
         return self
@@ -297,11 +323,11 @@ class BlockingDatabaseStream(_DatabaseLoop[BlockingTableBatch]):
         return BlockingTableBatch(table.name, chunk, lambda chunk: run(self._commit(table, chunk)))
 
     def pause(self, seconds: float) -> None:
-        """Block for so long, or until `stop()` or `close()`: a pause of a handler that tries again."""
+        """Block for this time, or until `stop()` or `close()`: for handlers that retry."""
         self._pause(seconds).block()
 
     def close(self) -> None:
-        """End at once; confirms nothing. Idempotent."""
+        """End at once, without confirming anything. Idempotent."""
         self._end()
 
     def __enter__(self) -> BlockingDatabaseStream:
@@ -315,4 +341,4 @@ class BlockingDatabaseStream(_DatabaseLoop[BlockingTableBatch]):
         raise TypeError("open_sync() is for `with` and `for`; with asyncio it is `async with builder.open()`")
 
     async def __aexit__(self, *_: object) -> None:
-        """Never reached; `async with` asks for it before it enters."""
+        """Never called; `async with` requires it."""

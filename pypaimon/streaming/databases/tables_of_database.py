@@ -1,4 +1,4 @@
-"""`TablesOfDatabase`: which tables a database has that are to be followed, and a stream of each."""
+"""`TablesOfDatabase`: the tables of a database that match, and a stream of each."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from pypaimon.streaming.builder.assembly import identity_of
+from pypaimon.streaming.builder.assembly import forget_latest, identity_of
 from pypaimon.streaming.builder.builder import StreamReadBuilder, builder_of_newest
+from pypaimon.streaming.builder.opened import OpenedChunks, opened_chunks
 from pypaimon.streaming.databases.position import TablePlace
 from pypaimon.streaming.errors import (
     CorruptTableError,
@@ -27,6 +28,7 @@ from pypaimon.streaming.internals import (
 )
 from pypaimon.streaming.io.request_errors import translated
 from pypaimon.streaming.metadata.manifest_cache import ManifestCache
+from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.metadata.table_handle import FilesOnly, TableHandle
 from pypaimon.streaming.options.start import Start, StartMode
@@ -34,22 +36,47 @@ from pypaimon.streaming.options.start import Start, StartMode
 Configure = Callable[[StreamReadBuilder], object]
 
 _MOST_REQUESTS = 4
-"""Of one table at the same time."""
+"""Requests of one table at the same time."""
+_LATEST_COUNTS_SECONDS = 5.0
+"""A latest snapshot that was read longer ago is read again before a stream begins with it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenedTable:
+    """A table that was opened and is not read yet.
+
+    Attributes:
+        builder: The settings of its stream, without a start.
+        identity: The identity of the table; see `TablePlace`.
+        batch_bytes: A plan with more bytes of rows is split into several chunks.
+        at: The time before the first request.
+        chunks: Its stream, for a start by the options of the table.
+    """
+
+    builder: StreamReadBuilder
+    identity: str
+    batch_bytes: int
+    at: float
+    chunks: OpenedChunks
+
+    def close(self) -> None:
+        """Release the stream if it is not used."""
+        self.chunks[0].close()
 
 
 @dataclass(frozen=True)
 class TablesOfDatabase:
-    """Tables by name, and how each is read.
+    """The tables of a database by name, and how each is read.
 
     Attributes:
-        catalog: pypaimon's.
+        catalog: pypaimon's catalog.
         database: Name of the database.
-        include: What a whole name must match; None: any.
-        exclude: What it must not; None: nothing.
-        start: Arguments of `with_start` for the tables that are there at the start; none: the options of each.
+        include: Whole names must match this pattern, if given.
+        exclude: Whole names must not match this pattern, if given.
+        start: Arguments of `with_start` for tables that exist at the start; empty: by the options of each table.
         configure: Called with the builder of each table, in this order.
-        of_table: Likewise, by name of the table.
-        manifests: Where manifests of all tables are kept, 64 MiB together.
+        of_table: The same for single tables, by name.
+        manifests: The cache of manifests of all tables, 64 MiB together.
     """
 
     catalog: Any
@@ -62,10 +89,10 @@ class TablesOfDatabase:
     manifests: ManifestCache = field(default_factory=ManifestCache)
 
     def names(self) -> set[str]:
-        """The tables that there are now, of those that match. One listing.
+        """The names of the matching tables that exist now. One listing.
 
         Raises:
-            NoDatabaseError: There is no such database.
+            NoDatabaseError: The database does not exist.
             StoreError: The store failed (retriable).
         """
         try:
@@ -75,45 +102,59 @@ class TablesOfDatabase:
             raise NoDatabaseError(f"There is no database '{self.database}' in this catalog.") from error
         return {name for name in found if matches(name, self.include, self.exclude)}
 
-    def builder(self, name: str) -> StreamReadBuilder | None:
-        """The builder of a table, without its start; None: it is gone.
+    def open(
+        self, name: str, batch_bytes: int, monotonic: Callable[[], float], *, reads_state: bool = False
+    ) -> OpenedTable | None:
+        """Open a table, without a start; None if it does not exist.
+
+        Args:
+            name: Name of the table.
+            batch_bytes: A plan with more bytes of rows comes in several chunks.
+            monotonic: Seconds of a clock that never goes back.
+            reads_state: The stream probably begins with the table's state, so that the latest snapshot is read too.
 
         Raises:
-            UnsupportedTableError: It cannot be streamed.
-            StreamConfigError: What `configure` asks for does not suit it.
-            CorruptTableError: Its newest schema cannot be read.
+            UnsupportedTableError: The table cannot be streamed.
+            StreamConfigError: What `configure` sets does not suit the table.
+            CorruptTableError: The newest schema cannot be read.
             StoreError: The store failed (retriable).
         """
-        found = self._found(name)
+        opened_at = monotonic()
+        found = self._found(name, reads_state and self._begins_with_latest_state())
         if found is None:
             return None
-        table, newest = found
+        table, newest, latest = found
         if not hasattr(table, "table_schema"):
-            raise UnsupportedTableError(f"{name} is no table of Paimon's own: {type(table).__name__}.")
+            raise UnsupportedTableError(f"{name} is not a Paimon table, but a {type(table).__name__}.")
         TableDirectory.share(table, _MOST_REQUESTS, self.manifests)
-        builder = builder_of_newest(table, newest).with_on_schema_change("follow")
+        builder = builder_of_newest(table, newest, latest).with_on_schema_change("follow")
         for each in (*self.configure, *self.of_table.get(name, ())):
             each(builder)
-        # What it refuses is told before the table is said to be followed.
-        builder.new_streaming_scan().close()
-        return builder
+        # Made now, because what it refuses must be raised before `TableAdded`.
+        return OpenedTable(builder, identity_of(builder), batch_bytes, opened_at, opened_chunks(builder, batch_bytes))
 
-    def _found(self, name: str) -> tuple[Any, TableSchema | None] | None:
-        """A table and its newest schema, where that was read; None: there is none of this name.
+    def _begins_with_latest_state(self) -> bool:
+        """Whether the start of the database is the state of the latest snapshot. Options of a table may differ."""
+        mode = self.start.get("mode")
+        return not self.start or (mode is not None and Start(StartMode(mode)).is_latest_state)
 
-        In a file system these are a listing and the schema: pypaimon's catalog takes four requests for them, and the
-        builder would ask again.
+    def _found(self, name: str, with_latest: bool) -> tuple[Any, TableSchema | None, Snapshot | None] | None:
+        """A table with its newest schema and latest snapshot, as far as these were read; None if it does not exist.
+
+        In a file system the table is opened here, with a listing and the schema: pypaimon's catalog takes four requests
+        for that, and the builder would ask for the schema again.
         """
         identifier = Identifier.create(self.database, name)
         try:
             with translating(name):
                 if not is_filesystem_catalog(self.catalog):
-                    return self.catalog.get_table(f"{self.database}.{name}"), None
+                    return self.catalog.get_table(f"{self.database}.{name}"), None, None
                 path = self.catalog.get_table_path(identifier)
-                handle = TableHandle.found(self.catalog.file_io, path, FilesOnly(identifier))
+                handle = TableHandle.found(self.catalog.file_io, path, FilesOnly(identifier), with_latest=with_latest)
                 if handle is None:
                     return None
-                return table_with_schema(self.catalog, identifier, handle.table_schema), handle.newest
+                table = table_with_schema(self.catalog, identifier, handle.table_schema)
+                return table, handle.newest, handle.latest
         except TableNotExistException:
             return None
         except (ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
@@ -121,17 +162,19 @@ class TablesOfDatabase:
                 raise
             raise CorruptTableError(f"{self.database}.{name}", f"its schema cannot be read: {error}") from error
 
-    def begin(self, builder: StreamReadBuilder, place: TablePlace | None, *, is_new: bool) -> None:
-        """Tell a builder where its stream begins.
+    def begin(self, opened: OpenedTable, place: TablePlace | None, now: float, *, is_new: bool) -> OpenedChunks:
+        """The stream of a table from its start.
 
-        A table that came while others were followed already is read from its first row: from snapshot 1 on where
-        changes were asked for and it is there still, else its state first.
+        A table that appeared while others were already followed is read from its first row: from snapshot 1 if changes
+        were asked for and snapshot 1 still exists, otherwise its state first.
 
         Args:
-            builder: Of the table.
-            place: Where an earlier stream stood in it; None: nowhere.
-            is_new: Whether it came later.
+            opened: The table.
+            place: Where an earlier stream of this table stopped, if there was one.
+            now: The time, on the clock that `open` was given.
+            is_new: Whether the table appeared while others were followed.
         """
+        builder = opened.builder
         if place is not None and place.position is not None:
             builder.with_start(position=place.position)
         elif is_new and (mode := self.start.get("mode")) and not Start(StartMode(mode)).has_state:
@@ -139,21 +182,22 @@ class TablesOfDatabase:
             builder.with_start("earliest" if earliest in (None, 1) else "latest-full")
         elif self.start:
             builder.with_start(**self.start)
-
-    def identity(self, builder: StreamReadBuilder) -> str:
-        """Which table it is; see `TablePlace`."""
-        return identity_of(builder)
+        elif now - opened.at <= _LATEST_COUNTS_SECONDS:
+            return opened.chunks
+        opened.close()
+        forget_latest(builder)
+        return opened_chunks(builder, opened.batch_bytes)
 
 
 def matches(name: str, include: re.Pattern[str] | None, exclude: re.Pattern[str] | None) -> bool:
-    """Whether the whole name of a table matches what is to be followed."""
+    """Whether a table name matches `include` and does not match `exclude`."""
     is_in = include is None or include.fullmatch(name) is not None
     return is_in and (exclude is None or exclude.fullmatch(name) is None)
 
 
 @contextmanager
 def translating(what: str) -> Iterator[None]:
-    """Raise what a store comes to as our error, of `what`: pypaimon's catalogs give what their client of it raises."""
+    """Translate errors of a store, which pypaimon's catalogs raise as their client does, to errors of this package."""
     try:
         yield
     except (OSError, RuntimeError) as error:

@@ -1,4 +1,4 @@
-"""Which warehouse a database is in, so that a copy does not take another one of its name for it."""
+"""The warehouse of a database, so that a copy does not continue with a database of the same name elsewhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 
 def warehouse_of(catalog: Any) -> str | None:
-    """The warehouse of a catalog, with the address of its server if it has one, without passwords; None: not known."""
+    """The warehouse of a catalog, with the address of its server if any, without passwords; None if unknown."""
     warehouse = getattr(catalog, "warehouse", None)
     if not isinstance(warehouse, str):
         return None
@@ -28,17 +28,17 @@ def warehouse_of(catalog: Any) -> str | None:
 
 
 def noted_location(noted: Sequence[str], location: str | None) -> str | None:
-    """Of the warehouses that copies are noted to be of the one that counts: this one, if it is among them."""
+    """The warehouse to report for copies that record these warehouses: the given one if it is among them."""
     return location if location in noted else next(iter(noted), None)
 
 
 def refuse_another_warehouse(catalog: Any, held: DatabasePosition, location: str | None) -> None:
-    """Make sure that a copy is of this database, and not of one of its name in another warehouse.
+    """Check that a copy was not made from a database of the same name in another warehouse.
 
-    A warehouse may be moved. Then tables of it are the same ones.
+    A warehouse may be moved: then its tables still have the same identities.
 
     Raises:
-        StreamConfigError: It is of another one.
+        StreamConfigError: The copy was made from another warehouse.
     """
     if None in (held.location, location) or held.location == location or not held.tables:
         return
@@ -46,9 +46,9 @@ def refuse_another_warehouse(catalog: Any, held: DatabasePosition, location: str
     if any(found == place.identity for found, place in zip(identities, held.tables.values(), strict=True)):
         return
     raise StreamConfigError(
-        f"the target holds a copy of database '{held.database}' of warehouse {held.location}, and this one is in "
-        f"{location}, with other tables: give each a schema or a database of its own to be copied to. To replace the "
-        "copy, drop its tables first."
+        f"the target holds a copy of database '{held.database}' of warehouse {held.location}, but this database is in "
+        f"{location} and has different tables: copy each into a schema or database of its own. To replace the copy, "
+        "drop its tables first."
     )
 
 

@@ -1,17 +1,20 @@
-"""The checks of a table: one small function each, over what one look has seen. A new one is a function and a row here.
+"""`diagnose` and the checks of a table: one small function each, over an `Examination`.
 
-A check yields what it finds, also that all is well; it asks the store for nothing.
+A check yields its findings, also if all is well, and does no IO. A new check is a function and a row in `CHECKS`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
+from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo
 from pypaimon.streaming.doctor.consumer_checks import consumers, expiry
-from pypaimon.streaming.doctor.examination import Examination
-from pypaimon.streaming.doctor.findings import Finding, Level, age, count, names, size
+from pypaimon.streaming.doctor.examination import Examination, examine
+from pypaimon.streaming.doctor.findings import Diagnosis, Finding, Level, age, count, names, size
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.options.stream_options import overwrite_policy
 from pypaimon.streaming.options.table_traits import ChangelogProducer, MergeEngineKind
@@ -20,7 +23,7 @@ from pypaimon.streaming.planning.follow_up import CommitKind
 Check = Callable[[Examination], Iterator[Finding]]
 
 _MANY_SMALL = 50
-_RUNS_BEHIND = 3
+_RUNS_OVER_TRIGGER = 3
 _WITHOUT_IMAGES = {
     ChangelogProducer.NONE: "an update comes as another +I, without the row before it",
     ChangelogProducer.INPUT: "-U, +U and -D come as the writer wrote them, and not where it did not",
@@ -28,13 +31,13 @@ _WITHOUT_IMAGES = {
 
 
 def failures(seen: Examination) -> Iterator[Finding]:
-    """What cannot be read, or is refused by every stream."""
+    """What cannot be read, or what every stream refuses."""
     for what, error in seen.failures.items():
         yield Finding(Level.PROBLEM, str(error), facts={"what": what, "error": type(error).__name__})
 
 
 def kind(seen: Examination) -> Iterator[Finding]:
-    """Which kind of table it is."""
+    """The kind of the table."""
     schema, traits = seen.schema, seen.traits
     by = f", partitioned by {', '.join(schema.partition_keys)}" if schema.partition_keys else ""
     if traits.primary_key:
@@ -56,7 +59,7 @@ def kind(seen: Examination) -> Iterator[Finding]:
 
 
 def changelog(seen: Examination) -> Iterator[Finding]:
-    """What a stream can know of changes."""
+    """How complete the changes of a stream are."""
     traits = seen.traits
     if "stream" in seen.failures:
         return
@@ -70,12 +73,14 @@ def changelog(seen: Examination) -> Iterator[Finding]:
         text = f"{producer.value}: every change comes with the row before it (-U and +U, -D), once it is compacted."
         yield Finding(Level.OK, text, facts=facts)
     else:
-        advice = "Apply changes by key; who needs the rows before, sums for instance, sets changelog-producer = lookup."
+        advice = (
+            "Apply changes by key. If you need the old rows, for example for sums, set changelog-producer = lookup."
+        )
         yield Finding(Level.NOTE, f"{producer.value}: {_WITHOUT_IMAGES[producer]}.", advice, facts)
 
 
 def compaction(seen: Examination) -> Iterator[Finding]:
-    """Whether the compactions come that write the changelog."""
+    """Whether compactions write the changelog."""
     if not seen.traits.producer.complete or not seen.traits.primary_key:
         return
     waiting = 0
@@ -85,8 +90,8 @@ def compaction(seen: Examination) -> Iterator[Finding]:
         waiting += snapshot.commit_kind == CommitKind.APPEND
     else:
         if waiting:
-            text = f"The last {count(waiting, 'commit')} have no changelog yet, so a stream gets nothing of them."
-            advice = "Have a compaction run: the writer's own, or with write-only = true a compaction job of its own."
+            text = f"The last {count(waiting, 'commit')} have no changelog yet, so a stream does not get their rows."
+            advice = "Run a compaction: the writer's own, or a separate compaction job if write-only = true."
             yield Finding(Level.WARNING, text, advice, {"commits": waiting})
             return
     if waiting:
@@ -95,7 +100,7 @@ def compaction(seen: Examination) -> Iterator[Finding]:
 
 
 def snapshots(seen: Examination) -> Iterator[Finding]:
-    """Which snapshots are there."""
+    """The range of snapshots."""
     if not seen.ids:
         yield Finding(Level.NOTE, "The table has no snapshot yet: a stream waits for the first commit.")
         return
@@ -103,14 +108,14 @@ def snapshots(seen: Examination) -> Iterator[Finding]:
     missing = sorted(set(range(seen.ids[0], seen.latest_id)) - set(seen.ids))
     if missing:
         text = f"Missing between other snapshots: {names(map(str, missing))}."
-        advice = "A stream that comes there ends with CorruptTableError: restore the files, or start behind them."
+        advice = "A stream that reaches them ends with CorruptTableError: restore the files, or start after them."
         yield Finding(Level.PROBLEM, text, advice, facts | {"missing": missing})
         return
     yield Finding(Level.OK, f"Snapshots {seen.ids[0]} to {seen.latest_id}{_latest_age(seen)}.", facts=facts)
 
 
 def start(seen: Examination) -> Iterator[Finding]:
-    """What a stream without settings of its own would read."""
+    """What a stream with default settings would read."""
     if seen.stream is None or seen.start is None:
         return
     mode, found = seen.stream.start.mode, seen.start
@@ -118,23 +123,23 @@ def start(seen: Examination) -> Iterator[Finding]:
     changes = f"the changes from snapshot {found.next_id} on"
     saved = _saved(seen)
     if saved is not None:
-        text = f"A stream goes on at snapshot {saved.next_snapshot}, as its consumer {saved.consumer_id} says, which "
-        text += "an option of the table names."
+        text = f"A stream continues at snapshot {saved.next_snapshot}, the progress of consumer {saved.consumer_id}, "
+        text += "which an option of the table names."
         yield Finding(Level.OK, text, facts=facts | {"state_of": None, "next_snapshot": saved.next_snapshot})
     elif found.full is not None:
         text = f"A stream starts with the state of snapshot {found.full.id}{_records(found.full)}, then {changes}."
         yield Finding(Level.OK, text, facts=facts)
     elif _is_raised(seen):
-        text = f"{mode.value}: what the start names has expired, so a stream starts with {changes}."
+        text = f"{mode.value}: the snapshot of the start has expired, so a stream starts with {changes}."
         advice = "Begin with the state: scan.mode = latest-full, or with_start('latest-full')."
         yield Finding(Level.WARNING, text, advice, facts)
     else:
-        text = f"{mode.value}: a stream starts with {changes}; rows that were not changed since do not come."
+        text = f"{mode.value}: a stream starts with {changes}; rows that have not changed since do not come."
         yield Finding(Level.OK, text, facts=facts)
 
 
 def files(seen: Examination) -> Iterator[Finding]:
-    """What a first plan has to open and to merge."""
+    """What a first plan must open and merge."""
     layout = seen.layout
     if layout is None:
         return
@@ -152,29 +157,28 @@ def files(seen: Examination) -> Iterator[Finding]:
     text += f" in {count(layout.buckets, 'bucket')}"
     if layout.merged_buckets:
         text += f", and merges {layout.merged_buckets:,} of them, up to {layout.most_runs} sorted runs each"
-    if layout.most_runs > runs + _RUNS_BEHIND:
-        advice = "Compaction does not keep up: first plans and batch reads merge all of it. Compact the table."
+    if layout.most_runs > runs + _RUNS_OVER_TRIGGER:
+        advice = "Compaction does not keep up, and first plans and batch reads must merge the runs. Compact the table."
         yield Finding(Level.WARNING, f"{text}.", advice, facts)
     elif layout.most_small_files > _MANY_SMALL:
         text += f"; {layout.small_files:,} files are small, {layout.most_small_files:,} of them in one bucket"
-        advice = "Each is a request of its own. Compact the table, or commit less often."
+        advice = "Each file takes a request. Compact the table, or commit less often."
         yield Finding(Level.WARNING, f"{text}.", advice, facts)
     else:
         yield Finding(Level.OK, f"{text}.", facts=facts)
 
 
 def later(seen: Examination) -> Iterator[Finding]:
-    """Rows that are committed, and that a stream gets only after a compaction."""
+    """Committed rows that a stream gets only after a compaction."""
     layout = seen.layout
     if layout is not None and layout.later_files:
-        text = (
-            f"A first plan leaves out {count(layout.later_files, 'file')}: rows that come as changelog once compacted."
-        )
+        text = f"A first plan leaves out {count(layout.later_files, 'file')}: "
+        text += "rows that come as changelog after compaction."
         yield Finding(Level.NOTE, text, facts={"files": layout.later_files})
     if layout is not None and layout.postponed_files:
-        text = f"Bucket -2 holds {count(layout.postponed_files, 'file')} that a compaction has to distribute"
+        text = f"Bucket -2 holds {count(layout.postponed_files, 'file')} that a compaction must distribute"
         if seen.traits.only_real_buckets:
-            advice = "Run the compaction of postponed buckets: streams get nothing of them before."
+            advice = "Run the compaction of postponed buckets: until then, streams do not get these rows."
             yield Finding(Level.WARNING, f"{text}.", advice, {"files": layout.postponed_files})
         else:
             text += "; streams get their rows unmerged."
@@ -182,25 +186,25 @@ def later(seen: Examination) -> Iterator[Finding]:
 
 
 def overwrites(seen: Examination) -> Iterator[Finding]:
-    """Commits that replaced rows, which streams pass over unless they are told."""
+    """Commits that replaced rows, which streams skip by default."""
     found = [snapshot.id for snapshot in seen.recent if snapshot.commit_kind == CommitKind.OVERWRITE]
     if "stream" in seen.failures or not found or overwrite_policy(seen.traits, seen.options, None):
         return
     text = f"{count(len(found), 'overwrite')} among the last {count(len(seen.recent), 'snapshot')} (the last one is "
-    text += f"{found[0]}): streams pass over them, so that what they replaced or removed is not taken back."
-    advice = "Choose: with_on_overwrite('skip' | 'read' | 'fail'). A copy of the table has to begin anew."
+    text += f"{found[0]}): streams skip them, so rows that they replaced or removed are not retracted."
+    advice = "Choose with_on_overwrite('skip' | 'read' | 'fail'). A copy of the table must be made again."
     yield Finding(Level.WARNING, text, advice, {"snapshots": found})
 
 
 def vanishing(seen: Examination) -> Iterator[Finding]:
-    """Rows that go without a change that a stream could see."""
+    """Rows that disappear without a change that a stream could see."""
     for key, what in (("partition.expiration-time", "Partitions"), ("record-level.expire-time", "Rows")):
         if (value := seen.options.text(key)) is not None:
-            text = f"{what} expire ({key} = {value}), and no stream says so: copies keep them."
+            text = f"{what} expire ({key} = {value}), but streams do not report that, so copies keep them."
             yield Finding(Level.NOTE, text, "Expire them in the copy too.", {key: value})
 
 
-def names_beside(seen: Examination) -> Iterator[Finding]:
+def tags_and_branches(seen: Examination) -> Iterator[Finding]:
     """Tags and branches."""
     if seen.tags or seen.branches:
         parts = [
@@ -227,14 +231,31 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "vanishing": vanishing,
         "expiry": expiry,
         "consumers": consumers,
-        "names": names_beside,
+        "names": tags_and_branches,
     }
 )
-"""Every check by its name, in the order of what they find."""
+"""All checks by name, in the order of their findings."""
+
+
+def diagnose(table: Any, clock: Clock | None = None) -> Diagnosis:
+    """Check what a stream of a table gives, what it costs, and what threatens it. Reads metadata once; writes nothing.
+
+    Args:
+        table: A table of pypaimon.
+        clock: Where the time comes from.
+
+    Raises:
+        UnsupportedTableError: The table cannot be streamed, for example because it has another format.
+        StreamConfigError: An option of the table that decides its kind, or expiry, is invalid.
+        StoreError: The store kept failing (retriable).
+    """
+    seen = examine(table, clock)
+    findings = (replace(finding, check=name) for name, check in CHECKS.items() for finding in check(seen))
+    return Diagnosis(seen.table, tuple(findings), seen.requests)
 
 
 def _saved(seen: Examination) -> ConsumerInfo | None:
-    """Progress of the consumer that the table's options name, of its slowest reader; None without."""
+    """The progress of the slowest reader of the consumer that the table's options name, if any."""
     consumer = seen.stream and seen.stream.consumer
     if not consumer or consumer.ignore_progress:
         return None
@@ -243,7 +264,7 @@ def _saved(seen: Examination) -> ConsumerInfo | None:
 
 
 def _is_raised(seen: Examination) -> bool:
-    """Whether a start at a snapshot or a time lies before what is there."""
+    """Whether the start is before the first snapshot that still exists."""
     assert seen.stream is not None
     start, first = seen.stream.start, seen.known.get(seen.first_id)
     if start.snapshot_id is not None:

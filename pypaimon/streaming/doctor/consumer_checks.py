@@ -1,4 +1,4 @@
-"""Checks of what is kept for readers, and of how far they are: expiry against consumers."""
+"""Checks of expiry and of consumers: what is kept for readers, and how far they are."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pypaimon.streaming.metadata.history import is_same_history
 
 _DAY_MILLIS = 86_400_000
 _RENEWED = 2
-"""A reader that runs rewrites its file after a third of `consumer.expiration-time`; half of it is late."""
+"""A running reader rewrites its file after a third of `consumer.expiration-time`; after half of it, it is late."""
 
 
 def expiry(seen: Examination) -> Iterator[Finding]:
-    """How long a reader may be away, and who keeps snapshots for it."""
+    """How long a reader may be away, and which consumer keeps snapshots."""
     retention = seen.retention
     facts = {
         "num_retained_min": retention.least,
@@ -30,10 +30,10 @@ def expiry(seen: Examination) -> Iterator[Finding]:
     overdue = _overdue(seen)
     facts |= {"kept": len(seen.ids), "overdue": len(overdue)}
     if overdue:
-        found = f"{text}. But {count(len(seen.ids), 'snapshot')} are there; the latest commit should have expired "
+        found = f"{text}. But {count(len(seen.ids), 'snapshot')} exist; the latest commit should have expired "
         found += f"{len(overdue):,} of them ({overdue[0]} to {overdue[-1]}), which no consumer keeps."
-        advice = "Nothing expires snapshots, so that no file is deleted. Writers in Python never do: let a writer of "
-        advice += "Java commit too (without write-only), or call its procedure expire_snapshots regularly."
+        advice = "Nothing expires snapshots, so files are never deleted. Writers in Python do not expire them: let a "
+        advice += "Java writer commit too (without write-only), or call Java's procedure expire_snapshots regularly."
         yield Finding(Level.WARNING, found, advice, facts)
     if not seen.consumers:
         if overdue:
@@ -49,48 +49,49 @@ def expiry(seen: Examination) -> Iterator[Finding]:
         return
     text += f". Only consumer {first.name.progress.text} keeps snapshot {kept.id} and what follows from expiring"
     if retention.consumer_millis is None:
-        advice = "If nobody reads under it any more: paimon-stream consumers delete. Else set consumer.expiration-time."
+        advice = "If nobody uses it: paimon-stream consumers delete. Otherwise set consumer.expiration-time."
         yield Finding(Level.NOTE, f"{text}.", advice, facts | {"kept_by": first.name.text, "kept_from": kept.id})
     else:
         yield Finding(Level.OK, f"{text}.", facts=facts | {"kept_by": first.name.text, "kept_from": kept.id})
 
 
 def consumers(seen: Examination) -> Iterator[Finding]:
-    """How far each consumer is, and what threatens it."""
+    """The progress of each consumer, and what threatens it."""
     for info in seen.consumers:
-        behind = seen.latest_id + 1 - info.next_snapshot
+        unread = seen.latest_id + 1 - info.next_snapshot
         facts = {
             "consumer": info.name.text,
             "next_snapshot": info.next_snapshot,
-            "snapshots_behind": behind if behind >= 0 else None,
+            "snapshots_behind": unread if unread >= 0 else None,
             "last_save": None if info.last_save is None else info.last_save.isoformat(),
         }
         yield _lost(seen, info, facts) or _threatened(seen, info, facts) or _progress(seen, info, facts)
 
 
 def _lost(seen: Examination, info: ConsumerInfo, facts: dict[str, object]) -> Finding | None:
-    """A consumer that no stream can go on from."""
+    """A consumer that no stream can continue."""
     wanted = info.next_snapshot
     if wanted > seen.latest_id + 1:
         text = f"{_title(info)} wants snapshot {wanted}, and the latest is {seen.latest_id}: the table was rolled back "
-        advice = "Find out what happened, then: paimon-stream consumers reset ... --to latest (or an id)."
-        return Finding(Level.PROBLEM, f"{text}or made anew.", advice, facts)
+        advice = "Find out what happened, then run: paimon-stream consumers reset ... --to latest (or an id)."
+        return Finding(Level.PROBLEM, f"{text}or re-created.", advice, facts)
     if 0 < wanted < seen.first_id and seen.ids:
-        text = (
-            f"{_title(info)} was overtaken: it wants snapshot {wanted}; what came before {seen.first_id} has expired."
-        )
-        advice = "Read on with --on-expired (with_on_expired): full brings the state again, earliest leaves a gap."
+        text = f"{_title(info)} has lost snapshots: it wants snapshot {wanted}, "
+        text += f"but those before {seen.first_id} have expired."
+        advice = "Continue with --on-expired (with_on_expired): full reads the state again, earliest leaves a gap."
         return Finding(Level.PROBLEM, text, advice, facts)
     before = seen.known.get(wanted - 1)
     if before is not None and not is_same_history(info.fingerprint, before.fingerprint):
-        text = f"{_title(info)} has read another snapshot {before.id} than is there now: the table was rolled back."
-        advice = "Decide what to undo of what its readers have read, then: paimon-stream consumers reset."
+        text = (
+            f"{_title(info)} has read a different snapshot {before.id} than the current one: the table was rolled back."
+        )
+        advice = "Decide what to undo after its readers, then run: paimon-stream consumers reset."
         return Finding(Level.PROBLEM, text, advice, facts)
     return None
 
 
 def _threatened(seen: Examination, info: ConsumerInfo, facts: dict[str, object]) -> Finding | None:
-    """A consumer whose file, or whose snapshots, will go."""
+    """A consumer whose file or snapshots will expire."""
     expiration = seen.retention.consumer_millis
     wanted = max(info.next_snapshot, seen.first_id)
     if expiration is not None and info.last_save is not None:
@@ -99,22 +100,22 @@ def _threatened(seen: Examination, info: ConsumerInfo, facts: dict[str, object])
             when = "at the next commit" if left <= 0 else f"in {age(left)}"
             text = f"{_title(info)} has not been saved for {age(expiration - left)}: its file expires {when}"
             text += f", and then snapshot {wanted}, which it wants next, does too." if _lets_go(seen, wanted) else "."
-            return Finding(Level.WARNING, text, "Start its reader, or give up the consumer.", facts)
+            return Finding(Level.WARNING, text, "Start its reader, or delete the consumer.", facts)
     return None
 
 
 def _progress(seen: Examination, info: ConsumerInfo, facts: dict[str, object]) -> Finding:
-    """A consumer that can go on: how far it is."""
-    behind = seen.latest_id + 1 - max(info.next_snapshot, seen.first_id)
+    """The progress of a consumer that can continue."""
+    unread = seen.latest_id + 1 - max(info.next_snapshot, seen.first_id)
     if info.name.is_pin:
         text = f"{_title(info)} is in its first plan, and keeps snapshot {info.next_snapshot}."
         level = Level.OK
-    elif not behind:
+    elif not unread:
         return Finding(Level.OK, f"{_title(info)} has read everything.", facts=facts)
     else:
-        unread = seen.known.get(max(info.next_snapshot, seen.first_id))
-        since = "" if unread is None else f", the first one committed {age(seen.now_millis - unread.time_millis)} ago"
-        text, level = f"{_title(info)} is {count(behind, 'snapshot')} behind{since}.", Level.NOTE
+        first = seen.known.get(max(info.next_snapshot, seen.first_id))
+        since = "" if first is None else f", the first one committed {age(seen.now_millis - first.time_millis)} ago"
+        text, level = f"{_title(info)} is {count(unread, 'snapshot')} behind{since}.", Level.NOTE
     silent = 0 if info.last_save is None else seen.now_millis - _millis(info.last_save)
     if silent > _DAY_MILLIS:
         text = f"{text[:-1]}, and has not been saved for {age(silent)}."
@@ -124,7 +125,7 @@ def _progress(seen: Examination, info: ConsumerInfo, facts: dict[str, object]) -
 
 
 def _overdue(seen: Examination) -> list[int]:
-    """The snapshots that the latest commit should have expired, had its writer done so."""
+    """The snapshots that the latest commit should have expired."""
     latest, retention = seen.known.get(seen.latest_id), seen.retention
     if latest is None:
         return []
@@ -141,7 +142,7 @@ def _overdue(seen: Examination) -> list[int]:
 
 
 def _lets_go(seen: Examination, snapshot_id: int) -> bool:
-    """Whether a snapshot expires as soon as no consumer keeps it."""
+    """Whether a snapshot expires unless a consumer keeps it."""
     snapshot = seen.known.get(snapshot_id)
     if snapshot is None:
         return False

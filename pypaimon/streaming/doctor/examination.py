@@ -1,4 +1,4 @@
-"""`Examination`: what one look at a table's metadata has seen, for checks that ask for nothing more."""
+"""`Examination`: the metadata of a table, read once for all checks."""
 
 from __future__ import annotations
 
@@ -8,16 +8,21 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from pypaimon.streaming.builder.chain_tables import followed_table, options_of_chain
 from pypaimon.streaming.builder.checks import refuse_unstreamable
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo, consumers_of
-from pypaimon.streaming.doctor.layout import Layout
 from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, TableChangedError
 from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.metadata.history import SnapshotRangeValidator
+from pypaimon.streaming.metadata.manifest_tables import FILE_SCHEMA
+from pypaimon.streaming.metadata.manifests import live
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.retention import Retention
 from pypaimon.streaming.options.stream_options import (
@@ -34,30 +39,114 @@ T = TypeVar("T")
 
 MOST_RECENT = 16
 _TARGET_BYTES = {True: 128 << 20, False: 256 << 20}
+SMALL_SHARE = 10
+"""A file is small if it is smaller than the target size divided by this number."""
+
+# What is counted and what identifies a file. The other columns would take most of the memory.
+_COLUMNS = ["kind", "partition", "bucket", "level", "file_name", "file_size", "row_count", "extra_files"]
+_COLUMNS += ["embedded_index", "external_path"]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How the files of a snapshot are spread over buckets, as far as it decides the cost of a first plan.
+
+    Attributes:
+        files: Number of data files.
+        bytes: Size of all data files.
+        records: Records in all data files. A row of a primary-key table may have several records.
+        small_files: Files smaller than a tenth of the target size.
+        most_small_files: Small files in the bucket that has most of them.
+        buckets: Pairs of partition and bucket.
+        merged_buckets: Buckets whose files overlap by key, so that they are merged when they are read.
+        most_runs: Sorted runs in the bucket that has most of them: each file of level 0, and each other level.
+        later_files: Files that a first plan leaves out, because their rows come as changelog after compaction.
+        postponed_files: Files in bucket -2, which a compaction will distribute.
+    """
+
+    files: int
+    bytes: int
+    records: int
+    small_files: int
+    most_small_files: int
+    buckets: int
+    merged_buckets: int
+    most_runs: int
+    later_files: int
+    postponed_files: int
+
+    @staticmethod
+    def read(directory: TableDirectory, snapshot: Snapshot, traits: TableTraits, target_bytes: int) -> Layout:
+        """Read each manifest of a snapshot once.
+
+        Args:
+            directory: The table.
+            snapshot: The snapshot.
+            traits: The kind of the table.
+            target_bytes: The target file size of the table.
+
+        Raises:
+            FileNotFoundError: A manifest is missing.
+            CorruptTableError: A manifest cannot be decoded.
+        """
+        names = [snapshot.base_manifest_list, snapshot.delta_manifest_list]
+        manifests = pa.concat_tables(directory.manifests.manifest_lists(names))
+        entries = directory.manifests.entries(manifests, FILE_SCHEMA, lambda found: found.select(_COLUMNS))
+        return Layout.of(live(entries), traits, target_bytes)
+
+    @staticmethod
+    def of(entries: pa.Table, traits: TableTraits, target_bytes: int) -> Layout:
+        """The layout of live entries of manifests."""
+        is_small = pc.less(entries["file_size"], target_bytes // SMALL_SHARE)
+        level = entries["level"]
+        # Each file of level 0 is a sorted run; the files of each other level are one run together.
+        run = pc.if_else(pc.equal(level, 0), entries["file_name"], level.cast(pa.string()))
+        columns = [entries["partition"], entries["bucket"], is_small.cast(pa.int64()), run]
+        per_bucket = (
+            pa.table(columns, names=["partition", "bucket", "small", "run"])
+            .group_by(["partition", "bucket"])
+            .aggregate([("small", "sum"), ("run", "count_distinct")])
+        )
+        runs = per_bucket["run_count_distinct"]
+        is_merged = pc.and_(pc.greater(runs, 1), pc.not_equal(per_bucket["bucket"], POSTPONE_BUCKET))
+        is_postponed = pc.equal(entries["bucket"], POSTPONE_BUCKET)
+        is_later = pc.and_(pc.less(level, traits.lowest_state_level), pc.invert(is_postponed))
+        return Layout(
+            files=entries.num_rows,
+            bytes=_sum(entries["file_size"]),
+            records=_sum(entries["row_count"]),
+            small_files=_sum(is_small),
+            most_small_files=pc.max(per_bucket["small_sum"]).as_py() or 0,
+            buckets=per_bucket.num_rows,
+            merged_buckets=_sum(is_merged) if traits.primary_key else 0,
+            most_runs=(pc.max(runs).as_py() or 0) if traits.primary_key else 0,
+            later_files=_sum(is_later),
+            postponed_files=_sum(is_postponed),
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """A table as it was at one moment. What could not be read is None or empty, and stands in `failures`.
+    """A table at one moment. What could not be read is None or empty, with its error in `failures`.
 
     Attributes:
-        table: Its name; of a chain table that of the whole, though all else is of the branch that streams follow.
-        schema: What it is read with: the newest schema, with the options that its handle adds.
-        options: Those of that schema.
-        traits: What they say about streams.
-        retention: What they say about expiry.
-        now_millis: When it was looked at, epoch milliseconds.
-        ids: Snapshots that are there, ascending.
-        changelogs: Changelogs that have outlived their snapshots, ascending.
+        table: Name of the table. For a chain table, everything else describes the branch that streams follow.
+        schema: The newest schema, with the options that the table handle adds.
+        options: The options of that schema.
+        traits: What the options mean for streams.
+        retention: What the options mean for expiry.
+        now_millis: The time of the examination, epoch milliseconds.
+        ids: Ids of all snapshots, ascending.
+        changelogs: Ids of changelogs that have outlived their snapshots, ascending.
         known: Snapshots that were read: the first, the last few, and the next ones of consumers.
         consumers: Consumer files.
-        tags: Their names.
-        branches: Their names, without main.
+        tags: Names of tags.
+        branches: Names of branches, without main.
         layout: The files of the latest snapshot.
-        stream: The settings of a stream that the table's options give.
-        start: Where a stream would begin without further settings; None also for a table without snapshots.
-        failures: Why something cannot be read, or not be streamed, by what that is.
-        requests: What looking cost, by kind.
+        stream: The settings of a stream with the table's options alone.
+        start: Where a stream with these settings would begin; None also for a table without snapshots.
+        failures: Errors of what cannot be read or streamed, by name of the part.
+        requests: The number of requests that were made, by kind.
     """
 
     table: str
@@ -80,44 +169,42 @@ class Examination:
 
     @property
     def latest_id(self) -> int:
-        """The latest snapshot; 0 before the first."""
+        """The latest snapshot, 0 without any."""
         return self.ids[-1] if self.ids else 0
 
     @property
     def first_id(self) -> int:
-        """The first snapshot, or changelog of one, that a stream can follow; 1 before there is any."""
+        """The first snapshot or changelog that a stream can follow, 1 without any."""
         return min((*self.ids[:1], *self.changelogs[:1]), default=1)
 
     @property
     def recent(self) -> list[Snapshot]:
-        """The last few snapshots, the newest first."""
+        """The last few snapshots, newest first."""
         found = (self.known.get(number) for number in reversed(self.ids[-MOST_RECENT:]))
         return [snapshot for snapshot in found if snapshot is not None]
 
 
 def examine(table: Any, clock: Clock | None = None) -> Examination:
-    """Look at a table once: a few listings, the last snapshots, the consumers, the manifests of the latest snapshot.
+    """Read a table's metadata: a few listings, the last snapshots, the consumers, the latest snapshot's manifests.
 
     Args:
         table: pypaimon's table.
         clock: Where the time comes from.
 
     Raises:
-        UnsupportedTableError: It cannot be streamed at all.
-        StreamConfigError: What its options say of its kind, or of expiry, cannot be read.
+        UnsupportedTableError: The table cannot be streamed.
+        StreamConfigError: An option of the table that decides its kind, or expiry, is invalid.
         StoreError: The store kept failing (retriable).
     """
     refuse_unstreamable(table)
-    look = _Look(table, clock or Clock())
+    examiner = _Examiner(table, clock or Clock())
     try:
-        return look.examination()
+        return examiner.examination()
     finally:
-        look.end()
+        examiner.close()
 
 
-class _Look:
-    """One look at a table."""
-
+class _Examiner:
     def __init__(self, table: Any, clock: Clock) -> None:
         self._table = table
         followed, self._chain = followed_table(table)
@@ -127,7 +214,6 @@ class _Look:
         self._failures: dict[str, PaimonStreamError] = {}
 
     def examination(self) -> Examination:
-        """All of it."""
         directory = self._directory
         try:
             schema = directory.reading_schema(directory.latest_schema().id)
@@ -139,7 +225,7 @@ class _Look:
         consumers = self._tried("consumers", lambda: consumers_of(directory).infos(max(ids, default=0))) or []
         known = self._snapshots(ids, consumers)
         latest = known.get(max(ids, default=0))
-        # What decides about the start may be wrong though there is no snapshot yet.
+        # Also without a snapshot, because the options for the start may be invalid.
         stream = self._tried("stream", lambda: self._stream_options(schema, traits, options))
         layout, start = None, None
         if latest is not None:
@@ -167,12 +253,11 @@ class _Look:
             requests=self._requests(),
         )
 
-    def end(self) -> None:
-        """Keep no thread."""
+    def close(self) -> None:
         self._directory.store.pool.release()
 
     def _tried(self, what: str, call: Callable[[], T]) -> T | None:
-        """What a call gives; None if it is damaged or refused, which is a finding and no reason to stop."""
+        """The result of a call, None after a permanent error, which is recorded as a failure."""
         try:
             return call()
         except PaimonStreamError as error:
@@ -188,7 +273,7 @@ class _Look:
         snapshots = self._directory.snapshots
         with suppress(CorruptTableError):
             snapshots.get_snapshots_batch(sorted(wanted))
-        # One by one, from the cache: one that is damaged says nothing of the others.
+        # One by one, from the cache, so that a damaged snapshot does not hide the others.
         found = {number: self._tried("snapshot", partial(snapshots.try_get, number)) for number in sorted(wanted)}
         return {number: snapshot for number, snapshot in found.items() if snapshot is not None}
 
@@ -209,3 +294,7 @@ class _Look:
         after = self._directory.store.requests
         counts = {kind: number - self._before.get(kind, 0) for kind, number in after.items()}
         return {kind: number for kind, number in counts.items() if number}
+
+
+def _sum(values: pa.ChunkedArray) -> int:
+    return pc.sum(values).as_py() or 0

@@ -1,4 +1,4 @@
-"""What a look at a table has found."""
+"""`Finding` and `Diagnosis`: what the checks report about a table; and numbers in words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Level(str, Enum):
-    """How bad it is."""
+    """Severity of a finding."""
 
     OK = "ok"
     NOTE = "note"
@@ -20,14 +20,14 @@ class Level(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One fact about a table, and what follows from it.
+    """One fact about a table.
 
     Attributes:
-        level: OK: as it should be. NOTE: worth to know. WARNING: will hurt some day. PROBLEM: hurts now.
+        level: OK: as expected. NOTE: worth knowing. WARNING: will be a problem later. PROBLEM: is a problem now.
         text: The fact, in one sentence.
-        advice: What to do about it; empty where nothing has to be done.
-        facts: The same for programs: names, ids, counts.
-        check: Name of the check that has found it.
+        advice: What to do about it; empty if nothing needs to be done.
+        facts: The fact for programs: names, ids, counts.
+        check: Name of the check that reports it.
     """
 
     level: Level
@@ -39,12 +39,12 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What the checks have found of a table.
+    """The findings of all checks of a table.
 
     Attributes:
-        table: Its name.
-        findings: In the order of the checks.
-        requests: What looking cost, by kind of request.
+        table: Name of the table.
+        findings: The findings, in the order of the checks.
+        requests: The number of requests that were made, by kind.
     """
 
     table: str
@@ -53,7 +53,7 @@ class Diagnosis:
 
     @property
     def is_healthy(self) -> bool:
-        """Whether there is no problem; there may be warnings."""
+        """Whether no finding is a problem. There may be warnings."""
         return all(finding.level is not Level.PROBLEM for finding in self.findings)
 
 
@@ -64,13 +64,13 @@ def count(number: int, what: str) -> str:
 
 
 def age(millis: float) -> str:
-    """A span of time, in words: `5 s`, `2:05:00`, `3 days, 1:00:00`."""
+    """A duration in words: `5 s`, `2:05:00`, `3 days, 1:00:00`."""
     seconds = max(0, round(millis / 1000))
     return f"{seconds} s" if seconds < 60 else str(timedelta(seconds=seconds))
 
 
 def size(number: float) -> str:
-    """Bytes, in words."""
+    """A number of bytes in words: `3 MiB`."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if number < 1024:
             return f"{number:.0f} {unit}"
@@ -79,7 +79,7 @@ def size(number: float) -> str:
 
 
 def names(found: Iterable[str], most: int = 5) -> str:
-    """The first few names of many."""
+    """The first few names, and how many more there are."""
     known = list(found)
     more = f" and {len(known) - most} more" if len(known) > most else ""
     return ", ".join(known[:most]) + more

@@ -1,4 +1,4 @@
-"""`Feed`: one range of a table for several workers, who all begin, and end, at the same snapshot."""
+"""`Feed`: a range of a table for several workers, which all begin and end at the same snapshot."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from functools import lru_cache
 from pypaimon.streaming.builder.assembly import group_parts, with_options
 from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.feeds.place import FeedIdentity, FeedPlace
-from pypaimon.streaming.feeds.reader import FeedReader
-from pypaimon.streaming.feeds.row_queue import RowQueue
+from pypaimon.streaming.feeds.feed_state import FeedIdentity, FeedState
+from pypaimon.streaming.feeds.reader import FeedReader, RowQueue
 from pypaimon.streaming.feeds.share import Share
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import Plan
@@ -28,13 +27,13 @@ from pypaimon.streaming.planning.planner_state import PlannerState
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """A stream whose start is fixed, and its end if that is there. Opened by workers; pickles.
+    """A stream with a fixed start, and a fixed end if its last snapshot exists. Workers open it; can be pickled.
 
     Attributes:
-        builder: The stream, pickled here: what a fork inherits of a store cannot be used.
-        identity: What a saved state must have in common with it.
+        builder: The pickled builder of the stream, because a forked worker cannot use a store of its parent.
+        identity: What a saved state must have in common with this feed.
         start: Where all workers begin.
-        end: Position behind the last snapshot of the range; None: that is not there yet, or there is no end.
+        end: The position after the last snapshot of the range; None if that does not exist yet, or without an end.
     """
 
     builder: bytes
@@ -47,11 +46,11 @@ class Feed:
         """Find the start and the end of a stream. Blocks.
 
         Args:
-            builder: The stream.
-            what: What it is for, for errors.
+            builder: The builder of the stream.
+            what: The caller, for errors.
 
         Raises:
-            StreamConfigError: It has settings that a feed cannot have, or a start that is not there yet.
+            StreamConfigError: The stream has settings that a feed cannot have, or its start does not exist yet.
             PaimonStreamError: See `StreamReadBuilder.open`.
         """
         _refuse(builder._options(), what)
@@ -60,7 +59,7 @@ class Feed:
             state = parts.planner.begun(parts.planner.initial())
             start = _start(parts.planner, parts.directory, state, parts.options)
             last = _last(parts.directory, state, parts.options)
-            end = None if last is None else _behind(parts.directory, start, last)
+            end = None if last is None else _position_after(parts.directory, start, last)
         finally:
             parts.release()
         frozen = with_options(builder, catch_up=CatchUp.REPLAY)
@@ -70,69 +69,74 @@ class Feed:
         return Feed(pickle.dumps(frozen), identity, start, end)
 
     @property
-    def begin(self) -> FeedPlace:
-        """The place before the first row."""
-        return FeedPlace(self.start)
+    def begin(self) -> FeedState:
+        """The state before the first row."""
+        return FeedState(self.start)
 
-    def open(self, share: Share, place: FeedPlace, length: int, across_plans: bool) -> FeedReader:
-        """Read a share from a place on.
+    def open(self, share: Share, place: FeedState, length: int, across_plans: bool) -> FeedReader:
+        """Read a share.
 
         Args:
-            share: What.
-            place: Where it begins.
+            share: The share of this worker.
+            place: The state to begin with.
             length: Rows of a batch.
-            across_plans: Batches may hold rows of several snapshots.
+            across_plans: Whether a batch may have rows of several snapshots.
         """
         builder = _unpickled(self.builder, os.getpid())
         slots = share.slots(builder._traits, builder._schema)
-        splits_of = share.dealt if slots is None else Plan.splits
+        splits_of = share.splits_of if slots is None else Plan.splits
         queue = RowQueue(length, across_plans, place)
         return FeedReader(with_options(builder, slots=slots), splits_of, place, self.end, queue)
 
 
 @lru_cache(maxsize=4)
 def _unpickled(builder: bytes, process: int) -> StreamReadBuilder:
-    """The stream of a feed, once in each process: later passes have the manifests that the first one has read."""
+    """The builder of a feed, cached in each process, so that later passes use the manifests that were read before."""
     made: StreamReadBuilder = pickle.loads(builder)
     return made
 
 
 def refuse_moving_ends(builder: StreamReadBuilder) -> None:
-    """Refuse what processes that do not know of each other would each find for themselves.
+    """Refuse starts and ends that each rank would find for itself, at different times.
 
     Raises:
-        StreamConfigError: The start, or the end, is another one at another time.
+        StreamConfigError: The start or the end depends on when the stream is opened.
     """
     given = builder._given
     if given.start is None or not given.start.is_fixed:
         raise StreamConfigError(
-            "Ranks that are given by hand each find the start for themselves: give one that stays, "
+            "With rank and world_size, each rank finds the start for itself: set a fixed one, "
             "with_start(snapshot_id=..., full=True), tag= or position=; or initialise torch.distributed first."
         )
     if given.end is not None and given.end.latest:
         raise StreamConfigError(
-            "Ranks that are given by hand each find the latest snapshot for themselves: give one that stays, "
+            "With rank and world_size, each rank finds the latest snapshot for itself: set a fixed end, "
             "with_end(snapshot_id=...); or initialise torch.distributed first."
         )
 
 
 def _refuse(options: StreamOptions, what: str) -> None:
-    """Refuse what would have workers read different rows, or lets others decide where they stand."""
+    """Refuse settings that divide the rows in another way, or keep progress in another place."""
     refused: Mapping[str, tuple[bool, str]] = {
-        "with_shard": (options.shard is not None, "its workers share the table; more of them by rank and world_size"),
-        "with_buckets": (options.bucket_filter is not None, "its workers share the buckets; give a with_filter(...)"),
-        "with_consumer_id": (options.consumer is not None, "where it stands is its own state, state_dict()"),
-        "with_limits": (bool(options.limits), "how many rows come at once, batch_rows says"),
-        "with_catch_up": (options.catch_up is CatchUp.NET, "what a plan holds would depend on how far it is behind"),
+        "with_shard": (
+            options.shard is not None,
+            "its workers share the table; for more workers use rank and world_size",
+        ),
+        "with_buckets": (options.bucket_filter is not None, "its workers share the buckets; use with_filter(...)"),
+        "with_consumer_id": (options.consumer is not None, "its progress is in its own state, state_dict()"),
+        "with_limits": (bool(options.limits), "batch_rows sets the number of rows of a batch"),
+        "with_catch_up": (options.catch_up is CatchUp.NET, "the rows of a plan would depend on the lag"),
         "with_on_expired": (
             options.on_expired is not OnExpired.FAIL,
-            "each worker would go on elsewhere; after an error begin anew, for all of them",
+            "each worker would continue somewhere else; after an error, restart all of them",
         ),
-        "between": (options.between is not None, "give a with_start(...) and a with_end(...)"),
+        "between": (options.between is not None, "use with_start(...) and with_end(...)"),
     }
     for call, (is_given, why) in refused.items():
         if is_given:
-            raise StreamConfigError(f"{what} has no {call}(...), nor an option of the table that means it: {why}.")
+            raise StreamConfigError(
+                f"{what} does not support {call}(...), or an option of the table that means the same: {why}."
+            )
 
 
 def _start(planner: Planner, directory: TableDirectory, state: PlannerState, options: StreamOptions) -> Position:
@@ -142,13 +146,13 @@ def _start(planner: Planner, directory: TableDirectory, state: PlannerState, opt
     if options.start.stands_when_empty and directory.snapshots.latest_id() is None:
         return Position(directory.identity, 1)
     raise StreamConfigError(
-        f"The start {options.start.text!r} is not there yet, and workers would each find one of their own. Begin once "
-        "it is, or with another with_start(...)."
+        f"The start {options.start.text!r} does not exist yet, and each worker would find a different one. Wait until "
+        "it exists, or use another with_start(...)."
     )
 
 
 def _last(directory: TableDirectory, state: PlannerState, options: StreamOptions) -> int | None:
-    """The last snapshot of the range, if it is there; 0: an empty table's."""
+    """The last snapshot of the range if it exists; 0 for an empty table."""
     end = options.end
     if end is None or (not end.latest and end.snapshot_id is None):
         return None
@@ -159,11 +163,11 @@ def _last(directory: TableDirectory, state: PlannerState, options: StreamOptions
 
 
 def _divided_by(traits: TableTraits) -> str:
-    """What of the table decides whose a file is: an option that was altered may have workers share it otherwise."""
+    """How files are divided. It is part of the identity, because an altered option would divide them differently."""
     return DividedBy.FILE.value if traits.unaware_bucket else DividedBy.BUCKET.value
 
 
-def _behind(directory: TableDirectory, start: Position, last: int) -> Position:
+def _position_after(directory: TableDirectory, start: Position, last: int) -> Position:
     if start.phase is Phase.FOLLOW and start.snapshot > last:
         return start
     snapshot = directory.snapshots.get_snapshot_by_id(last) if last else None
@@ -171,7 +175,7 @@ def _behind(directory: TableDirectory, start: Position, last: int) -> Position:
 
 
 def settings_of(options: StreamOptions) -> dict[str, str]:
-    """What decides which rows come, and in which order."""
+    """The settings that decide which rows come, and in which order."""
     start = options.start
     return {
         "filter": str(options.predicate),

@@ -1,4 +1,4 @@
-"""`Share`: the part of a table that one of several workers reads, told by the table alone."""
+"""`Share`: the part of a table that one of several workers reads; it depends only on the table."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ from pypaimon.streaming.options.table_traits import TableTraits
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One of several parts of a table, which are disjoint and together complete.
+    """One of several disjoint parts of a table, which together are the whole table.
 
-    The files of a table without buckets are dealt out plan by plan, each to the share with the fewest rows of that plan
-    so far. Those of other tables go by their partition and bucket, so that all changes of a key are in one share.
+    The files of a table without buckets are distributed plan by plan, each to the share with the fewest rows of that
+    plan so far. Files of other tables are assigned by partition and bucket, so that all changes of a key are in one
+    share.
 
     Attributes:
-        index: Which one, from 0.
-        count: How many there are.
+        index: The number of this share, from 0.
+        count: The number of shares.
     """
 
     index: int = 0
     count: int = 1
 
     def slots(self, traits: TableTraits, schema: TableSchema) -> SlotSet | None:
-        """The partitions and buckets of this share; None: plans are dealt out."""
+        """The partitions and buckets of this share; None if the files of each plan are distributed."""
         if traits.unaware_bucket or self.count == 1:
             return None
         named = {field.name: field for field in schema.fields}
@@ -37,8 +38,8 @@ class Share:
         by = DividedBy.PARTITION_AND_BUCKET if fields else DividedBy.BUCKET
         return SlotSet(SlotRule(self.count, by, fields), frozenset({self.index}))
 
-    def dealt(self, plan: Plan) -> list[StreamSplit]:
-        """What this share is dealt of the plan of a snapshot of a table without buckets."""
+    def splits_of(self, plan: Plan) -> list[StreamSplit]:
+        """The splits of this share, of a plan of a table without buckets."""
         if self.count == 1:
             return plan.splits()
         units = [unit for split in plan.splits() for unit in _units(split)]
@@ -50,7 +51,7 @@ class Share:
         return [_part(split, files) for split, files in mine.values()]
 
     def _owners(self, snapshot_id: int, rows: Sequence[int]) -> Iterator[int]:
-        """The share of each unit; of those with as few rows, the first one from one on that the snapshot tells."""
+        """The share of each unit: the one with the fewest rows; the snapshot id decides between equal shares."""
         first = zlib.crc32(str(snapshot_id).encode())
         loads = [(0, turn, (first + turn) % self.count) for turn in range(self.count)]
         heapify(loads)
@@ -61,11 +62,11 @@ class Share:
 
 
 def independent_parts(splits: Iterable[StreamSplit], traits: TableTraits) -> list[list[StreamSplit]]:
-    """Splits that may be read by different tasks, whose files no order joins.
+    """Groups of splits that may be read by different tasks, in any order.
 
     Args:
-        splits: Of any number of plans, in order.
-        traits: The table: of one with buckets, what is of a bucket of a partition stays together.
+        splits: Splits of any number of plans, in order.
+        traits: The kind of the table. With buckets, the splits of a bucket of a partition stay together.
     """
     if traits.unaware_bucket:
         return [[_part(unit.split, unit.files)] for split in splits for unit in _units(split)]
@@ -78,7 +79,7 @@ def independent_parts(splits: Iterable[StreamSplit], traits: TableTraits) -> lis
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """Files of a split that must be read together: by their place in it."""
+    """Files of a split that must be read together, by index."""
 
     split: StreamSplit
     files: tuple[int, ...]
@@ -86,7 +87,7 @@ class _Unit:
 
 
 def _units(split: StreamSplit) -> Iterator[_Unit]:
-    """The units of a split, in an order that the table tells."""
+    """The units of a split, in an order that depends only on the table."""
     if split.mode is SplitMode.ROWS:
         for index, file in enumerate(split.files):
             yield _Unit(split, (index,), file.row_count)
@@ -97,7 +98,7 @@ def _units(split: StreamSplit) -> Iterator[_Unit]:
 
 
 def _row_id_ranges(split: StreamSplit) -> Iterator[_Unit]:
-    """Files that hold columns of the same rows, of blobs of more of them too."""
+    """Units of files that hold columns of the same rows. A blob file may span the rows of several other files."""
     files, members = split.files, list[int]()
     start = end = -1
     for index in sorted(range(len(files)), key=lambda index: files[index].first_row_id):

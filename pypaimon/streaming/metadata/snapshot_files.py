@@ -130,6 +130,15 @@ class Snapshot:
         """Distinguishes this snapshot from another one with its id, after a rollback or a re-creation."""
         return self.uuid or f"{self.commit_user}/{self.commit_identifier}/{self.time_millis}"
 
+    @property
+    def state_lists(self) -> tuple[str, ...]:
+        """Names of the manifest lists that hold the whole state."""
+        # The first commit of a table follows none: its base list is empty, and need not be asked for. The counts rule
+        # out a snapshot 1 that a tool has copied from elsewhere, with a state before it.
+        if self.id == 1 and self.total_record_count is not None and self.total_record_count == self.delta_record_count:
+            return (self.delta_manifest_list,)
+        return (self.base_manifest_list, self.delta_manifest_list)
+
     @staticmethod
     def from_json(data: bytes | str, is_changelog: bool = False) -> Snapshot:
         """Decode the JSON of a snapshot, changelog or tag file.
@@ -314,10 +323,26 @@ class SnapshotDirectory:
     def hint(self, name: str) -> int | None:
         """The number in a hint file, unchecked; None without a file, or if it does not hold a number."""
         try:
-            text = self._store.read(f"{self._directory}/{name}")
+            return _hinted(self._store.read(f"{self._directory}/{name}"))
         except FileNotFoundError:
             return None
-        return int(text) if _HINT.fullmatch(text.strip()) else None
+
+    def begin_hinted(self, name: str) -> Callable[[], Snapshot | None]:
+        """Request a hint to the greatest id; the function that is returned gives the file, if the hint is right."""
+        text = self._store.begin_read(f"{self._directory}/{name}")
+
+        def answer() -> Snapshot | None:
+            try:
+                number = _hinted(text())
+            except FileNotFoundError:
+                return None
+            there = None if number is None else self._last_at(number)
+            # A damaged file is no error here. The stream that needs it reads it again and raises the error.
+            with suppress(ValueError, RecursionError):
+                return None if number is None or there is None else self._parser(number)(there)
+            return None
+
+        return answer
 
     def earliest(self) -> int | None:
         """Smallest id: the hint if its file exists and the one before it does not, else by listing."""
@@ -331,11 +356,19 @@ class SnapshotDirectory:
     def latest(self) -> Snapshot | None:
         """The file with the greatest id: the hint if its file exists and the next one does not, else by listing."""
         hint = self.hint("LATEST")
-        if hint is not None:
-            there, after = self._store.read_many([self.path(hint), self.path(hint + 1)])
-            if there is not None and after is None:
-                with suppress(FileNotFoundError):
-                    return self.keep(self._store.parse_data(self.path(hint), there, self._parser(hint)))
+        there = None if hint is None else self._last_at(hint)
+        if hint is not None and there is not None:
+            with suppress(FileNotFoundError):
+                return self.keep(self._store.parse_data(self.path(hint), there, self._parser(hint)))
         # A rollback may have removed a listed file by now.
         found = (self.refreshed(number) for number in reversed(self.ids()))
         return next((snapshot for snapshot in found if snapshot is not None), None)
+
+    def _last_at(self, number: int) -> bytes | None:
+        """The bytes of a file; None if it is missing or the next one exists."""
+        there, after = self._store.read_many([self.path(number), self.path(number + 1)])
+        return there if after is None else None
+
+
+def _hinted(text: bytes) -> int | None:
+    return int(text) if _HINT.fullmatch(text.strip()) else None

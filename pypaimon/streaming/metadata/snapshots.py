@@ -81,6 +81,10 @@ class SnapshotManager:
             )
         return snapshot
 
+    def know(self, snapshot: Snapshot) -> None:
+        """Cache a snapshot that was read elsewhere."""
+        self._snapshots.keep(snapshot)
+
     def refreshed(self, snapshot_id: int) -> Snapshot | None:
         """A snapshot as it is in the store now, without the cache. One request."""
         return self._snapshots.refreshed(snapshot_id)
@@ -203,6 +207,13 @@ class SnapshotManager:
         """Id of the latest snapshot, or None."""
         snapshot = self.get_latest_snapshot()
         return None if snapshot is None else snapshot.id
+
+    def begin_hinted_latest(self) -> Callable[[], Snapshot | None]:
+        """Request the hint LATEST; the function that is returned reads the latest snapshot, if the hint is right.
+
+        It returns None if only a listing would find the latest snapshot.
+        """
+        return self._snapshots.begin_hinted("LATEST")
 
     def hinted_latest_id(self) -> int | None:
         """The id in the hint file LATEST, unchecked; None without one. One request."""

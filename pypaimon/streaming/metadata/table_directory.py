@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from pypaimon.streaming.concurrency.forking import ForkSafeLock
 from pypaimon.streaming.concurrency.lazy import Lazy
-from pypaimon.streaming.errors import CorruptTableError, TableChangedError, UnsupportedTableError
+from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, TableChangedError, UnsupportedTableError
 from pypaimon.streaming.internals import TableSchema, dynamic_options, on_branch
+from pypaimon.streaming.io.retried_requests import asked_ahead
 from pypaimon.streaming.io.store import CONCURRENCY, Store
 from pypaimon.streaming.metadata.manifest_cache import ManifestCache
 from pypaimon.streaming.metadata.snapshots import Snapshot, SnapshotManager, branch_directory, catalog_error, inside
@@ -256,12 +257,33 @@ class TableDirectory:
         Raises:
             FileNotFoundError: The table is gone.
         """
+        return self.schema(self._latest_schema_id())
+
+    def latest_schema_and_snapshot(self) -> tuple[TableSchema, Snapshot | None]:
+        """As `latest_schema`, with the latest snapshot, which is read before the schema.
+
+        The snapshot is therefore not later than the table of the schema, and needs no check that the table is still the
+        same one. None: there is no snapshot, or the hint does not lead to it, so that only a listing would find it.
+
+        Raises:
+            FileNotFoundError: The table is gone.
+        """
+        with asked_ahead():
+            hinted = self.snapshots.begin_hinted_latest()
+        newest = self._latest_schema_id()
+        latest = None
+        # A damaged snapshot is an error of the stream that reads it.
+        with suppress(PaimonStreamError), asked_ahead():
+            latest = hinted()
+        return self.schema(newest), latest
+
+    def _latest_schema_id(self) -> int:
         names = self.store.list_names(f"{self._home}/schema")
         numbers = [name[len(_SCHEMA_PREFIX) :] for name in names if name.startswith(_SCHEMA_PREFIX)]
         ids = [int(number) for number in numbers if number.isdecimal()]
         if not ids:
             raise FileNotFoundError(f"{self._home}/schema")
-        return self.schema(max(ids))
+        return max(ids)
 
     def is_schema(self, path: str) -> bool:
         """Whether a path, or a message with a path, names a schema file."""

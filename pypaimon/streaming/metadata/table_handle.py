@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from pypaimon.streaming.internals import CoreOptions, Identifier, Options, TableSchema
+from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 _DIRECTORY = "data-file.path-directory"
@@ -62,10 +63,12 @@ class TableHandle:
         table_schema: The latest schema.
         applied: Options that copies have added to those of the table; a value of None removes an option.
         newest: The schema as it is in the store.
+        latest: The latest snapshot, if it was read before the schema.
 
     Attributes:
         newest: The latest schema when the handle was found, without options of copies; None if it was not requested
             for this branch.
+        latest: As the argument; None for a copy.
     """
 
     def __init__(
@@ -76,19 +79,26 @@ class TableHandle:
         catalog_environment: FilesOnly,
         applied: Mapping[str, str | None] | None = None,
         newest: TableSchema | None = None,
+        latest: Snapshot | None = None,
     ) -> None:
         self.file_io = file_io
         self.identifier = catalog_environment.identifier
         self.table_path = table_path
         self.table_schema = table_schema
         self.newest = newest
+        self.latest = latest
         self.catalog_environment = catalog_environment
         self.options = CoreOptions(Options(table_schema.options))
         self._applied_dynamic_options = dict(applied or {})
 
     @staticmethod
-    def found(file_io: Any, table_path: str, catalog_environment: FilesOnly) -> TableHandle | None:
-        """The table in a directory, or None. Two requests.
+    def found(
+        file_io: Any, table_path: str, catalog_environment: FilesOnly, *, with_latest: bool = False
+    ) -> TableHandle | None:
+        """The table in a directory, or None. Two requests, and three more with the latest snapshot.
+
+        Args:
+            with_latest: Read the latest snapshot too, and the schema after it.
 
         Raises:
             PaimonStreamError: The store fails, or the schema cannot be read.
@@ -96,8 +106,11 @@ class TableHandle:
         unknown = TableSchema(TableSchema.CURRENT_VERSION, 0, [], 0, [], [], {})
         directory = TableDirectory.of(TableHandle(file_io, table_path, unknown, catalog_environment))
         try:
-            newest = directory.latest_schema()
-            return TableHandle(file_io, table_path, newest, catalog_environment, newest=newest)
+            if not with_latest:
+                newest, latest = directory.latest_schema(), None
+            else:
+                newest, latest = directory.latest_schema_and_snapshot()
+            return TableHandle(file_io, table_path, newest, catalog_environment, newest=newest, latest=latest)
         except FileNotFoundError:
             return None
         finally:

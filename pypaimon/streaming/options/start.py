@@ -119,6 +119,11 @@ class Start:
         return " ".join([self.mode.value, *(str(each) for each in (*given, position) if each is not None)])
 
     @property
+    def is_latest_state(self) -> bool:
+        """Whether the stream begins with the state of the latest snapshot."""
+        return self.mode is StartMode.LATEST_FULL
+
+    @property
     def has_state(self) -> bool:
         """Whether the full state of the table comes first."""
         return _FACTS[self.mode].has_state or self.full

@@ -128,11 +128,12 @@ class PlanBuilder:
             else:
                 planned = plans.full(snapshot, state.unit)
         if planned.last is not None:
-            after = replace(state, unit=planned.last)
+            after = replace(state, unit=planned.last, hinted=None)
         else:
             after = replace(
                 state,
                 full=None,
+                hinted=None,
                 chain=None,
                 unit=None,
                 next_id=snapshot.id + 1,
@@ -326,4 +327,5 @@ class PlanBuilder:
 
 def _after(state: PlannerState, snapshot: Snapshot) -> PlannerState:
     ahead = tuple(each for each in state.ahead if each.id > snapshot.id)
-    return replace(state, next_id=snapshot.id + 1, unit=None, before=SnapshotMark.of(snapshot), ahead=ahead)
+    mark = SnapshotMark.of(snapshot)
+    return replace(state, next_id=snapshot.id + 1, unit=None, before=mark, ahead=ahead, at_latest=False)

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from pypaimon.streaming.errors import PositionExpiredError, TableChangedError
+from pypaimon.streaming.errors import PaimonStreamError, PositionExpiredError, TableChangedError
 from pypaimon.streaming.filtering.filters import columns_of
 from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.io.conditional_writes import is_local
@@ -58,6 +58,7 @@ class Planner:
         read_columns: Names of the columns that are read (projection and filter), or None for all.
         now_millis: The wall clock, epoch milliseconds.
         kept_units: Shared with planners of the stream that have other limits.
+        latest: The latest snapshot, if it was just read, before the table's schema. The first start uses it.
     """
 
     def __init__(
@@ -68,8 +69,10 @@ class Planner:
         read_columns: frozenset[str] | None,
         now_millis: Callable[[], int],
         kept_units: KeptUnits | None = None,
+        latest: Snapshot | None = None,
     ) -> None:
         self._directory = directory
+        self._latest = latest
         self._snapshots = directory.snapshots
         self._options = options
         self.traits = TableTraits.of(schema)
@@ -125,7 +128,10 @@ class Planner:
         if saved is not None and self._options.start.position is None:
             # Java's rule: a consumer at snapshot 0 has read nothing, so the stream begins at the earliest snapshot.
             return self.at(saved) if saved.snapshot else PlannerState(start=Start(StartMode.EARLIEST))
-        return PlannerState(start=self._options.start)
+        start = self._options.start
+        latest, self._latest = self._latest, None
+        is_used = start.is_latest_state and self._range is None and self._chains is None
+        return PlannerState(start=start, hinted=latest if is_used else None)
 
     def at_snapshot(self, snapshot_id: int) -> PlannerState:
         """The state at a saved snapshot id, which unlike a position does not know the snapshot before."""
@@ -158,6 +164,8 @@ class Planner:
         try:
             if state.start is not None or state.next_id is None:
                 return self._begin(state)
+            if state.hinted is not None:
+                return self._full_of_hinted(state)
             if state.full is not None:
                 return self._history.checked_first(state, self._builder.full)
             if state.span is not None:
@@ -165,6 +173,15 @@ class Planner:
             return self._follow(state)
         except PositionExpiredError as expired:
             return self._on_expired(state, expired)
+
+    def known_idle(self, state: PlannerState) -> Step | None:
+        """The poll after a full plan of the latest snapshot, which the request that found the start has answered.
+
+        None: the store must be asked. The caller has to know when the start was found.
+        """
+        if not state.at_latest or state.full is not None or state.ended or self._options.end is not None:
+            return None
+        return Step(self._missed(replace(state, at_latest=False)), idle=True)
 
     def begun(self, state: PlannerState) -> PlannerState:
         """The state after the start, if it can be found now. Hands out nothing. Sends requests."""
@@ -181,7 +198,7 @@ class Planner:
         end = self._options.end
         if end is None or not end.latest or state.end_id is not None:
             return state
-        latest = self._snapshots.latest_id()
+        latest = self._snapshots.latest_id() if state.hinted is None else state.hinted.id
         if latest is None and self._chains is not None:
             # The other branch may hold a first plan.
             latest = 0
@@ -206,7 +223,12 @@ class Planner:
         else:
             must_stand = needs_fixed_start(self.traits, self._options)
             scanner = StartingScanner(self._directory, self.traits, start, must_stand)
-            found = scanner.find(state.was_empty, state.misses)
+            if state.hinted is None:
+                found = scanner.find(state.was_empty, state.misses)
+            else:
+                # The lag is measured by the snapshots that are known.
+                self._snapshots.know(state.hinted)
+                found = scanner.find_at(state.hinted)
         if found is None:
             self.log.waiting()
             return Step(self._missed(replace(state, was_empty=True, ended=ends)), idle=True)
@@ -219,8 +241,10 @@ class Planner:
             self._bounds.check_first_plan(full)
             # Another snapshot may have become the latest since the end was found.
             end_id = None if state.end_id is None else max(state.end_id, full.id)
-            verified = self._options.start.tag is None
-            return replace(state, full=full, chain=found.chain, end_id=end_id, verified=verified)
+            start = self._options.start
+            at_latest = start.is_latest_state and found.chain is None
+            verified = start.tag is None
+            return replace(state, full=full, chain=found.chain, end_id=end_id, verified=verified, at_latest=at_latest)
         # The stream may have waited for a first snapshot that has expired by now.
         state = replace(state, verified=self._options.start.after_latest and not state.was_empty)
         before = self.checks.check_before(found.next_id - 1, None)
@@ -250,6 +274,20 @@ class Planner:
             return Step(scanner.started(state, found))
         # All snapshots of the range exist, so they are fetched together.
         return Step(self._begun(replace(state, end_id=found.last, known_latest=found.last), beginning))
+
+    def _full_of_hinted(self, state: PlannerState) -> Step:
+        """The next part of a full plan of a snapshot that was read before the table's schema.
+
+        The schema gives the identity. The snapshot was read before it, so it is of this table or of one that was here
+        before. The manifests of an earlier table are gone, because no two manifests have the same name. So the
+        identity needs no second request, and a failure only means that the start has to be found in the usual way.
+        """
+        try:
+            return self._builder.full(state)
+        except (PaimonStreamError, FileNotFoundError) as error:
+            if isinstance(error, PaimonStreamError) and error.retriable:
+                raise
+            return Step(PlannerState(start=self._options.start, end_id=state.end_id))
 
     def _follow(self, state: PlannerState) -> Step:
         for _ in range(_MAX_PASSED_OVER):
@@ -315,7 +353,7 @@ class Planner:
     def _missed(self, state: PlannerState) -> PlannerState:
         """Count a poll that found nothing."""
         self._history.check_missed(state)
-        return replace(state, misses=state.misses + 1, verified=True, window=1)
+        return replace(state, misses=state.misses + 1, verified=True, window=1, at_latest=False)
 
     # ---- expired positions ----
 

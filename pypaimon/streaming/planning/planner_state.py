@@ -88,6 +88,9 @@ class PlannerState:
         was_empty: Whether the table was empty when the stream was started.
         restarted: Whether a full state comes in the middle of the stream, because its next snapshot has expired or its
             changes do not name the rows that were removed.
+        hinted: The latest snapshot, read before the schema that gives the table's identity, until the first full plan
+            has been read from it; None: the start asks for it.
+        at_latest: Whether `full` was the latest snapshot when the start was found, and nothing was requested since.
         ended: Whether the stream has reached its end.
     """
 
@@ -110,6 +113,8 @@ class PlannerState:
     replay_until: int = 0
     was_empty: bool = False
     restarted: bool = False
+    hinted: Snapshot | None = None
+    at_latest: bool = False
     ended: bool = False
 
     @staticmethod

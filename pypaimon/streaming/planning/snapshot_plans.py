@@ -271,7 +271,7 @@ class SnapshotPlans:
         self._prefetcher.fetch(lists, scan, self.entry_schema)
 
     def _committed(self, snapshot: Snapshot, kept: Callable[[pa.Table], pa.Table] | None = None) -> pa.Table:
-        return live(self._entries(snapshot.base_manifest_list, snapshot.delta_manifest_list, kept=kept))
+        return live(self._entries(*snapshot.state_lists, kept=kept))
 
     def state(self, snapshot: Snapshot) -> pa.Table:
         """Entries of the first plan of a snapshot, before pruning. Raises FileNotFoundError if a manifest is gone."""

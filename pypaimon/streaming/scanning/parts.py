@@ -121,7 +121,7 @@ class ScanParts:
         directory: TableDirectory, planner: Planner, options: StreamOptions, progress: Progress | None, clock: Clock
     ) -> ScanParts:
         """Make the parts."""
-        prefetcher = Prefetcher(planner.step, steps_ahead(options), clock.monotonic)
+        prefetcher = Prefetcher(planner.step, steps_ahead(options), clock.monotonic, planner.known_idle)
         return ScanParts(
             directory,
             planner,

@@ -57,10 +57,19 @@ class Prefetcher:
     Args:
         ahead: Steps to prefetch; 0: none.
         monotonic: Seconds of a clock that never goes back.
+        known_idle: The step from a state, if the search for the start has answered it; see `Planner.known_idle`.
     """
 
-    def __init__(self, step: Callable[[PlannerState], Step], ahead: int, monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        step: Callable[[PlannerState], Step],
+        ahead: int,
+        monotonic: Callable[[], float],
+        known_idle: Callable[[PlannerState], Step | None] = lambda _: None,
+    ) -> None:
         self._step = step
+        self._known_idle = known_idle
+        self._start_begun_at = float("-inf")
         self._ahead = ahead
         self._monotonic = monotonic
         self._pool = IOPool(1, timeout=float("inf"), name="paimon-plan")
@@ -88,6 +97,8 @@ class Prefetcher:
         with self._lock:
             if self._queue and self._queue[0] is taken:
                 self._queue.popleft()
+            if taken.state.start is not None:
+                self._start_begun_at = taken.begun_at
             if self._queue:
                 self._continue()
             elif self._ahead and not _ends_run(taken.future):
@@ -122,6 +133,13 @@ class Prefetcher:
         self, state: PlannerState, scope: CancelScope, unasked: bool, previous: StreamSplit | None
     ) -> PrefetchedStep:
         entry = PrefetchedStep(state, scope, unasked, previous)
+        idle = self._known_idle(state) if unasked else None
+        if idle is not None:
+            entry.begun_at = self._start_begun_at
+            entry.future = Future()
+            entry.future.set_result(idle)
+            self._queue.append(entry)
+            return entry
         with scope.entered():
             entry.future = self._pool.submit(self._take, entry)
         self._queue.append(entry)

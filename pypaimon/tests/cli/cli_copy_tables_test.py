@@ -76,7 +76,7 @@ def test_an_error_stops_one_table_alone(program: Program, database: Database, tm
         connection.execute("CREATE SCHEMA db; CREATE TABLE db.people AS SELECT 42 AS k")
     found = program("copy", "db.*", "--to-duckdb", str(file))
     assert (found.code, found.out) == (1, "")
-    assert "1 tables were not read to the end. people: there is a table" in found.err
+    assert "1 tables were not read to the end. people: a table" in found.err
     assert held(file) == {"orders": [1, 2], "orders_old": [1, 2], "people": [42]}
 
 

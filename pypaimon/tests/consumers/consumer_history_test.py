@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pypaimon.streaming import PositionBeyondLatestError, StreamReadBuilder, TableChangedError
-from pypaimon.streaming.doctor.diagnosis import diagnose
+from pypaimon.streaming.doctor.checks import diagnose
 from pypaimon.streaming.doctor.findings import Level
 from support.docs.cli_runs import Program
 from support.tables.streamed_table import Table

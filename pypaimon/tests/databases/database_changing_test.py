@@ -68,7 +68,7 @@ def test_what_was_read_of_a_table_that_a_listing_lacks_is_handed_out(database: D
         database.write("a", 2)
         doors.hide_once("a")
         until(lambda: doors.is_hidden == 0)
-        until(lambda: any(table.suspicion for table in stream._engine._state.known.followed.values()))
+        until(lambda: any(table.suspicion for table in stream._engine._state.registry.followed.values()))
         files.gate.set()
         assert keys(next(stream)) == [2]
         database.write("a", 3)
@@ -104,7 +104,7 @@ def test_a_table_that_is_renamed_in_the_midst_of_a_plan_goes_on_in_it(database: 
         first = next(stream)
         assert keys(first) == [0] and not first.is_last and first.begins_state
         database.rename("a", "b")
-        until(lambda: bool(stream._engine._state.tellings))
+        until(lambda: bool(stream._engine._state.pending_events))
         rest = [next(stream)]
         while not rest[-1].is_last:
             rest.append(next(stream))

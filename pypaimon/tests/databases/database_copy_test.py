@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -55,33 +54,6 @@ def held(connection: Any, name: str) -> list[tuple[Any, ...]]:
 def names(connection: Any) -> set[str]:
     query = "SELECT table_name FROM duckdb_tables() WHERE schema_name = 'copy' AND table_name NOT LIKE '_paimon%'"
     return {name for (name,) in connection.execute(query).fetchall()}
-
-
-def test_tables_that_come_change_and_go(database: Database, connection: Any) -> None:
-    database.create("plain", 1, 2)
-    database.create("keyed", 1, 2, keyed=True, bucket="1")
-    database.create("gone", 3)
-    database.create("old", 4)
-    copied(database, connection)
-    assert names(connection) == {"plain", "keyed", "gone", "old"}
-    database.write("plain", 3)
-    database.write("keyed", 2, 9)
-    database.rename("old", "new")
-    database.write("new", 5)
-    database.drop("gone")
-    database.drop("plain")
-    database.create("plain", 7)
-    copied(database, connection)
-    for name in ("plain", "keyed", "new"):
-        assert held(connection, name) == rows_of(database, name)
-    assert names(connection) == {"plain", "keyed", "gone", "new"}
-    assert held(connection, "gone") == [(3,)]
-    database.create("gone", 8)
-    database.rename("new", "newer")
-    database.drop("keyed")
-    copied(database, connection, on_drop="drop")
-    assert names(connection) == {"plain", "gone", "newer"}
-    assert (held(connection, "gone"), held(connection, "newer")) == ([(8,)], [(4,), (5,)])
 
 
 def test_a_table_takes_the_name_of_one_that_is_gone(database: Database, connection: Any) -> None:
@@ -138,46 +110,6 @@ def test_a_column_that_is_narrowed_parks_its_table(database: Database, connectio
     connection.execute("DROP TABLE copy.t")
     copied(database, connection)
     assert held(connection, "t") == rows_of(database, "t")
-
-
-def test_the_same_database_of_another_warehouse_is_refused_and_one_that_was_moved_goes_on(
-    database: Database, connection: Any, tmp_path: Path
-) -> None:
-    for name in ("orders", "only"):
-        database.create(name, 1)
-    other = Database(tmp_path / "other")
-    other.create("orders", 1000)
-    copied(database, connection)
-    with pytest.raises(
-        StreamConfigError, match=r"a copy of database 'db' of warehouse .*/w, and this one is in .*/other"
-    ):
-        copied(other, connection, on_drop="drop")
-    assert held(connection, "orders") == [(1,)] and names(connection) == {"orders", "only"}
-    shutil.move(tmp_path / "w", tmp_path / "moved")
-    moved = Database(tmp_path / "moved")
-    moved.write("orders", 2)
-    copied(moved, connection)
-    assert held(connection, "orders") == [(1,), (2,)]
-
-
-def test_a_table_that_the_copy_has_not_made_is_never_touched(database: Database, connection: Any) -> None:
-    connection.execute("CREATE SCHEMA copy")
-    connection.execute("CREATE TABLE copy.mine AS SELECT 42 AS k")
-    for name in ("mine", "other"):
-        database.create(name, 1)
-    with pytest.raises(TablesFailedError, match="not copied here") as raised:
-        copied(database, connection)
-    assert set(raised.value.errors) == {"mine"} and isinstance(raised.value.errors["mine"], StreamConfigError)
-    database.drop("mine")
-    database.rename("other", "mine")
-    for _ in range(2):
-        with pytest.raises(TablesFailedError, match="not copied here"):
-            copied(database, connection)
-    assert (held(connection, "mine"), held(connection, "other")) == ([(42,)], [(1,)])
-    target = DuckDBDatabase(connection, "copy")
-    database.catalog.create_database("second", True)
-    database.catalog.create_table("second.other", database.table("mine").table_schema.to_schema(), False)
-    assert target.begin("second").tables == {}
 
 
 def test_tables_that_do_not_match_any_more_are_left_as_they_are(database: Database, connection: Any) -> None:

@@ -37,7 +37,7 @@ def resident_megabytes() -> float:
 def requests(stream: BlockingDatabaseStream) -> int:
     """What all tables that are followed have asked for so far."""
     total: Counter[str] = Counter()
-    for table in list(stream._engine._state.known.followed.values()):
+    for table in list(stream._engine._state.registry.followed.values()):
         total.update(table.scan.metrics.requests)
     return sum(total.values())
 
@@ -157,7 +157,7 @@ def test_tables_share_one_cache_of_manifests_and_let_their_snapshots_go(tmp_path
     expected = {(name, number) for name in "ab" for number in range(20)}
     with database.stream().with_start("earliest").open_sync() as stream:
         Reader(stream).read_until(expected)
-        parts = [table.driver.parts.get() for table in stream._engine._state.known.followed.values()]
+        parts = [table.driver.parts.get() for table in stream._engine._state.registry.followed.values()]
         # With the look that finds nothing new.
         while any(known_snapshots(each.directory) > 16 for each in parts):
             threading.Event().wait(0.002)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +13,15 @@ from typing import Any
 import pytest
 from pypaimon.filesystem.local_file_io import LocalFileIO
 
-from pypaimon.streaming import CorruptTableError, TableChangedError, TableFailed, UnsupportedTableError
+from pypaimon.streaming import (
+    BlockingDatabaseStream,
+    CorruptTableError,
+    TableChangedError,
+    TableDropped,
+    TableFailed,
+    UnsupportedTableError,
+)
+from pypaimon.streaming.databases import followed_table, tables_of_database
 from pypaimon.streaming.databases.tables_of_database import TablesOfDatabase
 from support.tables.databases import Database, Doors, keys
 
@@ -24,6 +35,15 @@ class Requests(LocalFileIO):
         super().__init__()
         self.asked: list[str] = []
         self._hold_up = hold_up
+
+    @property
+    def names(self) -> list[str]:
+        return [Path(path).name for path in self.asked]
+
+    @property
+    def kinds(self) -> list[str]:
+        """Names without their unique parts."""
+        return [re.sub(r"-[0-9a-f]{8}-.*", "", name) for name in self.names]
 
     def _note(self, path: str) -> None:
         self.asked.append(path)
@@ -52,19 +72,49 @@ def test_to_open_a_table_is_a_listing_and_its_schema(tmp_path: Path) -> None:
     database = Database(tmp_path)
     database.create("t", 1)
     files = Requests()
-    builder = TablesOfDatabase(through(database, files).catalog, "db").builder("t")
-    assert builder is not None and builder.table.identifier.get_full_name() == "db.t"
-    assert [Path(path).name for path in files.asked] == ["schema", "schema-0"]
+    opened = TablesOfDatabase(through(database, files).catalog, "db").open("t", 1, time.monotonic)
+    assert opened is not None and opened.builder.table.identifier.get_full_name() == "db.t"
+    assert files.names == ["schema", "schema-0"]
 
 
-def test_a_table_takes_few_requests_to_its_first_rows(tmp_path: Path) -> None:
+def test_the_latest_snapshot_is_read_before_the_schema_that_identifies_the_table(tmp_path: Path) -> None:
+    database = Database(tmp_path)
+    database.create("t", 1)
+    files = Requests()
+    TablesOfDatabase(through(database, files).catalog, "db").open("t", 1, time.monotonic, reads_state=True)
+    assert sorted(files.names[:2]) == ["LATEST", "schema"]
+    assert sorted(files.names[2:4]) == ["snapshot-1", "snapshot-2"] and files.names[4:] == ["schema-0"]
+
+
+@pytest.mark.parametrize("commits", [1, 2])
+def test_each_table_is_asked_for_nothing_twice_until_its_first_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commits: int
+) -> None:
+    """Eight requests of a table with one snapshot; of another one also the base list, and its further files."""
+    # On a busy machine an answer may be too old to be used.
+    monkeypatch.setattr(tables_of_database, "_LATEST_COUNTS_SECONDS", 60.0)
+    monkeypatch.setattr(followed_table, "_POLL_COUNTS_SECONDS", 60.0)
     database, count = Database(tmp_path), 8
     for number in range(count):
-        database.create(f"t{number}", number)
+        database.create(f"t{number}")
+        for value in range(commits):
+            database.write(f"t{number}", value)
     files = Requests()
-    with through(database, files).stream().with_poll_interval_ms(60_000).open_sync() as stream:
-        assert sorted(key for _ in range(count) for key in keys(next(stream))) == list(range(count))
-    assert len(files.asked) <= 12 * count + 2
+    builder = through(database, files).stream().with_poll_interval_ms(60_000).with_discovery_interval(60)
+    with builder.open_sync() as stream:
+        assert {next(stream).table for _ in range(count)} == {f"t{number}" for number in range(count)}
+        until_idle(stream)
+    asked = Counter(files.kinds)
+    assert asked.pop("db.db") == 2
+    once = ["LATEST", "schema", "schema-0", f"snapshot-{commits}", f"snapshot-{commits + 1}"]
+    of_commits = {"manifest-list": count * min(commits, 2), "manifest": count * commits, "data": count * commits}
+    assert asked == {**dict.fromkeys(once, count), **of_commits}
+
+
+def until_idle(stream: BlockingDatabaseStream) -> None:
+    """Wait until each table was looked at once more after its rows."""
+    while stream.lag().unknown:
+        threading.Event().wait(0.002)
 
 
 def test_rows_come_while_other_tables_are_still_opened(tmp_path: Path) -> None:
@@ -106,7 +156,7 @@ def test_a_column_of_an_unknown_type_is_refused_by_name(tmp_path: Path) -> None:
     schema = database.home / "t" / "schema" / "schema-0"
     schema.write_text(schema.read_text().replace('"BIGINT"', '"GEOMETRY"'))
     with pytest.raises(UnsupportedTableError, match="GEOMETRY"):
-        TablesOfDatabase(database.catalog, "db").builder("t")
+        TablesOfDatabase(database.catalog, "db").open("t", 1, time.monotonic)
 
 
 @pytest.mark.parametrize("is_bounded", [True, False])
@@ -126,3 +176,57 @@ def test_a_database_that_is_dropped_ends_the_stream_and_its_lag_is_unknown(tmp_p
         lag = stream.lag()
         assert lag.snapshots is None and lag.rows is None and lag.seconds is None
         assert stream.lag(fresh=True).snapshots is None
+
+
+def test_a_request_of_a_dropped_table_that_hangs_holds_up_no_worker(tmp_path: Path) -> None:
+    database = Database(tmp_path)
+    database.create("old", 1)
+    database.create("other", 2)
+    hanging, release, told = threading.Event(), threading.Event(), list[Any]()
+    is_held = False
+
+    def hold_up(path: str) -> None:
+        if is_held and "/old/snapshot" in path:
+            hanging.set()
+            release.wait()
+
+    stream = through(database, Requests(hold_up)).stream().on_event(told.append).open_sync()
+    try:
+        assert sorted(keys(next(stream)) + keys(next(stream))) == [1, 2]
+        is_held = True
+        assert hanging.wait(60)
+        old = stream._engine._state.registry.followed["old"]
+        database.drop("old")
+        value = 3
+        while TableDropped("old") not in told:
+            database.write("other", value)
+            assert keys(next(stream)) == [value]
+            value += 1
+        # The worker that waited for the answer is told to go on: it would wait for the request's time limit.
+        for _ in range(5000):
+            if old not in stream._engine._poller._at_work:
+                break
+            threading.Event().wait(0.002)
+        else:
+            raise AssertionError("a worker still waits for the table that was dropped")
+    finally:
+        release.set()
+        stream.close()
+
+
+def test_a_table_that_is_recreated_between_its_snapshot_and_its_schema(tmp_path: Path) -> None:
+    database, other = Database(tmp_path), Database(tmp_path)
+    database.create("t", 1)
+    asked: list[str] = []
+
+    def recreate(path: str) -> None:
+        if path.endswith("/t/schema/schema-0") and not asked:
+            asked.append(path)
+            other.drop("t")
+            other.create("t", 2)
+
+    with through(database, Requests(recreate)).stream().open_sync() as stream:
+        assert keys(next(stream)) == [2]
+        other.write("t", 3)
+        assert keys(next(stream)) == [3]
+    assert asked

@@ -139,7 +139,7 @@ def test_what_was_passed_over_is_looked_at_again(database: Database) -> None:
     told: list[DatabaseEvent] = []
     with database.stream().on_event(told.append).open_sync() as stream:
         next(stream)
-        while stream._engine._state.known.rounds < 5 or not [event for event in told if event.table == "t"]:
+        while stream._engine._state.registry.rounds < 5 or not [event for event in told if event.table == "t"]:
             # Each row comes behind what was to be told.
             database.write("good", 2)
             next(stream)
@@ -173,7 +173,7 @@ def test_a_forked_process_has_nothing_of_a_stream(database: Database) -> None:
         found = in_child_while_locked(stream)
         database.write("t", 2)
         assert keys(next(stream)) == [2]
-    is_of_another = "BlockingDatabaseStream(db, of the process from which this one was forked)"
+    is_of_another = "BlockingDatabaseStream(db, opened before this process was forked)"
     assert found.splitlines() == [*["refused"] * 6, "None", is_of_another]
 
 
@@ -380,11 +380,11 @@ def test_stopping_hands_out_what_is_left_of_a_plan(database: Database) -> None:
     ("build", "told"),
     [
         (lambda catalog: stream_database(catalog, "db", include="("), "include"),
-        (lambda catalog: stream_database(catalog, "db").with_start(), "give a mode"),
+        (lambda catalog: stream_database(catalog, "db").with_start(), "give either a mode or a timestamp"),
         (lambda catalog: stream_database(catalog, "db").with_start("soon"), "latest-full"),
         (lambda catalog: stream_database(catalog, "db").with_discovery_interval(0), "seconds"),
         (lambda catalog: stream_database(catalog, "db").with_on_table_error("skip"), "park"),
-        (lambda catalog: stream_database(catalog, "db").with_position("{}"), "no position"),
+        (lambda catalog: stream_database(catalog, "db").with_position("{}"), "Invalid position"),
         (lambda catalog: stream_database(catalog, "db").with_position(DatabasePosition("other")), "other"),
         (
             lambda catalog: stream_database(catalog, "db").with_start("latest").with_consumer_id("x").open(),

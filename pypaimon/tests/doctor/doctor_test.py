@@ -16,10 +16,9 @@ from pypaimon.streaming import ConsumerManager, StoreError
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.consumers.consumer_manager import Consumer
 from pypaimon.streaming.doctor import examination
-from pypaimon.streaming.doctor.checks import CHECKS
-from pypaimon.streaming.doctor.diagnosis import diagnose
+from pypaimon.streaming.doctor.checks import CHECKS, diagnose
+from pypaimon.streaming.doctor.examination import Layout
 from pypaimon.streaming.doctor.findings import Finding, Level
-from pypaimon.streaming.doctor.layout import Layout
 from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.options.option_values import OptionValues
@@ -105,13 +104,13 @@ def test_a_table_that_is_well(tmp_path: Path) -> None:
     assert "Consumer etl has read everything." in texts
 
 
-def test_an_overtaken_consumer_is_a_problem(tmp_path: Path) -> None:
+def test_a_consumer_of_expired_snapshots_is_a_problem(tmp_path: Path) -> None:
     table = committed(tmp_path)
     save(table, 2)
     table.expire(3)
     finding = only(table, "consumers")
     assert (finding.level, finding.facts["next_snapshot"]) == (Level.PROBLEM, 2)
-    assert "was overtaken" in finding.text
+    assert "has lost snapshots" in finding.text
     save(table, 0)
     assert only(table, "consumers").text.startswith("Consumer etl is 2 snapshots behind"), "0 means the earliest"
 
@@ -119,7 +118,7 @@ def test_an_overtaken_consumer_is_a_problem(tmp_path: Path) -> None:
 def test_a_consumer_ahead_of_the_table_is_a_problem(tmp_path: Path) -> None:
     table = committed(tmp_path, 2)
     save(table, 4)
-    assert "rolled back or made anew" in only(table, "consumers").text
+    assert "rolled back or re-created" in only(table, "consumers").text
 
 
 def test_who_keeps_snapshots_is_told(tmp_path: Path) -> None:
@@ -137,9 +136,7 @@ def test_what_is_kept_is_compared_with_what_the_options_promise(tmp_path: Path) 
     options = {"snapshot.num-retained.min": "2", "snapshot.num-retained.max": "5"}
     finding = only(table, "expiry", **options)
     assert finding.level is Level.WARNING
-    assert (
-        "5 at most. But 8 snapshots are there; the latest commit should have expired 3 of them (1 to 3)" in finding.text
-    )
+    assert "5 at most. But 8 snapshots exist; the latest commit should have expired 3 of them (1 to 3)" in finding.text
     assert (finding.facts["kept"], finding.facts["overdue"]) == (8, 3)
     save(table, 3)
     warning, keeper = found(table, "expiry", **options)
@@ -172,7 +169,7 @@ def test_consumers_may_keep_changelogs_alone(tmp_path: Path) -> None:
     table.snapshot_path(1).rename(table.path / "changelog" / "changelog-1")
     table.expire(2)
     assert only(table, "consumers", **options).text == "Consumer etl is 4 snapshots behind."
-    assert "was overtaken" in only(table, "consumers").text
+    assert "has lost snapshots" in only(table, "consumers").text
 
 
 @pytest.mark.parametrize(

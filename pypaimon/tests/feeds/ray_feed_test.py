@@ -186,7 +186,7 @@ def test_states_and_settings_that_cannot_be_are_refused(tmp_path: Path, ray: Any
     for make in (streaming.RayFeed, streaming.ray_dataset):
         with pytest.raises(StreamConfigError, match="consumer id"):
             make(builder.copy().with_consumer_id("c"))
-    with pytest.raises(StreamConfigError, match="not there yet"):
+    with pytest.raises(StreamConfigError, match="does not exist yet"):
         streaming.ray_dataset(stream_read_builder(tables[0].handle).with_end(snapshot_id=9))
 
 

@@ -198,14 +198,14 @@ def test_a_feed_that_travels_reads_from_its_start(table: FedTable) -> None:
     [
         ({"batch_rows": 0}, "batch_rows: 0 is less than 1"),
         ({"format": "numpy"}, "format='numpy'"),
-        ({"format": "arrow", "fill_nulls": {"k": 0}}, "fill_nulls goes with"),
+        ({"format": "arrow", "fill_nulls": {"k": 0}}, "fill_nulls needs"),
         ({"fill_nulls": {"nope": 0}}, "the columns are"),
         ({"fill_nulls": {"k": "x"}}, "does not fit column .k. of type int64"),
         ({"rank": 1}, "give both, or neither"),
         ({"rank": 2, "world_size": 2}, "from 0 to 1"),
         ({"rank": -1, "world_size": 2}, "rank: -1 is less than 0"),
         ({"rank": 0, "world_size": 0}, "world_size: 0 is less than 1"),
-        ({"rank": 0, "world_size": 2}, "each find the start"),
+        ({"rank": 0, "world_size": 2}, "each rank finds the start"),
     ],
 )
 def test_arguments_that_cannot_be_are_refused(table: FedTable, arguments: dict[str, Any], match: str) -> None:
@@ -218,7 +218,7 @@ def test_ranks_share_the_table(table: FedTable) -> None:
     parts = [keys(loader_of(feed_of(builder, rank=rank, world_size=2), 2)) for rank in range(2)]
     assert sorted(parts[0] + parts[1]) == list(range(120))
     assert all(parts)
-    with pytest.raises(StreamConfigError, match="find the latest snapshot"):
+    with pytest.raises(StreamConfigError, match="each rank finds the latest snapshot"):
         feed_of(builder.copy().with_end(latest=True), rank=0, world_size=2)
 
 

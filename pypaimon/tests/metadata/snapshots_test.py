@@ -195,6 +195,19 @@ def test_the_smallest_watermark_means_that_none_has_come() -> None:
     assert Snapshot.from_json(json.dumps(document(1, watermark=-5))).watermark == -5
 
 
+@pytest.mark.parametrize(
+    ("snapshot_id", "counts", "lists"),
+    [
+        (1, {}, ("delta-1",)),
+        (1, {"totalRecordCount": 2}, ("base-1", "delta-1")),
+        (1, {"totalRecordCount": None, "deltaRecordCount": None}, ("base-1", "delta-1")),
+        (2, {}, ("base-2", "delta-2")),
+    ],
+)
+def test_only_the_first_snapshot_has_no_base(snapshot_id: int, counts: dict[str, Any], lists: tuple[str, ...]) -> None:
+    assert Snapshot.from_json(json.dumps(document(snapshot_id, **counts))).state_lists == lists
+
+
 def test_a_fingerprint_tells_snapshots_of_one_id_apart() -> None:
     def fingerprint(**fields: Any) -> str:
         return Snapshot.from_json(json.dumps(document(1, **fields))).fingerprint

@@ -1,4 +1,4 @@
-"""`SplitsDatasource`: splits that were planned on the driver, read by the tasks of Ray Data."""
+"""`SplitsDatasource`: splits that are planned on the driver and read by tasks of Ray Data."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from pypaimon.streaming.model.plan import StreamSplit
 from pypaimon.streaming.reading.read import StreamRead
 
 _BYTES_IN_MEMORY = 3
-"""So many times the bytes of files their rows take in memory, about."""
+"""Approximate ratio of the size of rows in memory to the size of their files."""
 
 
 class SplitsDatasource(Datasource):  # type: ignore[misc, unused-ignore]
-    """Rows of splits. Tasks get their splits, and plan nothing.
+    """The rows of splits. The tasks get splits, and plan nothing.
 
     Args:
-        read: Reads them.
-        parts: Splits that are read together, in order; several parts are read in any order.
-        schema: Of the rows.
+        read: Reads the splits.
+        parts: Groups of splits. A group is read in order by one task; groups are read in any order.
+        schema: The schema of the rows.
     """
 
     def __init__(self, read: StreamRead, parts: Sequence[Sequence[StreamSplit]], schema: pa.Schema) -> None:
@@ -34,17 +34,17 @@ class SplitsDatasource(Datasource):  # type: ignore[misc, unused-ignore]
         self._schema = schema
 
     def get_name(self) -> str:
-        """What Ray shows of it."""
+        """The name that Ray shows."""
         return "Paimon"
 
     def estimate_inmemory_data_size(self) -> int:
-        """Bytes of the rows in memory, about."""
+        """Approximate bytes of the rows in memory."""
         return sum(map(_bytes, self._parts))
 
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
     ) -> list[ReadTask]:
-        """As many tasks as Ray asks for, as far as there are parts, all about as large."""
+        """At most as many tasks as Ray asks for, of about equal size."""
         packed: list[list[Sequence[StreamSplit]]] = [[] for _ in range(max(1, min(parallelism, len(self._parts))))]
         loads = [0] * len(packed)
         for part in self._parts:
@@ -54,16 +54,16 @@ class SplitsDatasource(Datasource):  # type: ignore[misc, unused-ignore]
         return [self._task([split for part in parts for split in part], per_task_row_limit) for parts in packed]
 
     def _task(self, splits: list[StreamSplit], limit: int | None) -> ReadTask:
-        # How many rows there are is known once they are merged and filtered.
+        # The number of rows is known only after they are merged and filtered.
         metadata = BlockMetadata(num_rows=None, size_bytes=_bytes(splits), exec_stats=None, input_files=None)
         make = partial(_tables, self._read, splits, self._schema)
-        # Older releases of Ray give no limit, and take none.
+        # Older releases of Ray do not know the limit.
         limited: dict[str, Any] = {} if limit is None else {"per_task_row_limit": limit}
         return ReadTask(make, metadata, schema=self._schema, **limited)
 
 
 def dataset_of(source: SplitsDatasource) -> ray.data.Dataset:
-    """The rows of splits as a dataset, which reads them when it is used."""
+    """A dataset of the rows, which are read when it is used."""
     dataset: ray.data.Dataset = ray.data.read_datasource(source)
     return dataset
 

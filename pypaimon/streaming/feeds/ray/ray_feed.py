@@ -1,4 +1,4 @@
-"""`ray_dataset` and `RayFeed`: what there is of a table as one dataset of Ray Data, and what comes, plan by plan."""
+"""`ray_dataset` and `RayFeed`: a table as one dataset of Ray Data, or its stream as one dataset per plan."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pypaimon.streaming.builder.assembly import group_parts, identity_of, with_o
 from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.feeds.feed import settings_of
-from pypaimon.streaming.feeds.place import FeedIdentity, FeedPlace
+from pypaimon.streaming.feeds.feed_state import FeedIdentity, FeedState
 from pypaimon.streaming.feeds.ray.datasource import SplitsDatasource, dataset_of
 from pypaimon.streaming.feeds.share import Share, independent_parts
 from pypaimon.streaming.model.plan import StreamSplit
@@ -22,25 +22,25 @@ from pypaimon.streaming.planning.planner import Planner
 
 
 def ray_dataset(builder: StreamReadBuilder) -> ray.data.Dataset:
-    """What a stream reads up to its end, as a dataset of Ray Data (extra `ray`).
+    """All rows of a stream up to its end, as a dataset of Ray Data (extra `ray`).
 
-    It is planned here, once; the tasks of Ray get splits, and read them when the dataset is used. The rows are those of
-    the stream, with `_row_kind` where it has that: by default the state of the table. Files of a table without buckets
-    are read in any order; those of a bucket by one task, in order. Files that have expired before they are read are an
-    error of the task.
+    The stream is planned once, by this call. Tasks of Ray get the splits and read them when the dataset is used. The
+    rows are those of the stream, by default the state of the table, with `_row_kind` if the stream has it. Files of a
+    table without buckets are read in any order, files of a bucket by one task in order. A task fails if its files have
+    expired.
 
     Args:
-        builder: The stream. Without an end it ends at the latest snapshot. It has no consumer id.
+        builder: The stream. Without an end it ends at the latest snapshot. It must not have a consumer id.
 
     Raises:
-        StreamConfigError: A setting cannot be, or its end is not there yet.
+        StreamConfigError: Invalid setting, or the end of the stream does not exist yet.
         PaimonStreamError: See `StreamReadBuilder.open`.
     """
     return dataset_of(bounded_source(builder))
 
 
 def bounded_source(builder: StreamReadBuilder) -> SplitsDatasource:
-    """What `ray_dataset` reads, planned."""
+    """The planned source of `ray_dataset`."""
     _refuse_consumer(builder, "ray_dataset")
     options = builder._options()
     bounded = builder if options.is_bounded else with_options(builder, end=End(latest=True))
@@ -54,20 +54,18 @@ def bounded_source(builder: StreamReadBuilder) -> SplitsDatasource:
 
 
 class RayFeed:
-    """The plans of a stream one after the other, each as a dataset of Ray Data with the position behind it.
+    """The plans of a stream in order, each as a dataset of Ray Data with the position after it (extra `ray`).
 
-    It needs the extra `ray`.
-
-    A plan is what one snapshot brought, of an append table that is far behind that of several; `with_limits(...)` cuts
-    it. Asking for the next one says that this one is done. `state_dict()` is behind the last one that is, and a feed
-    that goes on there gives the others again: each at least once. Who keeps the position together with what came of its
-    dataset, and begins there with `with_start(position=...)`, has each exactly once.
+    A plan has the rows of one snapshot. With a large backlog of an append table it has those of several;
+    `with_limits(...)` cuts it. Asking for the next dataset confirms the previous one. `state_dict()` is the state after
+    the last confirmed dataset. A feed that continues there gives the others again: at least once. For exactly once,
+    save each position together with the results of its dataset and start with `with_start(position=...)`.
 
     Args:
-        builder: The stream. It has no consumer id.
+        builder: The stream. It must not have a consumer id.
 
     Raises:
-        StreamConfigError: A setting cannot be.
+        StreamConfigError: Invalid setting.
         PaimonStreamError: See `StreamReadBuilder.open`.
     """
 
@@ -88,23 +86,23 @@ class RayFeed:
                 self._done = plan.position
 
     def for_each(self, function: Callable[[ray.data.Dataset, Position], object]) -> None:
-        """Call a function with each dataset and the position behind it; for ever, unless the stream has an end.
+        """Call a function with each dataset and the position after it, until the end of the stream if it has one.
 
-        What the function raises ends it; the next call begins with the same rows.
+        An error of the function is raised; the next call begins with the same rows.
         """
         for dataset, position in self:
             function(dataset, position)
 
     def state_dict(self) -> dict[str, Any]:
-        """Behind the last dataset that is done, of what JSON can hold; empty before the first."""
-        return {} if self._done is None else self._identity.state(Share(), FeedPlace(self._done))
+        """The state after the last confirmed dataset, as values for JSON; empty before the first."""
+        return {} if self._done is None else self._identity.state(Share(), FeedState(self._done))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where a state says; an empty one is the start.
+        """Continue from a state; an empty one is the start.
 
         Raises:
-            StreamConfigError: It is no state, or that of a feed with other settings.
-            TableChangedError: It is of another table.
+            StreamConfigError: The state is invalid, or belongs to a feed with other settings.
+            TableChangedError: The state belongs to another table.
         """
         self._done = self._identity.place(Share(), state).position if state else None
 
@@ -113,8 +111,8 @@ def _refuse_consumer(builder: StreamReadBuilder, what: str) -> None:
     typed(StreamReadBuilder, f"{what}: builder", builder)
     if builder._options().consumer is not None:
         raise StreamConfigError(
-            f"{what}: nothing is confirmed under a consumer id: leave with_consumer_id(...), or the option "
-            "'consumer-id', out."
+            f"{what} does not save progress under a consumer id: leave out with_consumer_id(...) or the option "
+            "'consumer-id'."
         )
 
 
@@ -124,7 +122,7 @@ def _planned(planner: Planner) -> Iterator[StreamSplit]:
     while not state.ended:
         step = planner.step(state)
         if step.idle and not step.state.ended:
-            raise StreamConfigError("ray_dataset: the end of the stream is not there yet; give with_end(latest=True)")
+            raise StreamConfigError("ray_dataset: the end of the stream does not exist yet; use with_end(latest=True)")
         state = step.state
         if step.plan is not None:
             yield from step.plan.splits()

@@ -1,4 +1,4 @@
-"""Record batches as tensors: those of numbers share Arrow's memory."""
+"""Record batches as tensors. Tensors of numbers share the memory of Arrow."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pypaimon.streaming.errors import NullColumnError
 
 
 def tensors(batch: pa.RecordBatch, fill_nulls: Mapping[str, Any]) -> dict[str, torch.Tensor | list[Any]]:
-    """The columns of a batch by name: tensors where there are such, else lists of Python's values.
+    """The columns of a batch by name: tensors if the type allows it, otherwise lists of Python values.
 
     Args:
-        batch: It.
-        fill_nulls: What stands for null, by column.
+        batch: The batch.
+        fill_nulls: Values to use instead of null, by column.
 
     Raises:
-        NullColumnError: A column that becomes a tensor has nulls, and nothing stands for them.
+        NullColumnError: A column that becomes a tensor has nulls without a value to use instead.
     """
     return {name: _column(name, batch.column(name), fill_nulls) for name in batch.schema.names}
 
@@ -49,7 +49,7 @@ def _refuse_nulls(name: str, values: pa.Array) -> None:
 
 @cache
 def _is_number(kind: pa.DataType) -> bool:
-    """Whether values of a type are elements of a tensor."""
+    """Whether values of a type can be elements of a tensor."""
     if pa.types.is_temporal(kind):
         return not pa.types.is_interval(kind)
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
@@ -58,7 +58,7 @@ def _is_number(kind: pa.DataType) -> bool:
 def _tensor(values: pa.Array) -> torch.Tensor:
     kind = values.type
     if kind == pa.bool_():
-        # Bits become bytes.
+        # Arrow stores booleans as bits, torch as bytes.
         return torch.from_numpy(values.to_numpy(zero_copy_only=False))
     if pa.types.is_temporal(kind):
         values = values.view(pa.int32() if kind.bit_width == 32 else pa.int64())

@@ -1,4 +1,4 @@
-"""`TorchFeed`: the rows of a table for PyTorch's loaders."""
+"""`TorchFeed`: the rows of a table for data loaders of PyTorch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.feeds.feed import Feed, refuse_moving_ends
-from pypaimon.streaming.feeds.place import FeedPlace
+from pypaimon.streaming.feeds.feed_state import FeedState
 from pypaimon.streaming.feeds.reader import FeedReader
 from pypaimon.streaming.feeds.share import Share
 from pypaimon.streaming.feeds.torch.tensors import tensors
@@ -26,35 +26,36 @@ _Make = Callable[[pa.RecordBatch], Any]
 class TorchFeed(IterableDataset[Any]):
     """The rows of a table in batches, for `DataLoader(feed, batch_size=None, num_workers=4)` (extra `torch`).
 
-    The workers of the loader, and the ranks of a job, share the table: each row comes once. Which of them reads a row
-    depends on the table alone: the files of a table without buckets are dealt out snapshot by snapshot; of others a
-    bucket of a partition is one worker's, so that the changes of a key keep their order. Where all begin, and end where
-    `with_end(latest=True)` is set, is found here, once; each of them then plans for itself.
+    The workers of the loader and the ranks of a job share the table: each row comes once. Which worker reads a row
+    depends only on the table. The files of a table without buckets are distributed snapshot by snapshot. In other
+    tables, a bucket of a partition belongs to one worker, so that the changes of a key keep their order. The start, and
+    the end of `with_end(latest=True)`, are found once, here; then each worker plans for itself.
 
-    A second `iter()` begins at the start again. An unbounded feed goes on for ever: whenever one of its workers has
-    found nothing new for a poll interval it hands out a batch without rows, so that a loader, which asks its workers in
-    turn, does not wait for it while others have rows, and workers end with their loader.
+    A second `iter()` begins at the start again. An unbounded feed never ends. If a worker finds nothing new for a poll
+    interval, it hands out an empty batch: a loader asks its workers in turn, and must not wait for one while others
+    have rows. The workers end with their loader.
 
-    `state_dict()` tells where it stands, and `load_state_dict()` goes on there: exactly behind the batch that was
-    handed out last. With workers each has its own; torchdata's `StatefulDataLoader` keeps them all.
+    `state_dict()` is the state after the batch that was handed out last, and `load_state_dict()` continues exactly
+    there. Each worker has a state of its own; `StatefulDataLoader` of torchdata saves them all.
 
     Args:
-        builder: The stream. Its settings are those of now. It has no consumer id, shard, chosen buckets, limits, range
-            (`between`) or policy for what has expired.
+        builder: The stream, with its current settings. It must not have a consumer id, shard, chosen buckets, limits,
+            range (`between`) or policy for expired snapshots.
         batch_rows: Rows of a batch.
-        full_batches: Every batch but the last has so many rows, of as many snapshots as that takes. Else the last one
-            of each snapshot may be smaller, and nothing waits for later snapshots.
-        format: What a batch becomes: `"tensors"`, a dict of tensors by column; `"arrow"`, Arrow's record batch; or a
-            function of that one, which runs in the workers. Numbers, booleans, dates and times are tensors (times as
-            integers in their unit), so are lists of fixed size of them; other columns are lists of Python's values.
-        fill_nulls: What stands for null in columns of `"tensors"`, by name.
-        rank: Which process this is among those that share the table, from 0. By default, as the next one, what
-            `torch.distributed` says, whose rank 0 then finds the start and the end for all; without it 0.
-        world_size: How many there are; each has equally many workers.
+        full_batches: Whether every batch but the last has `batch_rows` rows, of as many snapshots as needed. Otherwise
+            the last batch of each snapshot may be smaller, and no rows wait for later snapshots.
+        format: The form of a batch: `"tensors"`, a dict of tensors by column; `"arrow"`, a record batch of Arrow; or a
+            function of a record batch, which runs in the workers. Numbers, booleans, dates and times become tensors
+            (times as integers in their unit), as do fixed-size lists of them. Other columns are lists of Python values.
+        fill_nulls: Values to use instead of null in `"tensors"`, by column.
+        rank: The number of this process among those that share the table, from 0. The default for `rank` and
+            `world_size` is that of `torch.distributed`, whose rank 0 finds the start and the end for all ranks; without
+            `torch.distributed` it is one process.
+        world_size: The number of these processes; all must have the same number of workers.
 
     Raises:
-        StreamConfigError: A setting or an argument cannot be; the start is not there yet; or ranks that are given by
-            hand would each find a start or an end of their own.
+        StreamConfigError: Invalid setting or argument; the start does not exist yet; or with `rank`, the start or end
+            is not fixed.
         PaimonStreamError: See `StreamReadBuilder.open`.
     """
 
@@ -80,7 +81,7 @@ class TorchFeed(IterableDataset[Any]):
             if self._world_size > 1:
                 refuse_moving_ends(builder)
             self._feed = Feed.of(builder, "TorchFeed")
-        self._loaded: FeedPlace | None = None
+        self._loaded: FeedState | None = None
         self._batches: _Batches | None = None
 
     @property
@@ -90,7 +91,7 @@ class TorchFeed(IterableDataset[Any]):
 
     @property
     def end(self) -> Position | None:
-        """Where the next feed begins once this one was read to its end; None: it has no end, or not yet."""
+        """Where the next feed begins after the end of this one; None without an end, or if it does not exist yet."""
         return self._feed.end
 
     def __iter__(self) -> Iterator[Any]:
@@ -101,16 +102,17 @@ class TorchFeed(IterableDataset[Any]):
         return self._batches
 
     def state_dict(self) -> dict[str, Any]:
-        """Where this process stands, of what JSON can hold: behind the batch that was handed out last."""
+        """The state after the batch that was handed out last, of this process, as values for JSON."""
         place = self._loaded or (self._feed.begin if self._batches is None else self._batches.place)
         return self._feed.identity.state(self._share(), place)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Have the next `iter()` begin where a state says.
+        """Let the next `iter()` continue from a state.
 
         Raises:
-            StreamConfigError: It is no state, or that of a feed with other settings or another number of workers.
-            TableChangedError: It is of another table.
+            StreamConfigError: The state is invalid, or belongs to a feed with other settings or another number of
+                workers.
+            TableChangedError: The state belongs to another table.
         """
         self._loaded = self._feed.identity.place(self._share(), state)
 
@@ -120,22 +122,22 @@ class TorchFeed(IterableDataset[Any]):
         return Share(self._rank * count + index, self._world_size * count)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is being read stays here."""
+        """Leave out the open reader, which cannot be pickled."""
         return self.__dict__ | {"_batches": None}
 
 
 class _Batches(Iterator[Any]):
-    """What batches of a reader become. One that could not be made is tried again by the next call.
+    """The batches of a reader in the requested form. After an error, the next call tries the same batch again.
 
     Attributes:
-        place: Behind the last one.
+        place: The state after the last batch.
     """
 
     def __init__(self, reader: FeedReader, make: _Make) -> None:
         self.place = reader.place
         self._reader = reader
         self._make = make
-        self._held: tuple[pa.RecordBatch, FeedPlace] | None = None
+        self._held: tuple[pa.RecordBatch, FeedState] | None = None
 
     def __next__(self) -> Any:
         if self._held is None:
@@ -152,7 +154,7 @@ class _Batches(Iterator[Any]):
 
 def _maker(format: Any, fill_nulls: Mapping[str, Any]) -> _Make:
     if fill_nulls and format != "tensors":
-        raise StreamConfigError("TorchFeed: fill_nulls goes with format='tensors'; leave it out")
+        raise StreamConfigError("TorchFeed: fill_nulls needs format='tensors'; leave it out")
     if format == "tensors":
         return partial(tensors, fill_nulls=fill_nulls)
     if format == "arrow":
@@ -164,13 +166,13 @@ def _maker(format: Any, fill_nulls: Mapping[str, Any]) -> _Make:
 
 
 def _fitting(fill_nulls: Mapping[str, Any], builder: StreamReadBuilder) -> Mapping[str, Any]:
-    """The same, whose names are those of columns and whose values fit them."""
+    """Check that the names are columns and that the values fit them."""
     if not fill_nulls:
         return fill_nulls
     schema = builder.new_read().schema
     for name, value in fill_nulls.items():
         if name not in schema.names:
-            raise StreamConfigError(f"TorchFeed: fill_nulls names {name!r}; the columns are {schema.names}")
+            raise StreamConfigError(f"TorchFeed: fill_nulls: unknown column {name!r}; the columns are {schema.names}")
         try:
             pa.scalar(value, schema.field(name).type)
         except (pa.ArrowException, TypeError, OverflowError) as error:
@@ -185,7 +187,7 @@ def _as_it_is(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _ranks(rank: int | None, world_size: int | None) -> tuple[int, int, bool]:
-    """Which rank this is, of how many, and whether they can talk with each other."""
+    """The rank, the number of ranks, and whether `torch.distributed` connects them."""
     if (rank is None) != (world_size is None):
         raise StreamConfigError(f"TorchFeed: rank={rank!r}, world_size={world_size!r}: give both, or neither")
     if rank is not None and world_size is not None:
@@ -199,12 +201,12 @@ def _ranks(rank: int | None, world_size: int | None) -> tuple[int, int, bool]:
 
 
 def _feed_of_rank_0(builder: StreamReadBuilder) -> Feed:
-    """What rank 0 finds, at all ranks; its error too, for the others wait for an answer."""
+    """The feed that rank 0 finds, sent to all ranks. Its error is sent too, because the others wait for an answer."""
     answer: list[Feed | Exception | None] = [None]
     if torch.distributed.get_rank() == 0:
         try:
             answer[0] = Feed.of(builder, "TorchFeed")
-        except Exception as error:  # noqa: BLE001 - raised below, by all of them
+        except Exception as error:  # noqa: BLE001 - raised by all ranks below
             answer[0] = error
     torch.distributed.broadcast_object_list(answer, src=0)
     (found,) = answer
