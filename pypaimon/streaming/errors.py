@@ -282,6 +282,10 @@ class NullColumnError(PaimonStreamError, ValueError):
 # ---- Streams of databases
 
 
+class NoSnapshotYetError(StoreError):
+    """The table of a group has no snapshot where a stream could begin. A StoreError, so that the member tries again."""
+
+
 class TableMissingError(PaimonStreamError):
     """A table is missing from the listing of its database.
 

@@ -184,7 +184,7 @@ class _Source(Generic[B]):
                 raise error
             if was_stopping:
                 return None
-            text = "the stream failed (%(error)s) and goes on after a pause"
+            text = "the stream failed (%(error)s) and continues after a pause"
             _LOG.outage("waits_out", text, what_fails(error), attempt=attempt, error=_words(error))
             yield self.pause(self.backoff.pause(attempt))
         raise AssertionError("unreachable")

@@ -99,7 +99,7 @@ class KnownHistory:
         return KnownHistory(latest, examined, fingerprint)
 
 
-def backoff_of(table: Any) -> Backoff:
+def commit_backoff(table: Any) -> Backoff:
     """How often a commit is tried, and how long it pauses in between, by the options of a table."""
     options = OptionValues(table.options.options.to_map())
 
@@ -126,7 +126,7 @@ def check_commit_options(table: Any) -> None:
         StreamConfigError: An option cannot be read, or is out of its range.
     """
     ManifestOptions.of(table)
-    backoff_of(table)
+    commit_backoff(table)
     StrictMode.of(table)
 
 
@@ -165,7 +165,7 @@ class SnapshotCommit:
         self._drafter = Drafter(table, self._strict)
         self._publisher = publisher_of(table, directory)
         self._paths = FilePaths.of(table.table_path, table.table_schema)
-        self._backoff = backoff_of(table)
+        self._backoff = commit_backoff(table)
         self.checks_previous = self._publisher.checks_previous
         self._delta_lists: set[str] = set()
         self._error: Exception | None = None

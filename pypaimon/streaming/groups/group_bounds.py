@@ -10,8 +10,8 @@ from pypaimon.streaming.consumers.consumer_names import ConsumerName
 from pypaimon.streaming.consumers.previous_shardings import PreviousShardings
 from pypaimon.streaming.errors import (
     EndOfScan,
+    NoSnapshotYetError,
     PositionExpiredError,
-    StoreError,
     StreamConfigError,
     TableChangedError,
 )
@@ -20,10 +20,6 @@ from pypaimon.streaming.model.position import UNKNOWN_TABLE, Phase, Position, of
 from pypaimon.streaming.options.end import End
 from pypaimon.streaming.planning.planner_state import PlannerState
 from pypaimon.streaming.scanning.parts import ScanParts
-
-
-class NoSnapshotYetError(StoreError):
-    """The table has no snapshot where a stream could begin. A StoreError, so that the member tries again."""
 
 
 class GroupStart:

@@ -14,14 +14,13 @@ from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.options.arguments import choice, finite_seconds
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.slot_rule import SlotRule
-from pypaimon.streaming.options.start import StartMode
+from pypaimon.streaming.options.start import chooses_files
 from pypaimon.streaming.options.stream_options import CommitMode, OnExpired, StreamOptions
 from pypaimon.streaming.scanning.parts import ScanParts
 
 OnSlots = Callable[[tuple[int, ...]], object]
 _MIN_SESSION, _POLLS_PER_SESSION = 5.0, 1.7
 _SESSIONS_PER_EXPIRATION = 4
-_CHOOSES_FILES = StartMode.FROM_CREATION_TIMESTAMP.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +137,7 @@ def check_first_plan(settings: str, own: StreamOptions) -> None:
         StreamConfigError: The starts differ, and one of them is a creation time of files.
     """
     start = json.loads(settings)["start"]
-    if start != own.start.text and any(each.startswith(_CHOOSES_FILES) for each in (start, own.start.text)):
+    if start != own.start.text and (chooses_files(start) or chooses_files(own.start.text)):
         raise StreamConfigError(
             f"the group is in its first plan, whose files were chosen by the start {start!r}; this reader has "
             f"{own.start.text!r}. Give it the same start, or start another group."
@@ -156,7 +155,7 @@ def _check_options(options: StreamOptions) -> None:
         (options.follow_up_scanner is not None, "with_follow_up_scanner: the members may have different ones"),
         (options.on_expired is not OnExpired.FAIL, "with_on_expired: one member would start again, the others not"),
         (
-            options.start.mode is StartMode.FROM_FILE_CREATION_TIME,
+            options.start.created_after(in_first_plan=False) is not None,
             "a start from a time at which files were created",
         ),
     ):

@@ -337,7 +337,7 @@ class SnapshotDirectory:
             except FileNotFoundError:
                 return None
             there = None if number is None else self._last_at(number)
-            # A damaged file is no error here. The stream that needs it reads it again and raises the error.
+            # A damaged file does not fail here. The stream that needs it reads it again and raises the error.
             with suppress(ValueError, RecursionError):
                 return None if number is None or there is None else self._parser(number)(there)
             return None

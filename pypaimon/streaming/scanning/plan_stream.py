@@ -10,7 +10,7 @@ from pypaimon.streaming.scanning.driver import ScanDriver
 
 
 class _Loop:
-    """What both loops share: one that was left is closed by the next, which goes on at the position of the driver."""
+    """What both loops share: one that was left is closed by the next, which continues at the position of the driver."""
 
     def __init__(self, driver: ScanDriver) -> None:
         self._driver = driver
@@ -51,7 +51,7 @@ class _Loop:
 class PlanStream(_Loop):
     """An asynchronous iterator of plans, and an async context manager that closes it.
 
-    Leaving it, in whatever way, confirms nothing and frees its threads; the scan can be streamed again, and goes on
+    Leaving the loop in any way confirms nothing and frees its threads. The scan can be streamed again, and continues
     after the last plan that was handed out. A cancelled `__anext__` loses nothing: the next one hands out its plan.
     """
 

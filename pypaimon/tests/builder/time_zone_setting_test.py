@@ -190,4 +190,4 @@ def test_the_zone_of_orc_files_is_told_once(tmp_path: Path, caplog: pytest.LogCa
             pass
         compact(table.copy(given))
     lines = [each.getMessage() for each in caplog.records if "time zone" in each.getMessage()]
-    assert [re.findall(r"p, t, d .* time zone (\S+) only", each) for each in lines] == [["UTC"], [ZONE]]
+    assert [re.findall(r"p, t, d .* only in a JVM of time zone ([\w/]+)", each) for each in lines] == [["UTC"], [ZONE]]

@@ -22,6 +22,7 @@ from pypaimon.streaming.batches.run_forever import backoff_of
 from pypaimon.streaming.builder.assembly import group_parts
 from pypaimon.streaming.builder.scan import AsyncStreamingTableScan
 from pypaimon.streaming.cli.app import program
+from pypaimon.streaming.commit.snapshot_commit import commit_backoff
 from pypaimon.streaming.compaction.compaction_options import CompactionOptions
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager
 from pypaimon.streaming.consumers.consumer_names import MAX_SHARDS, reader_name
@@ -171,7 +172,7 @@ BOUNDS = [
         )
     ),
     of_table("target-file-row-num", lambda table: FileOptions.of(table, "me"), *whole_from(1)),
-    of_table("commit.max-retries", backoff_of, *whole_from(0)),
+    of_table("commit.max-retries", commit_backoff, *whole_from(0)),
     *(
         of_table(f"dynamic-bucket.{name}", BucketRules.of, *bound)
         for name, greatest in (

@@ -106,7 +106,7 @@ def test_messages_that_begin_with_an_argument_begin_with_its_flag_on_the_command
 
 
 def test_advice_for_one_of_several_tables_names_no_option_of_a_single_table() -> None:
-    config = import_module("pypaimon.streaming.apply_changes.saved_state").refuse_others_rows("table t")
+    config = import_module("pypaimon.streaming.targets.target_state").refuse_others_rows("table t")
     assert "--replace" in text_of(config)
     found = text_of(errors.TablesFailedError({"t": config}))
     assert found.startswith("1 tables were not read to the end. t: table t holds rows already")

@@ -13,12 +13,12 @@ from support.repository import ROOT
 INSTEAD = {
     r"\banew\b": "again, or re-",
     r"\bbeside\b": "next to, with, in addition to",
-    # A lag is behind: "3 snapshots behind", "how far it is behind", "falls behind".
-    r"(?<!far )(?<!falls )(?<!left )(?<!is )(?<!are )(?<!furthest )(?<!\d )(?<!BEHIND\} )(?<!seconds )(?<!ms )"
-    r"(?<!snapshots )\bbehind\b": "after",
+    # A lag is behind: "3 snapshots behind", "how far it is behind", "falls behind"; so is the name of that state.
+    r"(?<!far )(?<!falls )(?<!left )(?<!is )(?<!are )(?<!further )(?<!furthest )(?<!\d )(?<!\} )(?<!\")(?<!seconds )"
+    r"(?<!ms )(?<!snapshots )\bbehind\b": "after",
     r"\b(lies?|lay|lying)\b(?! to)": "is, are",
     r"\b(go|goes|going|went|gone) on\b": "continues, resumes",
-    r"(?<!\.)(?<!def )\b(tells?|told|telling)\b": "says, reports, returns, raises",
+    r"(?<!\.)(?<!\")(?<!def )\b(tells?|told|telling)\b": "says, reports, returns, raises",
     r"\b[Ss]o (many|much)\b(?! (as|that))": "this many, a number of",
     r"\b[Ii]n (the|its|their) midst\b": "in the middle, during",
     r"(?<!here )\b(is|are|was|were|of|but) none\b(?! of)": "does not exist, is invalid, is not one of",

@@ -141,4 +141,4 @@ def test_a_batch_without_row_kinds_warns_of_nothing(tmp_path: Path, caplog: pyte
         batch_rows(keyed, mode="rows", incremental_between="1,2")
         assert not caplog.records
         Driver(keyed, mode="rows").batches()
-    assert "deletes and old rows come out as rows" in caplog.text
+    assert "deletes and old rows are given as plain rows" in caplog.text
