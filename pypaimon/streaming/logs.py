@@ -37,7 +37,7 @@ Event = Literal[
     "store_client",
     "store_client_left",
     "store_unconditional",
-    "look_ahead_failed",
+    "prefetch_failed",
     "file_skipped",
     "index_unused",
     "merge_staged",

@@ -1,4 +1,4 @@
-"""Progress of a query under a consumer id: fence and saves, for Spark's order of calls."""
+"""Progress of a query under a consumer id: pins and saves, for Spark's order of calls."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class QueryProgress:
         return None if self._ignores_saved else self._saved
 
     def planned(self, start: Offset, end: Offset, plans: Sequence[Plan]) -> None:
-        """A batch is handed out: what it reads is fenced from now on."""
+        """A batch is handed out: what it reads is kept from expiry from now on."""
         begin = end.origin if start.is_initial else start.position
         if self._progress is None or begin is None or end.position is None:
             return

@@ -215,7 +215,7 @@ class Sink:
 
 
 def commit_user(query: str) -> str:
-    """Commit user, and id of the consumer that fences a query's snapshots. The same after each restart of the query."""
+    """Commit user, and id of the consumer that pins a query's snapshots. The same after each restart of the query."""
     return _USER_PREFIX + query
 
 

@@ -279,7 +279,7 @@ class SnapshotDirectory:
         except (CorruptTableError, StoreError) as error:
             text = "%(directory)s: not all of snapshots %(first)d to %(last)d can be read ahead: %(error)s"
             where: dict[str, Any] = {"directory": self._directory, "first": numbers[0], "last": numbers[-1]}
-            _LOG.debug("look_ahead_failed", text, **where, error=str(error))
+            _LOG.debug("prefetch_failed", text, **where, error=str(error))
         together = takewhile(lambda snapshot: snapshot is not None, map(found.get, numbers))
         return [snapshot for snapshot in together if snapshot]
 

@@ -107,7 +107,7 @@ class SnapshotPrefetcher:
         self._widest = widest
         self._eager = eager
         self._prefetch_manifests = prefetch_manifests
-        self._pool = IOPool(1, timeout=float("inf"), name="paimon-look-ahead")
+        self._pool = IOPool(1, timeout=float("inf"), name="paimon-prefetch")
         self._next: _NextWindow | None = None
 
     def forget(self) -> None:

@@ -107,7 +107,7 @@ class ReferredTable:
                 bound,
                 unmatched=Unmatched.DROP,
                 keep_deletes=False,
-                tell_deletes=False,
+                with_deletes=False,
                 batch_size=settings.batch_size,
                 openers=openers,
                 vectors=PlanVectors(IndexBlocks(self.directory.store), deletion_files(splits)),

@@ -157,7 +157,7 @@ class StreamRead:
             bound,
             unmatched=self._settings.unmatched,
             keep_deletes=self._settings.view in LOGS,
-            tell_deletes=self._settings.view in LOGS or self.include_row_kind,
+            with_deletes=self._settings.view in LOGS or self.include_row_kind,
             batch_size=self._settings.batch_size,
             openers=self._openers,
             vectors=vectors,

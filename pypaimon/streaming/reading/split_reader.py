@@ -49,7 +49,7 @@ class SplitReader:
         layout: The columns to read and to give out.
         unmatched: What records of an upsert stream become that do not match the filter.
         keep_deletes: Whether first plans show stored deletes (audit log).
-        tell_deletes: Whether a difference of states has rows for deletes, because a column shows their row kind.
+        with_deletes: Whether a difference of states has rows for deletes, because a column shows their row kind.
         batch_size: Rows per batch read, at most.
         openers: Threads that open files before they are read.
         vectors: The deletion vectors of all splits that are read.
@@ -62,7 +62,7 @@ class SplitReader:
         *,
         unmatched: Unmatched,
         keep_deletes: bool,
-        tell_deletes: bool,
+        with_deletes: bool,
         batch_size: int,
         openers: IOPool,
         vectors: PlanVectors,
@@ -70,7 +70,7 @@ class SplitReader:
         self._directory = directory
         self._layout = layout
         self._keep_deletes = keep_deletes
-        self._tell_deletes = tell_deletes
+        self._with_deletes = with_deletes
         self._batch_size = batch_size
         self._openers = openers
         self._index_filter = FileIndexFilter(directory, layout, unmatched)
@@ -219,7 +219,7 @@ class SplitReader:
         # Filter the difference, not the states that are compared, as if the output were filtered.
         for batch in differing_rows(before, after, self._merge.keys):
             records = Records(batch, batch.column(VALUE_KIND))
-            yield records if self._tell_deletes else records.keep(adding(records.kinds))
+            yield records if self._with_deletes else records.keep(adding(records.kinds))
 
     def _evolution(self, split: StreamSplit) -> Iterator[Records]:
         files = self._now(split)

@@ -29,7 +29,7 @@ _LEAST_PAUSE, _LONGEST_PAUSE = 0.1, 86_400.0
 
 @dataclass(slots=True, eq=False)
 class _Watch:
-    """Tells a thread to end, and wakes it for that."""
+    """Ends a thread, and wakes it for that."""
 
     woken: queue.SimpleQueue[None] = field(default_factory=queue.SimpleQueue)
     ended: bool = False

@@ -106,6 +106,10 @@ def test_modules_that_the_architecture_names_are_there() -> None:
         named = set(re.findall(r"`([a-z_/]+(?:/|\.py))`", part))
         assert len(named) > 5
         assert [name for name in named if not (ROOT / "pypaimon" / package / name).exists()] == []
+        rows = re.findall(r"^\| `([a-z_/]+)/` \| (.*) \|$", part, re.MULTILINE)
+        extras = {"fast"}
+        modules = {path.stem for path in (ROOT / "pypaimon" / package).rglob("*.py")}
+        assert {name for _, text in rows for name in re.findall(r"`([a-z_]+)`", text)} - modules - extras == set()
 
 
 def test_every_page_is_in_the_site() -> None:
