@@ -67,7 +67,6 @@ class StreamAssembly(BuilderSettings):
         view: See `StreamReadBuilder`.
         clock: The source of time.
         newest: The newest schema of the table, if it was just read.
-        latest: The latest snapshot, if it was read before the newest schema.
 
     Raises:
         UnsupportedTableError: The table cannot be streamed.
@@ -80,7 +79,6 @@ class StreamAssembly(BuilderSettings):
         view: View | None = None,
         clock: Clock | None = None,
         newest: TableSchema | None = None,
-        latest: Snapshot | None = None,
     ) -> None:
         refuse_unstreamable(table)
         if view is not None and view not in VIEWS:
@@ -88,7 +86,8 @@ class StreamAssembly(BuilderSettings):
         self.table = table
         self._followed, self._chain = followed_table(table)
         known = newest if self._chain is None else None
-        self._latest = latest if self._chain is None and table.current_branch() in (None, "", "main") else None
+        self._latest: Snapshot | None = None
+        self._latest_at = float("-inf")
         super().__init__(Lazy(partial(_facts_of, self._followed, newest=known)), view)
         self._clock = clock or Clock()
         self._asks: TableDirectory | None = None
@@ -152,7 +151,8 @@ class StreamAssembly(BuilderSettings):
         directory = self._directory()
         columns, now = self._read_columns(), self._clock.time_millis
         planner = Planner(directory, self._schema, options, columns, now, latest=self._latest)
-        return ScanParts.of(directory, planner, options, self._progress(options, directory, commit), self._clock)
+        progress = self._progress(options, directory, commit)
+        return ScanParts.of(directory, planner, options, progress, self._clock, self._latest_at)
 
     def _row_selection(self, options: StreamOptions) -> RowSelection | None:
         """The chosen filter and columns; None: neither."""
@@ -326,9 +326,18 @@ def identity_of(settings: StreamAssembly) -> str:
     return settings._identity
 
 
-def forget_latest(settings: StreamAssembly) -> None:
-    """Drop the snapshot that was read with the schema, because it is too old to begin with."""
-    settings._latest = None
+def with_latest(settings: B, latest: Snapshot | None, at: float) -> B:
+    """A copy of a builder whose next stream may begin with the latest snapshot.
+
+    Args:
+        settings: The builder.
+        latest: The snapshot, if it was read before the table's schema.
+        at: The time before it was requested, on the monotonic clock.
+    """
+    copied = settings.copy()
+    is_of_table = settings._chain is None and settings.table.current_branch() in (None, "", "main")
+    copied._latest, copied._latest_at = latest if is_of_table else None, at
+    return copied
 
 
 def schema_of(settings: StreamAssembly) -> TableSchema:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pypaimon.streaming.builder import read, scan
     from pypaimon.streaming.groups import group_builder
     from pypaimon.streaming.live import live_table
-    from pypaimon.streaming.metadata.snapshots import Snapshot
 else:
     filter_internals = LazyModule("pypaimon.streaming.filter_internals")
     batch_stream = LazyModule("pypaimon.streaming.batches.batch_stream")
@@ -222,16 +221,10 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
         return list(self.new_read().read_type)
 
 
-def builder_of_newest(table: Any, newest: TableSchema | None, latest: Snapshot | None = None) -> StreamReadBuilder:
-    """A builder for a table whose newest schema was just read, if given, so that it is not read again.
-
-    Args:
-        table: pypaimon's table.
-        newest: The schema.
-        latest: The latest snapshot, if it was read before the schema. A first full plan begins with it.
-    """
+def builder_of_newest(table: Any, newest: TableSchema | None) -> StreamReadBuilder:
+    """A builder for a table whose newest schema was just read, if given, so that it is not read again."""
     builder = StreamReadBuilder.__new__(StreamReadBuilder)
-    StreamAssembly.__init__(builder, table, newest=newest, latest=latest)
+    StreamAssembly.__init__(builder, table, newest=newest)
     return builder
 
 

@@ -129,8 +129,8 @@ class TablePoller:
             if self._state.closed or not self._state.registry.is_followed(table):
                 return
             if isinstance(error, PaimonStreamError) and error.retriable:
-                pause = BACKOFF.pause(table.failures)
                 table.failures += 1
+                pause = BACKOFF.pause(table.failures)
                 # Other tables need not wait for this one.
                 self._state.rows.pass_over(table)
                 text = "reading the table failed (attempt %(attempt)d) and is retried after a pause: %(error)s"

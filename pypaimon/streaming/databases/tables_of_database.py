@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from pypaimon.streaming.builder.assembly import forget_latest, identity_of
+from pypaimon.streaming.builder.assembly import identity_of, with_latest
 from pypaimon.streaming.builder.builder import StreamReadBuilder, builder_of_newest
 from pypaimon.streaming.builder.opened import OpenedChunks, opened_chunks
 from pypaimon.streaming.databases.position import TablePlace
@@ -51,6 +51,7 @@ class OpenedTable:
         batch_bytes: A plan with more bytes of rows is split into several chunks.
         at: The time before the first request.
         chunks: Its stream, for a start by the options of the table.
+        latest: The latest snapshot, if it was read.
     """
 
     builder: StreamReadBuilder
@@ -58,6 +59,7 @@ class OpenedTable:
     batch_bytes: int
     at: float
     chunks: OpenedChunks
+    latest: Snapshot | None = None
 
     def close(self) -> None:
         """Release the stream if it is not used."""
@@ -127,11 +129,12 @@ class TablesOfDatabase:
         if not hasattr(table, "table_schema"):
             raise UnsupportedTableError(f"{name} is not a Paimon table, but a {type(table).__name__}.")
         TableDirectory.share(table, _MOST_REQUESTS, self.manifests)
-        builder = builder_of_newest(table, newest, latest).with_on_schema_change("follow")
+        builder = builder_of_newest(table, newest).with_on_schema_change("follow")
         for each in (*self.configure, *self.of_table.get(name, ())):
             each(builder)
         # Made now, because what it refuses must be raised before `TableAdded`.
-        return OpenedTable(builder, identity_of(builder), batch_bytes, opened_at, opened_chunks(builder, batch_bytes))
+        chunks = opened_chunks(with_latest(builder, latest, opened_at), batch_bytes)
+        return OpenedTable(builder, identity_of(builder), batch_bytes, opened_at, chunks, latest)
 
     def _begins_with_latest_state(self) -> bool:
         """Whether the start of the database is the state of the latest snapshot. Options of a table may differ."""
@@ -175,6 +178,7 @@ class TablesOfDatabase:
             is_new: Whether the table appeared while others were followed.
         """
         builder = opened.builder
+        is_fresh = now - opened.at <= _LATEST_COUNTS_SECONDS
         if place is not None and place.position is not None:
             builder.with_start(position=place.position)
         elif is_new and (mode := self.start.get("mode")) and not Start(StartMode(mode)).has_state:
@@ -182,11 +186,11 @@ class TablesOfDatabase:
             builder.with_start("earliest" if earliest in (None, 1) else "latest-full")
         elif self.start:
             builder.with_start(**self.start)
-        elif now - opened.at <= _LATEST_COUNTS_SECONDS:
+        elif is_fresh:
             return opened.chunks
         opened.close()
-        forget_latest(builder)
-        return opened_chunks(builder, opened.batch_bytes)
+        latest = opened.latest if is_fresh else None
+        return opened_chunks(with_latest(builder, latest, opened.at), opened.batch_bytes)
 
 
 def matches(name: str, include: re.Pattern[str] | None, exclude: re.Pattern[str] | None) -> bool:

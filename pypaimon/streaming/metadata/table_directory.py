@@ -260,7 +260,7 @@ class TableDirectory:
         return self.schema(self._latest_schema_id())
 
     def latest_schema_and_snapshot(self) -> tuple[TableSchema, Snapshot | None]:
-        """As `latest_schema`, with the latest snapshot, which is read before the schema.
+        """As `latest_schema`, with the latest snapshot, which is read after the listing and before the schema file.
 
         The snapshot is therefore not later than the table of the schema, and needs no check that the table is still the
         same one. None: there is no snapshot, or the hint does not lead to it, so that only a listing would find it.

@@ -328,4 +328,4 @@ class PlanBuilder:
 def _after(state: PlannerState, snapshot: Snapshot) -> PlannerState:
     ahead = tuple(each for each in state.ahead if each.id > snapshot.id)
     mark = SnapshotMark.of(snapshot)
-    return replace(state, next_id=snapshot.id + 1, unit=None, before=mark, ahead=ahead, at_latest=False)
+    return replace(state, next_id=snapshot.id + 1, unit=None, before=mark, ahead=ahead)

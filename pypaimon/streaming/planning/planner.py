@@ -287,9 +287,11 @@ class Planner:
         except (PaimonStreamError, FileNotFoundError) as error:
             if isinstance(error, PaimonStreamError) and error.retriable:
                 raise
-            return Step(PlannerState(start=self._options.start, end_id=state.end_id))
+            # The end is dropped too, because it was that snapshot.
+            return Step(PlannerState(start=self._options.start))
 
     def _follow(self, state: PlannerState) -> Step:
+        state = replace(state, at_latest=False)
         for _ in range(_MAX_PASSED_OVER):
             assert state.next_id is not None
             last = self._bounds.last_id(state.end_id)

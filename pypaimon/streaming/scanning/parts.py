@@ -118,10 +118,15 @@ class ScanParts:
 
     @staticmethod
     def of(
-        directory: TableDirectory, planner: Planner, options: StreamOptions, progress: Progress | None, clock: Clock
+        directory: TableDirectory,
+        planner: Planner,
+        options: StreamOptions,
+        progress: Progress | None,
+        clock: Clock,
+        latest_at: float = float("-inf"),
     ) -> ScanParts:
-        """Make the parts."""
-        prefetcher = Prefetcher(planner.step, steps_ahead(options), clock.monotonic, planner.known_idle)
+        """Make the parts; `latest_at` is when the latest snapshot that the planner was given was requested."""
+        prefetcher = Prefetcher(planner.step, steps_ahead(options), clock.monotonic, planner.known_idle, latest_at)
         return ScanParts(
             directory,
             planner,

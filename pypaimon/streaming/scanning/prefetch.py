@@ -58,6 +58,7 @@ class Prefetcher:
         ahead: Steps to prefetch; 0: none.
         monotonic: Seconds of a clock that never goes back.
         known_idle: The step from a state, if the search for the start has answered it; see `Planner.known_idle`.
+        latest_at: When the latest snapshot was requested that the first state begins with, if it names one.
     """
 
     def __init__(
@@ -66,10 +67,11 @@ class Prefetcher:
         ahead: int,
         monotonic: Callable[[], float],
         known_idle: Callable[[PlannerState], Step | None] = lambda _: None,
+        latest_at: float = float("-inf"),
     ) -> None:
         self._step = step
         self._known_idle = known_idle
-        self._start_begun_at = float("-inf")
+        self._start_begun_at = latest_at
         self._ahead = ahead
         self._monotonic = monotonic
         self._pool = IOPool(1, timeout=float("inf"), name="paimon-plan")
@@ -97,7 +99,7 @@ class Prefetcher:
         with self._lock:
             if self._queue and self._queue[0] is taken:
                 self._queue.popleft()
-            if taken.state.start is not None:
+            if taken.state.start is not None and taken.state.hinted is None:
                 self._start_begun_at = taken.begun_at
             if self._queue:
                 self._continue()

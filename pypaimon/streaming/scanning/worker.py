@@ -271,7 +271,8 @@ class Worker:
                 return self._joined(other, self._planner.initial(), progress)
             if not self._stands(step.state.full):
                 gone = replace(self._planner.at(begun), end_id=step.state.end_id)
-                return state if state.start is not None else gone
+                # The latest snapshot that was read before the start is the one that is gone.
+                return replace(state, hinted=None) if state.start is not None else gone
             segment.begun = True
         return None
 

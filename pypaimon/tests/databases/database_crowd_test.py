@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.server, pytest.mark.soak]
 
 TABLES = 1000 if SOAK else 30
 BUSY = 10
-MOST_THREADS = 48
+MOST_THREADS = 64
 MOST_MEGABYTES = 300
 
 

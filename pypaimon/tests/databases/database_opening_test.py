@@ -16,14 +16,18 @@ from pypaimon.filesystem.local_file_io import LocalFileIO
 from pypaimon.streaming import (
     BlockingDatabaseStream,
     CorruptTableError,
+    StreamReadBuilder,
     TableChangedError,
     TableDropped,
     TableFailed,
     UnsupportedTableError,
+    stream_read_builder,
 )
+from pypaimon.streaming.builder.opened import opened_chunks
 from pypaimon.streaming.databases import followed_table, tables_of_database
 from pypaimon.streaming.databases.tables_of_database import TablesOfDatabase
 from support.tables.databases import Database, Doors, keys
+from support.tables.streamed_table import expire
 
 pytestmark = pytest.mark.slow
 
@@ -86,9 +90,9 @@ def test_the_latest_snapshot_is_read_before_the_schema_that_identifies_the_table
     assert sorted(files.names[2:4]) == ["snapshot-1", "snapshot-2"] and files.names[4:] == ["schema-0"]
 
 
-@pytest.mark.parametrize("commits", [1, 2])
+@pytest.mark.parametrize(("commits", "start"), [(1, None), (2, None), (1, "latest-full")])
 def test_each_table_is_asked_for_nothing_twice_until_its_first_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commits: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commits: int, start: str | None
 ) -> None:
     """Eight requests of a table with one snapshot; of another one also the base list, and its further files."""
     # On a busy machine an answer may be too old to be used.
@@ -101,6 +105,8 @@ def test_each_table_is_asked_for_nothing_twice_until_its_first_rows(
             database.write(f"t{number}", value)
     files = Requests()
     builder = through(database, files).stream().with_poll_interval_ms(60_000).with_discovery_interval(60)
+    if start is not None:
+        builder.with_start(start)
     with builder.open_sync() as stream:
         assert {next(stream).table for _ in range(count)} == {f"t{number}" for number in range(count)}
         until_idle(stream)
@@ -230,3 +236,61 @@ def test_a_table_that_is_recreated_between_its_snapshot_and_its_schema(tmp_path:
         other.write("t", 3)
         assert keys(next(stream)) == [3]
     assert asked
+
+
+def test_a_snapshot_that_expires_before_a_consumer_reads_it_is_not_waited_for(tmp_path: Path) -> None:
+    database, other = Database(tmp_path), Database(tmp_path)
+    database.create("t", 1)
+
+    def expire_once(_: Any) -> None:
+        if not expired:
+            expired.append(True)
+            other.write("t", 2)
+            other.write("t", 3)
+            expire(database.home / "t", 3)
+
+    expired: list[bool] = []
+    with database.stream().with_consumer_id("c").for_each(expire_once).open_sync() as stream:
+        assert sorted(keys(next(stream))) == [1, 2, 3]
+
+
+def test_a_bounded_stream_does_not_end_at_a_snapshot_of_an_earlier_table(tmp_path: Path) -> None:
+    database, other = Database(tmp_path), Database(tmp_path)
+    database.create("t", 1)
+    for value in range(2, 6):
+        database.write("t", value)
+    recreated: list[str] = []
+
+    def recreate(path: str) -> None:
+        if path.endswith("/t/schema/schema-0") and not recreated:
+            recreated.append(path)
+            other.drop("t")
+            other.create("t", 20)
+
+    with through(database, Requests(recreate)).stream().with_end(latest=True).open_sync() as stream:
+        assert [keys(batch) for batch in stream] == [[20]]
+
+
+def test_a_builder_that_a_caller_keeps_reads_to_the_latest_snapshot(tmp_path: Path) -> None:
+    database = Database(tmp_path)
+    database.create("t", 1)
+    kept: list[StreamReadBuilder] = []
+    with database.stream().for_each(kept.append).open_sync() as stream:
+        assert keys(next(stream)) == [1]
+        database.write("t", 2)
+        with kept[0].copy().with_end(latest=True).open_sync() as batches:
+            assert [value for batch in batches for value in batch.rows["k"].to_pylist()] == [1, 2]
+
+
+def test_parts_of_a_snapshot_after_the_first_plan_follow_each_other(tmp_path: Path) -> None:
+    database = Database(tmp_path)
+    database.create("t", 1, keyed=True, bucket="4")
+    builder = stream_read_builder(database.table("t")).with_limits(max_splits=1)
+    _, _, reader = opened_chunks(builder, 1 << 20)
+    try:
+        assert reader.look(60.0) is not None
+        reader.rest()
+        database.write("t", *range(2, 40))
+        assert [reader.look(60.0) is not None for _ in range(5)] == [True, True, True, True, False]
+    finally:
+        reader.close()
