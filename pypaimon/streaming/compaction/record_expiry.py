@@ -61,7 +61,8 @@ class RecordExpiry:
         name = options.text(_FIELD)
         field = next((field for field in table.fields if field.name == name), None)
         if field is None:
-            raise UnsupportedTableError(f"'{_TIME}' is set, and '{_FIELD}' = {name!r} is not a column of the table.")
+            what = "is not set" if name is None else f"= {name!r} is not a column of the table"
+            raise UnsupportedTableError(f"'{_TIME}' is set, but '{_FIELD}' {what}.")
         if root(field.type) not in _TYPES:
             raise UnsupportedTableError(
                 f"'{_FIELD}' = {name!r} is {field.type}; expected INT (seconds), BIGINT or a timestamp."

@@ -17,9 +17,8 @@ from pypaimon.streaming.commit.request import CommitRequest
 from pypaimon.streaming.commit.session import CommitSession
 from pypaimon.streaming.errors import PaimonStreamError
 from support.crash.crashing_file_io import MortalFileIO
-from support.groups.world import World
 from support.samples import SOAK, sample_seed
-from support.spark.sink_world import COLUMNS, write
+from support.spark.sink_world import COLUMNS, World, write
 from support.stores.lossy_store import SCHEME, lossy_links
 from support.stores.s3_server import S3Server
 from support.tables.handles import batch_table

@@ -102,7 +102,7 @@ def test_a_program_that_finds_another_one_while_it_commits_ends(
         overwriting.go_on.set()
 
     with overwriting.failing("/t/manifest/", "hang", method="PUT", on_hang=another_one) as left:
-        found = r"'other' has committed snapshot 4 .*\(it overwrites a file"
+        found = r"'other' has committed snapshot 4 .*\(it overwrites an existing file"
         with pytest.raises(CommitFailedError, match=found) as caught:
             run()
         assert not left

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pypaimon.streaming import CompactionReport, StreamConfigError, UnsupportedTableError, compactor
-from support.groups.world import World
+from support.spark.sink_world import World
 
 pytestmark = pytest.mark.slow
 

@@ -21,9 +21,8 @@ from pypaimon.streaming.internals import AtomicType
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.write_internals import SchemaChange
 from support.crash.crashing_file_io import Killed, MortalFileIO
-from support.groups.world import World
 from support.samples import SOAK, sample_seed
-from support.spark.sink_world import COLUMNS, write
+from support.spark.sink_world import COLUMNS, World, write
 from support.tables.handles import batch_table
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]

@@ -13,7 +13,7 @@ import pytest
 from pypaimon.streaming.compaction.live_entries import LiveEntries
 from pypaimon.streaming.compaction.live_files import LiveBucket, live_buckets
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from support.groups.world import World
+from support.spark.sink_world import World
 
 pytestmark = pytest.mark.slow
 

@@ -223,7 +223,7 @@ def test_a_file_that_moves_keeps_its_records(tmp_path: Path, vectors: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("field", "named"), [("nowhere", "no column"), ("v", "v.*BIGINT or a timestamp"), (None, "no column")]
+    ("field", "named"), [("nowhere", "not a column"), ("v", "v.*BIGINT or a timestamp"), (None, "' is not set")]
 )
 def test_a_time_field_that_holds_no_time_is_refused(tmp_path: Path, field: str | None, named: str) -> None:
     catalog = CatalogFactory.create({"warehouse": str(tmp_path)})

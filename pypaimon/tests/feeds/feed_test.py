@@ -236,7 +236,7 @@ def test_a_state_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     state = feed.identity.state(Share(1, 4), feed.begin)
     assert feed.identity.place(Share(1, 4), state) == feed.begin
     for share in (Share(0, 4), Share(1, 3)):
-        with pytest.raises(StreamConfigError, match="worker 1 of 4, and this is worker"):
+        with pytest.raises(StreamConfigError, match="worker 1 of 4, but this is worker"):
             feed.identity.place(share, state)
     filtered = Feed.of(builder_of(table).with_filter("k > 3"), "test")
     with pytest.raises(StreamConfigError, match="filter was None, and is Predicate"):
@@ -255,7 +255,7 @@ def test_a_state_of_a_table_that_had_buckets_is_refused(tmp_path: Path) -> None:
     table.append(10)
     feed = Feed.of(builder_of(table), "test")
     table.set_buckets(-1)
-    with pytest.raises(StreamConfigError, match="divided_by was bucket, and is file"):
+    with pytest.raises(StreamConfigError, match="divided_by was bucket, now file"):
         Feed.of(builder_of(table), "test").identity.place(Share(1, 2), feed.identity.state(Share(1, 2), feed.begin))
 
 
@@ -266,7 +266,7 @@ def test_a_state_of_a_table_that_had_buckets_is_refused(tmp_path: Path) -> None:
         (lambda builder: builder.with_buckets([0]), "share the buckets"),
         (lambda builder: builder.with_consumer_id("c"), "its own state"),
         (lambda builder: builder.with_limits(max_rows=1), "batch_rows"),
-        (lambda builder: builder.with_on_expired("latest"), "begin anew"),
+        (lambda builder: builder.with_on_expired("latest"), "would continue somewhere else"),
         (lambda builder: stream_read_builder(builder.table).between(0, 1), "with_start"),
     ],
 )
@@ -279,5 +279,5 @@ def test_settings_that_a_feed_cannot_have_are_refused(tmp_path: Path, setting: A
 
 def test_a_start_that_is_not_there_yet_is_refused(tmp_path: Path) -> None:
     builder = stream_read_builder(FedTable(tmp_path, "unaware").handle).with_start(timestamp="2100-01-01T00:00:00Z")
-    with pytest.raises(StreamConfigError, match="not there yet"):
+    with pytest.raises(StreamConfigError, match="does not exist yet"):
         Feed.of(builder, "test")

@@ -236,5 +236,5 @@ def test_an_index_of_another_version_is_an_error() -> None:
 def test_an_index_of_a_file_with_other_rows_is_an_error() -> None:
     index = next(each for each in SMALL if each.index == "bitmap")
     found = IndexFilter(Predicate("isNull", 0, COLUMN, []), index.schema, index.schema)
-    with pytest.raises(ValueError, match="it is of 16 rows, the file has 17"):
+    with pytest.raises(ValueError, match="it is an index of 16 rows, the file has 17"):
         found.may_match(index_parts(index.data), lambda part: index.data[part.start :][: part.length], 17)

@@ -16,10 +16,11 @@ from pypaimon.write.writer.format_row_writer import FormatRowWriter
 
 from pypaimon.streaming import CorruptTableError, UnsupportedTableError
 from pypaimon.streaming.files.data_files import stored_fields
-from pypaimon.streaming.formats.row_format import RowFileReader
+from pypaimon.streaming.formats.row_format import RowFileReader, _OneFile
 from pypaimon.streaming.internals import ArrayType, AtomicType, DataField, DataType, MapType, RowType
-from pypaimon.streaming.model.arrow_types import arrow_schema
+from pypaimon.streaming.model.arrow_types import arrow_schema, with_arrow_types
 from pypaimon.streaming.model.plan import SplitMode
+from pypaimon.streaming.read_internals import FormatRowReader
 from support.samples import SOAK, seeded
 from support.tables.handles import create_table, current_files
 from support.tables.stream_files import reader, split, write
@@ -251,7 +252,7 @@ def test_values_are_those_that_pypaimon_reads() -> None:
         writer.close()
         names = drawn.sample(schema.names, drawn.randint(1, len(fields)))
         source = RowFileReader(out, fields)
-        theirs = source._reader(names)
+        theirs = FormatRowReader(_OneFile(out), "", names, with_arrow_types(fields), None)
         expected = list(iter(theirs.read_arrow_batch, None))
         found = list(source.batches(names, 50))
         assert source.num_rows == count == sum(batch.num_rows for batch in found), f"example {number}"

@@ -89,7 +89,7 @@ def test_a_damaged_record_does_not_keep_a_group_from_being_deleted(
     max((written.path / "consumer" / "group-etl" / "1").glob("member-*")).write_bytes(b"{")
     program = Program(tmp_path, capsys)
     refused = program("consumers", "delete", written.name, "etl", "--yes")
-    assert refused.code == 1 and "with --force that is not asked" in refused.err
+    assert refused.code == 1 and "--force skips the check" in refused.err
     assert program("consumers", "delete", written.name, "etl", "--yes", "--force").code == 0
 
 

@@ -486,8 +486,8 @@ def test_bounds_of_orc_files_are_decoded_with_the_manifest(monkeypatch: pytest.M
     of_orc = avro(MANIFEST_ENTRY_SCHEMA, [entry_record("a.orc"), entry_record("b.parquet")])
     others = avro(MANIFEST_ENTRY_SCHEMA, [entry_record("c.parquet"), entry_record("d.avro")])
     taken = []
-    plainly = Parser.taken_apart
-    monkeypatch.setattr(Parser, "taken_apart", lambda self, data: taken.append(data) or plainly(self, data))
+    plainly = Parser.split_records
+    monkeypatch.setattr(Parser, "split_records", lambda self, data: taken.append(data) or plainly(self, data))
     files = [of_orc, others, avro(MANIFEST_ENTRY_SCHEMA, [])]
     found = together(files, [manifest_parser(None, BOUNDED_SCHEMA) for _ in files])
     assert taken == files

@@ -32,7 +32,7 @@ def copies(page: Path, namespace: dict[str, Any], warehouse: Path) -> Iterator[t
         with duckdb.connect("orders.db") as database:
             yield "DuckDB", database.execute("SELECT id, status FROM orders").fetchall()
     if "SqliteCopy(" in text:
-        with closing(sqlite3.connect("orders.sqlite")) as copy:
+        with closing(sqlite3.connect("copy.sqlite")) as copy:
             yield "SQLite", copy.execute("SELECT id, status FROM copy").fetchall()
     if "PaimonTarget(" in text:
         yield "Paimon", list(state_of(catalog(warehouse).get_table("db.copy")).items())
@@ -57,7 +57,7 @@ def test_copies_are_the_whole_table_run_after_run(
 
 
 def test_the_pages_with_recipes_are_found() -> None:
-    assert {"README", "operations", "recipes", "targets"} <= {page.stem for page in COPYING}
+    assert {"README", "recipes", "services", "targets"} <= {page.stem for page in COPYING}
 
 
 def test_the_quick_start_prints_the_whole_table(

@@ -40,4 +40,4 @@ def test_limits_are_refused_by_load_where_spark_does_not_ask_for_them(tmp_path: 
     whole = run(options(table))
     assert whole.stdout.strip() == "3", whole.stderr
     refused = run({**options(table), "maxrowspertrigger": "1"})
-    assert "Spark 4.2 and later know them. Leave them out" in refused.stderr
+    assert "Spark 4.2 and later apply them. Leave them out" in refused.stderr

@@ -119,7 +119,7 @@ def test_a_batch_of_a_stream_that_is_older_than_what_is_there_is_refused(world: 
     world.attempt(0, MortalFileIO())
     world.attempt(5, MortalFileIO())
     assert world.attempt(0, MortalFileIO()).repeated and world.attempt(5, MortalFileIO()).repeated
-    with pytest.raises(BatchOrderError, match=r"Commit 3 of 'query' is not in the table, and commit 5"):
+    with pytest.raises(BatchOrderError, match=r"Commit 3 of 'query' is not in the table, but the later commit 5"):
         world.attempt(3, MortalFileIO())
     assert batches(world) == [0, 5]
 

@@ -112,7 +112,10 @@ def _names(table: Path) -> set[str]:
 
 
 def _keep(key: str, table: Path, names: set[str]) -> None:
-    (snapshot,) = (name for name in names if name.startswith("snapshot/snapshot-"))
+    snapshot = next((name for name in names if name.startswith("snapshot/snapshot-")), None)
+    if snapshot is None:
+        # A commit without changes makes no snapshot.
+        return
     hints = {name: (table / name).read_bytes() for name in _HINTS if (table / name).exists()}
     found = {name: (table / name).read_bytes() for name in names - {snapshot, *_HINTS}}
     _kept[key] = _Commit(found, hints, json.loads((table / snapshot).read_bytes()))
@@ -126,7 +129,9 @@ def _write(table: Path, commit: _Commit) -> None:
     folder = table / "snapshot"
     folder.mkdir(exist_ok=True)
     draft = folder / ".draft"
-    draft.write_text(json.dumps({**commit.snapshot, "timeMillis": time.time_ns() // 1_000_000}))
+    # Tests read by time, so no two snapshots have the same one.
+    before = (_latest(table) or {}).get("timeMillis", 0)
+    draft.write_text(json.dumps({**commit.snapshot, "timeMillis": max(time.time_ns() // 1_000_000, before + 1)}))
     draft.rename(folder / f"snapshot-{commit.snapshot['id']}")
     for name, content in commit.hints.items():
         (table / name).write_bytes(content)
