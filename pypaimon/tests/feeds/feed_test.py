@@ -239,7 +239,7 @@ def test_a_state_that_does_not_fit_is_refused(tmp_path: Path) -> None:
         with pytest.raises(StreamConfigError, match="worker 1 of 4, but this is worker"):
             feed.identity.place(share, state)
     filtered = Feed.of(builder_of(table).with_filter("k > 3"), "test")
-    with pytest.raises(StreamConfigError, match="filter was None, and is Predicate"):
+    with pytest.raises(StreamConfigError, match="filter was None, now Predicate"):
         filtered.identity.place(Share(1, 4), state)
     with pytest.raises(StreamConfigError, match="version 2 of a feed"):
         feed.identity.place(Share(1, 4), {**state, "version": 2})
