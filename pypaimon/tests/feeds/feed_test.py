@@ -241,10 +241,10 @@ def test_a_state_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     filtered = Feed.of(builder_of(table).with_filter("k > 3"), "test")
     with pytest.raises(StreamConfigError, match="filter was None, now Predicate"):
         filtered.identity.place(Share(1, 4), state)
-    with pytest.raises(StreamConfigError, match="version 2 of a feed"):
+    with pytest.raises(StreamConfigError, match="has version 2"):
         feed.identity.place(Share(1, 4), {**state, "version": 2})
     for none in ({}, {**state, "position": 3}, {**state, "rows": "many"}):
-        with pytest.raises(StreamConfigError, match=r"no state|not a position"):
+        with pytest.raises(StreamConfigError, match=r"Invalid state of a feed|not a position"):
             feed.identity.place(Share(1, 4), none)
     with pytest.raises(TableChangedError, match="another table"):
         feed.identity.place(Share(1, 4), {**state, "table": "other"})
