@@ -164,7 +164,7 @@ class Sink:
             )
         except CommitFailedError as error:
             again = "With the options 'query-id' and 'batch-id' a write may be repeated without looking."
-            raise CommitFailedError(f"{error} {again}") from error
+            raise type(error)(f"{error} {again}") from error
         self._log("write", report, tasks)
 
     def commit_nothing(self) -> None:

@@ -104,7 +104,7 @@ def commit_once(request: CommitRequest, session: CommitSession | None = None) ->
         started.fingerprint,
         outdated=not session.alone,
         own_fingerprint=session.last_fingerprint,
-        # What was reserved relies on the session's last snapshot: if that is gone, the table is another one.
+        # What was reserved relies on the session's last snapshot. If it is gone, the table was rolled back or recreated.
         must_exist=was_reserved,
     )
     return _commit(

@@ -79,7 +79,7 @@ def _json(
 class Snapshot:
     """One commit, as Paimon 0.8 and later record it. A field that a release did not write yet is None.
 
-    A new field of the file is one line here; a writer adds it in `writing/commit`.
+    A new field of the file is one line here; a writer adds it in `commit/draft.py`.
 
     Attributes:
         id: Ascending from 1 without gaps.

@@ -1,4 +1,4 @@
-"""`WriterSettings`, and the errors of a writer that has ended."""
+"""`WriterSettings`: the settings of a writer, and checks of single ones."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class RollingFiles:
         closed = [self._open.close()]
         for blobs in self._blobs.values():
             blobs.end_file()
-        # Only now does nothing fail any more: `abort` deletes the file that is open with all files of its blobs.
+        # Nothing can fail from here on. Until here `_open` stays set, so that `abort` deletes this file and its blobs.
         for blobs in self._blobs.values():
             closed += blobs.take()
         self._done += closed
