@@ -104,7 +104,8 @@ def commit_once(request: CommitRequest, session: CommitSession | None = None) ->
         started.fingerprint,
         outdated=not session.alone,
         own_fingerprint=session.last_fingerprint,
-        # What was reserved relies on the session's last snapshot. If it is gone, the table was rolled back or recreated.
+        # What was reserved relies on the last snapshot of the session. If it is gone, the table was rolled back or
+        # recreated.
         must_exist=was_reserved,
     )
     return _commit(

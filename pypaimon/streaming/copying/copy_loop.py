@@ -91,6 +91,10 @@ class SharedCommits:
         """Whether to confirm the last batch: the target has committed all that it was given."""
         return self._confirms and not self._plans.is_open
 
+    def take_back(self) -> None:
+        """Take back what is not committed. Blocks, because a Paimon table deletes files."""
+        self._plans.take_back()
+
     @contextmanager
     def sharing(self) -> Iterator[None]:
         """Let plans share transactions within."""
@@ -123,6 +127,9 @@ def copy_batches(
             yield call(commits.flush)
         if commits.confirms_now:
             yield Wait(batch.commit, batch.commit)
+    if commits is not None:
+        # A stream may be stopped while it has rows of a next plan, for which `is_due` waited.
+        yield call(commits.flush)
 
 
 def source_of(builder: StreamReadBuilder) -> SourceTable:

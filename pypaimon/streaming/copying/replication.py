@@ -45,9 +45,9 @@ def replicate(
         target: A target of its own for each stream: a full state replaces all that it holds.
         on_open: Called with the stream once it is open, for other threads and signal handlers: `stop`, `status`, `lag`.
         commit_interval_seconds: Plans share a transaction of the target, which is committed at the latest with the plan
-            that ends after this many seconds. A database commits earlier if no more rows are read yet, because its
-            transaction holds locks; a PaimonTarget waits for them, because each commit is a snapshot. None: each plan
-            has a transaction of its own.
+            that ends after this many seconds. Every target but a PaimonTarget commits earlier if no more rows are read
+            yet, because its transaction holds locks; a PaimonTarget waits for them, because each commit is a snapshot.
+            None: each plan has a transaction of its own.
 
     Returns:
         Where the target stands.
@@ -125,7 +125,11 @@ async def _copy_async(builder: StreamReadBuilder, target: Target, commits: Share
         copied = await _on_thread(_stream_of, builder, target, commits)
         async with copied.open() as stream:
             with _sharing(commits):
-                await run_async(copy_batches(stream, target.apply, commits, _on_thread))
+                try:
+                    await run_async(copy_batches(stream, target.apply, commits, _on_thread))
+                finally:
+                    if commits is not None:
+                        await _on_thread(commits.take_back)
     except OtherColumnsError:
         if not _begins_again(target):
             raise

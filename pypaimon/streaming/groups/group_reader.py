@@ -64,7 +64,7 @@ class GroupReader:
     """
 
     def __init__(self, join: Callable[[Callable[[], None]], Membership], max_bytes: int, clock: Clock) -> None:
-        self._join = join
+        self._join: Callable[[Callable[[], None]], Membership] | None = join
         self._max_bytes = max_bytes
         self._clock = clock
         self._lock = threading.RLock()
@@ -224,9 +224,14 @@ class GroupReader:
     def _next(self) -> SlotCursor | None:
         """Wait for a cursor that has to read; None if the stream is closed, or the group could not be joined."""
         try:
-            member = self._membership or self._join(self.wake)
+            member = self._membership
+            if member is None:
+                assert self._join is not None
+                member = self._join(self.wake)
             with self._lock:
                 self._membership = member
+                # It refers to the callbacks, which may refer to the stream. A dropped stream must be collectable.
+                self._join = None
                 while not self._closed:
                     self._update_cursors(member)
                     self._set_ready()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -188,15 +188,20 @@ class DuckDBRowStore:
                         run(f"DELETE FROM {_TABLE} WHERE ({keys}) IN (SELECT ({keys}) FROM {changed})")
                 run(f"INSERT INTO {_TABLE} BY NAME SELECT * FROM {_CHANGES}")
             except BaseException:
-                run("ROLLBACK")
+                # An error here must not hide the first one.
+                with suppress(Exception):
+                    run("ROLLBACK")
                 raise
             finally:
-                for view in (_CHANGES, _REMOVALS):
-                    self._database.database.unregister(view)
+                with suppress(Exception):
+                    for view in (_CHANGES, _REMOVALS):
+                        self._database.database.unregister(view)
 
     def _in_columns_of(self, batch: BlockingBatch) -> DuckDBRowStore:
         """A store of the published rows in the columns of a batch. DuckDB's own casts are not Paimon's."""
         columns = batch.rows.schema
+        # Rows that are not published would be lost. All parts of a version have one schema, so there are none.
+        assert self._pending is None
         changed = DuckDBRowStore(batch.schema, columns, self._bound)
         with self._read() as (cursor, state):
             ((last,),) = cursor.execute(f"SELECT coalesce(max(rowid), -1) FROM {_TABLE}").fetchall()

@@ -74,10 +74,11 @@ class RowStore(Protocol):
 
 
 def are_same_columns(names: list[str], old: TableSchema, new: TableSchema) -> bool:
-    """Whether columns of these names are the same fields in two schemas."""
+    """Whether columns of these names are the same fields in two schemas, nested fields included."""
     if old.id == new.id:
         return True
-    before, now = ({field.name: (field.id, str(field.type)) for field in each.fields} for each in (old, new))
+    # Unlike the text of a type, its dictionary has the ids of nested fields.
+    before, now = ({field.name: (field.id, field.type.to_dict()) for field in each.fields} for each in (old, new))
     return all(before.get(name) == now.get(name) for name in names)
 
 

@@ -64,14 +64,14 @@ class SnapshotRangeValidator:
         snapshots.forget()
         self.check_identity()
         latest = snapshots.latest_id()
+        if wanted > (latest or 0) + 1:
+            # The table may have been dropped or re-created after its identity was read.
+            self.check_identity()
+            raise PositionBeyondLatestError(wanted, latest)
         if latest is None:
-            if wanted > 1:
-                raise PositionBeyondLatestError(wanted, None)
             return None
         if wanted < 1:
             raise PositionExpiredError(wanted, self.earliest_id(), latest)
-        if wanted > latest + 1:
-            raise PositionBeyondLatestError(wanted, latest)
         if wanted == latest + 1 or self.available(wanted) is not None:
             return latest
         earliest = self.earliest_id()

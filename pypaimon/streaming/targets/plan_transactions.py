@@ -144,8 +144,12 @@ class PlanTransactions:
             yield
         finally:
             self.shares_commits = False
-            if self._open:
-                self._fail()
+            self.take_back()
+
+    def take_back(self) -> None:
+        """Take back the open transaction, if there is one; its plans have to be applied again."""
+        if self._open:
+            self._fail()
 
     def flush(self) -> None:
         """Commit the complete plans of the open transaction, if there are any.
@@ -326,14 +330,15 @@ def others_write() -> StreamConfigError:
     """The error for a position that another program has saved meanwhile."""
     return StreamConfigError(
         "The position that is saved next to the table is not the one that this target has saved: others write to it.",
-        advice="Give each stream a table of its own, or open a new stream with with_start(position=target.position()).",
+        advice="Give each stream a table of its own, or open a new stream with with_start(position=...) at the "
+        "position of the target or writer.",
         option="with_start: position",
     )
 
 
 def _gap() -> StreamConfigError:
     return StreamConfigError(
-        "A batch before this one was not applied, because of an error.",
-        advice="Open a new stream with with_start(position=target.position()).",
+        "A batch before this one was not applied.",
+        advice="Open a new stream with with_start(position=...) at the position of the target or writer.",
         option="with_start: position",
     )

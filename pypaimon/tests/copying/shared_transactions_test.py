@@ -30,6 +30,7 @@ from pypaimon.streaming import (
     replicate_async,
     stream_read_builder,
 )
+from pypaimon.streaming.copying.copy_loop import SharedCommits
 from pypaimon.streaming.errors import EndOfScan
 from pypaimon.streaming.targets.changes import AnyBatch
 from pypaimon.streaming.testing import SmallTable
@@ -153,6 +154,31 @@ def test_a_stream_that_is_stopped_commits_what_it_has_applied(tmp_path: Path) ->
 
         position = replicate(every_plan(source), target, on_open=opened, commit_interval_seconds=LONG)
         assert count == 3 and position is not None and position.snapshot == 4
+
+
+def test_a_stream_that_is_stopped_between_two_batches_commits_what_it_has_applied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next plan is read already, so the transaction is still open when the loop asks for it."""
+    confirms_now = SharedCommits.confirms_now.fget
+    streams: list[BlockingBatchStream] = []
+
+    def stop(commits: SharedCommits) -> bool:
+        streams[0].stop()
+        return bool(confirms_now(commits))  # type: ignore[misc]
+
+    monkeypatch.setattr(SharedCommits, "confirms_now", property(stop))
+    with duckdb.connect() as connection:
+        target: Any = DuckDBTarget(connection, "copy")
+        ahead = read_ahead(target)
+
+        def opened(stream: BlockingBatchStream) -> None:
+            ahead(stream)
+            streams.append(stream)
+
+        builder = every_plan(source_of(tmp_path))
+        position = replicate(builder, target, on_open=opened, commit_interval_seconds=LONG)
+        assert position is not None and position.snapshot == 2
 
 
 def test_the_other_calls_share_transactions_too(tmp_path: Path) -> None:

@@ -54,10 +54,20 @@ def test_a_single_member_reads_everything_and_continues_where_it_has_confirmed(w
         assert keys(again) == [50] and again.token > first.token
 
 
+class Owner:
+    """Holds a stream whose callbacks hold it, too."""
+
+    def __init__(self, table: Table) -> None:
+        self.stream = group(table, on_revoked=self.revoked).open_sync()
+
+    def revoked(self, slots: tuple[int, ...]) -> None:
+        pass
+
+
 def test_a_stream_that_is_dropped_without_being_closed_leaves_the_group(written: Table) -> None:
-    stream = group(written).open_sync()
-    next(stream)
-    del stream
+    owner = Owner(written)
+    next(owner.stream)
+    del owner
     gc.collect()
     directory = TableDirectory.of(written.handle())
     until(lambda: [each.status for each in group_info(directory, "etl") or ()] == ["left"])

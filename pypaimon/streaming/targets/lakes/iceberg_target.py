@@ -31,16 +31,11 @@ from pypaimon.streaming.targets.target_state import Column, Saved
 
 if TYPE_CHECKING:
     import pyiceberg.catalog as iceberg
-else:
-    iceberg = LazyModule("pyiceberg.catalog")
-
-if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.expressions import BooleanExpression
     from pyiceberg.table import Table, Transaction
-
-if TYPE_CHECKING:
-    from pyiceberg.expressions import BooleanExpression
+else:
+    iceberg = LazyModule("pyiceberg.catalog")
 
 
 class IcebergTarget(TransactionTarget):
