@@ -31,7 +31,7 @@ from pypaimon.streaming.logs import StreamLog
 
 _LOG = StreamLog(__name__)
 WORKERS = 8
-OPENERS = 8
+OPENERS = 5
 """Threads that only open tables, so that open tables are read in the meantime."""
 DISCOVERY_PAUSE = 1.0
 """Seconds between two discoveries, if a table needs one before the next is due."""
