@@ -13,10 +13,10 @@ from pypaimon.streaming.batches.batch import Batch, BlockingBatch
 from pypaimon.streaming.batches.chunks import BatchChunk
 from pypaimon.streaming.batches.read_ahead import ReadAhead
 from pypaimon.streaming.batches.stream_status import StreamStatus
+from pypaimon.streaming.concurrency.background_threads import spawn_detached
 from pypaimon.streaming.concurrency.clock import Clock, Sleeper
 from pypaimon.streaming.concurrency.waits import Wait, Waits, run, run_async
 from pypaimon.streaming.errors import EndOfScan, SchemaChangedError, StreamConfigError
-from pypaimon.streaming.io.io_pool import spawn_detached
 from pypaimon.streaming.model.plan import PlanKind
 from pypaimon.streaming.model.position import Phase, Position
 from pypaimon.streaming.options.stream_options import CommitMode

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 import pyarrow as pa
 
 from pypaimon.streaming.batches.chunks import BatchChunk, ChunkReader
+from pypaimon.streaming.concurrency.background_threads import BackgroundThread
 from pypaimon.streaming.concurrency.forking import Origin
 from pypaimon.streaming.errors import EndOfScan
 
@@ -62,7 +63,7 @@ class ReadAhead:
             if self._waiting is None:
                 self._waiting = Future()
             if not self._reading:
-                threading.Thread(target=self._run, name="paimon-read-ahead", daemon=True).start()
+                BackgroundThread(self._run, "paimon-read-ahead", self.close).start()
             return self._waiting
 
     def peek(self) -> BatchChunk | None:

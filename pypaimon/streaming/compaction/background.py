@@ -12,6 +12,7 @@ from pypaimon.streaming.compaction.compaction_options import CompactionOptions
 from pypaimon.streaming.compaction.compactor import Compaction
 from pypaimon.streaming.compaction.reports import CompactionReport
 from pypaimon.streaming.compaction.tasks import Threads
+from pypaimon.streaming.concurrency.background_threads import BackgroundThread
 from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.concurrency.clock import until_done
 from pypaimon.streaming.concurrency.threads_to_asyncio import wait_for_future
@@ -92,7 +93,7 @@ class Compactor:
         self.last_report: CompactionReport | None = None
 
     def __enter__(self) -> Compactor:
-        threading.Thread(target=self._run, name="paimon-compactor", daemon=True).start()
+        BackgroundThread(self._run, "paimon-compactor", self.stop).start()
         return self
 
     def __exit__(self, kind: Any, *_: object) -> None:

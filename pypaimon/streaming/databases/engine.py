@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from concurrent.futures import Future
 from contextlib import suppress
 
 from pypaimon.streaming.batches.chunks import BatchChunk
+from pypaimon.streaming.concurrency.background_threads import BackgroundThread
 from pypaimon.streaming.concurrency.clock import Clock, until_done
 from pypaimon.streaming.concurrency.forking import Origin
 from pypaimon.streaming.databases.engine_state import OPENERS, WORKERS, EngineState, Item, Schedule
@@ -248,7 +248,7 @@ class DatabaseEngine:
             opens = self._threads > WORKERS
             schedule = self._state.openings if opens else self._state.schedule
             name = f"paimon-database-{self._threads}"
-            threading.Thread(target=self._work, args=(schedule,), name=name, daemon=True).start()
+            BackgroundThread(self._work, name, self.close, schedule).start()
 
     def _work(self, schedule: Schedule[Job]) -> None:
         while (taken := self._next_job(schedule)) is not None:

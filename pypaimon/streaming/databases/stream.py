@@ -10,6 +10,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 from pypaimon.streaming.batches.batch import Batch, BlockingBatch
 from pypaimon.streaming.batches.chunks import BatchChunk
+from pypaimon.streaming.concurrency.background_threads import spawn_detached
 from pypaimon.streaming.concurrency.clock import Clock, Sleeper
 from pypaimon.streaming.concurrency.threads_to_asyncio import wait_for_future
 from pypaimon.streaming.concurrency.waits import Wait, Waits, run, run_async
@@ -19,7 +20,7 @@ from pypaimon.streaming.databases.followed_table import FollowedTable
 from pypaimon.streaming.databases.lag import DatabaseLag
 from pypaimon.streaming.databases.position import DatabasePosition
 from pypaimon.streaming.errors import EndOfScan, PaimonStreamError
-from pypaimon.streaming.io.io_pool import IOPool, spawn_detached
+from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.stream_options import CommitMode
 from pypaimon.streaming.scanning.handover import Handover

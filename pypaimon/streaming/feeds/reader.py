@@ -15,9 +15,9 @@ from pypaimon.streaming.batches.chunks import BatchChunk
 from pypaimon.streaming.batches.read_ahead import ReadAhead
 from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.builder.opened import opened_chunks
+from pypaimon.streaming.concurrency.background_threads import spawn_detached
 from pypaimon.streaming.errors import EndOfScan
 from pypaimon.streaming.feeds.feed_state import FeedState
-from pypaimon.streaming.io.io_pool import spawn_detached
 from pypaimon.streaming.model.plan import Plan, StreamSplit
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.stream_options import DEFAULT_READ_AHEAD_BYTES

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pypaimon.streaming.batches.chunks import BatchChunk
+from pypaimon.streaming.concurrency.background_threads import BackgroundThread
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.concurrency.forking import Origin
 from pypaimon.streaming.errors import EndOfScan
@@ -98,7 +99,7 @@ class GroupReader:
                 self._set_ready()
             elif not self._is_running:
                 self._is_running = True
-                threading.Thread(target=self._run, name="paimon-group-read", daemon=True).start()
+                BackgroundThread(self._run, "paimon-group-read", self.close).start()
             return ready
 
     def wake(self) -> None:

@@ -13,6 +13,7 @@ from typing import Generic, NoReturn, TypeVar
 
 from pypaimon.streaming.batches.batch import Batch, BlockingBatch
 from pypaimon.streaming.batches.chunks import BatchChunk
+from pypaimon.streaming.concurrency.background_threads import spawn_detached
 from pypaimon.streaming.concurrency.clock import Clock, Sleeper
 from pypaimon.streaming.concurrency.waits import Wait, Waits, run, run_async
 from pypaimon.streaming.errors import AssignmentLostError, EndOfScan
@@ -20,7 +21,6 @@ from pypaimon.streaming.groups.assigned_slots import Assignment
 from pypaimon.streaming.groups.group_reader import GroupReader, SlotChunk, UnconfirmedEnd
 from pypaimon.streaming.groups.group_settings import GroupSettings, OnSlots
 from pypaimon.streaming.groups.membership import AssignmentChangeKind
-from pypaimon.streaming.io.io_pool import spawn_detached
 from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.model.plan import Plan
 from pypaimon.streaming.model.position import Position

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import queue
-import threading
 from collections.abc import Callable
 from contextlib import closing, suppress
 from typing import Any
 
+from pypaimon.streaming.concurrency.background_threads import BackgroundThread
 from pypaimon.streaming.concurrency.forking import Origin
 from pypaimon.streaming.errors import StoreError, StreamConfigError
 from pypaimon.streaming.groups.group_requests import Pause, Request
@@ -37,7 +37,7 @@ class MemberThread:
         self._origin = Origin()
         self._error: BaseException | None = None
         self._is_abandoned = False
-        self._thread = threading.Thread(target=self._run, name="pypaimon-streaming-group", daemon=True)
+        self._thread = BackgroundThread(self._run, "pypaimon-streaming-group", self._abandon)
 
     def start(self) -> None:
         """Start the thread."""
@@ -72,9 +72,14 @@ class MemberThread:
             self._member.leave()
             self.wake()
             self._thread.join(seconds)
-            # The thread may hang in a request. When that ends, it sends no other one.
-            self._is_abandoned = True
+            # The thread may hang in a request.
+            self._abandon()
         return self._member.ended
+
+    def _abandon(self) -> None:
+        """Let the thread end without leaving the group, after the request that it waits for."""
+        self._is_abandoned = True
+        self.wake()
 
     def _run(self) -> None:
         try:

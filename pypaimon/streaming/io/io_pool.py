@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import threading
 import time
 from collections import deque
@@ -12,12 +11,13 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
+from pypaimon.streaming.concurrency.background_threads import BackgroundThread
 from pypaimon.streaming.concurrency.cancel_scope import CancelScope, current_scope
 from pypaimon.streaming.errors import IOTimeoutError, StoreError
 from pypaimon.streaming.io.io_requests import Hanging, Request, Running, at_call
-from pypaimon.streaming.io.pool_registry import Worker, pools, refuse_background_work_at_exit, wait_for_calls_at_exit
+from pypaimon.streaming.io.pool_registry import Worker, finalize_s3_after_calls, pools, refuse_background_work_at_exit
 
 T = TypeVar("T")
 
@@ -80,13 +80,13 @@ class IOPool:
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._jobs: deque[_Job] = deque()
-        self._workers: set[threading.Thread] = set()
+        self._workers: set[BackgroundThread] = set()
         self._idle = 0
         self._running: dict[Future[Any], Running] = {}
         self._abandoned = 0
         self._hanging = 0
         # Calls that nobody waits for any more, although they need not hang, by thread.
-        self._left: dict[threading.Thread, Running] = {}
+        self._left: dict[BackgroundThread, Running] = {}
         self._released = False
 
     @property
@@ -184,7 +184,7 @@ class IOPool:
             overdue = [future for future, call in self._running.items() if call.is_overdue(now, self.timeout)]
             for thread in [each for each, call in self._left.items() if call.is_overdue(now, self.timeout)]:
                 del self._left[thread]
-                self._count_hanging()
+                self._count_hanging(thread)
         for future in overdue:
             self._give_up(future, IOTimeoutError(f"a request did not return within {self.timeout:g} s"))
 
@@ -195,7 +195,7 @@ class IOPool:
             if running is None:
                 return
             self._workers.discard(running.thread)
-            self._count_hanging()
+            self._count_hanging(running.thread)
             if self._refuses():
                 refused = list(self._jobs)
                 self._jobs.clear()
@@ -205,7 +205,7 @@ class IOPool:
         for job in refused:
             if job.future.set_running_or_notify_cancel():
                 job.future.set_exception(self._refusal())
-        wait_for_calls_at_exit()
+        finalize_s3_after_calls()
 
     def _leave(self, future: Future[Any]) -> None:
         """End the wait for a call. Its thread is replaced, and counts as hanging if it exceeds the time limit."""
@@ -220,9 +220,10 @@ class IOPool:
             if self._jobs:
                 self._ensure_worker()
         future.set_exception(CancelledError("nobody waits for this any more"))
-        wait_for_calls_at_exit()
+        finalize_s3_after_calls()
 
-    def _count_hanging(self) -> None:
+    def _count_hanging(self, thread: BackgroundThread) -> None:
+        thread.is_awaited = False
         self._abandoned += 1
         self._hanging += 1
         self._shared.begin()
@@ -246,10 +247,10 @@ class IOPool:
         if self._idle >= len(self._jobs):
             self._changed.notify()
         elif len(self._workers) < self.size:
-            thread = Worker(target=self._work, name=f"{self._name}-{len(self._workers)}", daemon=True)
+            thread = Worker(self._work, f"{self._name}-{len(self._workers)}", self.release)
             try:
                 self._workers.add(thread)
-                wait_for_calls_at_exit()
+                finalize_s3_after_calls()
                 thread.start()
             finally:
                 # A signal handler may have raised before the thread started.
@@ -257,7 +258,7 @@ class IOPool:
                     self._workers.discard(thread)
 
     def _work(self) -> None:
-        thread = threading.current_thread()
+        thread = cast(BackgroundThread, threading.current_thread())
         while (job := self._next_job(thread)) is not None:
             with (
                 at_call(self._running.get(job.future), self._marked),
@@ -267,7 +268,7 @@ class IOPool:
             # An idle thread must not keep objects of its last job alive.
             del job
 
-    def _next_job(self, thread: threading.Thread) -> _Job | None:
+    def _next_job(self, thread: BackgroundThread) -> _Job | None:
         """The next job; None if this thread has to end: abandoned, closed, or idle for too long."""
         with self._lock:
             if thread not in self._workers:
@@ -299,13 +300,3 @@ class IOPool:
             self._was_answered = self._was_answered or wanted
         if wanted:
             settle()
-
-
-def spawn_detached(call: Callable[[], object]) -> None:
-    """Make a call soon, on a thread of its own, without waiting and without taking a lock.
-
-    For finalizers: the garbage collector may run one while this thread holds the locks that the call needs.
-    """
-    # While the interpreter exits no thread can start, and the call is not needed.
-    with suppress(RuntimeError):
-        _thread.start_new_thread(call, ())

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from pypaimon.streaming.concurrency.background_threads import BackgroundThread
 from pypaimon.streaming.concurrency.forking import ForkSafeLock
 
 
@@ -28,7 +29,7 @@ class Request:
 class Running:
     """A call that a thread runs, and the request that it waits for, if any."""
 
-    thread: threading.Thread
+    thread: BackgroundThread
     request: Request | None
 
     def is_overdue(self, now: float, timeout: float) -> bool:
@@ -103,7 +104,7 @@ def one_request(decodes: bool = False) -> Iterator[None]:
         call.request = None if _here.marked else Request(time.monotonic())
 
 
-def _cpu_seconds(thread: threading.Thread) -> float:
+def _cpu_seconds(thread: BackgroundThread) -> float:
     """CPU seconds of a living thread; 0 if the system does not measure them."""
     if thread.ident is None or not hasattr(time, "pthread_getcpuclockid"):
         return 0.0

@@ -12,6 +12,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from pypaimon.streaming.concurrency.background_threads import (
+    BackgroundThread,
+    call_after_threads_at_exit,
+    is_exiting,
+)
+
 if TYPE_CHECKING:
     from pypaimon.streaming.io.io_pool import IOPool
 
@@ -24,56 +30,41 @@ def _current_pools() -> list[IOPool]:
     return [pool for each in pools.keyrefs() if (pool := each()) is not None]
 
 
-class Worker(threading.Thread):
+class Worker(BackgroundThread):
     """A thread of a pool."""
 
 
-def wait_for_calls_at_exit() -> None:
-    """Have the interpreter's exit wait for calls in flight, unless they hang.
+def finalize_s3_after_calls() -> None:
+    """Have the interpreter's exit finalize pyarrow's S3 client after the calls in flight, unless they hang.
 
-    Without the wait, an exit may abort the process (SIGABRT): before Python 3.14 a daemon thread is ended when it next
-    needs the interpreter's lock, and a thread that needs it inside of Arrow, which reads a Python file for example,
-    unwinds through C++ code that allows no exceptions.
-
-    pyarrow's own hook waits for its S3 client, also for requests that hang, and is replaced. Python 3.14 also calls a
-    hook that another hook has unregistered, and none that it registers, so both happen before the exit.
+    pyarrow's own hook waits for its client, also for requests that hang, and is replaced. Python 3.14 also calls a hook
+    that another hook has unregistered, and none that it registers, so both happen before the exit.
     """
-    global _is_hooked, _end_s3
-    if not threading.main_thread().is_alive():
-        return
-    if not _is_hooked:
-        _is_hooked = True
-        atexit.register(_at_exit)
+    global _finalize_s3
     filesystem = sys.modules.get("pyarrow.fs")
     importing = getattr(getattr(filesystem, "__spec__", None), "_initializing", False)
-    if _end_s3 is None and not importing:
-        # Without S3 pyarrow has no such hook.
-        _end_s3 = getattr(filesystem, "ensure_s3_finalized", None)
-        if _end_s3 is not None:
-            atexit.unregister(_end_s3)
+    if _finalize_s3 is not None or importing or not threading.main_thread().is_alive():
+        return
+    # Without S3 pyarrow has no such hook.
+    _finalize_s3 = getattr(filesystem, "ensure_s3_finalized", None)
+    if _finalize_s3 is not None:
+        atexit.unregister(_finalize_s3)
+        call_after_threads_at_exit(_at_last)
 
 
-_is_hooked = _is_exiting = False
-_end_s3: Callable[[], None] | None = None
-# The exit waits this long for calls that do not hang. Most are answered sooner.
-_LAST_SECONDS, _LAST_PAUSE = 2.0, 0.005
+_finalize_s3: Callable[[], None] | None = None
 
 
-def _at_exit() -> None:
-    global _is_exiting
-    _is_exiting = True
-    until = time.monotonic() + _LAST_SECONDS
-    while any(pool._running or pool._left for pool in _current_pools()) and time.monotonic() < until:
-        time.sleep(_LAST_PAUSE)
-    # Finalizing the S3 client would wait for calls that hang. An exit without it may crash, which is the lesser evil.
-    if _end_s3 is not None and not calls_are_left():
-        _end_s3()
+def _at_last() -> None:
+    # It would wait for calls that hang. An exit without it may crash, which is the lesser evil.
+    if _finalize_s3 is not None and not calls_are_left():
+        _finalize_s3()
 
 
 def refuse_background_work_at_exit() -> None:
     """Allow new calls only to the main thread, which runs the exit hooks, and to the calls that it still waits for."""
     thread = threading.current_thread()
-    if _is_exiting and thread is not threading.main_thread() and not isinstance(thread, Worker):
+    if is_exiting() and thread is not threading.main_thread() and not isinstance(thread, Worker):
         # The one error that ends a thread without a stack trace on the screen.
         raise SystemExit
 

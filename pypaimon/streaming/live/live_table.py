@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pyarrow as pa
 
 from pypaimon.streaming.builder.assembly import StreamAssembly
+from pypaimon.streaming.concurrency.background_threads import spawn_detached
 from pypaimon.streaming.concurrency.clock import until_done
 from pypaimon.streaming.concurrency.threads_to_asyncio import wait_for_future
-from pypaimon.streaming.io.io_pool import spawn_detached
 from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.live.arrow_row_store import ArrowRowStore
 from pypaimon.streaming.live.live_updater import LiveTableUpdater

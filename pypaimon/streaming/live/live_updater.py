@@ -15,6 +15,7 @@ from pypaimon.streaming.batches.chunks import BatchChunk, ChunkReader
 from pypaimon.streaming.builder.assembly import StreamAssembly
 from pypaimon.streaming.builder.copy_start import start_for_copy
 from pypaimon.streaming.builder.opened import opened_chunks
+from pypaimon.streaming.concurrency.background_threads import BackgroundThread
 from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.concurrency.clock import Sleeper
 from pypaimon.streaming.concurrency.forking import Origin
@@ -66,7 +67,7 @@ class LiveTableUpdater:
 
     def begin(self) -> Future[None]:
         """Start the thread. The future is done with the first state, or an error."""
-        threading.Thread(target=self._run, name="paimon-live", daemon=True).start()
+        BackgroundThread(self._run, "paimon-live", self.close).start()
         return self.reached(None)
 
     def rows(self) -> RowStore:

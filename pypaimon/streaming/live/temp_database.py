@@ -14,10 +14,10 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pypaimon.streaming.concurrency.background_threads import spawn_detached
 from pypaimon.streaming.concurrency.forking import Origin
 from pypaimon.streaming.concurrency.threads_to_asyncio import on_event_loop
 from pypaimon.streaming.errors import StreamConfigError, TargetError
-from pypaimon.streaming.io.io_pool import spawn_detached
 from pypaimon.streaming.options.arguments import a_path, at_least
 
 if TYPE_CHECKING:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
+from pypaimon.streaming.concurrency.background_threads import spawn_detached
 from pypaimon.streaming.concurrency.forking import polars_works
 from pypaimon.streaming.concurrency.lazy import Lazy
 from pypaimon.streaming.files.deletion_vectors import PlanVectors
 from pypaimon.streaming.internals import DataField, OffsetRow, TableSchema
-from pypaimon.streaming.io.io_pool import IOPool, spawn_detached
+from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.merge import MOST_RUNS
 from pypaimon.streaming.metadata.table_directory import TableDirectory

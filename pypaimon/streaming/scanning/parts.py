@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import queue
-import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from pypaimon.streaming.concurrency.background_threads import BackgroundThread
 from pypaimon.streaming.concurrency.clock import Clock, until_done
 from pypaimon.streaming.concurrency.lazy import Lazy
 from pypaimon.streaming.consumers.progress import Progress
@@ -55,7 +55,7 @@ class KeepAlive:
         self._progress = progress
         self._clock = clock
         self._watch: _Watch | None = None
-        self._thread: threading.Thread | None = None
+        self._thread: BackgroundThread | None = None
 
     def begin(self) -> None:
         """Start the thread if none runs. A forked process needs its own."""
@@ -65,7 +65,7 @@ class KeepAlive:
         watch = self._watch = _Watch()
         pause = min(max(after / _LOOKS_PER_REWRITE, _LEAST_PAUSE), _LONGEST_PAUSE)
         arguments = watch, weakref.ref(self._progress), self._clock, pause
-        self._thread = threading.Thread(target=_run, args=arguments, name="paimon-keep-alive", daemon=True)
+        self._thread = BackgroundThread(_run, "paimon-keep-alive", watch.end, *arguments)
         self._thread.start()
 
     def end(self) -> None:

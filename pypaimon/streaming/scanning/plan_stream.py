@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from pypaimon.streaming.concurrency.background_threads import spawn_detached
 from pypaimon.streaming.concurrency.waits import Waits, run, run_async
 from pypaimon.streaming.errors import EndOfScan
-from pypaimon.streaming.io.io_pool import spawn_detached
 from pypaimon.streaming.model.plan import Plan
 from pypaimon.streaming.scanning.driver import ScanDriver
 
