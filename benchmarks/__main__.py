@@ -117,10 +117,10 @@ Times on the clock (catching up, stalls, commit to rows, Spark's rates) suffer f
 
 Requests, speed and memory, compared with other readers and writers.
 
-Written by `make bench` on {day}, in {seconds:.0f} s; not edited by hand.
+The figures are those of a run of `make bench` on {day}, in {seconds:.0f} s.
 Machine: {host}; {versions}.
-All sides of a row ran in the same run, on the same tables, by turns and warm. A ratio says how many times better ours
-is. pypaimon's native reader is its own stream with `scan.native-plan.enabled` and `read.native.enabled`, on
+All sides of a row ran on the same tables, by turns and warm. A ratio says how many times better ours is. pypaimon's
+native reader is its own stream with `scan.native-plan.enabled` and `read.native.enabled`, on
 pypaimon-rust.
 {quiet}
 
@@ -130,35 +130,23 @@ pypaimon-rust.
 
 {measuring.markdown(figures)}
 - Requests are counted by an S3 server on the same machine, with the table's own FileIO and one manifest per commit.
-- Where requests take {following.LATENCY_MS} ms in a comparison with pypaimon, every call of the FileIO sleeps that long
-  in addition to the local disk. In other rows an S3 server in its own process answers after that time, with at most
-  {latency.MEGABYTES_PER_SECOND} MB/s per connection, and the extra `fast` is used.
-- Rows and entries per second are per second of processor time, of all threads together; where requests take
-  {latency.LATENCY_MS} ms, by the clock. Ratios to pyarrow and
-  pypaimon-rust are medians over rounds in which both sides ran one right after the other.
-- Catching up is bound by the processor here, which the server shares.
-- pyarrow is `ParquetFile.read()` of the same files and columns; both decode on as many threads as Arrow has.
+- Requests take {following.LATENCY_MS} ms by a pause in every call of the FileIO if pypaimon is the peer. In other rows
+  an S3 server answers after that time, with at most {latency.MEGABYTES_PER_SECOND} MB/s per connection, and the extra
+  `fast` is used.
+- Rates are per second of processor time of all threads; by the clock where requests take {latency.LATENCY_MS} ms, and
+  on Spark. Ratios to pyarrow and pypaimon-rust are medians over rounds in which both sides ran one after the other.
+- pyarrow is `ParquetFile.read()` of the same files and columns, on as many threads.
 - Shredded maps have the storage layout `shared-shredding`: 6 out of 50 keys in each row, 8 columns.
-- Large plans are made in processes of their own, whose imports count as memory; splits are made, the objects of
-  their files are not.
-- Of 20 snapshots behind, one request each (with `fast`) or two to a file are what is read; five more are the hint
-  LATEST, the last snapshot of the window once more, and the snapshot before, once for the window and once for each of
-  the two that come alone before it. The first three are needed by any window, so that 6.15 and 3.15 are the least. To
-  begin it earlier would save one, and cost every stream that is caught up one at each pair of commits.
-- Planning makes the objects of all files that are kept, when the files of a split are asked for; pypaimon-rust keeps
-  them on its own side. Where only splits are asked for, their rows and bytes, planning is about three times as fast.
-  Two fifths of what objects take is Python's garbage collector.
-- All splits of a plan are made with it: 100,000 take 0.6 s of 2.9 s, and no memory at the highest, which is reached
-  before, when the entries are put in order.
-- Spark's rates are by the clock, medians of {spark_runs.ROUNDS} rounds in which all sides take their turn, with the
-  same files; the Python sources have the same tasks too. Ready-made batches are one cached batch, handed out again and
-  again: they are never decoded, so that where all cores are busy nothing that reads files is as fast. The same files
-  through pyarrow are what a Python source can reach. A batch read begins with its start, which is part of it.
+- The memory of large plans includes imports. Splits are made, the objects of their files are not.
+- Of 20 snapshots behind, one request each (with `fast`) or two to a file are what is read, and five more find the
+  window; any window needs three of them, so 6.15 and 3.15 are the least.
+- pypaimon-rust keeps the objects of planned files on its own side; here they are made when they are asked for.
+- Spark's rates are medians of {spark_runs.ROUNDS} rounds with the same files, and for Python sources the same tasks.
+  Ready-made batches are one cached batch, which is never decoded; the same files through pyarrow are what a Python
+  source can reach. A batch read includes its start.
 - Starts of queries are processor time of all processes together, medians of {spark_source.START_ROUNDS} rounds, for the
-  first query of {spark_source.FIRST_ROUNDS}: pyspark out of its zip file, pyarrow, then this library and pypaimon in
-  the process that is asked for the columns, in that which plans and, for the first query, in each worker.
-- pypaimon's streams replay here too: its own catch-up, a difference of two states, gives other rows than Java's, so
-  that it would not be the same work.
+  first query of {spark_source.FIRST_ROUNDS}.
+- pypaimon's streams replay here too, because its own catch-up gives other rows.
 """
 
 
