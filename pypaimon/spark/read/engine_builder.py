@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from pypaimon.spark.options.tables import load_stream_table
 from pypaimon.spark.read.time_travel import snapshot_of_version
-from pypaimon.streaming.builder.assembly import StreamAssembly, followed, read_parts
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.concurrency.lazy import Lazy
 from pypaimon.streaming.consumers.consumer_names import reader_name
@@ -23,6 +22,7 @@ from pypaimon.streaming.options.end import End
 from pypaimon.streaming.options.stream_options import Limits, StreamOptions
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.options.views import View, fields
+from pypaimon.streaming.spec.assembly import StreamAssembly, followed, read_parts
 
 if TYPE_CHECKING:
     from pypaimon.spark.options.source_options import SourceOptions

@@ -13,8 +13,6 @@ import click
 from rich.console import Console
 
 from pypaimon.streaming.batches.batch_stream import BlockingBatchStream
-from pypaimon.streaming.builder.builder import StreamReadBuilder
-from pypaimon.streaming.builder.copy_start import start_for_copy
 from pypaimon.streaming.cli.option_groups import Service, grouped, option
 from pypaimon.streaming.cli.output import Record, print_result
 from pypaimon.streaming.cli.progress_bars import LoadBar
@@ -38,6 +36,8 @@ from pypaimon.streaming.databases.position import DatabasePosition
 from pypaimon.streaming.databases.stream import BlockingDatabaseStream
 from pypaimon.streaming.doctor.findings import count
 from pypaimon.streaming.internals import TableNotExistException
+from pypaimon.streaming.read_builder import StreamReadBuilder
+from pypaimon.streaming.spec.copy_start import start_for_copy
 from pypaimon.streaming.targets.copy_schema import copied_schema
 from pypaimon.streaming.writing.builder import stream_write_builder
 from pypaimon.streaming.writing.stream_writer import BlockingStreamWriter

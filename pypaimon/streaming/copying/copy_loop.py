@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from pypaimon.streaming.batches.batch_stream import BatchStream, BlockingBatchStream
-from pypaimon.streaming.builder.assembly import identity_of, schema_of, scope_of
-from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.concurrency.waits import Wait, Waits
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.options.arguments import finite_seconds
 from pypaimon.streaming.options.stream_options import CommitMode
+from pypaimon.streaming.read_builder import StreamReadBuilder
+from pypaimon.streaming.spec.assembly import identity_of, schema_of, scope_of
 from pypaimon.streaming.targets.changes import AnyBatch
 from pypaimon.streaming.targets.plan_transactions import PlanTransactions
 from pypaimon.streaming.targets.target_state import SourceTable

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Callable
 
 from pypaimon.streaming.batches.batch_stream import BatchStream, BlockingBatchStream
-from pypaimon.streaming.builder.builder import StreamReadBuilder
-from pypaimon.streaming.builder.copy_start import refuse_itself, start_for_copy
 from pypaimon.streaming.concurrency.waits import run, run_async
 from pypaimon.streaming.copying.copy_loop import SharedCommits, copy_batches, source_of
 from pypaimon.streaming.errors import OtherColumnsError, StreamConfigError
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.arguments import shown
+from pypaimon.streaming.read_builder import StreamReadBuilder
+from pypaimon.streaming.spec.copy_start import refuse_itself, start_for_copy
 from pypaimon.streaming.targets.paimon_target import PaimonRows
 from pypaimon.streaming.targets.plan_transactions import PlanTransactions
 from pypaimon.streaming.writing.stream_writer import BlockingStreamWriter, StreamWriter

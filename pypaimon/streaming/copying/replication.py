@@ -10,8 +10,6 @@ from typing import Any, TypeVar
 from pypaimon.streaming.batches.batch_stream import BlockingBatchStream
 from pypaimon.streaming.batches.run_forever import backoff_of
 from pypaimon.streaming.batches.stream_status import StreamStatus
-from pypaimon.streaming.builder.builder import StreamReadBuilder
-from pypaimon.streaming.builder.copy_start import start_for_copy
 from pypaimon.streaming.concurrency.clock import Sleeper
 from pypaimon.streaming.concurrency.signals import on_sigterm
 from pypaimon.streaming.concurrency.waits import run, run_async
@@ -20,7 +18,9 @@ from pypaimon.streaming.errors import OtherColumnsError, PaimonStreamError, Stre
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.arguments import a_builder, a_function, a_target, finite_seconds
+from pypaimon.streaming.read_builder import StreamReadBuilder
 from pypaimon.streaming.scanning.lag import Lag
+from pypaimon.streaming.spec.copy_start import start_for_copy
 from pypaimon.streaming.targets.plan_transactions import PlanTransactions
 from pypaimon.streaming.targets.target import Target
 

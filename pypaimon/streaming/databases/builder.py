@@ -9,8 +9,6 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, Literal
 
-from pypaimon.streaming.builder.builder import StreamReadBuilder
-from pypaimon.streaming.builder.copy_start import configure_for_copy
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.databases.engine import DatabaseEngine
 from pypaimon.streaming.databases.events import DatabaseEvent
@@ -21,6 +19,8 @@ from pypaimon.streaming.databases.tables_of_database import Configure, TablesOfD
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.options.arguments import a_catalog, a_name, at_least, choice, finite_seconds
 from pypaimon.streaming.options.stream_options import DEFAULT_BATCH_BYTES, DEFAULT_READ_AHEAD_BYTES
+from pypaimon.streaming.read_builder import StreamReadBuilder
+from pypaimon.streaming.spec.copy_start import configure_for_copy
 
 
 class _Start(Enum):

@@ -8,9 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from pypaimon.streaming.builder.assembly import identity_of, with_latest
-from pypaimon.streaming.builder.builder import StreamReadBuilder, builder_of_newest
-from pypaimon.streaming.builder.opened import OpenedChunks, opened_chunks
 from pypaimon.streaming.databases.position import TablePlace
 from pypaimon.streaming.errors import (
     CorruptTableError,
@@ -32,6 +29,9 @@ from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.metadata.table_handle import FilesOnly, TableHandle
 from pypaimon.streaming.options.start import Start, StartMode
+from pypaimon.streaming.read_builder import StreamReadBuilder, builder_of_newest
+from pypaimon.streaming.spec.assembly import identity_of, with_latest
+from pypaimon.streaming.spec.opened import OpenedChunks, opened_chunks
 
 Configure = Callable[[StreamReadBuilder], object]
 

@@ -11,8 +11,6 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pypaimon.streaming.builder.chain_tables import followed_table, options_of_chain
-from pypaimon.streaming.builder.checks import refuse_unstreamable
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo, consumers_of
 from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, TableChangedError
@@ -34,6 +32,8 @@ from pypaimon.streaming.options.stream_options import (
 )
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.planning.start import ResolvedStart, StartingScanner
+from pypaimon.streaming.spec.chain_tables import followed_table, options_of_chain
+from pypaimon.streaming.spec.checks import refuse_unstreamable
 
 T = TypeVar("T")
 

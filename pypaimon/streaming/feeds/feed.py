@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from pypaimon.streaming.builder.assembly import group_parts, with_options
-from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.feeds.feed_state import FeedIdentity, FeedState
 from pypaimon.streaming.feeds.reader import FeedReader, RowQueue
@@ -23,6 +21,8 @@ from pypaimon.streaming.options.stream_options import CatchUp, OnExpired, Stream
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.planning.planner import Planner
 from pypaimon.streaming.planning.planner_state import PlannerState
+from pypaimon.streaming.read_builder import StreamReadBuilder
+from pypaimon.streaming.spec.assembly import group_parts, with_options
 
 
 @dataclass(frozen=True, slots=True)

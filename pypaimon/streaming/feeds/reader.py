@@ -13,14 +13,14 @@ import pyarrow as pa
 
 from pypaimon.streaming.batches.chunks import BatchChunk
 from pypaimon.streaming.batches.read_ahead import ReadAhead
-from pypaimon.streaming.builder.builder import StreamReadBuilder
-from pypaimon.streaming.builder.opened import opened_chunks
 from pypaimon.streaming.errors import EndOfScan
 from pypaimon.streaming.feeds.feed_state import FeedState
 from pypaimon.streaming.io.io_pool import spawn_detached
 from pypaimon.streaming.model.plan import Plan, StreamSplit
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.stream_options import DEFAULT_READ_AHEAD_BYTES
+from pypaimon.streaming.read_builder import StreamReadBuilder
+from pypaimon.streaming.spec.opened import opened_chunks
 
 _CHUNK_BYTES = 8 << 20
 """Small files are read several at a time; smaller than in other streams, so that the first rows come sooner."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from pypaimon.streaming.builder.assembly import StreamAssembly
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.groups.group_reader import GroupReader
 from pypaimon.streaming.groups.group_settings import GroupSettings
@@ -12,6 +11,7 @@ from pypaimon.streaming.groups.group_stream import BlockingGroupStream, GroupStr
 from pypaimon.streaming.groups.membership import Membership
 from pypaimon.streaming.options.arguments import at_least
 from pypaimon.streaming.options.stream_options import DEFAULT_BATCH_BYTES, DEFAULT_READ_AHEAD_BYTES
+from pypaimon.streaming.spec.assembly import StreamAssembly
 
 
 class GroupStreamBuilder:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 
-from pypaimon.streaming.builder.assembly import StreamAssembly, group_parts, of_slots
 from pypaimon.streaming.concurrency.clock import Clock, SuspendAwareClock
 from pypaimon.streaming.consumers.consumer_manager import consumers_of
 from pypaimon.streaming.groups.assigned_slots import AssignedSlots, Assignment
@@ -30,6 +29,7 @@ from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.slot_rule import SlotSet
 from pypaimon.streaming.scanning.lag import Lag
+from pypaimon.streaming.spec.assembly import StreamAssembly, group_parts, of_slots
 
 
 class AssignmentChangeKind(Enum):

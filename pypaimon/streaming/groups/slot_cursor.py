@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pypaimon.streaming.batches.chunks import BatchChunk
-from pypaimon.streaming.builder.assembly import StreamAssembly
-from pypaimon.streaming.builder.opened import opened_chunks
 from pypaimon.streaming.errors import EndOfScan
 from pypaimon.streaming.model.position import Phase, Position
+from pypaimon.streaming.spec.assembly import StreamAssembly
+from pypaimon.streaming.spec.opened import opened_chunks
 
 
 @dataclass(frozen=True, slots=True)

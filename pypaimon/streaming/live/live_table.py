@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 
-from pypaimon.streaming.builder.assembly import StreamAssembly
 from pypaimon.streaming.concurrency.clock import until_done
 from pypaimon.streaming.concurrency.threads_to_asyncio import wait_for_future
 from pypaimon.streaming.io.io_pool import spawn_detached
@@ -19,6 +18,7 @@ from pypaimon.streaming.live.arrow_row_store import ArrowRowStore
 from pypaimon.streaming.live.live_updater import LiveTableUpdater
 from pypaimon.streaming.live.temp_database import MemoryBound
 from pypaimon.streaming.options.arguments import at_least
+from pypaimon.streaming.spec.assembly import StreamAssembly
 
 if TYPE_CHECKING:
     import duckdb as duckdb_module  # type: ignore[import-not-found, unused-ignore]

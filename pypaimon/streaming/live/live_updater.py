@@ -12,9 +12,6 @@ import pyarrow as pa
 
 from pypaimon.streaming.batches.batch import BlockingBatch
 from pypaimon.streaming.batches.chunks import BatchChunk, ChunkReader
-from pypaimon.streaming.builder.assembly import StreamAssembly
-from pypaimon.streaming.builder.copy_start import start_for_copy
-from pypaimon.streaming.builder.opened import opened_chunks
 from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.concurrency.clock import Sleeper
 from pypaimon.streaming.concurrency.forking import Origin
@@ -34,6 +31,9 @@ from pypaimon.streaming.options.stream_options import DEFAULT_BATCH_BYTES
 from pypaimon.streaming.options.table_traits import moved_by
 from pypaimon.streaming.scanning.driver import ScanDriver
 from pypaimon.streaming.scanning.scan import StreamScan
+from pypaimon.streaming.spec.assembly import StreamAssembly
+from pypaimon.streaming.spec.copy_start import start_for_copy
+from pypaimon.streaming.spec.opened import opened_chunks
 
 _LOG = StreamLog(__name__)
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)

@@ -29,7 +29,7 @@ from pypaimon.streaming import (
     replicate,
     replicate_async,
 )
-from pypaimon.streaming.builder.copy_start import start_for_copy
+from pypaimon.streaming.spec.copy_start import start_for_copy
 from support.tables.copied_table import batches
 from support.tables.streamed_table import Table
 from support.tables.written_tables import changes, key_value_table, rows

@@ -23,9 +23,9 @@ from pypaimon.streaming import (
     UnsupportedTableError,
     stream_read_builder,
 )
-from pypaimon.streaming.builder.opened import opened_chunks
 from pypaimon.streaming.databases import followed_table, tables_of_database
 from pypaimon.streaming.databases.tables_of_database import TablesOfDatabase
+from pypaimon.streaming.spec.opened import opened_chunks
 from support.tables.databases import Database, Doors, keys
 from support.tables.streamed_table import expire
 

@@ -11,9 +11,9 @@ import pytest
 from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming import StreamReadBuilder, stream_read_builder, stream_write_builder
-from pypaimon.streaming.builder.assembly import group_parts, of_slots
 from pypaimon.streaming.options.slot_rule import DividedBy, SlotRule, SlotSet
 from pypaimon.streaming.options.table_traits import TableTraits
+from pypaimon.streaming.spec.assembly import group_parts, of_slots
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from pypaimon.streaming import DictTarget, PlanKind, StreamReadBuilder, compact, replicate, stream_write_builder
-from pypaimon.streaming.builder.copy_start import start_for_copy
+from pypaimon.streaming.spec.copy_start import start_for_copy
 from support.stores.counting_file_io import CountingFileIO
 from support.tables.copied_table import at, batches
 from support.tables.streamed_table import Table

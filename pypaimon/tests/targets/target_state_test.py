@@ -30,8 +30,8 @@ from pypaimon.streaming import (
     compact,
     replicate,
 )
-from pypaimon.streaming.builder.assembly import scope_of
 from pypaimon.streaming.options.read_scope import ReadScope
+from pypaimon.streaming.spec.assembly import scope_of
 from pypaimon.streaming.targets.target_state import SavedState, is_of_older_release
 from pypaimon.streaming.testing import SmallTable
 from support.crash.racing_targets import race

@@ -7,8 +7,6 @@ from typing import Any
 
 import ray.data
 
-from pypaimon.streaming.builder.assembly import group_parts, identity_of, with_options
-from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.feeds.feed import settings_of
 from pypaimon.streaming.feeds.feed_state import FeedIdentity, FeedState
@@ -19,6 +17,8 @@ from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.arguments import typed
 from pypaimon.streaming.options.end import End
 from pypaimon.streaming.planning.planner import Planner
+from pypaimon.streaming.read_builder import StreamReadBuilder
+from pypaimon.streaming.spec.assembly import group_parts, identity_of, with_options
 
 
 def ray_dataset(builder: StreamReadBuilder) -> ray.data.Dataset:

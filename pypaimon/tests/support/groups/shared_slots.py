@@ -9,7 +9,6 @@ from typing import Any
 
 from pypaimon.streaming import StreamReadBuilder
 from pypaimon.streaming.batches.chunks import BatchChunk
-from pypaimon.streaming.builder.assembly import group_parts, of_slots
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.groups.assigned_slots import AssignedSlots
 from pypaimon.streaming.groups.group_bounds import GroupStart
@@ -20,6 +19,7 @@ from pypaimon.streaming.groups.slot_cursor import SlotCursor
 from pypaimon.streaming.model.plan import Plan
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.slot_rule import SlotRule, SlotSet
+from pypaimon.streaming.spec.assembly import group_parts, of_slots
 
 Row = tuple[Any, ...]
 """A row: its key `k`, then the other columns."""

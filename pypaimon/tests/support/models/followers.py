@@ -28,7 +28,7 @@ from pypaimon.streaming import (
     replicate,
     stream_write_builder,
 )
-from pypaimon.streaming.builder.copy_start import start_for_copy
+from pypaimon.streaming.spec.copy_start import start_for_copy
 from support.models.followed_tables import FollowedTable
 from support.tables.handles import batch_read, catalog_with_database
 from support.tables.live_tables import often

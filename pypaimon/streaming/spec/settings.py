@@ -7,7 +7,6 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Literal, TypeVar
 
-from pypaimon.streaming.builder.content_settings import ContentSettings
 from pypaimon.streaming.consumers.consumer_names import reader_name
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.internals import PaimonFollowUpScanner
@@ -25,6 +24,7 @@ from pypaimon.streaming.options.stream_options import (
     OnOverwrite,
     OnSchemaChange,
 )
+from pypaimon.streaming.spec.content_settings import ContentSettings
 
 B = TypeVar("B", bound="BuilderSettings")
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from pypaimon.streaming.builder.assembly import StreamAssembly, followed, read_parts
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.internals import DataField
 from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.options.stream_options import DEFAULT_IO_TIMEOUT
 from pypaimon.streaming.read_internals import TableRead
 from pypaimon.streaming.reading.read import StreamRead, made_read
+from pypaimon.streaming.spec.assembly import StreamAssembly, followed, read_parts
 
 if TYPE_CHECKING:
     import pypaimon.streaming.filter_internals as filter_internals

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pypaimon.streaming.builder.assembly import StreamAssembly, scan_driver
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.internals import PaimonFollowUpScanner
 from pypaimon.streaming.lazy_imports import LazyModule
@@ -13,6 +12,7 @@ from pypaimon.streaming.options.arguments import at_least
 from pypaimon.streaming.options.stream_options import DEFAULT_POLL_INTERVAL_MS
 from pypaimon.streaming.scanning.driver import ScanDriver
 from pypaimon.streaming.scanning.scan import StreamScan
+from pypaimon.streaming.spec.assembly import StreamAssembly, scan_driver
 
 if TYPE_CHECKING:
     import pypaimon.streaming.filter_internals as filter_internals

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from pypaimon.streaming.batches.chunks import ChunkReader
 from pypaimon.streaming.batches.read_ahead import ReadAhead
-from pypaimon.streaming.builder.assembly import StreamAssembly, scope_of
-from pypaimon.streaming.builder.read import new_read
-from pypaimon.streaming.builder.scan import AsyncStreamingTableScan, driven_scan
 from pypaimon.streaming.model.plan import Plan, StreamSplit
 from pypaimon.streaming.options.arguments import at_least, typed
 from pypaimon.streaming.options.stream_options import CommitMode
 from pypaimon.streaming.scanning.driver import ScanDriver
+from pypaimon.streaming.spec.assembly import StreamAssembly, scope_of
+from pypaimon.streaming.spec.read import new_read
+from pypaimon.streaming.spec.scan import AsyncStreamingTableScan, driven_scan
 
 OpenedChunks = tuple[AsyncStreamingTableScan, ScanDriver, ChunkReader]
 """A scan, its driver, and the reader of its rows."""

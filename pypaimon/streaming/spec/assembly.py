@@ -11,10 +11,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pypaimon.streaming.builder.chain_tables import followed_table, options_of_chain
-from pypaimon.streaming.builder.checks import refuse_unstreamable
-from pypaimon.streaming.builder.settings import BuilderSettings
-from pypaimon.streaming.builder.table_facts import TableFacts
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.concurrency.lazy import Lazy
 from pypaimon.streaming.concurrency.threads_to_asyncio import on_event_loop
@@ -47,6 +43,10 @@ from pypaimon.streaming.options.stream_options import (
 )
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.options.views import LOGS, VIEWS, View
+from pypaimon.streaming.spec.chain_tables import followed_table, options_of_chain
+from pypaimon.streaming.spec.checks import refuse_unstreamable
+from pypaimon.streaming.spec.settings import BuilderSettings
+from pypaimon.streaming.spec.table_facts import TableFacts
 
 if TYPE_CHECKING:
     from pypaimon.streaming.consumers.progress import Progress

@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from pypaimon.streaming.builder.assembly import StreamAssembly
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import OnExpired, OnOverwrite, Unmatched
 from pypaimon.streaming.options.table_traits import RECORD_EXPIRY
+from pypaimon.streaming.spec.assembly import StreamAssembly
 
 B = TypeVar("B", bound=StreamAssembly)
 

@@ -7,9 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from pypaimon.streaming.builder.checks import known_columns
-from pypaimon.streaming.builder.projections import check_types, named_columns, read_type_paths
-from pypaimon.streaming.builder.table_facts import TableFacts
 from pypaimon.streaming.concurrency.lazy import Lazy
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.filtering.filters import columns_of
@@ -19,6 +16,9 @@ from pypaimon.streaming.options.arguments import choice, typed
 from pypaimon.streaming.options.blob_storage import places_of_arguments
 from pypaimon.streaming.options.stream_options import GivenOptions, Unmatched
 from pypaimon.streaming.options.views import View, fields
+from pypaimon.streaming.spec.checks import known_columns
+from pypaimon.streaming.spec.projections import check_types, named_columns, read_type_paths
+from pypaimon.streaming.spec.table_facts import TableFacts
 
 if TYPE_CHECKING:
     import pypaimon.streaming.filter_internals as filter_internals

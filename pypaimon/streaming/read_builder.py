@@ -9,7 +9,6 @@ from collections.abc import Callable
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
-from pypaimon.streaming.builder.assembly import StreamAssembly
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.lazy_imports import LazyModule
@@ -20,20 +19,21 @@ from pypaimon.streaming.options.stream_options import (
 )
 from pypaimon.streaming.options.views import View, fields
 from pypaimon.streaming.read_internals import PaimonStreamReadBuilder
+from pypaimon.streaming.spec.assembly import StreamAssembly
 
 if TYPE_CHECKING:
     import pypaimon.streaming.filter_internals as filter_internals
     from pypaimon.streaming.batches import batch_stream, stream_status
-    from pypaimon.streaming.builder import read, scan
     from pypaimon.streaming.groups import group_builder
     from pypaimon.streaming.live import live_table
+    from pypaimon.streaming.spec import read, scan
 else:
     filter_internals = LazyModule("pypaimon.streaming.filter_internals")
     batch_stream = LazyModule("pypaimon.streaming.batches.batch_stream")
     stream_status = LazyModule("pypaimon.streaming.batches.stream_status")
     live_table = LazyModule("pypaimon.streaming.live.live_table")
     group_builder = LazyModule("pypaimon.streaming.groups.group_builder")
-    read, scan = LazyModule("pypaimon.streaming.builder.read"), LazyModule("pypaimon.streaming.builder.scan")
+    read, scan = LazyModule("pypaimon.streaming.spec.read"), LazyModule("pypaimon.streaming.spec.scan")
 
 
 class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
@@ -76,7 +76,7 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
             StreamConfigError: Settings or table options contradict each other.
             UnsupportedTableError: The table, or one of its options, cannot be streamed.
         """
-        from pypaimon.streaming.builder.scan import driven_scan
+        from pypaimon.streaming.spec.scan import driven_scan
 
         return driven_scan(self.table, self._scan_driver())
 
@@ -87,7 +87,7 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
             StreamConfigError: Settings or table options contradict each other.
             UnsupportedTableError: The table, or one of its options, cannot be streamed.
         """
-        from pypaimon.streaming.builder.read import new_read
+        from pypaimon.streaming.spec.read import new_read
 
         return new_read(self)
 
@@ -115,7 +115,7 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
             UnsupportedTableError: The table, or one of its options, cannot be streamed.
         """
         from pypaimon.streaming.batches.batch_stream import BatchStream
-        from pypaimon.streaming.builder.opened import opened
+        from pypaimon.streaming.spec.opened import opened
 
         return BatchStream(*opened(self, read_ahead_bytes, batch_bytes, commit_columns), on_progress)
 
@@ -129,7 +129,7 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
     ) -> batch_stream.BlockingBatchStream:
         """As `open`, for a plain `with` and `for`."""
         from pypaimon.streaming.batches.batch_stream import BlockingBatchStream
-        from pypaimon.streaming.builder.opened import opened
+        from pypaimon.streaming.spec.opened import opened
 
         return BlockingBatchStream(*opened(self, read_ahead_bytes, batch_bytes, commit_columns), on_progress)
 
