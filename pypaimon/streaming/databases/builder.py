@@ -20,7 +20,8 @@ from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.options.arguments import a_catalog, a_name, at_least, choice, finite_seconds
 from pypaimon.streaming.options.stream_options import DEFAULT_BATCH_BYTES, DEFAULT_READ_AHEAD_BYTES
 from pypaimon.streaming.read_builder import StreamReadBuilder
-from pypaimon.streaming.spec.copy_start import configure_for_copy
+from pypaimon.streaming.spec.copy_start import spec_for_copy
+from pypaimon.streaming.spec.spec_builder import resolved, set_spec
 
 
 class _Start(Enum):
@@ -220,10 +221,10 @@ class DatabaseStreamBuilder:
         tables = {name: place for name, place in position.tables.items() if matches(name, self._include, self._exclude)}
         held = DatabasePosition(position.database, tables)
         copied = (
-            self.copy().with_start("latest-full").with_position(held).on_event(on_each).for_each(configure_for_copy)
+            self.copy().with_start("latest-full").with_position(held).on_event(on_each).for_each(_configure_for_copy)
         )
         for name in self._of_table:
-            copied.for_table(name, configure_for_copy)
+            copied.for_table(name, _configure_for_copy)
         return copied
 
     def _engine(self, read_ahead_bytes: int, batch_bytes: int) -> DatabaseEngine:
@@ -252,6 +253,11 @@ class DatabaseStreamBuilder:
             None if self._position is None else dict(self._position.tables),
         )
         return DatabaseEngine(tables, settings, self._clock)
+
+
+def _configure_for_copy(builder: StreamReadBuilder) -> None:
+    """Change a builder to one of an empty copy. Its start may still be set."""
+    set_spec(builder, spec_for_copy(resolved(builder), None))
 
 
 def _pattern(name: str, text: str | None) -> re.Pattern[str] | None:

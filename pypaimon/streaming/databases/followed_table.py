@@ -13,7 +13,7 @@ from pypaimon.streaming.errors import EndOfScan, PaimonStreamError
 from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.model.plan import PlanKind
 from pypaimon.streaming.model.position import Phase, Position
-from pypaimon.streaming.spec.opened import OpenedChunks
+from pypaimon.streaming.spec.openers import OpenedChunks
 
 _LONGEST_INTERVAL = 30.0
 _SHARE_OF_QUIET = 8

@@ -1,1 +1,1 @@
-"""The fluent face: settings, their checks, and what is made of them."""
+"""What a caller asks of a stream (`stream_spec`), and what follows from it for a table (`resolve`)."""

@@ -12,7 +12,9 @@ from pypaimon.streaming.options.arguments import at_least
 from pypaimon.streaming.options.stream_options import DEFAULT_POLL_INTERVAL_MS
 from pypaimon.streaming.scanning.driver import ScanDriver
 from pypaimon.streaming.scanning.scan import StreamScan
-from pypaimon.streaming.spec.assembly import StreamAssembly, scan_driver
+from pypaimon.streaming.spec.resolve import ResolvedStream
+from pypaimon.streaming.spec.spec_builder import SpecBuilder, resolved
+from pypaimon.streaming.spec.streamed_table import StreamedTable
 
 if TYPE_CHECKING:
     import pypaimon.streaming.filter_internals as filter_internals
@@ -63,7 +65,7 @@ class AsyncStreamingTableScan(StreamScan):
         shard_index: int | None = None,
         shard_count: int | None = None,
     ) -> None:
-        settings = StreamAssembly(table)
+        settings = SpecBuilder(StreamedTable.of(table))
         settings.with_filter(predicate).with_follow_up_scanner(follow_up_scanner)
         if poll_interval_ms != DEFAULT_POLL_INTERVAL_MS:
             settings.with_poll_interval_ms(poll_interval_ms)
@@ -81,11 +83,11 @@ class AsyncStreamingTableScan(StreamScan):
             )
         if shard_index is not None and shard_count is not None:
             settings.with_shard(shard_index, shard_count)
-        super().__init__(table, scan_driver(settings))
+        super().__init__(table, resolved(settings).scan_driver())
 
 
-def driven_scan(table: Any, driver: ScanDriver) -> AsyncStreamingTableScan:
-    """A scan with this driver."""
+def new_scan(stream: ResolvedStream, driver: ScanDriver | None = None) -> AsyncStreamingTableScan:
+    """A scan of a stream, with a driver of it that was made before, if given."""
     scan = AsyncStreamingTableScan.__new__(AsyncStreamingTableScan)
-    StreamScan.__init__(scan, table, driver)
+    StreamScan.__init__(scan, stream.table.handle, driver or stream.scan_driver())
     return scan
