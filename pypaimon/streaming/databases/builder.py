@@ -204,29 +204,6 @@ class DatabaseStreamBuilder:
         engine = self._engine(read_ahead_bytes, batch_bytes)
         return BlockingDatabaseStream(self._database, engine, self._on_event, self._clock)
 
-    def _for_copy(self, position: DatabasePosition, on_event: OnEvent) -> DatabaseStreamBuilder:
-        """A builder of the stream for a copy: from the copy's position, and with the state of tables that it lacks.
-
-        Args:
-            position: The position of the copy. Tables of it that do not match are ignored.
-            on_event: Called with each event, before the function of the builder.
-        """
-        of_user = self._on_event
-
-        def on_each(event: DatabaseEvent) -> None:
-            on_event(event)
-            if of_user is not None:
-                of_user(event)
-
-        tables = {name: place for name, place in position.tables.items() if matches(name, self._include, self._exclude)}
-        held = DatabasePosition(position.database, tables)
-        copied = (
-            self.copy().with_start("latest-full").with_position(held).on_event(on_each).for_each(_configure_for_copy)
-        )
-        for name in self._of_table:
-            copied.for_table(name, _configure_for_copy)
-        return copied
-
     def _engine(self, read_ahead_bytes: int, batch_bytes: int) -> DatabaseEngine:
         if self._has_consumer and self._position is None and self._start.get("mode", "latest-full") != "latest-full":
             raise StreamConfigError(
@@ -253,6 +230,32 @@ class DatabaseStreamBuilder:
             None if self._position is None else dict(self._position.tables),
         )
         return DatabaseEngine(tables, settings, self._clock)
+
+
+def builder_for_copy(
+    builder: DatabaseStreamBuilder, position: DatabasePosition, on_event: OnEvent
+) -> DatabaseStreamBuilder:
+    """A builder of the stream for a copy: from the copy's position, and with the state of tables that it lacks.
+
+    Args:
+        builder: How the database is read.
+        position: The position of the copy. Tables of it that do not match are ignored.
+        on_event: Called with each event, before the function of the builder.
+    """
+    of_user, include, exclude = builder._on_event, builder._include, builder._exclude
+
+    def on_each(event: DatabaseEvent) -> None:
+        on_event(event)
+        if of_user is not None:
+            of_user(event)
+
+    tables = {name: place for name, place in position.tables.items() if matches(name, include, exclude)}
+    held = DatabasePosition(position.database, tables)
+    copied = builder.copy().with_start("latest-full").with_position(held).on_event(on_each)
+    copied.for_each(_configure_for_copy)
+    for name in builder._of_table:
+        copied.for_table(name, _configure_for_copy)
+    return copied
 
 
 def _configure_for_copy(builder: StreamReadBuilder) -> None:

@@ -16,7 +16,6 @@ from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import OnExpired, OnOverwrite, Unmatched
 from pypaimon.streaming.options.table_traits import RECORD_EXPIRY
 from pypaimon.streaming.spec.resolve import ResolvedStream
-from pypaimon.streaming.spec.spec_builder import B, resolved, set_spec
 from pypaimon.streaming.spec.stream_spec import StreamSpec
 
 _HELP = "Give the table changelog-producer 'lookup' or 'full-compaction'."
@@ -51,11 +50,6 @@ def spec_for_copy(stream: ResolvedStream, copied: Position | None) -> StreamSpec
     consumer = stream.options.consumer
     consumer = consumer and replace(consumer, ignore_progress=True)
     return replace(spec, start=start, consumer=consumer, on_overwrite=on_overwrite, keeps_state=True)
-
-
-def start_for_copy(builder: B, copied: Position | None) -> B:
-    """A copy of a builder with the spec of `spec_for_copy`."""
-    return set_spec(builder.copy(), spec_for_copy(resolved(builder), copied))
 
 
 def refuse_itself(source: Any, target: Any) -> None:

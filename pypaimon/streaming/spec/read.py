@@ -61,13 +61,13 @@ class StreamTableRead(StreamRead, TableRead):
         if limit is not None:
             raise StreamConfigError(f"limit={limit!r}: a stream gives every row; stop it after the rows that you need")
         # TableRead's own __init__ refuses merge options, even if nothing is merged.
-        settings = SpecBuilder(StreamedTable.of(table))
-        settings.with_filter(predicate).with_include_row_kind(include_row_kind)
+        builder = SpecBuilder(StreamedTable.of(table))
+        builder.with_filter(predicate).with_include_row_kind(include_row_kind)
         if output_projection is not None:
-            settings.with_projection({name: ".".join(path) for name, path in output_projection.columns})
+            builder.with_projection({name: ".".join(path) for name, path in output_projection.columns})
         elif read_type is not None:
-            settings.with_read_type(read_type)
-        stream = resolved(settings)
+            builder.with_read_type(read_type)
+        stream = resolved(builder)
         super().__init__(stream.table.followed, DEFAULT_IO_TIMEOUT, stream.read_parts())
 
 

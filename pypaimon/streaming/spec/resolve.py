@@ -23,11 +23,9 @@ from pypaimon.streaming.model.position import of_table
 from pypaimon.streaming.model.row_selection import RowSelection
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.read_scope import ReadScope
-from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import (
     CatchUp,
     CommitMode,
-    OnExpired,
     StreamOptions,
     options_of_table,
     overwrite_policy,
@@ -39,7 +37,7 @@ from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.options.views import LOGS, fields
 from pypaimon.streaming.spec.chain_tables import options_of_chain
 from pypaimon.streaming.spec.projections import check_types, known_columns
-from pypaimon.streaming.spec.stream_spec import StreamSpec
+from pypaimon.streaming.spec.stream_spec import StreamSpec, options_of_range
 from pypaimon.streaming.spec.streamed_table import StreamedTable, TableFacts
 
 if TYPE_CHECKING:
@@ -186,7 +184,7 @@ class ResolvedStream:
         spec, schema, traits = self.spec, self.schema, self.traits
         filter_ = self.filter
         self._check_columns(filter_)
-        options = _options_of_range(spec, spec.over(options_of_table(schema)), kinds=self._kinds_of_range())
+        options = options_of_range(spec, spec.over(options_of_table(schema)), kinds=self._kinds_of_range())
         start = options.start
         if start.position is not None:
             start = replace(start, position=of_table(start.position, self.identity))
@@ -363,41 +361,3 @@ def _refuse_combinations(options: StreamOptions) -> None:
             "with_catch_up('net') compares states and asks no follow-up scanner: leave it out, or "
             "with_follow_up_scanner(...)"
         )
-
-
-def _options_of_range(spec: StreamSpec, options: StreamOptions, *, kinds: bool) -> StreamOptions:
-    """The settings of a stream that reads a range; the others as they are.
-
-    A range has its own start and end, and its position is the only progress. The table's options for these are meant
-    for streams that follow it and do not count, as in Java's batch reads.
-
-    Args:
-        spec: The settings of the caller.
-        options: The same over the table's options.
-        kinds: Whether rows come with their kinds.
-
-    Raises:
-        StreamConfigError: Another setting contradicts the range.
-    """
-    between, start = spec.between, spec.start
-    if between is None:
-        return options
-    contradictions = {
-        "with_start(...), unless it is a position": start is not None and start.position is None,
-        "with_end(...)": spec.end is not None or spec.end_watermark is not None,
-        "with_consumer_id(...)": spec.consumer is not None,
-        "with_on_expired(...)": spec.on_expired is not OnExpired.FAIL,
-        "with_catch_up('net')": spec.catch_up is CatchUp.NET,
-        "with_follow_up_scanner(...)": spec.follow_up_scanner is not None,
-    }
-    for call, is_given in contradictions.items():
-        if is_given:
-            raise StreamConfigError(f"{between.given} says where to start and end: leave out {call}.")
-    return replace(
-        options,
-        start=start or Start(StartMode.BETWEEN),
-        between=replace(between, kinds=kinds),
-        end_watermark=None,
-        consumer=None,
-        delay_ms=0,
-    )

@@ -65,25 +65,25 @@ class AsyncStreamingTableScan(StreamScan):
         shard_index: int | None = None,
         shard_count: int | None = None,
     ) -> None:
-        settings = SpecBuilder(StreamedTable.of(table))
-        settings.with_filter(predicate).with_follow_up_scanner(follow_up_scanner)
+        builder = SpecBuilder(StreamedTable.of(table))
+        builder.with_filter(predicate).with_follow_up_scanner(follow_up_scanner)
         if poll_interval_ms != DEFAULT_POLL_INTERVAL_MS:
-            settings.with_poll_interval_ms(poll_interval_ms)
+            builder.with_poll_interval_ms(poll_interval_ms)
         if bucket_filter is not None:
-            settings.with_bucket_filter(bucket_filter)
+            builder.with_bucket_filter(bucket_filter)
         if not prefetch_enabled:
-            settings.with_prefetch(0)
+            builder.with_prefetch(0)
         if follow_up_scanner is None:
-            settings.with_catch_up("auto", after=at_least(0, "diff_threshold", diff_threshold) or 1)
+            builder.with_catch_up("auto", after=at_least(0, "diff_threshold", diff_threshold) or 1)
         if consumer_id is not None:
-            settings.with_consumer_id(consumer_id)
+            builder.with_consumer_id(consumer_id)
         if (shard_index is None) != (shard_count is None):
             raise StreamConfigError(
                 f"shard_index={shard_index!r}, shard_count={shard_count!r}: give both, or neither for the whole table"
             )
         if shard_index is not None and shard_count is not None:
-            settings.with_shard(shard_index, shard_count)
-        super().__init__(table, resolved(settings).scan_driver())
+            builder.with_shard(shard_index, shard_count)
+        super().__init__(table, resolved(builder).scan_driver())
 
 
 def new_scan(stream: ResolvedStream, driver: ScanDriver | None = None) -> AsyncStreamingTableScan:

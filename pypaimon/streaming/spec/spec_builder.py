@@ -98,8 +98,7 @@ class SpecBuilder:
 
             typed(Predicate, "with_filter", predicate)
             self._check_columns("with_filter", columns_of(predicate))
-        self._spec = replace(self._spec, filter=predicate, unmatched=chosen)
-        return self
+        return set_spec(self, replace(self._spec, filter=predicate, unmatched=chosen))
 
     def with_projection(self: B, projection: Iterable[str] | Mapping[str, str] | None) -> B:
         """Read only these columns, in this order; fields of rows as `row.field`. None: all.
@@ -119,8 +118,7 @@ class SpecBuilder:
         chosen = None if columns is None else self._check_columns("with_projection", columns)
         if names is None and chosen is not None and len(set(chosen)) != len(chosen):
             raise StreamConfigError(f"with_projection: a column is named twice in {list(chosen)}")
-        self._spec = replace(self._spec, projection=chosen, output_names=names, read_type=None)
-        return self
+        return set_spec(self, replace(self._spec, projection=chosen, output_names=names, read_type=None))
 
     def with_read_type(self: B, read_type: Iterable[DataField]) -> B:
         """Read only these columns, in this order, and of a row only the fields of its type. Like `with_projection`.
@@ -135,13 +133,11 @@ class SpecBuilder:
         paths = self._check_columns("with_read_type", read_type_paths(given))
         if (known := self._known_columns()) is not None:
             check_types(given, known)
-        self._spec = replace(self._spec, projection=paths, output_names=None, read_type=given)
-        return self
+        return set_spec(self, replace(self._spec, projection=paths, output_names=None, read_type=given))
 
     def with_include_row_kind(self: B, include: bool = True) -> B:
         """Choose whether `_row_kind` (`+I -U +U -D`) is the first column; default: if the stream can give -U or -D."""
-        self._spec = replace(self._spec, include_row_kind=typed(bool, "with_include_row_kind", include))
-        return self
+        return set_spec(self, replace(self._spec, include_row_kind=typed(bool, "with_include_row_kind", include)))
 
     def with_blob_descriptors(self: B, descriptors: bool = True) -> B:
         """Give pypaimon's serialised descriptors of blobs instead of their bytes, and fetch none.
@@ -149,8 +145,7 @@ class SpecBuilder:
         `StreamTableRead.blobs` makes objects of them that read on demand. By default the table's option
         `blob-as-descriptor` decides.
         """
-        self._spec = replace(self._spec, blob_descriptors=typed(bool, "with_blob_descriptors", descriptors))
-        return self
+        return set_spec(self, replace(self._spec, blob_descriptors=typed(bool, "with_blob_descriptors", descriptors)))
 
     def with_blob_places(self: B, places: Iterable[str] | None) -> B:
         """Set where descriptors in the table may point; a descriptor that points elsewhere is an error.
@@ -163,13 +158,11 @@ class SpecBuilder:
             StreamConfigError: The table's FileIO cannot read such a directory.
         """
         found = None if places is None else places_of_arguments("with_blob_places", places)
-        self._spec = replace(self._spec, blob_places=found)
-        return self
+        return set_spec(self, replace(self._spec, blob_places=found))
 
     def with_raw(self: B, raw: bool = True) -> B:
         """Accept every merge engine: follow-ups are the records as written, first plans are merged as always."""
-        self._spec = replace(self._spec, raw=typed(bool, "with_raw", raw))
-        return self
+        return set_spec(self, replace(self._spec, raw=typed(bool, "with_raw", raw)))
 
     def with_time_zone(self: B, name: str) -> B:
         """Set the time zone of the table's readers and writers; default: its option `time-zone`, else the process's.
@@ -227,8 +220,7 @@ class SpecBuilder:
             "tag": tag,
             "position": position,
         }
-        self._spec = replace(self._spec, start=start_of_arguments(given, full))
-        return self
+        return set_spec(self, replace(self._spec, start=start_of_arguments(given, full)))
 
     def with_end(
         self: B,
@@ -250,8 +242,7 @@ class SpecBuilder:
             StreamConfigError: None or several are given, or one has a wrong type.
         """
         bound, greatest_watermark = end_of_arguments(latest, snapshot_id, timestamp, watermark)
-        self._spec = replace(self._spec, end=bound, end_watermark=greatest_watermark)
-        return self
+        return set_spec(self, replace(self._spec, end=bound, end_watermark=greatest_watermark))
 
     def between(
         self: B,
@@ -279,15 +270,15 @@ class SpecBuilder:
         Raises:
             StreamConfigError: The ends are of different kinds or in the wrong order, or `mode` is unknown.
         """
-        self._spec = replace(self._spec, between=between_of_arguments(start, end, mode, tag_to_snapshot))
-        return self
+        return set_spec(self, replace(self._spec, between=between_of_arguments(start, end, mode, tag_to_snapshot)))
 
     # ---- running ----
 
     def with_poll_interval_ms(self: B, poll_interval_ms: int) -> B:
         """Set the pause after a poll that found nothing, in milliseconds (default 1000)."""
-        self._spec = replace(self._spec, poll_interval_ms=at_least(1, "with_poll_interval_ms", poll_interval_ms))
-        return self
+        return set_spec(
+            self, replace(self._spec, poll_interval_ms=at_least(1, "with_poll_interval_ms", poll_interval_ms))
+        )
 
     def with_consumer_id(
         self: B,
@@ -311,16 +302,14 @@ class SpecBuilder:
         reader_name(consumer_id, member=member)
         ignore = typed(bool, "with_consumer_id: ignore_progress", ignore_progress)
         options = ConsumerOptions(consumer_id, mode, member, ignore)
-        self._spec = replace(self._spec, consumer=options)
-        return self
+        return set_spec(self, replace(self._spec, consumer=options))
 
     def with_shard(self: B, index: int, count: int) -> B:
         """Read shard `index` of `count`: the shards of a table are disjoint and together complete."""
         at_least(1, "with_shard: count", count)
         if at_least(0, "with_shard: index", index) >= count:
             raise StreamConfigError(f"with_shard({index}, {count}): index must be from 0 to {count - 1}")
-        self._spec = replace(self._spec, shard=(index, count))
-        return self
+        return set_spec(self, replace(self._spec, shard=(index, count)))
 
     def with_buckets(self: B, bucket_ids: Iterable[int]) -> B:
         """Read only these buckets."""
@@ -335,8 +324,7 @@ class SpecBuilder:
         """Read only buckets for which this is true."""
         if not callable(bucket_filter):
             raise StreamConfigError(f"with_bucket_filter({bucket_filter!r}): give a function of a bucket number")
-        self._spec = replace(self._spec, bucket_filter=bucket_filter)
-        return self
+        return set_spec(self, replace(self._spec, bucket_filter=bucket_filter))
 
     def with_limits(
         self: B, max_rows: int | None = None, max_bytes: int | None = None, max_splits: int | None = None
@@ -351,8 +339,7 @@ class SpecBuilder:
         for name, value in (("max_rows", max_rows), ("max_bytes", max_bytes), ("max_splits", max_splits)):
             if value is not None:
                 at_least(1, f"with_limits: {name}", value)
-        self._spec = replace(self._spec, limits=Limits(max_rows, max_bytes, max_splits))
-        return self
+        return set_spec(self, replace(self._spec, limits=Limits(max_rows, max_bytes, max_splits)))
 
     def with_catch_up(self: B, mode: Literal["auto", "replay", "net"], after: int | None = None) -> B:
         """Choose how to catch up with many unread snapshots.
@@ -372,8 +359,7 @@ class SpecBuilder:
             at_least(1, "with_catch_up: after", after)
             if chosen is CatchUp.REPLAY:
                 raise StreamConfigError("with_catch_up('replay', after=...): a replay never catches up at once")
-        self._spec = replace(self._spec, catch_up=chosen, catch_up_after=after)
-        return self
+        return set_spec(self, replace(self._spec, catch_up=chosen, catch_up_after=after))
 
     def with_follow_up_scanner(self: B, scanner: PaimonFollowUpScanner | None) -> B:
         """Choose the snapshots to read after the start, and their files, by your own rule.
@@ -388,16 +374,14 @@ class SpecBuilder:
         """
         if isinstance(scanner, type) or (scanner is not None and not hasattr(scanner, "should_scan")):
             raise StreamConfigError(f"with_follow_up_scanner({scanner!r}): give an object with should_scan(snapshot)")
-        self._spec = replace(self._spec, follow_up_scanner=scanner)
-        return self
+        return set_spec(self, replace(self._spec, follow_up_scanner=scanner))
 
     def with_prefetch(self: B, plans: int) -> B:
         """Set how many plans are prefetched, 16 by default; 0 turns it off.
 
         Only metadata, until a plan is read: then the data files of the next plans are fetched as well, in a store.
         """
-        self._spec = replace(self._spec, prefetch=at_least(0, "with_prefetch", plans))
-        return self
+        return set_spec(self, replace(self._spec, prefetch=at_least(0, "with_prefetch", plans)))
 
     def with_io_timeout(self: B, seconds: float) -> B:
         """Set the time limit of one request in seconds; a longer one becomes a retriable `IOTimeoutError`.
@@ -406,8 +390,7 @@ class SpecBuilder:
         `open`, `open_sync` and `to_arrow_async`, which read on a thread.
         """
         timeout = finite_seconds("with_io_timeout", seconds, above_zero=True)
-        self._spec = replace(self._spec, io_timeout=timeout)
-        return self
+        return set_spec(self, replace(self._spec, io_timeout=timeout))
 
     def with_on_expired(self: B, policy: Literal["fail", "earliest", "latest", "full"]) -> B:
         """Choose how to continue if a saved position has expired: `"fail"`, `"earliest"`, `"latest"` or `"full"`.
@@ -415,19 +398,18 @@ class SpecBuilder:
         With `open()` this also applies if data files of a plan expire before they are read. Rows of that plan that were
         given stay given; with `"full"` the next batch says by `begins_state` that they are void.
         """
-        self._spec = replace(self._spec, on_expired=choice(OnExpired, "with_on_expired", policy))
-        return self
+        return set_spec(self, replace(self._spec, on_expired=choice(OnExpired, "with_on_expired", policy)))
 
     def with_on_schema_change(self: B, policy: Literal["fail", "follow", "ignore"]) -> B:
         """Choose what to do if columns that are read change: `"fail"`, `"follow"` or `"ignore"`."""
-        self._spec = replace(self._spec, on_schema_change=choice(OnSchemaChange, "with_on_schema_change", policy))
-        return self
+        return set_spec(
+            self, replace(self._spec, on_schema_change=choice(OnSchemaChange, "with_on_schema_change", policy))
+        )
 
     def with_on_overwrite(self: B, policy: Literal["skip", "read", "fail"] | None) -> B:
         """Choose what to do with OVERWRITE snapshots: `"skip"`, `"read"`, `"fail"`, or None for the table's options."""
         chosen = None if policy is None else choice(OnOverwrite, "with_on_overwrite", policy)
-        self._spec = replace(self._spec, on_overwrite=chosen)
-        return self
+        return set_spec(self, replace(self._spec, on_overwrite=chosen))
 
     def _known_columns(self) -> list[DataField] | None:
         """The columns of the table or view; None while the table is not known."""

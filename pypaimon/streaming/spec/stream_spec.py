@@ -1,4 +1,4 @@
-"""`StreamSpec`: all that a caller says about a stream."""
+"""`StreamSpec`: all that a caller says about a stream, and how it goes over the options of a table."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
+from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.internals import DataField
-from pypaimon.streaming.options.start import Start
-from pypaimon.streaming.options.stream_options import CallerOptions, ConsumerOptions, StreamOptions
+from pypaimon.streaming.options.start import Start, StartMode
+from pypaimon.streaming.options.stream_options import CallerOptions, CatchUp, ConsumerOptions, OnExpired, StreamOptions
 from pypaimon.streaming.options.views import View
 
 if TYPE_CHECKING:
@@ -56,3 +57,41 @@ class StreamSpec(CallerOptions):
         shared = {each.name for each in fields(StreamOptions)} & {each.name for each in fields(self)}
         given = {name: getattr(self, name) for name in shared}
         return replace(options, **{name: value for name, value in given.items() if value is not None})
+
+
+def options_of_range(spec: StreamSpec, options: StreamOptions, *, kinds: bool) -> StreamOptions:
+    """The settings of a stream that reads a range; the others as they are.
+
+    A range has its own start and end, and its position is the only progress. The table's options for these are meant
+    for streams that follow it and do not count, as in Java's batch reads.
+
+    Args:
+        spec: The settings of the caller.
+        options: The same over the table's options.
+        kinds: Whether rows come with their kinds.
+
+    Raises:
+        StreamConfigError: Another setting contradicts the range.
+    """
+    between, start = spec.between, spec.start
+    if between is None:
+        return options
+    contradictions = {
+        "with_start(...), unless it is a position": start is not None and start.position is None,
+        "with_end(...)": spec.end is not None or spec.end_watermark is not None,
+        "with_consumer_id(...)": spec.consumer is not None,
+        "with_on_expired(...)": spec.on_expired is not OnExpired.FAIL,
+        "with_catch_up('net')": spec.catch_up is CatchUp.NET,
+        "with_follow_up_scanner(...)": spec.follow_up_scanner is not None,
+    }
+    for call, is_given in contradictions.items():
+        if is_given:
+            raise StreamConfigError(f"{between.given} says where to start and end: leave out {call}.")
+    return replace(
+        options,
+        start=start or Start(StartMode.BETWEEN),
+        between=replace(between, kinds=kinds),
+        end_watermark=None,
+        consumer=None,
+        delay_ms=0,
+    )
