@@ -11,6 +11,8 @@ from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
+# Executors unpickle tasks first, so this module is the first that imports pypaimon there.
+import pypaimon.spark.lean_imports  # noqa: F401
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.spec.resolve import ResolvedStream
