@@ -75,7 +75,7 @@ def resolve(table: StreamedTable, spec: StreamSpec, clock: Clock | None = None) 
 
 
 class ResolvedStream:
-    """A stream of one table, made by `resolve`. Immutable; can be pickled once the table is known, which blocks.
+    """A stream of one table, made by `resolve`. Immutable. Pickling it blocks while the table is not known.
 
     Attributes:
         table: The table.
@@ -184,7 +184,9 @@ class ResolvedStream:
         spec, schema, traits = self.spec, self.schema, self.traits
         filter_ = self.filter
         self._check_columns(filter_)
-        options = options_of_range(spec, spec.over(options_of_table(schema)), kinds=self._kinds_of_range())
+        # A log has the row kind in a column of its own, as in Java.
+        kinds = self.includes_row_kind and spec.view not in LOGS
+        options = options_of_range(spec, spec.over(options_of_table(schema)), kinds=kinds)
         start = options.start
         if start.position is not None:
             start = replace(start, position=of_table(start.position, self.identity))
@@ -215,10 +217,6 @@ class ResolvedStream:
         known_columns("with_filter", () if filter_ is None else columns_of(filter_), names)
         known_columns("with_projection", self.spec.projection or (), names)
         check_types(self.spec.read_type or (), known)
-
-    def _kinds_of_range(self) -> bool:
-        # A log has the row kind in a column of its own, as in Java.
-        return self.includes_row_kind and self.spec.view not in LOGS
 
     # ---- scans ----
 
