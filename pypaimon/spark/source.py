@@ -32,14 +32,13 @@ class PaimonDataSource(datasource.DataSource):
         """The columns: `_row_kind` where the table can retract, then the table's."""
         from pypaimon.spark.options.catalog_tables import for_catalog, stated_options
         from pypaimon.spark.options.source_options import parse
-        from pypaimon.spark.read.engine_builder import EngineReadBuilder
+        from pypaimon.spark.read.source_stream import stream_of
         from pypaimon.spark.read.table_schema import source_schema
         from pypaimon.spark.spark_versions import check_limits
 
         options = parse(stated_options(self.options))
         check_limits(options.admission)
-        builder = EngineReadBuilder.of(options)
-        return for_catalog(source_schema(builder, options), self.options)
+        return for_catalog(source_schema(stream_of(options), options), self.options)
 
     def streamReader(self, schema: types.StructType) -> datasource.DataSourceStreamReader:
         """The reader of a stream."""

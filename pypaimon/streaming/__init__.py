@@ -20,10 +20,6 @@ if TYPE_CHECKING:
     from pypaimon.streaming.batches.run_forever import run_forever as run_forever
     from pypaimon.streaming.batches.run_forever import run_forever_async as run_forever_async
     from pypaimon.streaming.batches.stream_status import StreamStatus as StreamStatus
-    from pypaimon.streaming.builder.builder import StreamReadBuilder as StreamReadBuilder
-    from pypaimon.streaming.builder.builder import stream_read_builder as stream_read_builder
-    from pypaimon.streaming.builder.read import StreamTableRead as StreamTableRead
-    from pypaimon.streaming.builder.scan import AsyncStreamingTableScan as AsyncStreamingTableScan
     from pypaimon.streaming.commit.report import CommitReport as CommitReport
     from pypaimon.streaming.compaction.background import Compactor as Compactor
     from pypaimon.streaming.compaction.background import compactor as compactor
@@ -119,9 +115,13 @@ if TYPE_CHECKING:
     from pypaimon.streaming.planning.follow_up import SnapshotFiles as SnapshotFiles
     from pypaimon.streaming.planning.follow_up import SnapshotReader as SnapshotReader
     from pypaimon.streaming.planning.incremental_diff import IncrementalDiffScanner as IncrementalDiffScanner
+    from pypaimon.streaming.read_builder import StreamReadBuilder as StreamReadBuilder
+    from pypaimon.streaming.read_builder import stream_read_builder as stream_read_builder
     from pypaimon.streaming.reading.blob import Blob as Blob
     from pypaimon.streaming.scanning.lag import Lag as Lag
     from pypaimon.streaming.scanning.metrics import ScanMetrics as ScanMetrics
+    from pypaimon.streaming.spec.read import StreamTableRead as StreamTableRead
+    from pypaimon.streaming.spec.scan import AsyncStreamingTableScan as AsyncStreamingTableScan
     from pypaimon.streaming.targets.changes import last_changes as last_changes
     from pypaimon.streaming.targets.dict_target import DictTarget as DictTarget
     from pypaimon.streaming.targets.dict_target import apply_to_dict as apply_to_dict
@@ -145,9 +145,9 @@ _EXPORTS = {
     "batches.batch_stream": ("BatchStream", "BlockingBatchStream"),
     "batches.run_forever": ("run_forever", "run_forever_async"),
     "batches.stream_status": ("StreamStatus",),
-    "builder.builder": ("StreamReadBuilder", "stream_read_builder"),
-    "builder.read": ("StreamTableRead",),
-    "builder.scan": ("AsyncStreamingTableScan",),
+    "read_builder": ("StreamReadBuilder", "stream_read_builder"),
+    "spec.read": ("StreamTableRead",),
+    "spec.scan": ("AsyncStreamingTableScan",),
     "commit.report": ("CommitReport",),
     "compaction.background": ("Compactor", "compactor"),
     "compaction.compactor": ("compact",),

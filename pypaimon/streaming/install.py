@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pypaimon.streaming.builder.builder import StreamReadBuilder
+    from pypaimon.streaming.read_builder import StreamReadBuilder
 
 _TABLE_CLASSES = {
     "pypaimon.table.file_store_table": "FileStoreTable",
@@ -93,7 +93,7 @@ def _ours(name: str) -> Any:
 
 def _new_stream_read_builder(table: Any) -> StreamReadBuilder:
     """A builder of streams of this table; see `pypaimon.streaming.StreamReadBuilder`."""
-    from pypaimon.streaming.builder.builder import StreamReadBuilder
+    from pypaimon.streaming.read_builder import StreamReadBuilder
 
     return StreamReadBuilder(table)
 

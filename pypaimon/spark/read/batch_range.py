@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pypaimon.spark.options.source_options import SourceOptions
-from pypaimon.spark.read.engine_builder import EngineReadBuilder
+from pypaimon.spark.read.source_stream import new_planner, refuse_chain
 from pypaimon.spark.read.time_travel import snapshot_of_version
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.metadata.snapshots import Snapshot
@@ -20,6 +20,7 @@ from pypaimon.streaming.options.between import (
     between_of_options,
 )
 from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.spec.resolve import ResolvedStream
 
 _SNAPSHOT, _TAG = ("scan.snapshot-id", "scan.version"), "scan.tag-name"
 _MILLIS, _TIME = "scan.timestamp-millis", "scan.timestamp"
@@ -54,35 +55,35 @@ def batch_options(options: SourceOptions) -> SourceOptions:
     return replace(options, table_options=kept, raw=True, unmatched="drop", fail_on_data_loss=True)
 
 
-def batch_splits(options: SourceOptions, builder: EngineReadBuilder) -> list[StreamSplit]:
+def batch_splits(options: SourceOptions, stream: ResolvedStream) -> list[StreamSplit]:
     """The splits of the batch read that options ask for.
 
     Args:
         options: The options as they were given.
-        builder: Made from `batch_options`.
+        stream: Made from `batch_options`.
 
     Raises:
         PaimonStreamError: The range does not exist, or options contradict each other.
         UnsupportedTableError: It is a chain table, whose rows are in several branches.
     """
-    builder.refuse_chain("batch reads")
+    refuse_chain(stream, "batch reads")
     # The table itself may name the time zone.
-    values = OptionValues({**zone_options(builder.schema.options), **options.table_options})
+    values = OptionValues({**zone_options(stream.schema.options), **options.table_options})
     chosen = [key for key in _PARTS if values.text(key) is not None]
     if len(chosen) > 1:
         raise StreamConfigError(f"Options {' and '.join(repr(key) for key in chosen)} are both set; give one of them.")
     between = between_of_options(values)
     if between is not None:
-        return _splits_of_range(builder, between)
-    snapshot = _state_at(builder, values, chosen[0] if chosen else None)
-    splits = [] if snapshot is None else _state(builder, snapshot)
+        return _splits_of_range(stream, between)
+    snapshot = _state_at(stream, values, chosen[0] if chosen else None)
+    splits = [] if snapshot is None else _state(stream, snapshot)
     # Records in bucket -2 are not part of the table's rows until a compaction assigns their buckets.
     return [split for split in splits if split.bucket != POSTPONE_BUCKET or split.mode is SplitMode.ROWS]
 
 
-def _splits_of_range(builder: EngineReadBuilder, between: Between) -> list[StreamSplit]:
+def _splits_of_range(stream: ResolvedStream, between: Between) -> list[StreamSplit]:
     """All plans of the stream that reads a range."""
-    planner = builder.with_range(between).new_planner()
+    planner = new_planner(stream.with_spec(replace(stream.spec, between=between)))
     state, splits = planner.initial(), list[StreamSplit]()
     while not state.ended:
         step = planner.step(state)
@@ -91,18 +92,18 @@ def _splits_of_range(builder: EngineReadBuilder, between: Between) -> list[Strea
     return splits
 
 
-def _state(builder: EngineReadBuilder, snapshot: Snapshot) -> list[StreamSplit]:
+def _state(stream: ResolvedStream, snapshot: Snapshot) -> list[StreamSplit]:
     """Everything that is committed at a snapshot, including rows whose changelog no compaction has produced yet."""
     from pypaimon.streaming.metadata.history import SnapshotRangeValidator
     from pypaimon.streaming.planning.snapshot_plans import SnapshotPlans
 
-    schema = builder.schema.copy(new_options={**builder.schema.options, "changelog-producer": "none"})
-    with SnapshotRangeValidator(builder.directory, False).reading(snapshot):
-        return SnapshotPlans(builder.directory, schema, builder.options).full(snapshot).splits
+    schema = stream.schema.copy(new_options={**stream.schema.options, "changelog-producer": "none"})
+    with SnapshotRangeValidator(stream.directory, False).reading(snapshot):
+        return SnapshotPlans(stream.directory, schema, stream.options).full(snapshot).splits
 
 
-def _state_at(builder: EngineReadBuilder, values: OptionValues, key: str | None) -> Snapshot | None:
-    snapshots = builder.directory.snapshots
+def _state_at(stream: ResolvedStream, values: OptionValues, key: str | None) -> Snapshot | None:
+    snapshots = stream.directory.snapshots
     if key is None:
         return snapshots.get_latest_snapshot()
     if key in (_MILLIS, _TIME):
@@ -114,4 +115,4 @@ def _state_at(builder: EngineReadBuilder, values: OptionValues, key: str | None)
         return found
     name = values.text(key)
     assert name is not None
-    return snapshot_of_version(builder.directory, key, name)
+    return snapshot_of_version(stream.directory, key, name)

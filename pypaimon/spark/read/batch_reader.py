@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -11,8 +12,9 @@ from pypaimon.spark.errors import ErrorContext, readable, readable_errors
 from pypaimon.spark.lean_imports import plan_without_pandas
 from pypaimon.spark.options.source_options import parse
 from pypaimon.spark.read.batch_range import batch_options, batch_splits
-from pypaimon.spark.read.table_schema import builder_for
+from pypaimon.spark.read.table_schema import stream_for
 from pypaimon.spark.read.tasks import Task, tasks
+from pypaimon.streaming.options.stream_options import Unmatched
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,9 +41,9 @@ class PaimonBatchReader(DataSourceReader):
         plan_without_pandas()
         given = parse(self._options)
         options = batch_options(given)
-        builder = builder_for(options, self._schema, streaming=False)
-        builder.with_filter(builder.options.predicate, unmatched="drop")
-        return tasks(batch_splits(given, builder), builder, options.parallelism)
+        stream = stream_for(options, self._schema, streaming=False)
+        stream = stream.with_spec(replace(stream.spec, filter=stream.options.predicate, unmatched=Unmatched.DROP))
+        return tasks(batch_splits(given, stream), stream, options.parallelism)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task, on an executor."""

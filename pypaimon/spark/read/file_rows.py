@@ -12,7 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from pypaimon.spark.read.engine_builder import EngineReadBuilder
 from pypaimon.spark.read.file_columns import column_of, row_kind_column, unsupported
 from pypaimon.streaming.files.data_files import column_names, located
 from pypaimon.streaming.internals import DataFileMeta
@@ -21,20 +20,21 @@ from pypaimon.streaming.model.plan import SplitMode, StreamSplit
 from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.reading.query_auth import QueryAuth
 from pypaimon.streaming.reading.split_files import partition_values
+from pypaimon.streaming.spec.resolve import ResolvedStream
 
 _FOOTERS_AT_ONCE = 16
 _HIDDEN = ("_", ".")
 _PLAIN_MODES = (SplitMode.ROWS, SplitMode.RECORDS, SplitMode.CHANGELOG)
 
 
-def check_natively_readable(builder: EngineReadBuilder, splits: Iterable[StreamSplit]) -> None:
+def check_natively_readable(stream: ResolvedStream, splits: Iterable[StreamSplit]) -> None:
     """Check that Spark's reader gives exactly the rows of these splits.
 
     Raises:
         UnsupportedTableError: Files must be merged, hold deleted rows, share a file, or are no Parquet; or the catalog
             says which rows may be seen.
     """
-    if QueryAuth.of(builder.directory) is not None:
+    if QueryAuth.of(stream.directory) is not None:
         raise unsupported("the catalog restricts what may be seen of the table (query-auth.enabled)")
     for split in splits:
         if split.mode not in _PLAIN_MODES:
@@ -49,7 +49,7 @@ def check_natively_readable(builder: EngineReadBuilder, splits: Iterable[StreamS
 
 
 def columns_of(
-    builder: EngineReadBuilder,
+    stream: ResolvedStream,
     schema_id: int,
     *,
     kinds: bool,
@@ -58,7 +58,7 @@ def columns_of(
     """How the columns of the read schema come from a file of a schema, as JSON: the fields of `FileColumn` of each.
 
     Args:
-        builder: The read.
+        stream: The read.
         schema_id: The schema that the file was written with.
         kinds: Whether the file holds row kinds.
         constants: Partition columns that the file does not hold.
@@ -66,13 +66,13 @@ def columns_of(
     Raises:
         UnsupportedTableError: Spark's Parquet reader does not read a column as Paimon does.
     """
-    stored = {field.id: field for field in builder.directory.schema(schema_id).fields}
-    columns = [row_kind_column(ROW_KIND, kinds)] if builder.includes_row_kind else []
-    columns += [column_of(field, stored.get(field.id), constants) for field in builder.output_fields()]
+    stored = {field.id: field for field in stream.directory.schema(schema_id).fields}
+    columns = [row_kind_column(ROW_KIND, kinds)] if stream.includes_row_kind else []
+    columns += [column_of(field, stored.get(field.id), constants) for field in stream.output_fields()]
     return json.dumps([asdict(column) for column in columns])
 
 
-def file_rows(builder: EngineReadBuilder, splits: Iterable[StreamSplit]) -> list[dict[str, Any]]:
+def file_rows(stream: ResolvedStream, splits: Iterable[StreamSplit]) -> list[dict[str, Any]]:
     """The rows of all files of splits. Footers of files that may lack partition columns are read, several at a time.
 
     Raises:
@@ -80,17 +80,17 @@ def file_rows(builder: EngineReadBuilder, splits: Iterable[StreamSplit]) -> list
         CorruptTableError: A file is missing or damaged.
         UnsupportedTableError: Spark's Parquet reader does not read a column as Paimon does.
     """
-    uncertain = _uncertain_columns(builder)
+    uncertain = _uncertain_columns(stream)
 
     @cache
     def columns(schema_id: int, kinds: bool, constants: tuple[tuple[str, pa.Scalar], ...]) -> str:
-        _refuse_shredded_maps(builder, schema_id)
-        return columns_of(builder, schema_id, kinds=kinds, constants=dict(constants))
+        _refuse_shredded_maps(stream, schema_id)
+        return columns_of(stream, schema_id, kinds=kinds, constants=dict(constants))
 
     def row(split: StreamSplit, file: DataFileMeta) -> dict[str, Any]:
-        missing = _missing_columns(builder, split, file, uncertain)
+        missing = _missing_columns(stream, split, file, uncertain)
         return {
-            "path": for_spark(located(builder.directory, file.file_path)),
+            "path": for_spark(located(stream.directory, file.file_path)),
             "columns": columns(file.schema_id, split.mode is not SplitMode.ROWS, tuple(missing.items())),
             "snapshot_id": split.snapshot_id,
             "row_count": file.row_count,
@@ -104,41 +104,39 @@ def file_rows(builder: EngineReadBuilder, splits: Iterable[StreamSplit]) -> list
         return list(pool.map(lambda each: row(*each), files))
 
 
-def _refuse_shredded_maps(builder: EngineReadBuilder, schema_id: int) -> None:
+def _refuse_shredded_maps(stream: ResolvedStream, schema_id: int) -> None:
     """Maps that the schema stores as columns. Only the file knows of others, for which Spark reports what it finds."""
-    schema = builder.directory.schema(schema_id)
+    schema = stream.directory.schema(schema_id)
     stored = {field.id: field.name for field in schema.fields}
-    for name in (stored[field.id] for field in builder.output_fields() if field.id in stored):
+    for name in (stored[field.id] for field in stream.output_fields() if field.id in stored):
         if str(schema.options.get(f"fields.{name}.map.storage-layout", "")).lower() == "shared-shredding":
             raise unsupported(f"column '{name}' is stored in the layout 'shared-shredding'")
 
 
-def _uncertain_columns(builder: EngineReadBuilder) -> frozenset[str]:
+def _uncertain_columns(stream: ResolvedStream) -> frozenset[str]:
     """Columns that files may be without: partition columns of append tables, whose files may have come from Hive."""
-    if builder.traits.primary_key or not builder.schema.partition_keys:
+    if stream.traits.primary_key or not stream.schema.partition_keys:
         return frozenset()
-    return frozenset(field.name for field in builder.output_fields()).intersection(builder.schema.partition_keys)
+    return frozenset(field.name for field in stream.output_fields()).intersection(stream.schema.partition_keys)
 
 
 def _missing_columns(
-    builder: EngineReadBuilder, split: StreamSplit, file: DataFileMeta, uncertain: frozenset[str]
+    stream: ResolvedStream, split: StreamSplit, file: DataFileMeta, uncertain: frozenset[str]
 ) -> dict[str, pa.Scalar]:
     """Those of the uncertain columns that a file does not hold, and their values."""
     if not uncertain:
         return {}
     try:
-        held = column_names(builder.directory, file)
+        held = column_names(stream.directory, file)
     except FileNotFoundError as error:
-        raise SnapshotRangeValidator(builder.directory, False).missing_file(split.snapshot_id, error) from error
-    values = partition_values(split, builder.schema)
+        raise SnapshotRangeValidator(stream.directory, False).missing_file(split.snapshot_id, error) from error
+    values = partition_values(split, stream.schema)
     return {name: value for name, value in values.items() if name in uncertain and name not in held}
 
 
-def file_batches(
-    builder: EngineReadBuilder, splits: Iterable[StreamSplit], target: pa.Schema
-) -> Iterator[pa.RecordBatch]:
+def file_batches(stream: ResolvedStream, splits: Iterable[StreamSplit], target: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The rows of all files of a task."""
-    rows = file_rows(builder, splits)
+    rows = file_rows(stream, splits)
     if rows:
         yield pa.RecordBatch.from_pylist(rows, schema=target)
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from pypaimon.spark.options.source_options import Admission
 from pypaimon.spark.read.admission import Size, exceeds, remaining
-from pypaimon.spark.read.engine_builder import EngineReadBuilder
 from pypaimon.spark.read.offset import Offset
+from pypaimon.spark.read.source_stream import new_lag_meter, new_planner
 from pypaimon.streaming.errors import (
     OR_REPLACED,
     PaimonStreamError,
@@ -23,6 +23,7 @@ from pypaimon.streaming.options.stream_options import Limits
 from pypaimon.streaming.planning.planned_units import KeptUnits
 from pypaimon.streaming.planning.planner_state import PlannerState, Step
 from pypaimon.streaming.scanning.lag import Lag
+from pypaimon.streaming.spec.resolve import ResolvedStream
 
 _REMEMBERED = 4
 
@@ -33,16 +34,16 @@ class MicroBatchPlanner:
     The stream's planner takes every step. This class decides only where a batch ends.
 
     Args:
-        builder: The stream.
+        stream: The stream.
     """
 
-    def __init__(self, builder: EngineReadBuilder) -> None:
-        self._builder = builder
-        self._planner = builder.new_planner()
-        self._meter = builder.new_lag_meter()
-        self._clock = builder.clock
-        self._poll_seconds = builder.options.poll_interval_ms / 1000
-        self._table = builder.directory.identity
+    def __init__(self, stream: ResolvedStream) -> None:
+        self._stream = stream
+        self._planner = new_planner(stream)
+        self._meter = new_lag_meter(stream)
+        self._clock = stream.clock
+        self._poll_seconds = stream.options.poll_interval_ms / 1000
+        self._table = stream.identity
         self._states: OrderedDict[Offset, PlannerState] = OrderedDict()
         self._plans: OrderedDict[tuple[Offset, Offset], list[Plan]] = OrderedDict()
         self._kept_units = KeptUnits()
@@ -60,7 +61,7 @@ class MicroBatchPlanner:
         self._initial = self._begun(self._planner.initial(saved))
         before_the_first = Offset(self._table)
         self._remembered(before_the_first, self._begun(self._state_of(before_the_first)))
-        self._frozen = self._builder.directory.snapshots.latest_id() or 0
+        self._frozen = self._stream.directory.snapshots.latest_id() or 0
 
     def initial(self, saved: Position | None) -> Offset:
         """Where a new query begins.
@@ -169,19 +170,19 @@ class MicroBatchPlanner:
             return
         inside = position.unit is not None or position.phase is Phase.FULL
         read = position.snapshot if inside else position.snapshot - 1
-        if read <= self._frozen or self._builder.directory.snapshots.refreshed(read) is not None:
+        if read <= self._frozen or self._stream.directory.snapshots.refreshed(read) is not None:
             return
-        raise PositionBeyondLatestError(position.snapshot, self._builder.directory.snapshots.latest_id())
+        raise PositionBeyondLatestError(position.snapshot, self._stream.directory.snapshots.latest_id())
 
     def _step(self, state: PlannerState, limits: Limits) -> Step:
         if not limits and self._frozen is None:
             return self._planner.step(state)
-        return self._builder.new_planner(limits, self._frozen, self._kept_units).step(state)
+        return new_planner(self._stream, limits, self._frozen, self._kept_units).step(state)
 
     def _replayed(self, begin: Position, end: Position) -> list[Plan]:
         """The plans from one position to another, regardless of the limits with which they were first made."""
         in_full = end.phase is Phase.FULL
-        whole = self._builder.new_planner(last_snapshot=end.snapshot - 1)
+        whole = new_planner(self._stream, last_snapshot=end.snapshot - 1)
         state = self._planner.at(begin)
         plans: list[Plan] = []
         while not in_full:
@@ -194,9 +195,9 @@ class MicroBatchPlanner:
             if step.state.ended or (state.full is None and state.next_id is not None and state.next_id >= end.snapshot):
                 break
             if step.idle:
-                raise PositionBeyondLatestError(end.snapshot, self._builder.directory.snapshots.latest_id())
+                raise PositionBeyondLatestError(end.snapshot, self._stream.directory.snapshots.latest_id())
         if end.unit is not None:
-            last = self._builder.new_planner(Limits(until=end.unit), end.snapshot)
+            last = new_planner(self._stream, Limits(until=end.unit), end.snapshot)
             step = last.step(last.begun(state))
             if step.plan is not None:
                 plans.append(step.plan)
@@ -238,7 +239,7 @@ class MicroBatchPlanner:
         return offset
 
     def _measure(self, state: PlannerState, caught_up: bool) -> None:
-        if caught_up and not self._builder.options.delay_ms:
+        if caught_up and not self._stream.options.delay_ms:
             self._lag = Lag(0, 0, 0, 0.0, None, None if state.next_id is None else state.next_id - 1, None)
         else:
             self._lag = self._meter.measure(state, None)

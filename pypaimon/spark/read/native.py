@@ -14,9 +14,9 @@ from typing import Any
 from pypaimon.spark.errors import ErrorContext, readable_errors
 from pypaimon.spark.options.source_options import parse
 from pypaimon.spark.read.batch_range import batch_options, batch_splits
-from pypaimon.spark.read.engine_builder import EngineReadBuilder
 from pypaimon.spark.read.file_columns import quoted
 from pypaimon.spark.read.file_rows import check_natively_readable, columns_of, file_rows
+from pypaimon.spark.read.source_stream import stream_of
 from pypaimon.streaming.errors import StreamConfigError
 
 # These override the session's settings.
@@ -48,11 +48,11 @@ def native_read(spark: Any, options: Mapping[str, str]) -> Any:
     if given.filter is not None:
         raise StreamConfigError("Option 'filter' is not for native_read: filter the data frame that it returns.")
     with readable_errors(ErrorContext.of(options)):
-        builder = EngineReadBuilder.of(batch_options(given))
-        splits = batch_splits(given, builder)
-        check_natively_readable(builder, splits)
-        nothing = {"path": None, "columns": columns_of(builder, builder.schema.id, kinds=False)}
-        rows = file_rows(builder, splits) or [nothing]
+        stream = stream_of(batch_options(given))
+        splits = batch_splits(given, stream)
+        check_natively_readable(stream, splits)
+        nothing = {"path": None, "columns": columns_of(stream, stream.schema.id, kinds=False)}
+        rows = file_rows(stream, splits) or [nothing]
     return _frame(spark, rows)
 
 

@@ -8,7 +8,7 @@ from pypaimon.spark.lean_imports import plan_without_pandas
 from pypaimon.spark.options.source_options import VERSION_KEYS, Admission, SourceOptions, parse
 from pypaimon.spark.read.micro_batches import MicroBatchPlanner
 from pypaimon.spark.read.query_progress import QueryProgress
-from pypaimon.spark.read.table_schema import builder_for
+from pypaimon.spark.read.table_schema import stream_for
 from pypaimon.spark.read.tasks import Task, listing_tasks, tasks
 from pypaimon.spark.spark_versions import check_limits
 from pypaimon.streaming.errors import StreamConfigError
@@ -42,9 +42,9 @@ class Query:
                     f"Option '{key}' is for batch reads: use spark.read, or begin a stream with 'start', 'start.tag' "
                     "or 'scan.snapshot-id'."
                 )
-        self._builder = builder_for(self.options, schema, streaming=True)
-        self._planner = MicroBatchPlanner(self._builder)
-        self._progress = QueryProgress(self._builder)
+        self._stream = stream_for(self.options, schema, streaming=True)
+        self._planner = MicroBatchPlanner(self._stream)
+        self._progress = QueryProgress(self._stream)
 
     def freeze(self) -> None:
         """Plan nothing beyond the snapshot that is the latest now."""
@@ -68,9 +68,9 @@ class Query:
         if self.options.mode == "files":
             from pypaimon.spark.read.file_rows import check_natively_readable
 
-            check_natively_readable(self._builder, splits)
-            return listing_tasks(splits, self._builder)
-        return tasks(splits, self._builder, self.options.parallelism, begin)
+            check_natively_readable(self._stream, splits)
+            return listing_tasks(splits, self._stream)
+        return tasks(splits, self._stream, self.options.parallelism, begin)
 
     def commit(self, end: Offset) -> None:
         """All before `end` has arrived."""

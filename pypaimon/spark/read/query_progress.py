@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pypaimon.spark.read.engine_builder import EngineReadBuilder
 from pypaimon.spark.read.offset import Offset
+from pypaimon.spark.read.source_stream import new_progress
 from pypaimon.streaming.model.plan import Plan
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.spec.resolve import ResolvedStream
 
 
 class QueryProgress:
@@ -17,13 +18,13 @@ class QueryProgress:
     saved lags one batch: a reader that starts by the consumer file repeats rows, and never misses any.
 
     Args:
-        builder: The stream.
+        stream: The stream.
     """
 
-    def __init__(self, builder: EngineReadBuilder) -> None:
-        self._progress = builder.new_progress()
-        self._clock = builder.clock
-        consumer = builder.options.consumer
+    def __init__(self, stream: ResolvedStream) -> None:
+        self._progress = new_progress(stream)
+        self._clock = stream.clock
+        consumer = stream.options.consumer
         self._ignores_saved = consumer is not None and consumer.ignore_progress
         self._opened = False
         self._saved: Position | None = None

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from pypaimon.spark.arrow_types import spark_schema
 from pypaimon.spark.options.source_options import SourceOptions
-from pypaimon.spark.read.engine_builder import EngineReadBuilder
 from pypaimon.spark.read.metadata_columns import FILES_SCHEMA, METADATA, ORDINAL, SNAPSHOT_ID, data_columns
+from pypaimon.spark.read.source_stream import stream_of
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.model.system_columns import ROW_KIND
+from pypaimon.streaming.spec.resolve import ResolvedStream
 
 _WHAT_TO_DO = "Correct the schema, or call load() again if the table was altered."
 
 
-def source_schema(builder: EngineReadBuilder, options: SourceOptions) -> StructType:
+def source_schema(stream: ResolvedStream, options: SourceOptions) -> StructType:
     """The columns of a source.
 
     Row kind first, as in the stream; then the snapshot id and the ordinal, where asked for; then the table's columns.
@@ -23,32 +26,32 @@ def source_schema(builder: EngineReadBuilder, options: SourceOptions) -> StructT
     if options.mode == "files":
         return FILES_SCHEMA
     added = []
-    if builder.includes_row_kind:
+    if stream.includes_row_kind:
         added.append(StructField(ROW_KIND, StringType()))
     if options.include_snapshot_id:
         added.append(StructField(SNAPSHOT_ID, LongType()))
     if options.include_ordinal:
         added.append(StructField(ORDINAL, LongType()))
-    fields = builder.output_fields()
-    keys = frozenset(builder.schema.primary_keys)
+    fields = stream.output_fields()
+    keys = frozenset(stream.schema.primary_keys)
     certain = {
         field.name
         for field in fields
-        if not field.type.nullable and (field.name in keys or not builder.traits.primary_key)
+        if not field.type.nullable and (field.name in keys or not stream.traits.primary_key)
     }
     return StructType([*added, *spark_schema(fields, certain).fields])
 
 
-def builder_for(options: SourceOptions, schema: StructType, *, streaming: bool) -> EngineReadBuilder:
-    """The builder that reads what Spark's schema of the source holds: the source's own, or one that a user gave.
+def stream_for(options: SourceOptions, schema: StructType, *, streaming: bool) -> ResolvedStream:
+    """The stream that reads what Spark's schema of the source holds: the source's own, or one that a user gave.
 
     Raises:
         StreamConfigError: The schema does not fit the table.
     """
     if options.mode == "files":
-        return _files_builder(options, schema)
+        return _files_stream(options, schema)
     columns = data_columns(schema.fieldNames())
-    everything = EngineReadBuilder.of(options)
+    everything = stream_of(options)
     whole = source_schema(everything, options)
     allowed = {field.name: field for field in whole}
     allowed.update({name: StructField(name, LongType()) for name in (SNAPSHOT_ID, ORDINAL)})
@@ -77,12 +80,12 @@ def builder_for(options: SourceOptions, schema: StructType, *, streaming: bool) 
         return everything
     if not columns:
         raise StreamConfigError("The schema of the query has no column of the table; name at least one.")
-    return everything.with_projection(columns)
+    return everything.with_spec(replace(everything.spec, projection=tuple(columns)))
 
 
-def _files_builder(options: SourceOptions, schema: StructType) -> EngineReadBuilder:
+def _files_stream(options: SourceOptions, schema: StructType) -> ResolvedStream:
     if schema != FILES_SCHEMA:
         raise StreamConfigError("With 'mode' = 'files' the columns are given; leave out the schema.")
     if options.filter is not None:
         raise StreamConfigError("Option 'filter' does not go with 'mode' = 'files': filter the rows in the function.")
-    return EngineReadBuilder.of(options)
+    return stream_of(options)

@@ -11,12 +11,13 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from pypaimon.spark.options.source_options import parse
-from pypaimon.spark.read.engine_builder import EngineReadBuilder
 from pypaimon.spark.read.metadata_columns import FILES_SCHEMA, ORDINAL, SNAPSHOT_ID, data_columns
+from pypaimon.spark.read.source_stream import new_read, stream_of
 from pypaimon.spark.spark_versions import arrow_schema
 from pypaimon.streaming.concurrency.forking import ForkSafeLock
 from pypaimon.streaming.model import row_kinds
 from pypaimon.streaming.model.system_columns import ROW_KIND
+from pypaimon.streaming.spec.resolve import ResolvedStream
 
 if TYPE_CHECKING:
     from pypaimon.spark.read.tasks import Part, Task
@@ -46,7 +47,7 @@ def read_task(
     if schema == FILES_SCHEMA:
         from pypaimon.spark.read.file_rows import file_batches
 
-        yield from file_batches(_builder_of(options, task), [part.split for part in task.parts], target)
+        yield from file_batches(_stream_of(options, task), [part.split for part in task.parts], target)
         return
     read = _read_of(options, tuple(data_columns(schema.fieldNames())), task, batch)
     for part in task.parts:
@@ -102,12 +103,12 @@ def _read_of(options: Mapping[str, str], columns: tuple[str, ...], task: Task, b
             from pypaimon.spark.read.batch_range import batch_options
 
             parsed = batch_options(parsed)
-        return EngineReadBuilder.of(parsed, parsed.columns or columns, task.schema_id).new_read(batch=batch)
+        return new_read(stream_of(parsed, parsed.columns or columns, task.schema_id), batch=batch)
 
     return _kept((frozenset(options.items()), columns, task.table, task.schema_id, batch), made)
 
 
-def _builder_of(options: Mapping[str, str], task: Task) -> EngineReadBuilder:
-    """The builder of a table whose files are listed."""
+def _stream_of(options: Mapping[str, str], task: Task) -> ResolvedStream:
+    """The stream of a table whose files are listed."""
     key = frozenset(options.items()), task.table, task.schema_id
-    return _kept(key, lambda: EngineReadBuilder.of(parse(options), None, task.schema_id))
+    return _kept(key, lambda: stream_of(parse(options), None, task.schema_id))

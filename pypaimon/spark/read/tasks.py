@@ -11,9 +11,11 @@ from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
-from pypaimon.spark.read.engine_builder import EngineReadBuilder
+# Executors unpickle tasks first, so this module is the first that imports pypaimon there.
+import pypaimon.spark.lean_imports  # noqa: F401
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.spec.resolve import ResolvedStream
 
 _ROWS_OF_A_FILE = 1 << 32
 _LISTED_FILES = 1000
@@ -53,7 +55,7 @@ class Task(InputPartition):
 
 
 def tasks(
-    splits: Iterable[StreamSplit], builder: EngineReadBuilder, parallelism: int | None, start: Position | None = None
+    splits: Iterable[StreamSplit], stream: ResolvedStream, parallelism: int | None, start: Position | None = None
 ) -> list[Task]:
     """Pack the splits of a batch into tasks of similar size, as many as Spark's rule for files makes of their bytes.
 
@@ -64,11 +66,11 @@ def tasks(
 
     Args:
         splits: The batch, in order.
-        builder: The stream.
+        stream: The stream.
         parallelism: Number of tasks to aim at; None: the processors of this machine.
         start: Where the batch begins; None: at the beginning of the table.
     """
-    options, ordered = builder.options, not builder.traits.unaware_bucket
+    options, ordered = stream.options, not stream.traits.unaware_bucket
     splits = list(splits)
     weights = [_weight(split, options.split_open_bytes) for split in splits]
     total = max(sum(weights), 1)
@@ -89,18 +91,18 @@ def tasks(
         weight = sum(_weight(part.split, options.split_open_bytes) for part in group)
         packed.setdefault(task_of(before, weight), []).extend(group)
         before += weight
-    table, schema_id = builder.directory.identity, builder.schema.id
+    table, schema_id = stream.identity, stream.schema.id
     return [Task(parts, table, schema_id) for parts in packed.values()]
 
 
-def listing_tasks(splits: Iterable[StreamSplit], builder: EngineReadBuilder) -> list[Task]:
+def listing_tasks(splits: Iterable[StreamSplit], stream: ResolvedStream) -> list[Task]:
     """Pack the splits of a batch whose tasks return the paths of files and read only their footers.
 
     Args:
         splits: The batch.
-        builder: The stream.
+        stream: The stream.
     """
-    table, schema_id = builder.directory.identity, builder.schema.id
+    table, schema_id = stream.identity, stream.schema.id
     packed: list[list[Part]] = []
     files = _LISTED_FILES
     for split in splits:

@@ -13,8 +13,6 @@ import click
 from rich.console import Console
 
 from pypaimon.streaming.batches.batch_stream import BlockingBatchStream
-from pypaimon.streaming.builder.builder import StreamReadBuilder
-from pypaimon.streaming.builder.copy_start import start_for_copy
 from pypaimon.streaming.cli.option_groups import Service, grouped, option
 from pypaimon.streaming.cli.output import Record, print_result
 from pypaimon.streaming.cli.progress_bars import LoadBar
@@ -38,6 +36,9 @@ from pypaimon.streaming.databases.position import DatabasePosition
 from pypaimon.streaming.databases.stream import BlockingDatabaseStream
 from pypaimon.streaming.doctor.findings import count
 from pypaimon.streaming.internals import TableNotExistException
+from pypaimon.streaming.read_builder import StreamReadBuilder
+from pypaimon.streaming.spec.copy_start import spec_for_copy
+from pypaimon.streaming.spec.spec_builder import resolved
 from pypaimon.streaming.targets.copy_schema import copied_schema
 from pypaimon.streaming.writing.builder import stream_write_builder
 from pypaimon.streaming.writing.stream_writer import BlockingStreamWriter
@@ -241,7 +242,7 @@ def _copy_table(source: TableSource, target: str, wanted: TargetTable, copied: C
             builder.with_on_expired("full")
         service.set_poll_interval(builder)
         # A source that cannot be copied is refused before a table is created for it.
-        start_for_copy(builder, None)
+        spec_for_copy(resolved(builder), None)
         created = wanted.create and _create(table, builder.read_type(), target, place.catalog(), changes)
         written = place.load()
         with stream_write_builder(written).with_commit_user(user).open_sync() as writer:

@@ -10,8 +10,6 @@ from typing import Any
 import click
 from rich.console import Console
 
-from pypaimon.streaming.builder.builder import StreamReadBuilder
-from pypaimon.streaming.builder.chain_tables import followed_table
 from pypaimon.streaming.cli.option_groups import grouped
 from pypaimon.streaming.cli.output import Record, cell, console, format_option, table_of, to_json
 from pypaimon.streaming.cli.pruning_report import Pruned, pruned
@@ -21,6 +19,8 @@ from pypaimon.streaming.consumers.consumer_manager import consumers_of
 from pypaimon.streaming.errors import EndOfScan, UnsupportedTableError
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import Plan, PlanKind
+from pypaimon.streaming.read_builder import StreamReadBuilder
+from pypaimon.streaming.spec.chain_tables import followed_table
 
 _FILE_COLUMNS = ("file", "partition", "bucket", "level", "rows", "bytes", "how")
 _STAGE_COLUMNS = ("what", "dropped", "files", "rows", "bytes")

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.cli.option_groups import option
 from pypaimon.streaming.filtering.filter_text import parse_filter
 from pypaimon.streaming.model.time_zone import TimeZone, zone_of_table
 from pypaimon.streaming.options.start import NAMED_STARTS
 from pypaimon.streaming.options.stream_options import CommitMode
+from pypaimon.streaming.read_builder import StreamReadBuilder
 
 if TYPE_CHECKING:
     from pypaimon.streaming.filter_internals import Predicate

@@ -6,7 +6,6 @@ from datetime import datetime, timezone
 
 import click
 
-from pypaimon.streaming.builder.chain_tables import followed_table
 from pypaimon.streaming.cli.output import Record, format_option, show
 from pypaimon.streaming.cli.tables import TableSource, on_table, retry_option
 from pypaimon.streaming.metadata.snapshots import Snapshot
@@ -16,6 +15,7 @@ from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.stream_options import overwrite_policy
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.planning.follow_up import CommitKind, FollowUpScanner, follow_up_scanner
+from pypaimon.streaming.spec.chain_tables import followed_table
 
 _COLUMNS = ("snapshot", "time", "commit", "rows_added", "changelog_rows", "total_rows", "stream", "why")
 _DEFAULT_LAST = 20

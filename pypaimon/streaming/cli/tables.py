@@ -14,7 +14,6 @@ import click
 import yaml
 from pypaimon.catalog.catalog_factory import CatalogFactory
 
-from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.cli.advice import text_of
 from pypaimon.streaming.cli.connectivity import naming_causes, reach, reporting_hangs
 from pypaimon.streaming.cli.global_options import catalog_options, given, log_options
@@ -27,6 +26,7 @@ from pypaimon.streaming.metadata.table_directory import naming_unreadable_types
 from pypaimon.streaming.model.time_zone import TIME_ZONE
 from pypaimon.streaming.options.known_options import HEEDED_BY_READERS
 from pypaimon.streaming.options.views import VIEWS, View
+from pypaimon.streaming.read_builder import StreamReadBuilder
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])

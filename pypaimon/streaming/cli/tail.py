@@ -14,8 +14,6 @@ from rich.console import Console
 from pypaimon.streaming.batches.batch import BlockingBatch
 from pypaimon.streaming.batches.commit_columns import with_fields
 from pypaimon.streaming.batches.run_forever import waiting_out
-from pypaimon.streaming.builder.builder import StreamReadBuilder
-from pypaimon.streaming.builder.chain_tables import followed_table
 from pypaimon.streaming.cli.option_groups import Service, grouped, option
 from pypaimon.streaming.cli.output import console
 from pypaimon.streaming.cli.progress_bars import CatchUpBar
@@ -34,6 +32,8 @@ from pypaimon.streaming.databases.builder import DatabaseStreamBuilder, stream_d
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.time_zone import time_zone
 from pypaimon.streaming.options.stream_options import DEFAULT_READ_AHEAD_BYTES, OnExpired, Unmatched
+from pypaimon.streaming.read_builder import StreamReadBuilder
+from pypaimon.streaming.spec.chain_tables import followed_table
 
 B = TypeVar("B", bound=BlockingBatch)
 _FORMATS_OF_TABLES = ("table", "json")

@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from pypaimon.streaming.batches.batch_stream import BatchStream, BlockingBatchStream
-from pypaimon.streaming.builder.assembly import identity_of, schema_of, scope_of
-from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.concurrency.waits import Wait, Waits
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.options.arguments import finite_seconds
 from pypaimon.streaming.options.stream_options import CommitMode
+from pypaimon.streaming.spec.resolve import ResolvedStream
+from pypaimon.streaming.spec.stream_spec import StreamSpec
 from pypaimon.streaming.targets.changes import AnyBatch
 from pypaimon.streaming.targets.plan_transactions import PlanTransactions
 from pypaimon.streaming.targets.target_state import SourceTable
@@ -43,19 +43,19 @@ class SharedCommits:
         self._since = 0.0
         self._confirms = False
 
-    def configure(self, given: StreamReadBuilder, copied: StreamReadBuilder) -> None:
-        """Have a copy's builder leave its consumer to this object.
+    def spec_of(self, given: StreamSpec, copied: StreamSpec) -> StreamSpec:
+        """The spec of a copy's stream that leaves its consumer to this object.
 
         Args:
-            given: The builder of the caller.
-            copied: The builder of the copy's stream; it is changed.
+            given: The spec of the caller.
+            copied: The spec of the copy's stream.
         """
-        consumer = copied._given.consumer
+        consumer = copied.consumer
         if consumer is None:
-            return
+            return copied
+        self._confirms = given.consumer is None or given.consumer.commit is CommitMode.AUTO
         # A consumer that passes uncommitted plans would let the snapshots expire that the target needs after a crash.
-        copied._given = replace(copied._given, consumer=replace(consumer, commit=CommitMode.MANUAL))
-        self._confirms = given._given.consumer is None or given._given.consumer.commit is CommitMode.AUTO
+        return replace(copied, consumer=replace(consumer, commit=CommitMode.MANUAL))
 
     def check(self, stream: AnyStream) -> None:
         """Refuse a stream whose consumer passes plans that are not committed. Known with the first batch.
@@ -132,10 +132,9 @@ def copy_batches(
         yield call(commits.flush)
 
 
-def source_of(builder: StreamReadBuilder) -> SourceTable:
-    """What the streams of a copy's builder read. Blocks while the table is not known."""
-    schema = schema_of(builder)
-    return SourceTable(identity_of(builder), schema, scope_of(builder).get(), bool(schema.primary_keys))
+def source_of(stream: ResolvedStream) -> SourceTable:
+    """What a stream reads. Blocks while the table is not known."""
+    return SourceTable(stream.identity, stream.schema, stream.scope, bool(stream.schema.primary_keys))
 
 
 def _next(stream: Any) -> Wait[Any]:

@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import Callable
 
 from pypaimon.streaming.batches.batch_stream import BatchStream, BlockingBatchStream
-from pypaimon.streaming.builder.builder import StreamReadBuilder
-from pypaimon.streaming.builder.copy_start import refuse_itself, start_for_copy
 from pypaimon.streaming.concurrency.waits import run, run_async
 from pypaimon.streaming.copying.copy_loop import SharedCommits, copy_batches, source_of
 from pypaimon.streaming.errors import OtherColumnsError, StreamConfigError
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.arguments import shown
+from pypaimon.streaming.read_builder import StreamReadBuilder
+from pypaimon.streaming.spec.copy_start import refuse_itself, spec_for_copy
+from pypaimon.streaming.spec.spec_builder import resolved, set_spec
 from pypaimon.streaming.targets.paimon_target import PaimonRows
 from pypaimon.streaming.targets.plan_transactions import PlanTransactions
 from pypaimon.streaming.writing.stream_writer import BlockingStreamWriter, StreamWriter
@@ -156,7 +157,6 @@ class _TableCopy:
 
     def stream_of(self, source: StreamReadBuilder) -> StreamReadBuilder:
         """A builder of the stream that the table needs."""
-        copied = start_for_copy(source, self.plans.position_for(source_of(source)))
-        if self.commits is not None:
-            self.commits.configure(source, copied)
-        return copied
+        stream = resolved(source)
+        spec = spec_for_copy(stream, self.plans.position_for(source_of(stream)))
+        return set_spec(source.copy(), spec if self.commits is None else self.commits.spec_of(stream.spec, spec))

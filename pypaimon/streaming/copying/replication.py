@@ -10,8 +10,6 @@ from typing import Any, TypeVar
 from pypaimon.streaming.batches.batch_stream import BlockingBatchStream
 from pypaimon.streaming.batches.run_forever import backoff_of
 from pypaimon.streaming.batches.stream_status import StreamStatus
-from pypaimon.streaming.builder.builder import StreamReadBuilder
-from pypaimon.streaming.builder.copy_start import start_for_copy
 from pypaimon.streaming.concurrency.clock import Sleeper
 from pypaimon.streaming.concurrency.signals import on_sigterm
 from pypaimon.streaming.concurrency.waits import run, run_async
@@ -20,7 +18,11 @@ from pypaimon.streaming.errors import OtherColumnsError, PaimonStreamError, Stre
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.arguments import a_builder, a_function, a_target, finite_seconds
+from pypaimon.streaming.read_builder import StreamReadBuilder
 from pypaimon.streaming.scanning.lag import Lag
+from pypaimon.streaming.spec.copy_start import spec_for_copy
+from pypaimon.streaming.spec.resolve import ResolvedStream
+from pypaimon.streaming.spec.spec_builder import resolved, set_spec
 from pypaimon.streaming.targets.plan_transactions import PlanTransactions
 from pypaimon.streaming.targets.target import Target
 
@@ -138,10 +140,9 @@ async def _copy_async(builder: StreamReadBuilder, target: Target, commits: Share
 
 
 def _stream_of(builder: StreamReadBuilder, target: Target, commits: SharedCommits | None) -> StreamReadBuilder:
-    copied = start_for_copy(builder, _position(builder, target))
-    if commits is not None:
-        commits.configure(builder, copied)
-    return copied
+    stream = resolved(builder)
+    spec = spec_for_copy(stream, _position(stream, target))
+    return set_spec(builder.copy(), spec if commits is None else commits.spec_of(stream.spec, spec))
 
 
 def _sharing(commits: SharedCommits | None) -> AbstractContextManager[None]:
@@ -166,12 +167,12 @@ def _plans_of(target: Target) -> PlanTransactions | None:
     return plans if isinstance(plans, PlanTransactions) else None
 
 
-def _position(builder: StreamReadBuilder, target: Target) -> Position | None:
-    """Where the target continues. Our targets refuse a builder that does not fit their rows."""
+def _position(stream: ResolvedStream, target: Target) -> Position | None:
+    """Where the target continues. Our targets refuse a stream that does not fit their rows."""
     position, plans = target.position(), _plans_of(target)
     if position is None or plans is None:
         return position
-    return plans.position_for(source_of(builder))
+    return plans.position_for(source_of(stream))
 
 
 def _begins_again(target: Target) -> bool:
@@ -224,7 +225,7 @@ class Replication:
         self._target = target
         self._backoff = backoff_of(5, first_pause_seconds, longest_pause_seconds)
         self._commit_interval_seconds = commit_interval_seconds
-        self._sleeper = Sleeper(builder._clock)
+        self._sleeper = Sleeper(resolved(builder).clock)
         self._stream: BlockingBatchStream | None = None
         self._stopping = False
 

@@ -9,8 +9,6 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, Literal
 
-from pypaimon.streaming.builder.builder import StreamReadBuilder
-from pypaimon.streaming.builder.copy_start import configure_for_copy
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.databases.engine import DatabaseEngine
 from pypaimon.streaming.databases.events import DatabaseEvent
@@ -21,6 +19,9 @@ from pypaimon.streaming.databases.tables_of_database import Configure, TablesOfD
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.options.arguments import a_catalog, a_name, at_least, choice, finite_seconds
 from pypaimon.streaming.options.stream_options import DEFAULT_BATCH_BYTES, DEFAULT_READ_AHEAD_BYTES
+from pypaimon.streaming.read_builder import StreamReadBuilder
+from pypaimon.streaming.spec.copy_start import spec_for_copy
+from pypaimon.streaming.spec.spec_builder import resolved, set_spec
 
 
 class _Start(Enum):
@@ -203,29 +204,6 @@ class DatabaseStreamBuilder:
         engine = self._engine(read_ahead_bytes, batch_bytes)
         return BlockingDatabaseStream(self._database, engine, self._on_event, self._clock)
 
-    def _for_copy(self, position: DatabasePosition, on_event: OnEvent) -> DatabaseStreamBuilder:
-        """A builder of the stream for a copy: from the copy's position, and with the state of tables that it lacks.
-
-        Args:
-            position: The position of the copy. Tables of it that do not match are ignored.
-            on_event: Called with each event, before the function of the builder.
-        """
-        of_user = self._on_event
-
-        def on_each(event: DatabaseEvent) -> None:
-            on_event(event)
-            if of_user is not None:
-                of_user(event)
-
-        tables = {name: place for name, place in position.tables.items() if matches(name, self._include, self._exclude)}
-        held = DatabasePosition(position.database, tables)
-        copied = (
-            self.copy().with_start("latest-full").with_position(held).on_event(on_each).for_each(configure_for_copy)
-        )
-        for name in self._of_table:
-            copied.for_table(name, configure_for_copy)
-        return copied
-
     def _engine(self, read_ahead_bytes: int, batch_bytes: int) -> DatabaseEngine:
         if self._has_consumer and self._position is None and self._start.get("mode", "latest-full") != "latest-full":
             raise StreamConfigError(
@@ -252,6 +230,37 @@ class DatabaseStreamBuilder:
             None if self._position is None else dict(self._position.tables),
         )
         return DatabaseEngine(tables, settings, self._clock)
+
+
+def builder_for_copy(
+    builder: DatabaseStreamBuilder, position: DatabasePosition, on_event: OnEvent
+) -> DatabaseStreamBuilder:
+    """A builder of the stream for a copy: from the copy's position, and with the state of tables that it lacks.
+
+    Args:
+        builder: How the database is read.
+        position: The position of the copy. Tables of it that do not match are ignored.
+        on_event: Called with each event, before the function of the builder.
+    """
+    of_user, include, exclude = builder._on_event, builder._include, builder._exclude
+
+    def on_each(event: DatabaseEvent) -> None:
+        on_event(event)
+        if of_user is not None:
+            of_user(event)
+
+    tables = {name: place for name, place in position.tables.items() if matches(name, include, exclude)}
+    held = DatabasePosition(position.database, tables)
+    copied = builder.copy().with_start("latest-full").with_position(held).on_event(on_each)
+    copied.for_each(_configure_for_copy)
+    for name in builder._of_table:
+        copied.for_table(name, _configure_for_copy)
+    return copied
+
+
+def _configure_for_copy(builder: StreamReadBuilder) -> None:
+    """Change a builder to one of an empty copy. Its start may still be set."""
+    set_spec(builder, spec_for_copy(resolved(builder), None))
 
 
 def _pattern(name: str, text: str | None) -> re.Pattern[str] | None:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from pypaimon.streaming.databases.builder import DatabaseStreamBuilder, stream_database
+from pypaimon.streaming.databases.builder import DatabaseStreamBuilder, builder_for_copy, stream_database
 from pypaimon.streaming.databases.events import DatabaseEvent, TableAdded, TableDropped, TableRenamed
 from pypaimon.streaming.databases.position import DatabasePosition
 from pypaimon.streaming.databases.stream import BlockingDatabaseStream, BlockingTableBatch
@@ -105,7 +105,7 @@ class _Copying:
 
     def is_done(self, database: str, location: str | None, on_open: Callable[[BlockingDatabaseStream], object]) -> bool:
         """Copy until the end of the stream; False if the target no longer holds the rows before a plan."""
-        builder = self._builder._for_copy(self._target.begin(database, location), self._on_event)
+        builder = builder_for_copy(self._builder, self._target.begin(database, location), self._on_event)
         failed: Mapping[str, Exception] = {}
         try:
             with builder.open_sync() as stream:

@@ -8,9 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from pypaimon.streaming.builder.assembly import identity_of, with_latest
-from pypaimon.streaming.builder.builder import StreamReadBuilder, builder_of_newest
-from pypaimon.streaming.builder.opened import OpenedChunks, opened_chunks
 from pypaimon.streaming.databases.position import TablePlace
 from pypaimon.streaming.errors import (
     CorruptTableError,
@@ -32,6 +29,9 @@ from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.metadata.table_handle import FilesOnly, TableHandle
 from pypaimon.streaming.options.start import Start, StartMode
+from pypaimon.streaming.read_builder import StreamReadBuilder, builder_of_newest
+from pypaimon.streaming.spec.openers import OpenedChunks, open_chunks
+from pypaimon.streaming.spec.spec_builder import resolved
 
 Configure = Callable[[StreamReadBuilder], object]
 
@@ -133,8 +133,9 @@ class TablesOfDatabase:
         for each in (*self.configure, *self.of_table.get(name, ())):
             each(builder)
         # Made now, because what it refuses must be raised before `TableAdded`.
-        chunks = opened_chunks(with_latest(builder, latest, opened_at), batch_bytes)
-        return OpenedTable(builder, identity_of(builder), batch_bytes, opened_at, chunks, latest)
+        stream = resolved(builder).with_latest(latest, opened_at)
+        chunks = open_chunks(stream, batch_bytes)
+        return OpenedTable(builder, stream.identity, batch_bytes, opened_at, chunks, latest)
 
     def _begins_with_latest_state(self) -> bool:
         """Whether the start of the database is the state of the latest snapshot. Options of a table may differ."""
@@ -190,7 +191,7 @@ class TablesOfDatabase:
             return opened.chunks
         opened.close()
         latest = opened.latest if is_fresh else None
-        return opened_chunks(with_latest(builder, latest, opened.at), opened.batch_bytes)
+        return open_chunks(resolved(builder).with_latest(latest, opened.at), opened.batch_bytes)
 
 
 def matches(name: str, include: re.Pattern[str] | None, exclude: re.Pattern[str] | None) -> bool:

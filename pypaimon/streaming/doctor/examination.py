@@ -11,8 +11,6 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pypaimon.streaming.builder.chain_tables import followed_table, options_of_chain
-from pypaimon.streaming.builder.checks import refuse_unstreamable
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo, consumers_of
 from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, TableChangedError
@@ -26,7 +24,6 @@ from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.retention import Retention
 from pypaimon.streaming.options.stream_options import (
-    GivenOptions,
     StreamOptions,
     options_of_table,
     overwrite_policy,
@@ -34,6 +31,9 @@ from pypaimon.streaming.options.stream_options import (
 )
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.planning.start import ResolvedStart, StartingScanner
+from pypaimon.streaming.spec.chain_tables import followed_table, options_of_chain
+from pypaimon.streaming.spec.stream_spec import StreamSpec
+from pypaimon.streaming.spec.streamed_table import refuse_unstreamable
 
 T = TypeVar("T")
 
@@ -288,7 +288,7 @@ class _Examiner:
         found = options_of_table(schema)
         if self._chain is None:
             return found
-        return options_of_chain(self._table, self._chain, schema, GivenOptions(), found)
+        return options_of_chain(self._table, self._chain, schema, StreamSpec(), found)
 
     def _requests(self) -> dict[str, int]:
         after = self._directory.store.requests

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from pypaimon.streaming.builder.assembly import group_parts, with_options
-from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.feeds.feed_state import FeedIdentity, FeedState
 from pypaimon.streaming.feeds.reader import FeedReader, RowQueue
@@ -23,6 +21,9 @@ from pypaimon.streaming.options.stream_options import CatchUp, OnExpired, Stream
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.planning.planner import Planner
 from pypaimon.streaming.planning.planner_state import PlannerState
+from pypaimon.streaming.read_builder import StreamReadBuilder
+from pypaimon.streaming.spec.resolve import ResolvedStream
+from pypaimon.streaming.spec.spec_builder import resolved
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +31,13 @@ class Feed:
     """A stream with a fixed start, and a fixed end if its last snapshot exists. Workers open it; can be pickled.
 
     Attributes:
-        builder: The pickled builder of the stream, because a forked worker cannot use a store of its parent.
+        stream: The pickled `ResolvedStream`, because a forked worker cannot use a store of its parent.
         identity: What a saved state must have in common with this feed.
         start: Where all workers begin.
         end: The position after the last snapshot of the range; None if that does not exist yet, or without an end.
     """
 
-    builder: bytes
+    stream: bytes
     identity: FeedIdentity
     start: Position
     end: Position | None
@@ -53,8 +54,9 @@ class Feed:
             StreamConfigError: The stream has settings that a feed cannot have, or its start does not exist yet.
             PaimonStreamError: See `StreamReadBuilder.open`.
         """
-        _refuse(builder._options(), what)
-        parts, _ = group_parts(builder)
+        stream = resolved(builder)
+        _refuse(stream.options, what)
+        parts = stream.scan_parts()
         try:
             state = parts.planner.begun(parts.planner.initial())
             start = _start(parts.planner, parts.directory, state, parts.options)
@@ -62,11 +64,11 @@ class Feed:
             end = None if last is None else _position_after(parts.directory, start, last)
         finally:
             parts.release()
-        frozen = with_options(builder, catch_up=CatchUp.REPLAY)
+        spec = replace(stream.spec, catch_up=CatchUp.REPLAY)
         if last is not None:
-            frozen = with_options(frozen, end=End(snapshot_id=last))
-        identity = FeedIdentity(start.table, {**settings_of(parts.options), "divided_by": _divided_by(builder._traits)})
-        return Feed(pickle.dumps(frozen), identity, start, end)
+            spec = replace(spec, end=End(snapshot_id=last))
+        identity = FeedIdentity(start.table, {**settings_of(parts.options), "divided_by": _divided_by(stream.traits)})
+        return Feed(pickle.dumps(stream.with_spec(spec)), identity, start, end)
 
     @property
     def begin(self) -> FeedState:
@@ -82,17 +84,17 @@ class Feed:
             length: Rows of a batch.
             across_plans: Whether a batch may have rows of several snapshots.
         """
-        builder = _unpickled(self.builder, os.getpid())
-        slots = share.slots(builder._traits, builder._schema)
+        stream = _unpickled(self.stream, os.getpid())
+        slots = share.slots(stream.traits, stream.schema)
         splits_of = share.splits_of if slots is None else Plan.splits
         queue = RowQueue(length, across_plans, place)
-        return FeedReader(with_options(builder, slots=slots), splits_of, place, self.end, queue)
+        return FeedReader(stream.with_spec(replace(stream.spec, slots=slots)), splits_of, place, self.end, queue)
 
 
 @lru_cache(maxsize=4)
-def _unpickled(builder: bytes, process: int) -> StreamReadBuilder:
-    """The builder of a feed, cached in each process, so that later passes use the manifests that were read before."""
-    made: StreamReadBuilder = pickle.loads(builder)
+def _unpickled(stream: bytes, process: int) -> ResolvedStream:
+    """The stream of a feed, cached in each process, so that later passes use the manifests that were read before."""
+    made: ResolvedStream = pickle.loads(stream)
     return made
 
 
@@ -102,13 +104,13 @@ def refuse_moving_ends(builder: StreamReadBuilder) -> None:
     Raises:
         StreamConfigError: The start or the end depends on when the stream is opened.
     """
-    given = builder._given
-    if given.start is None or not given.start.is_fixed:
+    spec = resolved(builder).spec
+    if spec.start is None or not spec.start.is_fixed:
         raise StreamConfigError(
             "With rank and world_size, each rank finds the start for itself: set a fixed one, "
             "with_start(snapshot_id=..., full=True), tag= or position=; or initialise torch.distributed first."
         )
-    if given.end is not None and given.end.latest:
+    if spec.end is not None and spec.end.latest:
         raise StreamConfigError(
             "With rank and world_size, each rank finds the latest snapshot for itself: set a fixed end, "
             "with_end(snapshot_id=...); or initialise torch.distributed first."

@@ -13,14 +13,14 @@ import pyarrow as pa
 
 from pypaimon.streaming.batches.chunks import BatchChunk
 from pypaimon.streaming.batches.read_ahead import ReadAhead
-from pypaimon.streaming.builder.builder import StreamReadBuilder
-from pypaimon.streaming.builder.opened import opened_chunks
 from pypaimon.streaming.concurrency.background_threads import spawn_detached
 from pypaimon.streaming.errors import EndOfScan
 from pypaimon.streaming.feeds.feed_state import FeedState
 from pypaimon.streaming.model.plan import Plan, StreamSplit
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.stream_options import DEFAULT_READ_AHEAD_BYTES
+from pypaimon.streaming.spec.openers import open_chunks
+from pypaimon.streaming.spec.resolve import ResolvedStream
 
 _CHUNK_BYTES = 8 << 20
 """Small files are read several at a time; smaller than in other streams, so that the first rows come sooner."""
@@ -139,7 +139,7 @@ class FeedReader(Iterator[tuple[pa.RecordBatch, FeedState]]):
     poll interval and gives an empty batch. An error loses nothing: the next call continues before it.
 
     Args:
-        builder: The stream, restricted to the partitions and buckets of the share.
+        stream: The stream, restricted to the partitions and buckets of the share.
         splits_of: Selects the splits of the share from a plan.
         place: The state to begin with.
         end: The position after the last row, None if that does not exist yet.
@@ -148,13 +148,13 @@ class FeedReader(Iterator[tuple[pa.RecordBatch, FeedState]]):
 
     def __init__(
         self,
-        builder: StreamReadBuilder,
+        stream: ResolvedStream,
         splits_of: Callable[[Plan], list[StreamSplit]],
         place: FeedState,
         end: Position | None,
         queue: RowQueue,
     ) -> None:
-        _, self._driver, self._reader = opened_chunks(builder, _CHUNK_BYTES, splits_of=splits_of)
+        _, self._driver, self._reader = open_chunks(stream, _CHUNK_BYTES, splits_of=splits_of)
         self._driver.seek(place.position)
         if place.after is not None:
             self._reader.resume_after(place.after, place.rows)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from pypaimon.streaming.builder.assembly import StreamAssembly
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.groups.group_reader import GroupReader
 from pypaimon.streaming.groups.group_settings import GroupSettings
@@ -12,21 +11,22 @@ from pypaimon.streaming.groups.group_stream import BlockingGroupStream, GroupStr
 from pypaimon.streaming.groups.membership import Membership
 from pypaimon.streaming.options.arguments import at_least
 from pypaimon.streaming.options.stream_options import DEFAULT_BATCH_BYTES, DEFAULT_READ_AHEAD_BYTES
+from pypaimon.streaming.spec.resolve import ResolvedStream
 
 
 class GroupStreamBuilder:
     """Opens streams that share a table as the members of a group. Each `open` is a member.
 
     Args:
-        builder: The stream: filter, start and limits, the same for all members.
+        stream: The stream: filter, start and limits, the same for all members.
     """
 
-    def __init__(self, builder: StreamAssembly, settings: GroupSettings) -> None:
-        self._builder = builder.copy()
+    def __init__(self, stream: ResolvedStream, settings: GroupSettings) -> None:
+        self._stream = stream
         self._settings = settings
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._settings.group_id}, {self._builder!r})"
+        return f"{type(self).__name__}({self._settings.group_id}, {self._stream.table.name})"
 
     def open(
         self, *, read_ahead_bytes: int = DEFAULT_READ_AHEAD_BYTES, batch_bytes: int = DEFAULT_BATCH_BYTES
@@ -54,5 +54,5 @@ class GroupStreamBuilder:
 
     def _reader(self, read_ahead_bytes: int, batch_bytes: int, clock: Clock) -> GroupReader:
         size = at_least(1, "open: batch_bytes", batch_bytes)
-        join = partial(Membership, self._builder.copy(), self._settings, size, clock)
+        join = partial(Membership, self._stream, self._settings, size, clock)
         return GroupReader(join, at_least(0, "open: read_ahead_bytes", read_ahead_bytes), clock)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 
-from pypaimon.streaming.builder.assembly import StreamAssembly, group_parts, of_slots
 from pypaimon.streaming.concurrency.clock import Clock, SuspendAwareClock
 from pypaimon.streaming.consumers.consumer_manager import consumers_of
 from pypaimon.streaming.groups.assigned_slots import AssignedSlots, Assignment
@@ -28,8 +27,10 @@ from pypaimon.streaming.groups.member_thread import MemberThread
 from pypaimon.streaming.groups.slot_cursor import SlotCursor
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.options.end import End
 from pypaimon.streaming.options.slot_rule import SlotSet
 from pypaimon.streaming.scanning.lag import Lag
+from pypaimon.streaming.spec.resolve import ResolvedStream
 
 
 class AssignmentChangeKind(Enum):
@@ -92,18 +93,18 @@ class Membership:
 
     def __init__(
         self,
-        builder: StreamAssembly,
+        stream: ResolvedStream,
         settings: GroupSettings,
         batch_bytes: int,
         clock: Clock,
         on_change: Callable[[], None],
     ) -> None:
-        self._builder = builder
+        self._stream = stream
         self._batch_bytes = batch_bytes
-        parts, schema = group_parts(builder)
-        times, self._rule = times_and_rule(parts, schema, settings)
+        parts = stream.scan_parts()
+        times, self._rule = times_and_rule(parts, stream.schema, settings)
         # The member has a store of its own, with short timeouts: a request that hung for a session would end it.
-        own, _ = group_parts(builder.copy().with_io_timeout(max(times.session / 4, 1.0)))
+        own = stream.with_spec(replace(stream.spec, io_timeout=max(times.session / 4, 1.0))).scan_parts()
         start = GroupStart(own, settings.group_id)
         self._end = GroupEnd.of(own, clock)
         directory = GroupDirectory(
@@ -188,7 +189,9 @@ class Membership:
         state, _ = self.assigned.current()
         last = None if self._end is None or state is None else self._end.of_cursor(state.start)
         slot_set = SlotSet(self._rule, frozenset(slots), self._may_pass)
-        return SlotCursor(slots, position, of_slots(self._builder, slot_set, last), self._batch_bytes)
+        end = None if last is None else End(snapshot_id=last)
+        stream = self._stream.with_spec(replace(self._stream.spec, slots=slot_set, end=end))
+        return SlotCursor(slots, position, stream, self._batch_bytes)
 
     def is_over(self) -> bool:
         """Whether the whole group is confirmed up to this member's end, whichever members have read it. No IO.

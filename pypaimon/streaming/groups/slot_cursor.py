@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pypaimon.streaming.batches.chunks import BatchChunk
-from pypaimon.streaming.builder.assembly import StreamAssembly
-from pypaimon.streaming.builder.opened import opened_chunks
 from pypaimon.streaming.errors import EndOfScan
 from pypaimon.streaming.model.position import Phase, Position
+from pypaimon.streaming.spec.openers import open_chunks
+from pypaimon.streaming.spec.resolve import ResolvedStream
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class SlotCursor:
 
     Args:
         slots: The slots, with the generations since which the member has them. All are at `position`.
-        builder: Builder of a stream of these slots alone.
+        stream: The stream of these slots alone.
         batch_bytes: A plan with more bytes of rows comes in several chunks.
 
     Attributes:
@@ -46,13 +46,13 @@ class SlotCursor:
         has_ended: It has reached the end of its stream.
     """
 
-    def __init__(self, slots: Mapping[int, int], position: Position, builder: StreamAssembly, batch_bytes: int) -> None:
+    def __init__(self, slots: Mapping[int, int], position: Position, stream: ResolvedStream, batch_bytes: int) -> None:
         self.slots = dict(slots)
         self.progress = CursorProgress(position, position)
         self.read_to = position
         self.due = float("-inf")
         self.has_ended = False
-        _, self._driver, self._reader = opened_chunks(builder, batch_bytes)
+        _, self._driver, self._reader = open_chunks(stream, batch_bytes)
         self._driver.seek(position)
 
     @property

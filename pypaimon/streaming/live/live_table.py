@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 
-from pypaimon.streaming.builder.assembly import StreamAssembly
 from pypaimon.streaming.concurrency.background_threads import spawn_detached
 from pypaimon.streaming.concurrency.clock import until_done
 from pypaimon.streaming.concurrency.threads_to_asyncio import wait_for_future
@@ -19,6 +18,7 @@ from pypaimon.streaming.live.arrow_row_store import ArrowRowStore
 from pypaimon.streaming.live.live_updater import LiveTableUpdater
 from pypaimon.streaming.live.temp_database import MemoryBound
 from pypaimon.streaming.options.arguments import at_least
+from pypaimon.streaming.spec.resolve import ResolvedStream
 
 if TYPE_CHECKING:
     import duckdb as duckdb_module  # type: ignore[import-not-found, unused-ignore]
@@ -174,9 +174,9 @@ class BlockingLiveTable(_LiveTable):
         """Never reached; `async with` asks for it before it enters."""
 
 
-async def opened(builder: StreamAssembly, bound: MemoryBound) -> LiveTable:
+async def opened(stream: ResolvedStream, bound: MemoryBound) -> LiveTable:
     """See `StreamReadBuilder.open_live`."""
-    updater = _updater(builder, bound)
+    updater = _updater(stream, bound)
     try:
         await _awaited(updater.begin())
     except BaseException:
@@ -185,9 +185,9 @@ async def opened(builder: StreamAssembly, bound: MemoryBound) -> LiveTable:
     return LiveTable(updater)
 
 
-def opened_sync(builder: StreamAssembly, bound: MemoryBound) -> BlockingLiveTable:
+def opened_sync(stream: ResolvedStream, bound: MemoryBound) -> BlockingLiveTable:
     """See `StreamReadBuilder.open_live_sync`."""
-    updater = _updater(builder, bound)
+    updater = _updater(stream, bound)
     try:
         _blocked(updater.begin())
     except BaseException:
@@ -196,8 +196,8 @@ def opened_sync(builder: StreamAssembly, bound: MemoryBound) -> BlockingLiveTabl
     return BlockingLiveTable(updater)
 
 
-def _updater(builder: StreamAssembly, bound: MemoryBound) -> LiveTableUpdater:
-    return LiveTableUpdater(builder, partial(ArrowRowStore, bound=bound))
+def _updater(stream: ResolvedStream, bound: MemoryBound) -> LiveTableUpdater:
+    return LiveTableUpdater(stream, partial(ArrowRowStore, bound=bound))
 
 
 def _snapshot(given: Any) -> int:

@@ -12,9 +12,6 @@ import pyarrow as pa
 
 from pypaimon.streaming.batches.batch import BlockingBatch
 from pypaimon.streaming.batches.chunks import BatchChunk, ChunkReader
-from pypaimon.streaming.builder.assembly import StreamAssembly
-from pypaimon.streaming.builder.copy_start import start_for_copy
-from pypaimon.streaming.builder.opened import opened_chunks
 from pypaimon.streaming.concurrency.background_threads import BackgroundThread
 from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.concurrency.clock import Sleeper
@@ -35,6 +32,9 @@ from pypaimon.streaming.options.stream_options import DEFAULT_BATCH_BYTES
 from pypaimon.streaming.options.table_traits import moved_by
 from pypaimon.streaming.scanning.driver import ScanDriver
 from pypaimon.streaming.scanning.scan import StreamScan
+from pypaimon.streaming.spec.copy_start import spec_for_copy
+from pypaimon.streaming.spec.openers import open_chunks
+from pypaimon.streaming.spec.resolve import ResolvedStream
 
 _LOG = StreamLog(__name__)
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -46,16 +46,16 @@ class LiveTableUpdater:
     After an error reads raise it: a retriable error until the stream continues, any other one for ever.
 
     Args:
-        builder: How the table is read.
+        stream: How the table is read.
         new_rows: Makes an empty store, given Paimon's schema and the Arrow schema of the rows.
     """
 
-    def __init__(self, builder: StreamAssembly, new_rows: Callable[[TableSchema, pa.Schema], RowStore]) -> None:
-        self._builder = builder
+    def __init__(self, stream: ResolvedStream, new_rows: Callable[[TableSchema, pa.Schema], RowStore]) -> None:
+        self._stream = stream
         self._new_rows = new_rows
         self._lock = threading.Lock()
         self._origin = Origin()
-        self._sleeper = Sleeper(builder._clock)
+        self._sleeper = Sleeper(stream.clock)
         self._rows: RowStore | None = None
         self._error: BaseException | None = None
         self._traceback: TracebackType | None = None
@@ -138,26 +138,26 @@ class LiveTableUpdater:
 
     def _opened(self) -> tuple[StreamScan, ScanDriver, ChunkReader]:
         self._refuse_table()
-        builder = start_for_copy(self._builder, None)
-        opened = opened_chunks(builder, DEFAULT_BATCH_BYTES)
+        stream = self._stream
+        opened = open_chunks(stream.with_spec(spec_for_copy(stream, None)), DEFAULT_BATCH_BYTES)
         _, _, reader = opened
         with self._lock:
             self._stop = reader.close
             is_closed = self._closed
         if is_closed:
             reader.close()
-        missing = [key for key in builder._schema.primary_keys if key not in reader.schema.names]
+        missing = [key for key in stream.schema.primary_keys if key not in reader.schema.names]
         if missing:
-            name = builder.table.identifier.get_full_name()
             raise StreamConfigError(
-                f"{', '.join(missing)} of the primary key of {name} is not read: a live table needs the whole key"
+                f"{', '.join(missing)} of the primary key of {stream.table.name} is not read: a live table needs the "
+                "whole key"
             )
         return opened
 
     def _refuse_table(self) -> None:
         """Refuse a table whose rows cannot be found by its primary key."""
-        name, schema = self._builder.table.identifier.get_full_name(), self._builder._schema
-        if self._builder._view is None and not schema.primary_keys:
+        name, schema = self._stream.table.name, self._stream.schema
+        if self._stream.spec.view is None and not schema.primary_keys:
             raise UnsupportedTableError(f"{name} has no primary key, by which a live table finds its rows.")
         if moved := moved_by(schema):
             raise UnsupportedTableError(
@@ -226,7 +226,7 @@ class LiveTableUpdater:
         if rows is None:
             schema = reader.schema
             columns = [field for field in schema if field.name != ROW_KIND]
-            rows = self._new_rows(self._builder._schema, pa.schema(columns, schema.metadata))
+            rows = self._new_rows(self._stream.schema, pa.schema(columns, schema.metadata))
         if position is not None and position.snapshot - 1 > (rows.table_version.snapshot_id or 0):
             snapshot = position.snapshot - 1
             found = driver.parts.get().directory.snapshots.get_snapshots_batch([snapshot])[snapshot]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -12,13 +12,13 @@ from pypaimon.streaming.internals import PaimonFollowUpScanner, TableSchema
 from pypaimon.streaming.model.position import Unit
 from pypaimon.streaming.model.row_selection import RowSelection
 from pypaimon.streaming.model.time_zone import zone_of
-from pypaimon.streaming.options.between import Between, Ends
+from pypaimon.streaming.options.between import Between, BetweenMode, Ends
 from pypaimon.streaming.options.chain import ChainBranches
 from pypaimon.streaming.options.end import End
 from pypaimon.streaming.options.known_options import refuse_unknown_keys
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.slot_rule import SlotSet
-from pypaimon.streaming.options.start import Start, StartMode, start_of_options
+from pypaimon.streaming.options.start import Start, start_of_options
 from pypaimon.streaming.options.table_traits import ChangelogProducer, TableTraits
 
 if TYPE_CHECKING:
@@ -112,147 +112,91 @@ class ConsumerOptions:
     ignore_progress: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class StreamOptions:
-    """The settings of one stream; never changed afterwards.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallerOptions:
+    """The settings that only callers make: no option of a table sets them. Common to `StreamSpec` and `StreamOptions`.
 
     Attributes:
-        start: Where the stream begins when no consumer says otherwise.
-        end: Own bound, or None.
+        end: Where the stream ends, or None.
         between: The range that is read instead of a start and an end, or None.
-        end_watermark: Ends before the first snapshot with a greater watermark (`scan.bounded.watermark`).
-        poll_interval_ms: Time from a poll that found nothing to the next one.
-        consumer: Saved progress, or None.
         shard: (index, count), or None.
-        bucket_filter: Which buckets are read, or None for all.
         slots: Which slots are read, as a member of a group; or None for all.
-        predicate: pypaimon predicate on table columns, or None.
         unmatched: See `Unmatched`.
         limits: Bounds of one plan.
         catch_up: See `CatchUp`.
         catch_up_after: Snapshots from which on a stream catches up; None: a default for the mode.
         follow_up_scanner: The user's own rule for what is read after the start, or None.
         prefetch: Plans made before the caller asks for them; 0 is off.
-        max_unconfirmed: `scan.max-snapshot.count`: plans handed out and not yet confirmed; None: no bound.
         io_timeout: Seconds that one request may take.
         raw: Nothing is refused for its merge engine; follow-ups are the records as written.
-        delay_ms: `streaming.read.snapshot.delay`: a snapshot is held back until it is this old.
-        read_overwrite: Whether OVERWRITE snapshots are read.
         on_overwrite: The explicit policy, or None: the table's options, with one warning.
-        sort_partitions: `scan.plan-sort-partition`: the splits of a plan are ordered by partition value.
-        split_target_bytes: Files are packed up to this size where order allows it.
-        split_open_bytes: The least size that a file counts as when it is packed.
-        chain: The branches of a chain table, whose delta branch is followed; None for other tables.
         keeps_state: A copy of the table is kept: if the changes do not name the rows that a snapshot removes, the full
             state is read again.
     """
 
-    start: Start
     end: End | None = None
     between: Between | None = None
-    end_watermark: int | None = None
-    poll_interval_ms: int = DEFAULT_POLL_INTERVAL_MS
-    consumer: ConsumerOptions | None = None
     shard: tuple[int, int] | None = None
-    bucket_filter: Callable[[int], bool] | None = None
     slots: SlotSet | None = None
-    predicate: Predicate | None = None
     unmatched: Unmatched = Unmatched.DELETE
-    planned_for: RowSelection | None = None
     limits: Limits = field(default_factory=Limits)
     catch_up: CatchUp = CatchUp.AUTO
     catch_up_after: int | None = None
     follow_up_scanner: PaimonFollowUpScanner | None = None
     prefetch: int = 16
-    max_unconfirmed: int | None = None
     io_timeout: float = DEFAULT_IO_TIMEOUT
     raw: bool = False
     on_expired: OnExpired = OnExpired.FAIL
     on_schema_change: OnSchemaChange = OnSchemaChange.FAIL
     on_overwrite: OnOverwrite | None = None
+    keeps_state: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions(CallerOptions):
+    """The settings of one stream; never changed afterwards.
+
+    Attributes:
+        start: Where the stream begins when no consumer says otherwise.
+        end_watermark: Ends before the first snapshot with a greater watermark (`scan.bounded.watermark`).
+        poll_interval_ms: Time from a poll that found nothing to the next one.
+        consumer: Saved progress, or None.
+        bucket_filter: Which buckets are read, or None for all.
+        predicate: pypaimon predicate on table columns, or None.
+        planned_for: The filter and columns of the caller, which plans name; None: neither.
+        max_unconfirmed: `scan.max-snapshot.count`: plans handed out and not yet confirmed; None: no bound.
+        read_overwrite: Whether OVERWRITE snapshots are read.
+        delay_ms: `streaming.read.snapshot.delay`: a snapshot is held back until it is this old.
+        sort_partitions: `scan.plan-sort-partition`: the splits of a plan are ordered by partition value.
+        split_target_bytes: Files are packed up to this size where order allows it.
+        split_open_bytes: The least size that a file counts as when it is packed.
+        chain: The branches of a chain table, whose delta branch is followed; None for other tables.
+    """
+
+    start: Start
+    end_watermark: int | None = None
+    poll_interval_ms: int = DEFAULT_POLL_INTERVAL_MS
+    consumer: ConsumerOptions | None = None
+    bucket_filter: Callable[[int], bool] | None = None
+    predicate: Predicate | None = None
+    planned_for: RowSelection | None = None
+    max_unconfirmed: int | None = None
     read_overwrite: bool = False
     delay_ms: int = 0
     sort_partitions: bool = False
     split_target_bytes: int = 128 << 20
     split_open_bytes: int = 4 << 20
     chain: ChainBranches | None = None
-    keeps_state: bool = False
 
     @property
     def is_bounded(self) -> bool:
         """Whether the stream has an end."""
         return not (self.end is None and self.between is None and self.end_watermark is None)
 
-
-@dataclass(frozen=True, slots=True)
-class GivenOptions:
-    """The settings that a builder was given; None leaves a field to the table's options, then to its default."""
-
-    start: Start | None = None
-    end: End | None = None
-    between: Between | None = None
-    end_watermark: int | None = None
-    poll_interval_ms: int | None = None
-    consumer: ConsumerOptions | None = None
-    shard: tuple[int, int] | None = None
-    bucket_filter: Callable[[int], bool] | None = None
-    slots: SlotSet | None = None
-    predicate: Predicate | None = None
-    unmatched: Unmatched | None = None
-    limits: Limits | None = None
-    catch_up: CatchUp | None = None
-    catch_up_after: int | None = None
-    follow_up_scanner: PaimonFollowUpScanner | None = None
-    prefetch: int | None = None
-    io_timeout: float = DEFAULT_IO_TIMEOUT
-    raw: bool | None = None
-    on_expired: OnExpired | None = None
-    on_schema_change: OnSchemaChange | None = None
-    on_overwrite: OnOverwrite | None = None
-    keeps_state: bool | None = None
-
-    def over(self, options: StreamOptions) -> StreamOptions:
-        """The given settings, and all others from `options`."""
-        given = {each.name: getattr(self, each.name) for each in fields(self)}
-        return replace(options, **{name: value for name, value in given.items() if value is not None})
-
-
-def options_of_range(given: GivenOptions, options: StreamOptions, *, kinds: bool) -> StreamOptions:
-    """The settings of a stream that reads a range, where the builder was given one.
-
-    A range has its own start and end, and its position is the only progress. The table's options for these are meant
-    for streams that follow it and do not count, as in Java's batch reads.
-
-    Args:
-        given: What the builder was given.
-        options: The same over the table's options.
-        kinds: Whether rows come with their kinds.
-
-    Raises:
-        StreamConfigError: Another setting contradicts the range.
-    """
-    between, start = given.between, given.start
-    if between is None:
-        return options
-    contradictions = {
-        "with_start(...), unless it is a position": start is not None and start.position is None,
-        "with_end(...)": given.end is not None or given.end_watermark is not None,
-        "with_consumer_id(...)": given.consumer is not None,
-        "with_on_expired(...)": given.on_expired not in (None, OnExpired.FAIL),
-        "with_catch_up('net')": given.catch_up is CatchUp.NET,
-        "with_follow_up_scanner(...)": given.follow_up_scanner is not None,
-    }
-    for call, is_given in contradictions.items():
-        if is_given:
-            raise StreamConfigError(f"{between.given} says where to start and end: leave out {call}.")
-    return replace(
-        options,
-        start=start or Start(StartMode.BETWEEN),
-        between=replace(between, kinds=kinds),
-        end_watermark=None,
-        consumer=None,
-        delay_ms=0,
-    )
+    @property
+    def compares_states(self) -> bool:
+        """Whether two states are compared, so that a row replaces another only by its kind."""
+        return self.between is not None and self.between.mode is BetweenMode.DIFF
 
 
 def overwrite_policy(traits: TableTraits, options: OptionValues, chosen: OnOverwrite | None) -> bool:

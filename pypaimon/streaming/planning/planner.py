@@ -9,7 +9,7 @@ From a snapshot to its rows, in the order of the calls:
    picks the schema to read with, and the manifest list that counts.
 3. `SnapshotPlans` reads that list and its manifests. `EntrySelection` prunes entries by filter and shard, `Units` puts
    them in canonical order, `PlannedUnits` cuts them where limits say so, and `SplitFactory` makes splits of them.
-4. `StreamTableRead` (`builder/read.py`, over `reading/`) turns the splits of a plan into Arrow rows.
+4. `StreamTableRead` (`spec/read.py`, over `reading/`) turns the splits of a plan into Arrow rows.
 
 States are immutable values. A step that failed, or whose caller was cancelled, has changed nothing. It is taken again
 from the same state, with the same result. The planner knows no threads and no clock but the one it is given. Follows

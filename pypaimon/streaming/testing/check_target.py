@@ -11,10 +11,10 @@ from random import Random, SystemRandom
 from typing import Any
 
 from pypaimon.streaming.batches.batch import BlockingBatch
-from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.copying.replication import replicate
 from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.read_builder import StreamReadBuilder
 from pypaimon.streaming.targets.target import Target
 from pypaimon.streaming.testing.line_kills import homes_of, lines_of
 from pypaimon.streaming.testing.small_table import SmallTable

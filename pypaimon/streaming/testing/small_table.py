@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 from pypaimon import CatalogFactory, Schema
 
-from pypaimon.streaming.builder.builder import StreamReadBuilder, stream_read_builder
 from pypaimon.streaming.internals import PyarrowFieldParser
 from pypaimon.streaming.model.system_columns import ROW_KIND
+from pypaimon.streaming.read_builder import StreamReadBuilder, stream_read_builder
 from pypaimon.streaming.writing.builder import stream_write_builder
 
 COLUMNS = pa.schema(

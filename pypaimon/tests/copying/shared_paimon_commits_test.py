@@ -29,8 +29,7 @@ from pypaimon.streaming import (
     replicate,
     replicate_async,
 )
-from pypaimon.streaming.builder.copy_start import start_for_copy
-from support.tables.copied_table import batches
+from support.tables.copied_table import batches, copying
 from support.tables.streamed_table import Table
 from support.tables.written_tables import changes, key_value_table, rows
 
@@ -112,13 +111,13 @@ COMMITS = st.lists(
 def with_restart(home: Path, before: list[Commit], lost: list[Commit], after: list[Commit]) -> tuple[Table, list[Any]]:
     """A table, and the batches of a stream that starts again with the state because some commits have expired."""
     source = source_of(home, [(False, {9: "first"}), *before])
-    plans = batches(start_for_copy(every_plan(source), None))
+    plans = batches(copying(every_plan(source), None))
     extend(source, [*lost, (False, {8: "lost"}), (False, {9: "kept"})])
     source.expire(source.latest())
     builder = source.builder().with_catch_up("replay").with_end(latest=True).with_on_expired("full")
-    plans += batches(start_for_copy(builder, plans[-1].plan_after))
+    plans += batches(copying(builder, plans[-1].plan_after))
     extend(source, after)
-    return source, plans + batches(start_for_copy(builder, plans[-1].plan_after))
+    return source, plans + batches(copying(builder, plans[-1].plan_after))
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))

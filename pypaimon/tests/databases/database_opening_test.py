@@ -23,9 +23,10 @@ from pypaimon.streaming import (
     UnsupportedTableError,
     stream_read_builder,
 )
-from pypaimon.streaming.builder.opened import opened_chunks
 from pypaimon.streaming.databases import followed_table, tables_of_database
 from pypaimon.streaming.databases.tables_of_database import TablesOfDatabase
+from pypaimon.streaming.spec.openers import open_chunks
+from pypaimon.streaming.spec.spec_builder import resolved
 from support.tables.databases import Database, Doors, keys
 from support.tables.streamed_table import expire
 
@@ -286,7 +287,7 @@ def test_parts_of_a_snapshot_after_the_first_plan_follow_each_other(tmp_path: Pa
     database = Database(tmp_path)
     database.create("t", 1, keyed=True, bucket="4")
     builder = stream_read_builder(database.table("t")).with_limits(max_splits=1)
-    _, _, reader = opened_chunks(builder, 1 << 20)
+    _, _, reader = open_chunks(resolved(builder), 1 << 20)
     try:
         assert reader.look(60.0) is not None
         reader.rest()

@@ -26,6 +26,7 @@ from pypaimon.streaming import (
     StreamReadBuilder,
     TableChangedError,
 )
+from pypaimon.streaming.spec.spec_builder import resolved, set_spec
 from support.samples import SOAK
 from support.tables.streamed_table import Table
 
@@ -149,15 +150,13 @@ class Reader:
         assert gone or passed > len(self._history.line) or self._is_of_another_table(), error
 
     def _is_of_another_table(self) -> bool:
-        return self.builder._identity != self._history.table.builder()._identity
+        return resolved(self.builder).identity != resolved(self._history.table.builder()).identity
 
     def again(self) -> None:
         """Begin anew: at the start, with another scan of the same builder, or of another builder of the same handle."""
         self.scan.close()
         if self._is_of_another_table():
-            fresh = StreamReadBuilder(self.builder.table)
-            fresh._given = self.builder._given
-            self.builder = fresh
+            self.builder = set_spec(StreamReadBuilder(self.builder.table), resolved(self.builder).spec)
         self.scan = self.builder.new_streaming_scan()
         self.last = None
 

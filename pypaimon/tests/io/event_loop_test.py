@@ -24,6 +24,7 @@ from pypaimon.streaming import (
 )
 from pypaimon.streaming.filter_internals import PredicateBuilder
 from pypaimon.streaming.internals import PyarrowFieldParser
+from pypaimon.streaming.spec.spec_builder import resolved
 from support.stores.fault_file_io import UNAVAILABLE, Call, FaultFileIO, failing
 from support.tables.streamed_table import COLUMNS, Table, keys
 
@@ -280,7 +281,7 @@ async def test_files_of_a_reader_are_kept_from_its_first_plan_on(tmp_path: Path)
 async def test_builders_and_reads_can_be_pickled(table: Table) -> None:
     builder = earliest(table.builder())
     read, copy = await asyncio.to_thread(lambda: pickle.loads(pickle.dumps((builder.new_read(), builder))))
-    assert copy._identity == builder._identity
+    assert resolved(copy).identity == resolved(builder).identity
     async with copy.new_streaming_scan() as scan:
         found = [(await read.to_arrow_async(plan.splits()))["k"].to_pylist() async for plan in scan.stream()]
     assert found == [[1], [2], [3], [4]]
@@ -364,7 +365,7 @@ async def test_a_stream_begins_before_its_first_batch_where_it_was_sent(table: T
                 stream.scan.restore(sought)
             before = [(batch.snapshot_id, batch.plan_before) async for batch in stream]
         assert [(snapshot, None if where is None else where.snapshot) for snapshot, where in before] == [(3, 3), (4, 4)]
-        assert {None if where is None else where.table for _, where in before} == {table.builder()._identity}
+        assert {None if where is None else where.table for _, where in before} == {resolved(table.builder()).identity}
     await scan.aclose()
 
 

@@ -19,8 +19,6 @@ from pypaimon.streaming import (
     stream_write_builder,
 )
 from pypaimon.streaming.batches.run_forever import backoff_of
-from pypaimon.streaming.builder.assembly import group_parts
-from pypaimon.streaming.builder.scan import AsyncStreamingTableScan
 from pypaimon.streaming.cli.app import program
 from pypaimon.streaming.commit.snapshot_commit import commit_backoff
 from pypaimon.streaming.compaction.compaction_options import CompactionOptions
@@ -32,6 +30,8 @@ from pypaimon.streaming.indexes.bloom_filter import BloomFilterWriter
 from pypaimon.streaming.live.temp_database import memory_bound
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.stream_options import StreamOptions, options_of_table
+from pypaimon.streaming.spec.scan import AsyncStreamingTableScan
+from pypaimon.streaming.spec.spec_builder import resolved
 from pypaimon.streaming.writing.dynamic_buckets.key_buckets import BucketRules
 from pypaimon.streaming.writing.files.file_options import FileOptions
 from pypaimon.streaming.writing.files.statistics import StatsMode
@@ -97,8 +97,9 @@ def live(builder: Any, snapshot: int) -> None:
 
 def expiring(table: Table, seconds: float) -> None:
     handle = table.handle(**{"consumer.expiration-time": f"{round(seconds * 1000)} ms"})
-    parts, _ = group_parts(stream_read_builder(handle))
-    times_and_rule(parts, handle.table_schema, GroupSettings("g", session_timeout=1.0))
+    times_and_rule(
+        resolved(stream_read_builder(handle)).scan_parts(), handle.table_schema, GroupSettings("g", session_timeout=1.0)
+    )
 
 
 def commit(table: Table, identifier: int) -> None:

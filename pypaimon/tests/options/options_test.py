@@ -29,7 +29,6 @@ from pypaimon.streaming.options.stream_options import (
     CatchUp,
     CommitMode,
     ConsumerOptions,
-    GivenOptions,
     Limits,
     OnExpired,
     OnOverwrite,
@@ -49,6 +48,7 @@ from pypaimon.streaming.options.table_traits import (
     changelog_producer_of,
     merge_engine_of,
 )
+from pypaimon.streaming.spec.stream_spec import StreamSpec
 from support.repository import ROOT
 from support.tables.orders import catalog, create_orders, events
 from support.tables.streamed_table import Table
@@ -137,16 +137,16 @@ def test_a_time_as_text_is_that_of_the_local_zone(monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_a_builder_is_given_has_the_types_of_the_options() -> None:
-    whole, given = (get_type_hints(each, localns=LATE) for each in (StreamOptions, GivenOptions))
+    whole, given = (get_type_hints(each, localns=LATE) for each in (StreamOptions, StreamSpec))
     assert {name: kind | None for name, kind in whole.items() if name in given} == {
-        name: kind | None for name, kind in given.items()
+        name: kind | None for name, kind in given.items() if name in whole
     }
 
 
 def test_what_a_builder_was_given_beats_the_table_and_leaves_the_rest() -> None:
     table = settings(scan__bucket="4", continuous__discovery_interval="5s")
-    assert GivenOptions().over(table) == table
-    found = GivenOptions(poll_interval_ms=7, raw=False, prefetch=0).over(table)
+    assert StreamSpec().over(table) == table
+    found = StreamSpec(poll_interval_ms=7, raw=False, prefetch=0).over(table)
     assert found == replace(table, poll_interval_ms=7, prefetch=0)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,9 @@ import pytest
 from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming import StreamReadBuilder, stream_read_builder, stream_write_builder
-from pypaimon.streaming.builder.assembly import group_parts, of_slots
 from pypaimon.streaming.options.slot_rule import DividedBy, SlotRule, SlotSet
 from pypaimon.streaming.options.table_traits import TableTraits
+from pypaimon.streaming.spec.spec_builder import resolved, set_spec
 
 pytestmark = pytest.mark.slow
 
@@ -56,6 +57,10 @@ def written(tmp_path: Path, kind: str) -> Any:
     return catalog.get_table("db.t")
 
 
+def of_slots(builder: StreamReadBuilder, slots: SlotSet) -> StreamReadBuilder:
+    return set_spec(builder, replace(resolved(builder).spec, slots=slots))
+
+
 def records(builder: StreamReadBuilder) -> Counter[tuple[Any, ...]]:
     with builder.with_end(latest=True).open_sync() as stream:
         return Counter(tuple(row.values()) for batch in stream for row in batch.data.to_pylist())
@@ -68,8 +73,8 @@ def test_slots_are_disjoint_and_whole(tmp_path: Path, kind: str, start: Any) -> 
     def builder() -> StreamReadBuilder:
         return stream_read_builder(table).with_start(start).with_limits(max_rows=3)
 
-    parts, schema = group_parts(builder())
-    rule = SlotRule.of(parts.planner.traits, schema)
+    stream = resolved(builder())
+    rule = SlotRule.of(stream.traits, stream.schema)
     assert (rule.count, rule.by) == KINDS[kind][3:]
     even = records(of_slots(builder(), SlotSet(rule, frozenset(range(0, rule.count, 2)))))
     odd = records(of_slots(builder(), SlotSet(rule, frozenset(range(1, rule.count, 2)))))

@@ -10,9 +10,8 @@ import pyarrow as pa
 import pytest
 
 from pypaimon.streaming import DictTarget, PlanKind, StreamReadBuilder, compact, replicate, stream_write_builder
-from pypaimon.streaming.builder.copy_start import start_for_copy
 from support.stores.counting_file_io import CountingFileIO
-from support.tables.copied_table import at, batches
+from support.tables.copied_table import at, batches, copying
 from support.tables.streamed_table import Table
 from support.tables.written_tables import key_value_table, rows
 
@@ -31,7 +30,7 @@ def table(tmp_path: Path) -> Table:
 def kinds(table: Table, builder: StreamReadBuilder | None = None) -> list[PlanKind]:
     """The kinds of the plans after the first snapshot."""
     builder = (builder or table.builder()).with_end(latest=True)
-    return [batch.kind for batch in batches(start_for_copy(builder, at(table, 2)))]
+    return [batch.kind for batch in batches(copying(builder, at(table, 2)))]
 
 
 def overwritten(table: Table, partition: str, *keys: int) -> None:
@@ -53,7 +52,7 @@ def test_added_rows_cost_a_copy_no_more_requests(table: Table) -> None:
         table.commit([(key, "a")])
     makers: list[Callable[[StreamReadBuilder], StreamReadBuilder]] = [
         lambda builder: builder.with_start(position=at(table, 2)),
-        lambda builder: start_for_copy(builder, at(table, 2)),
+        lambda builder: copying(builder, at(table, 2)),
     ]
     reads = []
     for made in makers:
@@ -83,7 +82,7 @@ def test_an_empty_state_comes_as_a_batch_without_rows(table: Table) -> None:
     commit = table.handle().new_batch_write_builder().new_commit()
     commit.truncate_table()
     commit.close()
-    (batch,) = batches(start_for_copy(table.builder().with_end(latest=True), at(table, 2)))
+    (batch,) = batches(copying(table.builder().with_end(latest=True), at(table, 2)))
     assert batch.begins_state and batch.is_last and not batch.num_rows
 
 

@@ -30,8 +30,8 @@ from pypaimon.streaming import (
     compact,
     replicate,
 )
-from pypaimon.streaming.builder.assembly import scope_of
 from pypaimon.streaming.options.read_scope import ReadScope
+from pypaimon.streaming.spec.spec_builder import resolved
 from pypaimon.streaming.targets.target_state import SavedState, is_of_older_release
 from pypaimon.streaming.testing import SmallTable
 from support.crash.racing_targets import race
@@ -200,7 +200,7 @@ def test_the_filter_of_a_renamed_column_is_the_same(source: SmallTable) -> None:
     ],
 )
 def test_filters_are_equal_that_keep_the_same_rows(source: SmallTable, one: str, other: str, are_equal: bool) -> None:
-    scopes = [scope_of(source.builder().with_filter(each)).get() for each in (one, other)]
+    scopes = [resolved(source.builder().with_filter(each)).scope for each in (one, other)]
     assert (scopes[0] == scopes[1]) is are_equal
 
 
@@ -208,12 +208,12 @@ def test_numbers_of_numpy_are_those_of_python(source: SmallTable) -> None:
     builders = [source.builder() for _ in range(2)]
     for builder, value in zip(builders, (5, np.int32(5)), strict=True):
         builder.with_filter(builder.new_predicate_builder().greater_than("number", value))
-    assert scope_of(builders[0]).get() == scope_of(builders[1]).get() == ReadScope("#2 > 5")
+    assert resolved(builders[0]).scope == resolved(builders[1]).scope == ReadScope("#2 > 5")
 
 
 def test_a_function_of_buckets_may_know_those_of_the_table_alone(source: SmallTable) -> None:
     scopes = [
-        scope_of(source.builder().with_bucket_filter(owned.__getitem__)).get()
+        resolved(source.builder().with_bucket_filter(owned.__getitem__)).scope
         for owned in ([True, False], [True, False], [False, True])
     ]
     assert scopes[0] == scopes[1] != scopes[2]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import ray.data
 
-from pypaimon.streaming.builder.assembly import group_parts, identity_of, with_options
-from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.feeds.feed import settings_of
 from pypaimon.streaming.feeds.feed_state import FeedIdentity, FeedState
@@ -19,6 +18,11 @@ from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.arguments import typed
 from pypaimon.streaming.options.end import End
 from pypaimon.streaming.planning.planner import Planner
+from pypaimon.streaming.read_builder import StreamReadBuilder
+from pypaimon.streaming.spec.read import new_read
+from pypaimon.streaming.spec.resolve import ResolvedStream
+from pypaimon.streaming.spec.scan import new_scan
+from pypaimon.streaming.spec.spec_builder import resolved
 
 
 def ray_dataset(builder: StreamReadBuilder) -> ray.data.Dataset:
@@ -41,16 +45,16 @@ def ray_dataset(builder: StreamReadBuilder) -> ray.data.Dataset:
 
 def bounded_source(builder: StreamReadBuilder) -> SplitsDatasource:
     """The planned source of `ray_dataset`."""
-    _refuse_consumer(builder, "ray_dataset")
-    options = builder._options()
-    bounded = builder if options.is_bounded else with_options(builder, end=End(latest=True))
-    parts, _ = group_parts(bounded)
-    read = builder.new_read()
+    stream = _without_consumer(builder, "ray_dataset")
+    if not stream.options.is_bounded:
+        stream = stream.with_spec(replace(stream.spec, end=End(latest=True)))
+    parts = stream.scan_parts()
+    read = new_read(stream)
     try:
         splits = list(_planned(parts.planner))
     finally:
         parts.release()
-    return SplitsDatasource(read, independent_parts(splits, builder._traits), read.schema)
+    return SplitsDatasource(read, independent_parts(splits, stream.traits), read.schema)
 
 
 class RayFeed:
@@ -70,18 +74,16 @@ class RayFeed:
     """
 
     def __init__(self, builder: StreamReadBuilder) -> None:
-        typed(StreamReadBuilder, "RayFeed: builder", builder)
-        _refuse_consumer(builder, "RayFeed")
-        self._builder = builder.copy()
-        self._identity = FeedIdentity(identity_of(builder), settings_of(builder._options()))
+        self._stream = _without_consumer(builder, "RayFeed")
+        self._identity = FeedIdentity(self._stream.identity, settings_of(self._stream.options))
         self._done: Position | None = None
 
     def __iter__(self) -> Iterator[tuple[ray.data.Dataset, Position]]:
-        read = self._builder.new_read()
-        with self._builder.new_streaming_scan() as scan:
+        read = new_read(self._stream)
+        with new_scan(self._stream) as scan:
             scan.restore(self._done)
             for plan in scan.stream_sync():
-                parts = independent_parts(plan.splits(), self._builder._traits)
+                parts = independent_parts(plan.splits(), self._stream.traits)
                 yield dataset_of(SplitsDatasource(read, parts, read.schema_of(plan))), plan.position
                 self._done = plan.position
 
@@ -107,13 +109,14 @@ class RayFeed:
         self._done = self._identity.place(Share(), state).position if state else None
 
 
-def _refuse_consumer(builder: StreamReadBuilder, what: str) -> None:
-    typed(StreamReadBuilder, f"{what}: builder", builder)
-    if builder._options().consumer is not None:
+def _without_consumer(builder: StreamReadBuilder, what: str) -> ResolvedStream:
+    stream = resolved(typed(StreamReadBuilder, f"{what}: builder", builder))
+    if stream.options.consumer is not None:
         raise StreamConfigError(
             f"{what} does not save progress under a consumer id: leave out with_consumer_id(...) or the option "
             "'consumer-id'."
         )
+    return stream
 
 
 def _planned(planner: Planner) -> Iterator[StreamSplit]:

@@ -10,7 +10,6 @@ import pyarrow as pa
 import torch.distributed
 from torch.utils.data import IterableDataset, get_worker_info
 
-from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.feeds.feed import Feed, refuse_moving_ends
 from pypaimon.streaming.feeds.feed_state import FeedState
@@ -19,6 +18,7 @@ from pypaimon.streaming.feeds.share import Share
 from pypaimon.streaming.feeds.torch.tensors import tensors
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.arguments import at_least, typed
+from pypaimon.streaming.read_builder import StreamReadBuilder
 
 _Make = Callable[[pa.RecordBatch], Any]
 

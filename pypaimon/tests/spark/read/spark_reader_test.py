@@ -233,7 +233,7 @@ def test_an_idle_query_asks_the_store_once_per_poll_interval(table: Table) -> No
     driver = Driver(table)
     start = driver.latest(driver.initial())
     driver.latest(start)
-    store = driver.reader._live._builder.directory.store
+    store = driver.reader._live._stream.directory.store
     before = sum(store.requests.values())
     for _ in range(100):
         assert driver.latest(start) == start

@@ -9,7 +9,6 @@ from typing import Any
 
 from pypaimon.streaming import StreamReadBuilder
 from pypaimon.streaming.batches.chunks import BatchChunk
-from pypaimon.streaming.builder.assembly import group_parts, of_slots
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.groups.assigned_slots import AssignedSlots
 from pypaimon.streaming.groups.group_bounds import GroupStart
@@ -20,6 +19,7 @@ from pypaimon.streaming.groups.slot_cursor import SlotCursor
 from pypaimon.streaming.model.plan import Plan
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.slot_rule import SlotRule, SlotSet
+from pypaimon.streaming.spec.spec_builder import resolved
 
 Row = tuple[Any, ...]
 """A row: its key `k`, then the other columns."""
@@ -152,11 +152,10 @@ class SharedSlots:
     """
 
     def __init__(self, builder: StreamReadBuilder, slots: int, members: int) -> None:
-        self._builder = builder
-        parts, schema = group_parts(builder.copy())
-        rule = SlotRule.of(parts.planner.traits, schema)
+        self._stream = stream = resolved(builder)
+        rule = SlotRule.of(stream.traits, stream.schema)
         self.rule = replace(rule, count=min(slots, rule.count))
-        self._start = GroupStart(parts, "etl").find()
+        self._start = GroupStart(stream.scan_parts(), "etl").find()
         self._taken: list[list[Taken]] = [[] for _ in range(self.rule.count)]
         self._number = self._passed = 0
         self._started = members
@@ -170,7 +169,8 @@ class SharedSlots:
         chosen = SlotSet(self.rule, frozenset(slots))
         if assigned is not None:
             chosen = replace(chosen, may_pass=assigned.may_pass)
-        return SlotCursor(slots, position, of_slots(self._builder, chosen), BATCH_BYTES)
+        stream = self._stream.with_spec(replace(self._stream.spec, slots=chosen, end=None))
+        return SlotCursor(slots, position, stream, BATCH_BYTES)
 
     def took(self, chunk: BatchChunk, slots: Mapping[int, int]) -> list[Taken]:
         """A member has handed out a chunk. Returns the plans that begin with it."""

@@ -28,8 +28,8 @@ from pypaimon.streaming import (
     replicate,
     stream_write_builder,
 )
-from pypaimon.streaming.builder.copy_start import start_for_copy
 from support.models.followed_tables import FollowedTable
+from support.tables.copied_table import copying
 from support.tables.handles import batch_read, catalog_with_database
 from support.tables.live_tables import often
 from support.tables.target_places import DeltaPlace, DuckDBPlace, IcebergPlace, ParquetPlace, Place, SQLitePlace
@@ -68,7 +68,7 @@ class _OfTarget:
     def _begin(self) -> None:
         """Read a part, perhaps with plans that are cut, and end there as a program that is killed does."""
         assert self._target is not None
-        with start_for_copy(self._builder(), self._target.position()).open_sync(batch_bytes=1) as stream:
+        with copying(self._builder(), self._target.position()).open_sync(batch_bytes=1) as stream:
             for batch in islice(stream, self._random.randint(1, 3)):
                 self._target.apply(batch)
         self._open_again()

@@ -5,7 +5,7 @@ import pyspark.worker  # noqa: F401
 from pyspark.daemon import manager
 
 import pypaimon.spark.source
-import pypaimon.streaming.builder.builder  # noqa: F401
+import pypaimon.streaming.read_builder  # noqa: F401
 
 if __name__ == "__main__":
     manager()

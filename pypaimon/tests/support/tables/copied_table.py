@@ -7,6 +7,8 @@ from typing import Any
 
 from pypaimon.streaming import BlockingBatch, Position, StreamReadBuilder
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.spec.copy_start import spec_for_copy
+from pypaimon.streaming.spec.spec_builder import resolved, set_spec
 from support.tables.handles import sorted_rows
 from support.tables.streamed_table import Table
 
@@ -48,3 +50,8 @@ def batches(builder: StreamReadBuilder, **settings: Any) -> list[BlockingBatch]:
 def rows_of(table: Table) -> list[tuple[Any, ...]]:
     """The rows of the table without their kinds."""
     return sorted_rows(table.handle(), COLUMNS)
+
+
+def copying(builder: StreamReadBuilder, copied: Position | None) -> StreamReadBuilder:
+    """A builder of the stream that keeps a copy equal to its table, from where the copy stands."""
+    return set_spec(builder.copy(), spec_for_copy(resolved(builder), copied))

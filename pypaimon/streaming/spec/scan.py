@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pypaimon.streaming.builder.assembly import StreamAssembly, scan_driver
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.internals import PaimonFollowUpScanner
 from pypaimon.streaming.lazy_imports import LazyModule
@@ -13,6 +12,9 @@ from pypaimon.streaming.options.arguments import at_least
 from pypaimon.streaming.options.stream_options import DEFAULT_POLL_INTERVAL_MS
 from pypaimon.streaming.scanning.driver import ScanDriver
 from pypaimon.streaming.scanning.scan import StreamScan
+from pypaimon.streaming.spec.resolve import ResolvedStream
+from pypaimon.streaming.spec.spec_builder import SpecBuilder, resolved
+from pypaimon.streaming.spec.streamed_table import StreamedTable
 
 if TYPE_CHECKING:
     import pypaimon.streaming.filter_internals as filter_internals
@@ -63,29 +65,29 @@ class AsyncStreamingTableScan(StreamScan):
         shard_index: int | None = None,
         shard_count: int | None = None,
     ) -> None:
-        settings = StreamAssembly(table)
-        settings.with_filter(predicate).with_follow_up_scanner(follow_up_scanner)
+        builder = SpecBuilder(StreamedTable.of(table))
+        builder.with_filter(predicate).with_follow_up_scanner(follow_up_scanner)
         if poll_interval_ms != DEFAULT_POLL_INTERVAL_MS:
-            settings.with_poll_interval_ms(poll_interval_ms)
+            builder.with_poll_interval_ms(poll_interval_ms)
         if bucket_filter is not None:
-            settings.with_bucket_filter(bucket_filter)
+            builder.with_bucket_filter(bucket_filter)
         if not prefetch_enabled:
-            settings.with_prefetch(0)
+            builder.with_prefetch(0)
         if follow_up_scanner is None:
-            settings.with_catch_up("auto", after=at_least(0, "diff_threshold", diff_threshold) or 1)
+            builder.with_catch_up("auto", after=at_least(0, "diff_threshold", diff_threshold) or 1)
         if consumer_id is not None:
-            settings.with_consumer_id(consumer_id)
+            builder.with_consumer_id(consumer_id)
         if (shard_index is None) != (shard_count is None):
             raise StreamConfigError(
                 f"shard_index={shard_index!r}, shard_count={shard_count!r}: give both, or neither for the whole table"
             )
         if shard_index is not None and shard_count is not None:
-            settings.with_shard(shard_index, shard_count)
-        super().__init__(table, scan_driver(settings))
+            builder.with_shard(shard_index, shard_count)
+        super().__init__(table, resolved(builder).scan_driver())
 
 
-def driven_scan(table: Any, driver: ScanDriver) -> AsyncStreamingTableScan:
-    """A scan with this driver."""
+def new_scan(stream: ResolvedStream, driver: ScanDriver | None = None) -> AsyncStreamingTableScan:
+    """A scan of a stream, with a driver of it that was made before, if given."""
     scan = AsyncStreamingTableScan.__new__(AsyncStreamingTableScan)
-    StreamScan.__init__(scan, table, driver)
+    StreamScan.__init__(scan, stream.table.handle, driver or stream.scan_driver())
     return scan

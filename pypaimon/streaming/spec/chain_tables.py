@@ -11,8 +11,9 @@ from pypaimon.streaming.internals import TableSchema, on_branch
 from pypaimon.streaming.options.chain import ChainBranches
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.start import Start, StartMode, start_of_options
-from pypaimon.streaming.options.stream_options import GivenOptions, StreamOptions
+from pypaimon.streaming.options.stream_options import StreamOptions
 from pypaimon.streaming.options.table_traits import TableTraits
+from pypaimon.streaming.spec.stream_spec import StreamSpec
 
 
 def followed_table(table: Any) -> tuple[Any, ChainBranches | None]:
@@ -26,7 +27,7 @@ def followed_table(table: Any) -> tuple[Any, ChainBranches | None]:
 
 
 def options_of_chain(
-    table: Any, chain: ChainBranches, schema: TableSchema, given: GivenOptions, options: StreamOptions
+    table: Any, chain: ChainBranches, schema: TableSchema, spec: StreamSpec, options: StreamOptions
 ) -> StreamOptions:
     """The settings of a stream of a chain table.
 
@@ -34,8 +35,8 @@ def options_of_chain(
         table: The table as it was loaded.
         chain: Its branches.
         schema: The schema that is read with: that of the delta branch.
-        given: What the builder was given.
-        options: `given` over the options of the delta branch.
+        spec: The settings of the caller.
+        options: `spec` over the options of the delta branch.
 
     Raises:
         StreamConfigError: Another start, a consumer id or a filter on partitions is set, which Java refuses, too.
@@ -51,7 +52,7 @@ def options_of_chain(
             f"deduplicate. The branch is a table of its own: load {delta}."
         )
     of_table = OptionValues(table.table_schema.options)
-    start = given.start or start_of_options(of_table)
+    start = spec.start or start_of_options(of_table)
     if options.between is not None:
         raise UnsupportedTableError(
             f"{options.between.given}: a chain table has no ranges, because snapshot ids, tags and times are those of "
@@ -66,7 +67,7 @@ def options_of_chain(
             "Partition filter is not supported in chain table streaming read: which partitions are read depends on "
             f"those of both branches. Filter the rows yourself, or load {delta} and filter that."
         )
-    return replace(options, start=start if given.start is not None else Start(StartMode.LATEST_FULL), chain=chain)
+    return replace(options, start=start if spec.start is not None else Start(StartMode.LATEST_FULL), chain=chain)
 
 
 def _unsupported(what: str, delta: str, why: str) -> StreamConfigError:

@@ -7,61 +7,49 @@ here, by name and before the first row.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
-from pypaimon.streaming.builder.assembly import StreamAssembly
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import OnExpired, OnOverwrite, Unmatched
 from pypaimon.streaming.options.table_traits import RECORD_EXPIRY
-
-B = TypeVar("B", bound=StreamAssembly)
+from pypaimon.streaming.spec.resolve import ResolvedStream
+from pypaimon.streaming.spec.stream_spec import StreamSpec
 
 _HELP = "Give the table changelog-producer 'lookup' or 'full-compaction'."
 
 
-def start_for_copy(builder: B, copied: Position | None) -> B:
-    """A builder whose stream keeps a copy equal to the table. Blocks while the table is not known.
+def spec_for_copy(stream: ResolvedStream, copied: Position | None) -> StreamSpec:
+    """The spec of a stream that keeps a copy equal to the table. Blocks while the table is not known.
 
     The stream begins where the copy stands, not where a consumer does, because only the copy knows what it holds. If a
     snapshot removes rows that its changes do not name, the stream starts again with the full state: see
     `StateRestarts`.
 
     Args:
-        builder: How the table is read.
+        stream: How the table is read.
         copied: The position up to which the copy holds the table. None: the stream begins with the state.
 
     Raises:
         UnsupportedTableError: The changes of the table do not determine its rows.
-        StreamConfigError: The builder leaves out rows or changes, or reads a view or raw records.
+        StreamConfigError: The stream leaves out rows or changes, or reads a view or raw records.
     """
-    given = builder._given
-    _refuse_parts(builder)
-    _refuse_table(builder)
-    _refuse_other_records(builder)
+    spec = stream.spec
+    _refuse_parts(spec)
+    _refuse_table(stream)
+    _refuse_other_records(stream)
     if copied is not None:
         start = Start(StartMode.FROM_POSITION, position=copied)
     else:
-        start = given.start or Start(StartMode.LATEST_FULL)
+        start = spec.start or Start(StartMode.LATEST_FULL)
     # Java does not stream overwrites of producers with a complete changelog. There the state begins again.
-    on_overwrite = given.on_overwrite or (None if builder._traits.producer.complete else OnOverwrite.READ)
+    on_overwrite = spec.on_overwrite or (None if stream.traits.producer.complete else OnOverwrite.READ)
     # The options of the table may name a consumer too.
-    consumer = builder._options().consumer
+    consumer = stream.options.consumer
     consumer = consumer and replace(consumer, ignore_progress=True)
-    started = builder.copy()
-    started._given = replace(given, start=start, consumer=consumer, on_overwrite=on_overwrite, keeps_state=True)
-    return started
-
-
-def configure_for_copy(builder: StreamAssembly) -> None:
-    """Change a builder to one of an empty copy. Its start may still be set.
-
-    Raises:
-        PaimonStreamError: As `start_for_copy`.
-    """
-    builder._given = start_for_copy(builder, None)._given
+    return replace(spec, start=start, consumer=consumer, on_overwrite=on_overwrite, keeps_state=True)
 
 
 def refuse_itself(source: Any, target: Any) -> None:
@@ -83,41 +71,40 @@ def _place(table: Any) -> tuple[str, str]:
     return str(table.table_path).rstrip("/"), table.current_branch() or "main"
 
 
-def _refuse_parts(builder: StreamAssembly) -> None:
-    """Refuse streams that leave out the state, or the kinds of rows. No IO."""
-    given = builder._given
-    if builder._include_row_kind is False:
+def _refuse_parts(spec: StreamSpec) -> None:
+    """Refuse streams that leave out the state, or the kinds of rows."""
+    if spec.include_row_kind is False:
         raise StreamConfigError(
             "with_include_row_kind(False): without the kinds of its rows a copy cannot distinguish deletes from "
             "inserts; leave it out."
         )
-    if given.between is not None:
-        raise StreamConfigError(f"{given.between.given} is a part of a table's history; a copy begins with its state.")
-    if given.start is not None and not given.start.has_state:
+    if spec.between is not None:
+        raise StreamConfigError(f"{spec.between.given} is a part of a table's history; a copy begins with its state.")
+    if spec.start is not None and not spec.start.has_state:
         raise StreamConfigError(
-            f"with_start: {given.start.text!r} leaves out rows that did not change since. A copy begins with the state "
+            f"with_start: {spec.start.text!r} leaves out rows that did not change since. A copy begins with the state "
             "of the table, and continues where it stands: leave out with_start(...)."
         )
-    if given.on_expired in (OnExpired.EARLIEST, OnExpired.LATEST):
+    if spec.on_expired in (OnExpired.EARLIEST, OnExpired.LATEST):
         raise StreamConfigError(
-            f"with_on_expired({given.on_expired.value!r}) skips changes that a copy needs: leave it out, or give "
+            f"with_on_expired({spec.on_expired.value!r}) skips changes that a copy needs: leave it out, or give "
             "'full', which begins with the state of the table again."
         )
-    if given.follow_up_scanner is not None:
+    if spec.follow_up_scanner is not None:
         raise StreamConfigError("with_follow_up_scanner(...) may skip changes that a copy needs: leave it out.")
 
 
-def _refuse_table(builder: StreamAssembly) -> None:
+def _refuse_table(stream: ResolvedStream) -> None:
     """Refuse tables whose changes, applied in order, do not give their rows."""
-    traits, name = builder._traits, builder.table.identifier.get_full_name()
-    if builder._chain is not None:
+    traits, name = stream.traits, stream.table.name
+    if stream.table.chain is not None:
         raise UnsupportedTableError(
             f"{name} is a chain table: its stream does not see new partitions of the snapshot branch, so that a copy "
             "would lack them. Copy the branches, each as a table of its own."
         )
     if not traits.primary_key:
         return
-    options = OptionValues(builder._schema.options)
+    options = OptionValues(stream.schema.options)
     if options.text(RECORD_EXPIRY) is not None:
         raise UnsupportedTableError(
             f"{name} has {RECORD_EXPIRY!r}: compactions drop expired rows without a change, so that a copy would "
@@ -137,23 +124,23 @@ def _refuse_table(builder: StreamAssembly) -> None:
         )
 
 
-def _refuse_other_records(builder: StreamAssembly) -> None:
+def _refuse_other_records(stream: ResolvedStream) -> None:
     """Refuse streams of records that are not the changes of the table's rows."""
-    given, name = builder._given, builder.table.identifier.get_full_name()
-    keyed, complete = builder._traits.primary_key, builder._traits.producer.complete
-    if builder._view is not None:
-        raise StreamConfigError(f"{name}, view {builder._view}: a copy holds the rows of the table itself.")
-    if given.raw:
+    spec, name = stream.spec, stream.table.name
+    keyed, complete = stream.traits.primary_key, stream.traits.producer.complete
+    if spec.view is not None:
+        raise StreamConfigError(f"{name}, view {spec.view}: a copy holds the rows of the table itself.")
+    if spec.raw:
         raise StreamConfigError(
             f"{name}: with_raw(True) reads records as they were written, which are not the rows of the table; leave it "
             "out."
         )
-    if given.on_overwrite is OnOverwrite.SKIP:
+    if spec.on_overwrite is OnOverwrite.SKIP:
         raise StreamConfigError(
             f"{name}: with_on_overwrite('skip') would make a copy differ from its table for ever; leave it out, or "
             "give 'fail', which ends the stream there."
         )
-    if given.unmatched is Unmatched.DROP and keyed and not complete:
+    if spec.unmatched is Unmatched.DROP and keyed and not complete:
         raise StreamConfigError(
             f"{name}: with_filter(..., unmatched='drop') does not report rows that match no longer, and a copy would "
             "keep them; leave it out."

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
-from pypaimon.streaming.builder.assembly import StreamAssembly
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.lazy_imports import LazyModule
@@ -18,25 +17,27 @@ from pypaimon.streaming.options.stream_options import (
     DEFAULT_LIVE_BYTES,
     DEFAULT_READ_AHEAD_BYTES,
 )
-from pypaimon.streaming.options.views import View, fields
+from pypaimon.streaming.options.views import View
 from pypaimon.streaming.read_internals import PaimonStreamReadBuilder
+from pypaimon.streaming.spec.spec_builder import SpecBuilder, resolved
+from pypaimon.streaming.spec.streamed_table import StreamedTable
 
 if TYPE_CHECKING:
     import pypaimon.streaming.filter_internals as filter_internals
     from pypaimon.streaming.batches import batch_stream, stream_status
-    from pypaimon.streaming.builder import read, scan
     from pypaimon.streaming.groups import group_builder
     from pypaimon.streaming.live import live_table
+    from pypaimon.streaming.spec import read, scan
 else:
     filter_internals = LazyModule("pypaimon.streaming.filter_internals")
     batch_stream = LazyModule("pypaimon.streaming.batches.batch_stream")
     stream_status = LazyModule("pypaimon.streaming.batches.stream_status")
     live_table = LazyModule("pypaimon.streaming.live.live_table")
     group_builder = LazyModule("pypaimon.streaming.groups.group_builder")
-    read, scan = LazyModule("pypaimon.streaming.builder.read"), LazyModule("pypaimon.streaming.builder.scan")
+    read, scan = LazyModule("pypaimon.streaming.spec.read"), LazyModule("pypaimon.streaming.spec.scan")
 
 
-class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
+class StreamReadBuilder(SpecBuilder, PaimonStreamReadBuilder):
     """Settings of a stream. Setters change the builder and return it; `copy()` branches; every `new_*()` freezes them.
 
     Made by `table.new_stream_read_builder()` or `stream_read_builder(table)`. A builder call overrides the table option
@@ -63,11 +64,11 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
 
     def __init__(self, table: Any, view: View | None = None, clock: Clock | None = None) -> None:
         # pypaimon's own __init__ is not run: it makes a batch builder with a second copy of the settings.
-        StreamAssembly.__init__(self, table, view, clock)
+        SpecBuilder.__init__(self, StreamedTable.of(table), view, clock)
 
     def __repr__(self) -> str:
-        view = "" if self._view is None else f", view {self._view}"
-        return f"{type(self).__name__}({self.table.identifier.get_full_name()}{view})"
+        view = "" if self._spec.view is None else f", view {self._spec.view}"
+        return f"{type(self).__name__}({self._table.name}{view})"
 
     def new_streaming_scan(self) -> scan.AsyncStreamingTableScan:
         """A scan with the current settings.
@@ -76,9 +77,9 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
             StreamConfigError: Settings or table options contradict each other.
             UnsupportedTableError: The table, or one of its options, cannot be streamed.
         """
-        from pypaimon.streaming.builder.scan import driven_scan
+        from pypaimon.streaming.spec.scan import new_scan
 
-        return driven_scan(self.table, self._scan_driver())
+        return new_scan(resolved(self))
 
     def new_read(self) -> read.StreamTableRead:
         """A read with the current settings.
@@ -87,9 +88,9 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
             StreamConfigError: Settings or table options contradict each other.
             UnsupportedTableError: The table, or one of its options, cannot be streamed.
         """
-        from pypaimon.streaming.builder.read import new_read
+        from pypaimon.streaming.spec.read import new_read
 
-        return new_read(self)
+        return new_read(resolved(self))
 
     def open(
         self,
@@ -115,9 +116,10 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
             UnsupportedTableError: The table, or one of its options, cannot be streamed.
         """
         from pypaimon.streaming.batches.batch_stream import BatchStream
-        from pypaimon.streaming.builder.opened import opened
+        from pypaimon.streaming.spec.openers import open_ahead
 
-        return BatchStream(*opened(self, read_ahead_bytes, batch_bytes, commit_columns), on_progress)
+        opened = open_ahead(resolved(self), read_ahead_bytes, batch_bytes, commit_columns)
+        return BatchStream(*opened, on_progress)
 
     def open_sync(
         self,
@@ -129,9 +131,10 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
     ) -> batch_stream.BlockingBatchStream:
         """As `open`, for a plain `with` and `for`."""
         from pypaimon.streaming.batches.batch_stream import BlockingBatchStream
-        from pypaimon.streaming.builder.opened import opened
+        from pypaimon.streaming.spec.openers import open_ahead
 
-        return BlockingBatchStream(*opened(self, read_ahead_bytes, batch_bytes, commit_columns), on_progress)
+        opened = open_ahead(resolved(self), read_ahead_bytes, batch_bytes, commit_columns)
+        return BlockingBatchStream(*opened, on_progress)
 
     async def open_live(
         self, *, memory_limit: int = DEFAULT_LIVE_BYTES, directory: str | PathLike[str] | None = None
@@ -157,7 +160,7 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
         from pypaimon.streaming.live.live_table import opened
         from pypaimon.streaming.live.temp_database import memory_bound
 
-        return await opened(self, memory_bound(memory_limit, directory))
+        return await opened(resolved(self), memory_bound(memory_limit, directory))
 
     def open_live_sync(
         self, *, memory_limit: int = DEFAULT_LIVE_BYTES, directory: str | PathLike[str] | None = None
@@ -166,7 +169,7 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
         from pypaimon.streaming.live.live_table import opened_sync
         from pypaimon.streaming.live.temp_database import memory_bound
 
-        return opened_sync(self, memory_bound(memory_limit, directory))
+        return opened_sync(resolved(self), memory_bound(memory_limit, directory))
 
     def with_group(
         self,
@@ -208,13 +211,13 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
 
         calls = {"on_assigned": on_assigned, "on_revoked": on_revoked, "on_lost": on_lost}
         settings = group_settings(group_id, member, session_timeout, commit, max_hold, **calls)
-        return GroupStreamBuilder(self, settings)
+        return GroupStreamBuilder(resolved(self), settings)
 
     def new_predicate_builder(self) -> filter_internals.PredicateBuilder:
         """A builder of predicates on the columns of the table, or of the view."""
         from pypaimon.streaming.filter_internals import PredicateBuilder
 
-        return PredicateBuilder(fields(self._schema, self._view))
+        return PredicateBuilder(resolved(self).fields)
 
     def read_type(self) -> list[Any]:
         """The columns that come out, as pypaimon's fields: what `with_read_type` takes."""
@@ -224,7 +227,7 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
 def builder_of_newest(table: Any, newest: TableSchema | None) -> StreamReadBuilder:
     """A builder for a table whose newest schema was just read, if given, so that it is not read again."""
     builder = StreamReadBuilder.__new__(StreamReadBuilder)
-    StreamAssembly.__init__(builder, table, newest=newest)
+    SpecBuilder.__init__(builder, StreamedTable.of(table, newest))
     return builder
 
 

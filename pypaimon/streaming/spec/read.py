@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from pypaimon.streaming.builder.assembly import StreamAssembly, followed, read_parts
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.internals import DataField
 from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.options.stream_options import DEFAULT_IO_TIMEOUT
 from pypaimon.streaming.read_internals import TableRead
 from pypaimon.streaming.reading.read import StreamRead, made_read
+from pypaimon.streaming.spec.resolve import ResolvedStream
+from pypaimon.streaming.spec.spec_builder import SpecBuilder, resolved
+from pypaimon.streaming.spec.streamed_table import StreamedTable
 
 if TYPE_CHECKING:
     import pypaimon.streaming.filter_internals as filter_internals
@@ -59,15 +61,16 @@ class StreamTableRead(StreamRead, TableRead):
         if limit is not None:
             raise StreamConfigError(f"limit={limit!r}: a stream gives every row; stop it after the rows that you need")
         # TableRead's own __init__ refuses merge options, even if nothing is merged.
-        settings = StreamAssembly(table)
-        settings.with_filter(predicate).with_include_row_kind(include_row_kind)
+        builder = SpecBuilder(StreamedTable.of(table))
+        builder.with_filter(predicate).with_include_row_kind(include_row_kind)
         if output_projection is not None:
-            settings.with_projection({name: ".".join(path) for name, path in output_projection.columns})
+            builder.with_projection({name: ".".join(path) for name, path in output_projection.columns})
         elif read_type is not None:
-            settings.with_read_type(read_type)
-        super().__init__(followed(settings), DEFAULT_IO_TIMEOUT, read_parts(settings))
+            builder.with_read_type(read_type)
+        stream = resolved(builder)
+        super().__init__(stream.table.followed, DEFAULT_IO_TIMEOUT, stream.read_parts())
 
 
-def new_read(settings: StreamAssembly) -> StreamTableRead:
-    """A read with the current settings of a builder; errors as `StreamReadBuilder.new_read`."""
-    return made_read(StreamTableRead, followed(settings), settings._given.io_timeout, read_parts(settings))
+def new_read(stream: ResolvedStream) -> StreamTableRead:
+    """A read of a stream; errors as `StreamReadBuilder.new_read`."""
+    return made_read(StreamTableRead, stream.table.followed, stream.spec.io_timeout, stream.read_parts())

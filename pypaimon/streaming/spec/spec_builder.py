@@ -1,19 +1,24 @@
-"""`BuilderSettings`: the setters of a stream's builder. Each checks its arguments and stores them."""
+"""`SpecBuilder`: the setters that make the `StreamSpec` of a stream."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import copy
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from pypaimon.streaming.builder.content_settings import ContentSettings
+from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.consumers.consumer_names import reader_name
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.internals import PaimonFollowUpScanner
+from pypaimon.streaming.filtering.filters import columns_of
+from pypaimon.streaming.internals import DataField, PaimonFollowUpScanner
+from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.model.time_zone import option_zone
 from pypaimon.streaming.options.arguments import at_least, choice, finite_seconds, typed
 from pypaimon.streaming.options.between import between_of_arguments
+from pypaimon.streaming.options.blob_storage import places_of_arguments
 from pypaimon.streaming.options.end import end_of_arguments
 from pypaimon.streaming.options.start import start_of_arguments
 from pypaimon.streaming.options.stream_options import (
@@ -24,20 +29,156 @@ from pypaimon.streaming.options.stream_options import (
     OnExpired,
     OnOverwrite,
     OnSchemaChange,
+    Unmatched,
 )
+from pypaimon.streaming.options.views import VIEWS, View, fields
+from pypaimon.streaming.spec.projections import check_types, known_columns, named_columns, read_type_paths
+from pypaimon.streaming.spec.resolve import ResolvedStream, resolve
+from pypaimon.streaming.spec.stream_spec import StreamSpec
+from pypaimon.streaming.spec.streamed_table import StreamedTable
 
-B = TypeVar("B", bound="BuilderSettings")
+if TYPE_CHECKING:
+    import pypaimon.streaming.filter_internals as filter_internals
+else:
+    filter_internals = LazyModule("pypaimon.streaming.filter_internals")
+
+B = TypeVar("B", bound="SpecBuilder")
 
 
-class BuilderSettings(ContentSettings):
-    """The setters of `StreamReadBuilder`: each changes the builder and returns it; `copy()` branches.
+class SpecBuilder:
+    """The setters of `StreamReadBuilder`: each checks its arguments, replaces the spec and returns the builder.
 
     Names of columns are checked at once if the table is known, else by the first step.
+
+    Args:
+        table: The table.
+        view: See `StreamReadBuilder`.
+        clock: The source of time.
     """
+
+    def __init__(self, table: StreamedTable, view: View | None = None, clock: Clock | None = None) -> None:
+        if view is not None and view not in VIEWS:
+            raise StreamConfigError(f"view={view!r}: choose one of {', '.join(VIEWS)}")
+        self._table = table
+        self._spec = StreamSpec(view=view)
+        self._clock = clock or Clock()
+
+    @property
+    def table(self) -> Any:
+        """pypaimon's table."""
+        return self._table.handle
+
+    def copy(self: B) -> B:
+        """An independent builder with the same settings."""
+        return copy.copy(self)
+
+    # ---- rows and columns ----
+
+    def with_filter(
+        self: B, predicate: filter_internals.Predicate | str | None, unmatched: Literal["delete", "drop"] = "delete"
+    ) -> B:
+        """Read only rows that match.
+
+        Args:
+            predicate: A text such as `"status = 'paid' and amount > 1"`, or made with `new_predicate_builder()`.
+            unmatched: What to do with a record of a primary-key stream with changelog producer `none` or `input` that
+                does not match: `"delete"`: give it as -D, so that nothing stale stays downstream; `"drop"`: drop it.
+
+        Raises:
+            StreamConfigError: A column does not exist, the text is not a filter, or `unmatched` is unknown.
+        """
+        chosen = choice(Unmatched, "with_filter: unmatched", unmatched)
+        if isinstance(predicate, str):
+            if (known := self._known_columns()) is not None:
+                from pypaimon.streaming.filtering.filter_text import parse_filter
+
+                parse_filter(predicate, known)
+        elif predicate is not None:
+            from pypaimon.streaming.filter_internals import Predicate
+
+            typed(Predicate, "with_filter", predicate)
+            self._check_columns("with_filter", columns_of(predicate))
+        return set_spec(self, replace(self._spec, filter=predicate, unmatched=chosen))
+
+    def with_projection(self: B, projection: Iterable[str] | Mapping[str, str] | None) -> B:
+        """Read only these columns, in this order; fields of rows as `row.field`. None: all.
+
+        Args:
+            projection: Names of columns, or a mapping from output names to columns.
+
+        Raises:
+            StreamConfigError: A column does not exist, or is named twice.
+        """
+        names: tuple[str, ...] | None = None
+        columns: Iterable[str] | None = projection
+        if isinstance(projection, Mapping):
+            names, columns = named_columns(projection)
+        elif projection is not None and (isinstance(projection, str) or not isinstance(projection, Iterable)):
+            raise StreamConfigError(f"with_projection({projection!r}): give a list of column names, or a mapping")
+        chosen = None if columns is None else self._check_columns("with_projection", columns)
+        if names is None and chosen is not None and len(set(chosen)) != len(chosen):
+            raise StreamConfigError(f"with_projection: a column is named twice in {list(chosen)}")
+        return set_spec(self, replace(self._spec, projection=chosen, output_names=names, read_type=None))
+
+    def with_read_type(self: B, read_type: Iterable[DataField]) -> B:
+        """Read only these columns, in this order, and of a row only the fields of its type. Like `with_projection`.
+
+        Args:
+            read_type: pypaimon's fields, as `table.fields` or `read_type()` has them.
+
+        Raises:
+            StreamConfigError: A column does not exist, has another type, or is named twice.
+        """
+        given = tuple(read_type) if isinstance(read_type, Iterable) else read_type
+        paths = self._check_columns("with_read_type", read_type_paths(given))
+        if (known := self._known_columns()) is not None:
+            check_types(given, known)
+        return set_spec(self, replace(self._spec, projection=paths, output_names=None, read_type=given))
+
+    def with_include_row_kind(self: B, include: bool = True) -> B:
+        """Choose whether `_row_kind` (`+I -U +U -D`) is the first column; default: if the stream can give -U or -D."""
+        return set_spec(self, replace(self._spec, include_row_kind=typed(bool, "with_include_row_kind", include)))
+
+    def with_blob_descriptors(self: B, descriptors: bool = True) -> B:
+        """Give pypaimon's serialised descriptors of blobs instead of their bytes, and fetch none.
+
+        `StreamTableRead.blobs` makes objects of them that read on demand. By default the table's option
+        `blob-as-descriptor` decides.
+        """
+        return set_spec(self, replace(self._spec, blob_descriptors=typed(bool, "with_blob_descriptors", descriptors)))
+
+    def with_blob_places(self: B, places: Iterable[str] | None) -> B:
+        """Set where descriptors in the table may point; a descriptor that points elsewhere is an error.
+
+        Args:
+            places: Directories, as paths or URIs, in addition to that of the table. None: the whole file system or
+                bucket of the table.
+
+        Raises:
+            StreamConfigError: The table's FileIO cannot read such a directory.
+        """
+        found = None if places is None else places_of_arguments("with_blob_places", places)
+        return set_spec(self, replace(self._spec, blob_places=found))
 
     def with_raw(self: B, raw: bool = True) -> B:
         """Accept every merge engine: follow-ups are the records as written, first plans are merged as always."""
-        self._given = replace(self._given, raw=typed(bool, "with_raw", raw))
+        return set_spec(self, replace(self._spec, raw=typed(bool, "with_raw", raw)))
+
+    def with_time_zone(self: B, name: str) -> B:
+        """Set the time zone of the table's readers and writers; default: its option `time-zone`, else the process's.
+
+        Java uses the zone of its JVM: give that to get the same rows. In this zone a TIMESTAMP WITH LOCAL TIME ZONE
+        becomes text, a date or a timestamp without zone when the type of a column changes, and names a partition. Times
+        without a zone are in it, and so are timestamps in Java's ORC files that name no zone.
+
+        Args:
+            name: Such as `"Asia/Shanghai"`, `"UTC"` or `"+08:00"`.
+
+        Raises:
+            StreamConfigError: The zone does not exist.
+        """
+        option_zone(typed(str, "with_time_zone", name))
+        self._table = self._table.with_time_zone(name)
         return self
 
     # ---- start and end ----
@@ -79,8 +220,7 @@ class BuilderSettings(ContentSettings):
             "tag": tag,
             "position": position,
         }
-        self._given = replace(self._given, start=start_of_arguments(given, full))
-        return self
+        return set_spec(self, replace(self._spec, start=start_of_arguments(given, full)))
 
     def with_end(
         self: B,
@@ -102,8 +242,7 @@ class BuilderSettings(ContentSettings):
             StreamConfigError: None or several are given, or one has a wrong type.
         """
         bound, greatest_watermark = end_of_arguments(latest, snapshot_id, timestamp, watermark)
-        self._given = replace(self._given, end=bound, end_watermark=greatest_watermark)
-        return self
+        return set_spec(self, replace(self._spec, end=bound, end_watermark=greatest_watermark))
 
     def between(
         self: B,
@@ -131,15 +270,15 @@ class BuilderSettings(ContentSettings):
         Raises:
             StreamConfigError: The ends are of different kinds or in the wrong order, or `mode` is unknown.
         """
-        self._given = replace(self._given, between=between_of_arguments(start, end, mode, tag_to_snapshot))
-        return self
+        return set_spec(self, replace(self._spec, between=between_of_arguments(start, end, mode, tag_to_snapshot)))
 
     # ---- running ----
 
     def with_poll_interval_ms(self: B, poll_interval_ms: int) -> B:
         """Set the pause after a poll that found nothing, in milliseconds (default 1000)."""
-        self._given = replace(self._given, poll_interval_ms=at_least(1, "with_poll_interval_ms", poll_interval_ms))
-        return self
+        return set_spec(
+            self, replace(self._spec, poll_interval_ms=at_least(1, "with_poll_interval_ms", poll_interval_ms))
+        )
 
     def with_consumer_id(
         self: B,
@@ -163,16 +302,14 @@ class BuilderSettings(ContentSettings):
         reader_name(consumer_id, member=member)
         ignore = typed(bool, "with_consumer_id: ignore_progress", ignore_progress)
         options = ConsumerOptions(consumer_id, mode, member, ignore)
-        self._given = replace(self._given, consumer=options)
-        return self
+        return set_spec(self, replace(self._spec, consumer=options))
 
     def with_shard(self: B, index: int, count: int) -> B:
         """Read shard `index` of `count`: the shards of a table are disjoint and together complete."""
         at_least(1, "with_shard: count", count)
         if at_least(0, "with_shard: index", index) >= count:
             raise StreamConfigError(f"with_shard({index}, {count}): index must be from 0 to {count - 1}")
-        self._given = replace(self._given, shard=(index, count))
-        return self
+        return set_spec(self, replace(self._spec, shard=(index, count)))
 
     def with_buckets(self: B, bucket_ids: Iterable[int]) -> B:
         """Read only these buckets."""
@@ -187,8 +324,7 @@ class BuilderSettings(ContentSettings):
         """Read only buckets for which this is true."""
         if not callable(bucket_filter):
             raise StreamConfigError(f"with_bucket_filter({bucket_filter!r}): give a function of a bucket number")
-        self._given = replace(self._given, bucket_filter=bucket_filter)
-        return self
+        return set_spec(self, replace(self._spec, bucket_filter=bucket_filter))
 
     def with_limits(
         self: B, max_rows: int | None = None, max_bytes: int | None = None, max_splits: int | None = None
@@ -203,8 +339,7 @@ class BuilderSettings(ContentSettings):
         for name, value in (("max_rows", max_rows), ("max_bytes", max_bytes), ("max_splits", max_splits)):
             if value is not None:
                 at_least(1, f"with_limits: {name}", value)
-        self._given = replace(self._given, limits=Limits(max_rows, max_bytes, max_splits))
-        return self
+        return set_spec(self, replace(self._spec, limits=Limits(max_rows, max_bytes, max_splits)))
 
     def with_catch_up(self: B, mode: Literal["auto", "replay", "net"], after: int | None = None) -> B:
         """Choose how to catch up with many unread snapshots.
@@ -224,8 +359,7 @@ class BuilderSettings(ContentSettings):
             at_least(1, "with_catch_up: after", after)
             if chosen is CatchUp.REPLAY:
                 raise StreamConfigError("with_catch_up('replay', after=...): a replay never catches up at once")
-        self._given = replace(self._given, catch_up=chosen, catch_up_after=after)
-        return self
+        return set_spec(self, replace(self._spec, catch_up=chosen, catch_up_after=after))
 
     def with_follow_up_scanner(self: B, scanner: PaimonFollowUpScanner | None) -> B:
         """Choose the snapshots to read after the start, and their files, by your own rule.
@@ -240,16 +374,14 @@ class BuilderSettings(ContentSettings):
         """
         if isinstance(scanner, type) or (scanner is not None and not hasattr(scanner, "should_scan")):
             raise StreamConfigError(f"with_follow_up_scanner({scanner!r}): give an object with should_scan(snapshot)")
-        self._given = replace(self._given, follow_up_scanner=scanner)
-        return self
+        return set_spec(self, replace(self._spec, follow_up_scanner=scanner))
 
     def with_prefetch(self: B, plans: int) -> B:
         """Set how many plans are prefetched, 16 by default; 0 turns it off.
 
         Only metadata, until a plan is read: then the data files of the next plans are fetched as well, in a store.
         """
-        self._given = replace(self._given, prefetch=at_least(0, "with_prefetch", plans))
-        return self
+        return set_spec(self, replace(self._spec, prefetch=at_least(0, "with_prefetch", plans)))
 
     def with_io_timeout(self: B, seconds: float) -> B:
         """Set the time limit of one request in seconds; a longer one becomes a retriable `IOTimeoutError`.
@@ -258,8 +390,7 @@ class BuilderSettings(ContentSettings):
         `open`, `open_sync` and `to_arrow_async`, which read on a thread.
         """
         timeout = finite_seconds("with_io_timeout", seconds, above_zero=True)
-        self._given = replace(self._given, io_timeout=timeout)
-        return self
+        return set_spec(self, replace(self._spec, io_timeout=timeout))
 
     def with_on_expired(self: B, policy: Literal["fail", "earliest", "latest", "full"]) -> B:
         """Choose how to continue if a saved position has expired: `"fail"`, `"earliest"`, `"latest"` or `"full"`.
@@ -267,16 +398,38 @@ class BuilderSettings(ContentSettings):
         With `open()` this also applies if data files of a plan expire before they are read. Rows of that plan that were
         given stay given; with `"full"` the next batch says by `begins_state` that they are void.
         """
-        self._given = replace(self._given, on_expired=choice(OnExpired, "with_on_expired", policy))
-        return self
+        return set_spec(self, replace(self._spec, on_expired=choice(OnExpired, "with_on_expired", policy)))
 
     def with_on_schema_change(self: B, policy: Literal["fail", "follow", "ignore"]) -> B:
         """Choose what to do if columns that are read change: `"fail"`, `"follow"` or `"ignore"`."""
-        self._given = replace(self._given, on_schema_change=choice(OnSchemaChange, "with_on_schema_change", policy))
-        return self
+        return set_spec(
+            self, replace(self._spec, on_schema_change=choice(OnSchemaChange, "with_on_schema_change", policy))
+        )
 
     def with_on_overwrite(self: B, policy: Literal["skip", "read", "fail"] | None) -> B:
         """Choose what to do with OVERWRITE snapshots: `"skip"`, `"read"`, `"fail"`, or None for the table's options."""
         chosen = None if policy is None else choice(OnOverwrite, "with_on_overwrite", policy)
-        self._given = replace(self._given, on_overwrite=chosen)
-        return self
+        return set_spec(self, replace(self._spec, on_overwrite=chosen))
+
+    def _known_columns(self) -> list[DataField] | None:
+        """The columns of the table or view; None while the table is not known."""
+        facts = self._table.facts.known
+        return None if facts is None else fields(facts.schema, self._spec.view)
+
+    def _check_columns(self, what: str, names: Iterable[Any]) -> tuple[str, ...]:
+        """The names, checked against the table if it is known."""
+        known = self._known_columns()
+        if known is None:
+            return tuple(typed(str, what, name) for name in names)
+        return known_columns(what, names, {field.name for field in known})
+
+
+def resolved(builder: SpecBuilder) -> ResolvedStream:
+    """The stream that a builder describes now; later calls of setters do not change it."""
+    return resolve(builder._table, builder._spec, builder._clock)
+
+
+def set_spec(builder: B, spec: StreamSpec) -> B:
+    """Replace all settings of a builder, as a setter does."""
+    builder._spec = spec
+    return builder

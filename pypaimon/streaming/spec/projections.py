@@ -1,4 +1,4 @@
-"""Arguments of `with_projection({...})` and `with_read_type` as names of columns."""
+"""Columns that a caller names, in the arguments of `with_projection` and `with_read_type`, and their checks."""
 
 from __future__ import annotations
 
@@ -74,3 +74,12 @@ def check_types(read_type: Sequence[DataField], columns: Sequence[DataField], wh
 
 def _nullable(data_type: DataType) -> str:
     return str(data_type).removesuffix(" NOT NULL")
+
+
+def known_columns(what: str, names: Iterable[Any], known: set[str]) -> tuple[str, ...]:
+    """The names, checked to be columns or fields in them (`row.field`)."""
+    names = tuple(names)
+    for name in names:
+        if not isinstance(name, str) or (name not in known and name.split(".")[0] not in known):
+            raise StreamConfigError(f"{what}: there is no column {name!r}; columns: {', '.join(sorted(known))}")
+    return names

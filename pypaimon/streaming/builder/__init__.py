@@ -1,1 +1,0 @@
-"""The fluent face: settings, their checks, and what is made of them."""
