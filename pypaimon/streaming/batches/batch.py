@@ -27,7 +27,7 @@ else:
 
 
 class _Rows:
-    """The common part of both kinds of batches. Immutable."""
+    """The rows of a batch and their origin. Immutable."""
 
     def __init__(self, chunk: BatchChunk) -> None:
         assert chunk.data is not None
@@ -182,7 +182,7 @@ class _Rows:
 class Batch(_Rows):
     """Rows of an asynchronous stream."""
 
-    def __init__(self, chunk: BatchChunk, commit: Callable[[BatchChunk], Awaitable[None]]) -> None:
+    def __init__(self, chunk: BatchChunk, commit: Callable[[], Awaitable[None]]) -> None:
         super().__init__(chunk)
         self._commit = commit
 
@@ -195,16 +195,16 @@ class Batch(_Rows):
             StreamConfigError: The stream has no consumer id.
             ConsumerConflictError: Another reader has taken over; nothing was written.
         """
-        await self._commit(self._chunk)
+        await self._commit()
 
 
 class BlockingBatch(_Rows):
     """Rows of a blocking stream."""
 
-    def __init__(self, chunk: BatchChunk, commit: Callable[[BatchChunk], None]) -> None:
+    def __init__(self, chunk: BatchChunk, commit: Callable[[], None]) -> None:
         super().__init__(chunk)
         self._commit = commit
 
     def commit(self) -> None:
         """As `Batch.commit`; blocks."""
-        self._commit(self._chunk)
+        self._commit()

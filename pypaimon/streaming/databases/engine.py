@@ -33,6 +33,7 @@ from pypaimon.streaming.errors import (
     TablesFailedError,
 )
 from pypaimon.streaming.io.io_pool import IOPool
+from pypaimon.streaming.scanning.metrics import ScanMetrics, total_of
 
 _LAGS_AT_ONCE = 8
 """Tables that are asked for their lag at the same time."""
@@ -173,6 +174,13 @@ class DatabaseEngine:
         """Bytes of rows that were read ahead."""
         with self._state.lock:
             return self._state.rows.bytes
+
+    @property
+    def metrics(self) -> ScanMetrics:
+        """Counters of the scans of all tables so far, also of those that are not followed any more."""
+        with self._state.lock:
+            of_tables = [each.driver.metrics for each in self._state.registry.followed.values()]
+            return total_of((self._state.of_forgotten, *of_tables), of_one_table=False)
 
     def retry(self, name: str) -> None:
         """Resume a table that is parked.

@@ -10,6 +10,7 @@ from pypaimon.streaming.builder.assembly import StreamAssembly
 from pypaimon.streaming.builder.opened import opened_chunks
 from pypaimon.streaming.errors import EndOfScan
 from pypaimon.streaming.model.position import Phase, Position
+from pypaimon.streaming.scanning.metrics import ScanMetrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,11 @@ class SlotCursor:
     def poll_seconds(self) -> float:
         """Seconds between two looks that find nothing."""
         return self._driver.poll_seconds
+
+    @property
+    def metrics(self) -> ScanMetrics:
+        """Counters of its scan. No IO."""
+        return self._driver.metrics
 
     @property
     def is_between_snapshots(self) -> bool:
