@@ -91,8 +91,8 @@ class _TableLoop(StreamLoop[BatchChunk, B]):
     def _chunk_of(self, item: BatchChunk) -> BatchChunk:
         return item
 
-    def _offer(self, item: BatchChunk) -> None:
-        super()._offer(item)
+    def _offer(self, item: BatchChunk, chunk: BatchChunk) -> None:
+        super()._offer(item, chunk)
         # Prefetching continues while the caller handles the batch.
         self._ahead.drop(item)
 
@@ -113,8 +113,7 @@ class _TableLoop(StreamLoop[BatchChunk, B]):
         if self._driver.commit_mode is None:
             raise StreamConfigError("there is no progress to save: build the stream with with_consumer_id(...)")
         hand = self._handover.state
-        position = hand.passed if chunk is hand.chunk else None
-        position = position or (chunk.plan.position if chunk.last else chunk.before)
+        position = (hand.passed if chunk is hand.chunk else None) or chunk.position
         if position is not None:
             yield from self._confirm(position, chunk)
 

@@ -52,6 +52,11 @@ class BatchChunk:
     begins_state: bool = False
     scope: Lazy[ReadScope] = field(default_factory=lambda: Lazy.of(ReadScope()))
 
+    @property
+    def position(self) -> Position | None:
+        """Where a restart continues after it: after its plan if this is the end, else before its plan."""
+        return self.plan.position if self.last else self.before
+
 
 class ChunkReader:
     """Reads the plans of a scan chunk by chunk. Not thread-safe. After an error the next call continues before it.

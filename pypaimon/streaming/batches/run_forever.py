@@ -64,8 +64,7 @@ def run_forever(
     """
     _check_functions("run_forever", handle, dead_letter)
     needed("run_forever: stream", stream, "an open stream, as open_sync() gives it", "__next__", "stop", "pause")
-    backoff = backoff_of(attempts, first_pause_seconds, longest_pause_seconds)
-    loop = _Loop(stream, backoff, handle, dead_letter)
+    loop = _Loop(stream, backoff_of(attempts, first_pause_seconds, longest_pause_seconds), handle, dead_letter)
     with on_sigterm(stream.stop):
         run(loop.steps())
 
@@ -85,8 +84,7 @@ async def run_forever_async(
     """
     _check_functions("run_forever_async", handle, dead_letter)
     needed("run_forever_async: stream", stream, "an open stream, as open() gives it", "__anext__", "stop", "pause")
-    backoff = backoff_of(attempts, first_pause_seconds, longest_pause_seconds)
-    loop = _Loop(stream, backoff, handle, dead_letter)
+    loop = _Loop(stream, backoff_of(attempts, first_pause_seconds, longest_pause_seconds), handle, dead_letter)
     with on_sigterm(stream.stop):
         await run_async(loop.steps())
 

@@ -87,7 +87,7 @@ class StreamLoop(Iteration[B], Generic[I, B]):
     one thing, the next call repeats the steps that are not known to be done, and all of them may be repeated.
 
     Args:
-        source: Where the rows come from. It may have items without rows, which only its own `_accept` knows.
+        source: Where the rows come from: items of type `I`, and others that only `_pass_over` handles.
         clock: Where time comes from.
         on_progress: Called with the status after each batch, before it is given.
         abandon: Called on a thread of its own once the stream is garbage; by default the source is closed.
@@ -157,8 +157,12 @@ class StreamLoop(Iteration[B], Generic[I, B]):
             if self._is_stopped():
                 raise EndOfScan("the stream was stopped")
             item = self._source.peek()
-            if item is not None:
-                yield from self._accept(item)
+            if item is None:
+                continue
+            if (chunk := self._chunk_of(item)) is None or chunk.data is None:
+                yield from self._pass_over(item)
+            else:
+                self._offer(item, chunk)
         if self._over:
             raise EndOfScan("the stream is closed")
 
@@ -166,16 +170,8 @@ class StreamLoop(Iteration[B], Generic[I, B]):
         """Whether to end now, after a complete plan."""
         return self._stopping and self._handover.state.ends_plan
 
-    def _accept(self, item: I) -> Waits[None]:
-        """Make a batch of the next item, or handle one without rows."""
-        if self._chunk_of(item).data is None:
-            yield from self._pass_over(item)
-        else:
-            self._offer(item)
-
-    def _offer(self, item: I) -> None:
+    def _offer(self, item: I, chunk: BatchChunk) -> None:
         """Put a batch into the handover. If this is interrupted, the same batch comes again."""
-        chunk = self._chunk_of(item)
         status = self._handover.state.status.with_chunk(chunk)
         if self._on_progress is not None:
             waiting = self._source.waiting_bytes - status.bytes + self._handover.state.status.bytes
@@ -184,8 +180,8 @@ class StreamLoop(Iteration[B], Generic[I, B]):
 
     # ---- what is special about a source ----
 
-    def _chunk_of(self, item: I) -> BatchChunk:
-        """The rows of an item."""
+    def _chunk_of(self, item: I) -> BatchChunk | None:
+        """The chunk of an item; None for something else to report."""
         raise NotImplementedError
 
     def _new_batch(self, item: I) -> B:
@@ -205,7 +201,7 @@ class StreamLoop(Iteration[B], Generic[I, B]):
         yield from ()
 
     def _pass_over(self, item: I) -> Waits[None]:
-        """Skip a plan without rows, or the end of a plan whose rows were all given."""
+        """Handle an item without rows: a plan without any, the end of one whose rows were given, or an event."""
         raise NotImplementedError
 
 

@@ -121,9 +121,8 @@ class DatabaseEngine:
         """Note that a chunk has reached the caller: from now on its table continues after it. Idempotent."""
         with self._state.lock:
             if self._state.registry.followed.get(table.name) is table:
-                position = chunk.plan.position if chunk.last else chunk.before
-                if position is not None:
-                    self._state.registry.places[table.name] = TablePlace(table.identity, position)
+                if chunk.position is not None:
+                    self._state.registry.places[table.name] = TablePlace(table.identity, chunk.position)
                 table.was_handed_out(chunk)
 
     @property

@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from functools import partial
 from itertools import count, islice
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from pypaimon.streaming.batches.chunks import BatchChunk
 from pypaimon.streaming.batches.read_ahead import size_of
@@ -38,7 +38,14 @@ OPENERS = 5
 DISCOVERY_PAUSE = 1.0
 """Seconds between two discoveries, if a table needs one before the next is due."""
 
-TableChunk = tuple[FollowedTable, BatchChunk]
+
+class TableChunk(NamedTuple):
+    """Rows of one table."""
+
+    table: FollowedTable
+    chunk: BatchChunk
+
+
 Item = TableChunk | DatabaseEvent
 
 
@@ -262,7 +269,7 @@ class EngineState:
         """A chunk, or first the event that its schema is different from that of the chunk before."""
         old, new = table.schema, chunk.plan.schema
         if old is None or old.id == new.id:
-            return table, chunk
+            return TableChunk(table, chunk)
         event = SchemaChanged(table.name, old, new)
         self.pending_events.appendleft(PendingEvent(event, lambda: setattr(table, "schema", new)))
         return event

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from pypaimon.streaming.batches.batch import Batch, BlockingBatch
+from pypaimon.streaming.batches.batch import Batch, BatchRows, BlockingBatch
 from pypaimon.streaming.batches.chunks import BatchChunk
 from pypaimon.streaming.batches.stream import AsyncStream, BlockingStream, StreamLoop
 from pypaimon.streaming.concurrency.clock import Clock
@@ -28,12 +28,12 @@ B = TypeVar("B")
 OnEvent = Callable[[DatabaseEvent], object]
 
 
-class _OfTable:
+class _OfTable(BatchRows):
     """What batches of a database know in addition."""
 
     def __init__(self, item: TableChunk, commit: Callable[[], Any]) -> None:
-        super().__init__(item[1], commit)  # type: ignore[call-arg]
-        self._table = item[0].name
+        super().__init__(item.chunk, commit)
+        self._table = item.table.name
 
     @property
     def table(self) -> str:
@@ -137,22 +137,17 @@ class _DatabaseLoop(StreamLoop[TableChunk, B]):
         # A plain `close` has waited already.
         return Wait(lambda: None, lambda: call_on_thread(self._engine.wait_for_writes, "paimon-database-close"))
 
-    def _chunk_of(self, item: TableChunk) -> BatchChunk:
-        return item[1]
+    def _chunk_of(self, item: Item) -> BatchChunk | None:
+        return item.chunk if isinstance(item, TableChunk) else None
 
-    def _accept(self, item: Item) -> Waits[None]:
-        if not isinstance(item, DatabaseEvent):
-            yield from super()._accept(item)
+    def _pass_over(self, item: Item) -> Waits[None]:
+        if isinstance(item, TableChunk):
+            self._note_received(item)
+            yield from self._confirm_received(item)
             return
-        on_event, event = self._on_event, item
-        if on_event is not None:
-            yield Wait(lambda: on_event(event), lambda: _awaited(on_event(event)))
-        self._engine.drop(event)
-
-    def _pass_over(self, item: TableChunk) -> Waits[None]:
-        # A plan without rows is confirmed, but gives no batch.
-        self._note_received(item)
-        yield from self._confirm_received(item)
+        if (on_event := self._on_event) is not None:
+            yield Wait(lambda: on_event(item), lambda: _awaited(on_event(item)))
+        self._engine.drop(item)
 
     # ---- what is confirmed ----
 
@@ -171,7 +166,7 @@ class _DatabaseLoop(StreamLoop[TableChunk, B]):
         table, chunk = item
         if chunk is self._confirmed:
             return
-        position = _position_after(chunk)
+        position = chunk.position
         if position is not None and table.driver.commit_mode is CommitMode.AUTO:
             yield self._saving(table, position)
         self._confirmed = chunk
@@ -198,15 +193,10 @@ class _DatabaseLoop(StreamLoop[TableChunk, B]):
 
     def _commit(self, item: TableChunk) -> Waits[None]:
         table, chunk = item
-        position = _position_after(chunk)
+        position = chunk.position
         if position is not None:
             yield Wait(lambda: table.scan.commit(position), lambda: table.scan.commit_async(position))
         self._confirmed = chunk
-
-
-def _position_after(chunk: BatchChunk) -> Position | None:
-    """Where the table continues after a chunk; within a plan that is the beginning of the plan."""
-    return chunk.plan.position if chunk.last else chunk.before
 
 
 async def _awaited(answer: Any) -> None:

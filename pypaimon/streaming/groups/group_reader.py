@@ -24,18 +24,17 @@ from pypaimon.streaming.scanning.metrics import ScanMetrics, total_of
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SlotChunk:
-    """A chunk, and the slots that its rows belong to, with the generations since which the member has them."""
+    """A chunk that was read ahead.
+
+    Attributes:
+        slots: The slots that its rows belong to, with the generations since which the member has them.
+        cursor: The cursor that has read it.
+        read_bytes: Bytes of all rows that were read up to its end.
+    """
 
     chunk: BatchChunk
     slots: Mapping[int, int]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _QueuedChunk:
-    """A chunk that was read ahead; `read_bytes` counts the bytes of rows that were read up to its end."""
-
     cursor: SlotCursor
-    item: SlotChunk
     read_bytes: int
 
 
@@ -70,7 +69,7 @@ class GroupReader(ReadingThread):
         self._membership: Membership | None = None
         self._cursors: list[SlotCursor] = []
         self._reading: SlotCursor | None = None
-        self._queue: deque[_QueuedChunk] = deque()
+        self._queue: deque[SlotChunk] = deque()
         self._read_bytes = self._taken_bytes = 0
         self._of_removed = ScanMetrics()
         self.has_unconfirmed: Callable[[], bool] = lambda: False
@@ -108,7 +107,7 @@ class GroupReader(ReadingThread):
                     self._changed.notify_all()
                 else:
                     if self._queue:
-                        return self._queue[0].item
+                        return self._queue[0]
             self._raise_error()
             if (end := self._end()) is not None:
                 raise end
@@ -117,7 +116,7 @@ class GroupReader(ReadingThread):
     def drop(self, item: SlotChunk) -> None:
         """The caller has a chunk. Idempotent."""
         with self._lock:
-            if self._queue and self._queue[0].item is item:
+            if self._queue and self._queue[0] is item:
                 self._taken_bytes = self._queue.popleft().read_bytes
                 self._changed.notify_all()
 
@@ -125,7 +124,7 @@ class GroupReader(ReadingThread):
     def waiting_bytes(self) -> int:
         """Bytes of the rows that were not dropped yet."""
         with self._lock:
-            return sum(size_of(each.item.chunk) for each in self._queue)
+            return sum(size_of(each.chunk) for each in self._queue)
 
     @property
     def metrics(self) -> ScanMetrics:
@@ -146,7 +145,7 @@ class GroupReader(ReadingThread):
                 return None
             _, slots = member.assigned.current()
             positions = {slot: each.handed_out for slot, each in slots.items()}
-            waiting = [offered, *(each.item.chunk for each in self._queue)]
+            waiting = [offered, *(each.chunk for each in self._queue)]
             for cursor in self._cursors:
                 progress = cursor.progress
                 if progress.is_in_plan or (progress.chunk and any(progress.chunk is each for each in waiting)):
@@ -202,9 +201,9 @@ class GroupReader(ReadingThread):
             return UnconfirmedEnd("the stream has reached its end")
         return EndOfScan("the stream has reached its end") if member.is_over() else None
 
-    def _may_be_handed_out(self, queued: _QueuedChunk, member: Membership) -> bool:
+    def _may_be_handed_out(self, item: SlotChunk, member: Membership) -> bool:
         """Whether a chunk may be handed out; if so, it counts as handed out. Repeating the call changes nothing."""
-        cursor, chunk = queued.cursor, queued.item.chunk
+        cursor, chunk = item.cursor, item.chunk
         progress = cursor.progress
         if progress.chunk is chunk:
             return True
@@ -270,7 +269,7 @@ class GroupReader(ReadingThread):
             else:
                 self._reading = None if chunk.last else cursor
                 self._read_bytes += size_of(chunk)
-                self._queue.append(_QueuedChunk(cursor, SlotChunk(chunk, cursor.slots), self._read_bytes))
+                self._queue.append(SlotChunk(chunk, cursor.slots, cursor, self._read_bytes))
             self._wake()
 
     # ---- with the lock held ----

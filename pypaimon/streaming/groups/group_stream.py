@@ -10,7 +10,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from pypaimon.streaming.batches.batch import Batch, BlockingBatch
+from pypaimon.streaming.batches.batch import Batch, BatchRows, BlockingBatch
 from pypaimon.streaming.batches.chunks import BatchChunk
 from pypaimon.streaming.batches.stream import AsyncStream, BlockingStream, StreamLoop
 from pypaimon.streaming.concurrency.clock import Clock
@@ -33,11 +33,11 @@ B = TypeVar("B")
 # ---- batches ----
 
 
-class _OfSlots:
+class _OfSlots(BatchRows):
     """What batches of a group know in addition."""
 
     def __init__(self, item: SlotChunk, commit: Callable[[], Any]) -> None:
-        super().__init__(item.chunk, commit)  # type: ignore[call-arg]
+        super().__init__(item.chunk, commit)
         self._tokens = item.slots
 
     @property
@@ -156,11 +156,11 @@ class _GroupLoop(StreamLoop[SlotChunk, B]):
 
     @property
     def position(self) -> Position | None:
-        """Where the slot continues of which the least was handed out; None while this member has no slots. No IO.
+        """Where the slot continues of which the caller has received least. No IO.
 
         Everything before it has reached the caller, of all slots that the member has now; `lag()` is the distance from
-        it to the latest snapshot. Inside a plan it is the beginning of that plan. The group saves the progress of each
-        slot, so no restart needs it.
+        it to the latest snapshot. Inside a plan it is the beginning of that plan. It is None while the member has no
+        slots, and once the stream is closed. No restart needs it, because the group saves the progress of each slot.
 
         Raises:
             StreamConfigError: This process was forked after the stream was opened.
@@ -187,8 +187,8 @@ class _GroupLoop(StreamLoop[SlotChunk, B]):
     def _chunk_of(self, item: SlotChunk) -> BatchChunk:
         return item.chunk
 
-    def _offer(self, item: SlotChunk) -> None:
-        super()._offer(item)
+    def _offer(self, item: SlotChunk, chunk: BatchChunk) -> None:
+        super()._offer(item, chunk)
         # Reading ahead continues while the caller handles the batch.
         self._reader.drop(item)
 
@@ -277,7 +277,8 @@ class GroupStream(_GroupLoop[GroupBatch], AsyncStream[SlotChunk, GroupBatch]):
     """
 
     def _new_batch(self, item: SlotChunk) -> GroupBatch:
-        return GroupBatch(item, lambda: run_async(self._commit(item.chunk)))
+        chunk = item.chunk
+        return GroupBatch(item, lambda: run_async(self._commit(chunk)))
 
     async def lag(self) -> Lag | None:
         """The lag of this member: that of the slot it has handed out least; None if it has no slots now.
@@ -296,7 +297,8 @@ class BlockingGroupStream(_GroupLoop[BlockingGroupBatch], BlockingStream[SlotChu
     """As `GroupStream`, for a plain `for` and `with`; Ctrl-C interrupts it and loses nothing."""
 
     def _new_batch(self, item: SlotChunk) -> BlockingGroupBatch:
-        return BlockingGroupBatch(item, lambda: run(self._commit(item.chunk)))
+        chunk = item.chunk
+        return BlockingGroupBatch(item, lambda: run(self._commit(chunk)))
 
     def lag(self) -> Lag | None:
         """As `GroupStream.lag`. Blocks; from any thread."""
