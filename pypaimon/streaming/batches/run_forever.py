@@ -20,7 +20,6 @@ from pypaimon.streaming.options.arguments import a_function, at_least, finite_se
 B = TypeVar("B", bound=Batch | BlockingBatch)
 A = TypeVar("A", bound=Batch)
 S = TypeVar("S", bound=BlockingBatch)
-T = TypeVar("T")
 _LOG = StreamLog(__name__)
 
 
@@ -137,19 +136,18 @@ class _Loop(Generic[B]):
     def next(self) -> Waits[B | None]:
         """The next batch; None at the end, and where the stream is stopped in an outage."""
         stream = self.stream
-        next_batch: Wait[B | None] = Wait(lambda: next(stream, None), lambda: anext(stream, None))
         for attempt in itertools.count(1):
             was_stopping = stream.is_stopping
-            answer: _Answer[B | None] = yield _tried(next_batch)
-            error = answer.error
-            if error is None:
-                return answer.value
-            if not _may_pass(error):
-                raise error
-            if was_stopping:
-                return None
-            text = "the stream failed (%(error)s) and continues after a pause"
-            _LOG.outage("waits_out", text, what_fails(error), attempt=attempt, error=_words(error))
+            try:
+                batch: B | None = yield Wait(lambda: next(stream, None), lambda: anext(stream, None))
+                return batch
+            except PaimonStreamError as error:
+                if not error.retriable:
+                    raise
+                if was_stopping:
+                    return None
+                text = "the stream failed (%(error)s) and continues after a pause"
+                _LOG.outage("waits_out", text, what_fails(error), attempt=attempt, error=_words(error))
             yield self._pause(attempt)
         raise AssertionError("unreachable")
 
@@ -158,18 +156,17 @@ class _Loop(Generic[B]):
         failures = 0
         for attempt in itertools.count(1):
             was_stopping = self.stream.is_stopping
-            answer: _Answer[object] = yield _tried(_calling(self.handle, batch))
-            error = answer.error
-            if error is None:
+            try:
+                yield _calling(self.handle, batch)
                 return True
-            if _may_pass(error):
+            except PaimonStreamError as error:
+                if not error.retriable:
+                    raise
                 if was_stopping:
                     return False
                 text = "the handler waits for what may pass (%(error)s) and is called again after a pause"
                 _LOG.outage("waits_out", text, what_fails(error), attempt=attempt, error=_words(error))
-            elif isinstance(error, PaimonStreamError):
-                raise error
-            else:
+            except Exception as error:  # noqa: BLE001 - the batch may be put aside
                 failures += 1
                 text = "the handler failed with %(rows)d rows of snapshot %(snapshot)d: %(error)s"
                 fields: dict[str, Any] = {"snapshot": batch.snapshot_id, "rows": batch.num_rows, "error": _words(error)}
@@ -191,38 +188,8 @@ class _Loop(Generic[B]):
         return Wait(lambda: self.stream.pause(seconds), lambda: self.stream.pause(seconds))
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer(Generic[T]):
-    """What a call came to: a value, or an error."""
-
-    value: T
-    error: Exception | None = None
-
-
-def _tried(wait: Wait[T]) -> Wait[_Answer[Any]]:
-    """A wait whose errors are answers: raised by a wait, they would end the generator that waits."""
-
-    def block() -> _Answer[Any]:
-        try:
-            return _Answer(wait.block())
-        except Exception as error:  # noqa: BLE001 - the loop decides
-            return _Answer(None, error)
-
-    async def awaitable() -> _Answer[Any]:
-        try:
-            return _Answer(await wait.awaitable())
-        except Exception as error:  # noqa: BLE001 - the loop decides
-            return _Answer(None, error)
-
-    return Wait(block, awaitable)
-
-
 def _calling(function: Callable[..., object], *arguments: object) -> Wait[object]:
     return Wait(lambda: _not_awaitable(function(*arguments)), lambda: _awaited(function(*arguments)))
-
-
-def _may_pass(error: Exception) -> bool:
-    return isinstance(error, PaimonStreamError) and error.retriable
 
 
 def _check_functions(call: str, handle: Any, dead_letter: Any) -> None:

@@ -10,28 +10,15 @@ from pypaimon.streaming.batches.chunks import BatchChunk
 from pypaimon.streaming.concurrency.clock import Clock, until_done
 from pypaimon.streaming.concurrency.forking import Origin
 from pypaimon.streaming.databases.engine_state import OPENERS, WORKERS, EngineState, Item, Schedule
-from pypaimon.streaming.databases.events import (
-    DatabaseEvent,
-    TableRecovered,
-)
+from pypaimon.streaming.databases.events import DatabaseEvent, TableRecovered
 from pypaimon.streaming.databases.followed_table import FollowedTable
-from pypaimon.streaming.databases.jobs import (
-    EngineSettings,
-    Job,
-    KeepAliveJob,
-    OpenJob,
-    StartJob,
-)
+from pypaimon.streaming.databases.jobs import EngineSettings, Job, KeepAliveJob, OpenJob, StartJob
 from pypaimon.streaming.databases.lag import DatabaseLag
 from pypaimon.streaming.databases.position import TablePlace
 from pypaimon.streaming.databases.table_discovery import TableDiscovery
 from pypaimon.streaming.databases.table_poller import KEEPING_ALIVE, TablePoller
 from pypaimon.streaming.databases.tables_of_database import TablesOfDatabase
-from pypaimon.streaming.errors import (
-    EndOfScan,
-    StreamConfigError,
-    TablesFailedError,
-)
+from pypaimon.streaming.errors import EndOfScan, StreamConfigError, TablesFailedError
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.scanning.metrics import ScanMetrics, total_of
 

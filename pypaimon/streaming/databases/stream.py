@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
@@ -12,7 +11,7 @@ from pypaimon.streaming.batches.chunks import BatchChunk
 from pypaimon.streaming.batches.stream import AsyncStream, BlockingStream, StreamLoop
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.concurrency.threads_to_asyncio import call_on_thread
-from pypaimon.streaming.concurrency.waits import Wait, Waits, run, run_async
+from pypaimon.streaming.concurrency.waits import Wait, Waits, calling, run, run_async
 from pypaimon.streaming.databases.engine import DatabaseEngine
 from pypaimon.streaming.databases.engine_state import Item, TableChunk
 from pypaimon.streaming.databases.events import DatabaseEvent
@@ -145,8 +144,8 @@ class _DatabaseLoop(StreamLoop[TableChunk, B]):
             self._note_received(item)
             yield from self._confirm_received(item)
             return
-        if (on_event := self._on_event) is not None:
-            yield Wait(lambda: on_event(item), lambda: _awaited(on_event(item)))
+        if self._on_event is not None:
+            yield calling(self._on_event, item)
         self._engine.drop(item)
 
     # ---- what is confirmed ----
@@ -168,40 +167,24 @@ class _DatabaseLoop(StreamLoop[TableChunk, B]):
             return
         position = chunk.position
         if position is not None and table.driver.commit_mode is CommitMode.AUTO:
-            yield self._saving(table, position)
+            try:
+                yield _saving(table, position)
+            except PaimonStreamError as error:
+                if error.retriable:
+                    raise
+                self._engine.could_not_save(table, error)
         self._confirmed = chunk
-
-    def _saving(self, table: FollowedTable, position: Position) -> Wait[None]:
-        def block() -> None:
-            try:
-                table.scan.commit(position)
-            except PaimonStreamError as error:
-                self._on_unsaved(table, error)
-
-        async def awaitable() -> None:
-            try:
-                await table.scan.commit_async(position)
-            except PaimonStreamError as error:
-                self._on_unsaved(table, error)
-
-        return Wait(block, awaitable)
-
-    def _on_unsaved(self, table: FollowedTable, error: PaimonStreamError) -> None:
-        if error.retriable:
-            raise error
-        self._engine.could_not_save(table, error)
 
     def _commit(self, item: TableChunk) -> Waits[None]:
         table, chunk = item
         position = chunk.position
         if position is not None:
-            yield Wait(lambda: table.scan.commit(position), lambda: table.scan.commit_async(position))
+            yield _saving(table, position)
         self._confirmed = chunk
 
 
-async def _awaited(answer: Any) -> None:
-    if inspect.isawaitable(answer):
-        await answer
+def _saving(table: FollowedTable, position: Position) -> Wait[None]:
+    return Wait(lambda: table.scan.commit(position), lambda: table.scan.commit_async(position))
 
 
 class DatabaseStream(_DatabaseLoop[TableBatch], AsyncStream[TableChunk, TableBatch]):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,11 +13,11 @@ from pypaimon.streaming.batches.batch import Batch, BatchRows, BlockingBatch
 from pypaimon.streaming.batches.chunks import BatchChunk
 from pypaimon.streaming.batches.stream import AsyncStream, BlockingStream, StreamLoop
 from pypaimon.streaming.concurrency.clock import Clock
-from pypaimon.streaming.concurrency.waits import Wait, Waits, run, run_async
+from pypaimon.streaming.concurrency.waits import Wait, Waits, calling, run, run_async
 from pypaimon.streaming.errors import AssignmentLostError, EndOfScan
 from pypaimon.streaming.groups.assigned_slots import Assignment
 from pypaimon.streaming.groups.group_reader import GroupReader, SlotChunk, UnconfirmedEnd
-from pypaimon.streaming.groups.group_settings import GroupSettings, OnSlots
+from pypaimon.streaming.groups.group_settings import GroupSettings
 from pypaimon.streaming.groups.membership import AssignmentChangeKind
 from pypaimon.streaming.io.io_pool import spawn_detached
 from pypaimon.streaming.lazy_imports import LazyModule
@@ -208,7 +207,7 @@ class _GroupLoop(StreamLoop[SlotChunk, B]):
         while member is not None and (change := member.pending_change()) is not None:
             callback = callbacks[change.kind]
             if callback is not None:
-                yield _call(callback, tuple(sorted(change.slots)))
+                yield calling(callback, tuple(sorted(change.slots)))
             member.change_handled(change)
 
     # ---- what is confirmed ----
@@ -249,17 +248,6 @@ class _GroupLoop(StreamLoop[SlotChunk, B]):
             spawn_detached(self._reader.leave)
         if lost:
             raise AssignmentLostError(tuple(sorted(lost)))
-
-
-def _call(callback: OnSlots, slots: tuple[int, ...]) -> Wait[None]:
-    def block() -> None:
-        callback(slots)
-
-    async def awaitable() -> None:
-        if inspect.isawaitable(answer := callback(slots)):
-            await answer
-
-    return Wait(block, awaitable)
 
 
 def _close_and_leave(reader: GroupReader) -> None:
