@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -26,12 +26,17 @@ else:
     duckdb, pandas, polars = LazyModule("duckdb"), LazyModule("pandas"), LazyModule("polars")
 
 
-class _Rows:
-    """The common part of both kinds of batches. Immutable."""
+class BatchRows:
+    """The rows of a batch and their origin. Immutable.
 
-    def __init__(self, chunk: BatchChunk) -> None:
+    Args:
+        commit: Confirms the batch; blocks or is awaited as its stream does.
+    """
+
+    def __init__(self, chunk: BatchChunk, commit: Callable[[], Any]) -> None:
         assert chunk.data is not None
         self._chunk = chunk
+        self._commit = commit
 
     @property
     def data(self) -> pa.Table:
@@ -134,7 +139,7 @@ class _Rows:
 
         That is after its plan if the batch is the last of it, else before its plan, which comes again as a whole.
         """
-        return self._chunk.plan.position if self.is_last else self._chunk.before
+        return self._chunk.position
 
     @property
     def plan_before(self) -> Position | None:
@@ -179,12 +184,8 @@ class _Rows:
         return f"{type(self).__name__}({self.num_rows} rows, {self.kind.value} of snapshot {self.snapshot_id}{end})"
 
 
-class Batch(_Rows):
+class Batch(BatchRows):
     """Rows of an asynchronous stream."""
-
-    def __init__(self, chunk: BatchChunk, commit: Callable[[BatchChunk], Awaitable[None]]) -> None:
-        super().__init__(chunk)
-        self._commit = commit
 
     async def commit(self) -> None:
         """Confirm this batch and all before it, and save progress under the consumer id.
@@ -195,16 +196,12 @@ class Batch(_Rows):
             StreamConfigError: The stream has no consumer id.
             ConsumerConflictError: Another reader has taken over; nothing was written.
         """
-        await self._commit(self._chunk)
+        await self._commit()
 
 
-class BlockingBatch(_Rows):
+class BlockingBatch(BatchRows):
     """Rows of a blocking stream."""
-
-    def __init__(self, chunk: BatchChunk, commit: Callable[[BatchChunk], None]) -> None:
-        super().__init__(chunk)
-        self._commit = commit
 
     def commit(self) -> None:
         """As `Batch.commit`; blocks."""
-        self._commit(self._chunk)
+        self._commit()

@@ -20,7 +20,8 @@ from pypaimon.streaming.model.position import Phase, Position, of_table
 from pypaimon.streaming.options.read_scope import ReadScope
 from pypaimon.streaming.reading.read import StreamRead, drop_prefetched, release_threads
 from pypaimon.streaming.scanning.driver import ScanDriver
-from pypaimon.streaming.scanning.plan_stream import BlockingPlanStream
+from pypaimon.streaming.scanning.metrics import ScanMetrics
+from pypaimon.streaming.scanning.scan import BlockingPlanStream
 
 _SOON_SECONDS = 1.0
 """How long rows that were read wait for the next ones, which a request may delay."""
@@ -50,6 +51,11 @@ class BatchChunk:
     last: bool
     begins_state: bool = False
     scope: Lazy[ReadScope] = field(default_factory=lambda: Lazy.of(ReadScope()))
+
+    @property
+    def position(self) -> Position | None:
+        """Where a restart continues after it: after its plan if this is the end, else before its plan."""
+        return self.plan.position if self.last else self.before
 
 
 class ChunkReader:
@@ -98,6 +104,11 @@ class ChunkReader:
     def schema(self) -> pa.Schema:
         """Of the rows, with the table's schema that the stream was built with."""
         return with_fields(self._read.schema) if self._commit_columns else self._read.schema
+
+    @property
+    def metrics(self) -> ScanMetrics:
+        """Counters of the scan that makes the plans. No IO."""
+        return self._driver.metrics
 
     def next(self) -> BatchChunk:
         """The next chunk. Blocks.

@@ -12,10 +12,84 @@ from pypaimon.streaming.batches.chunks import BatchChunk, ChunkReader
 from pypaimon.streaming.concurrency.background_threads import BackgroundThread
 from pypaimon.streaming.concurrency.forking import Origin
 from pypaimon.streaming.errors import EndOfScan
+from pypaimon.streaming.scanning.metrics import ScanMetrics
 
 
-class ReadAhead:
-    """Prefetches chunks on a daemon thread, which starts when it is first needed. Thread-safe.
+class ReadingThread:
+    """A daemon thread that reads ahead for a stream, and the future that the stream waits for. Thread-safe.
+
+    It starts when it is first needed, and again after an error, which the stream has to take first.
+
+    Args:
+        name: Name of the thread.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        # The lock is taken, not the condition: a signal handler cannot interrupt the `with` of an RLock.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._error: BaseException | None = None
+        self._is_running = False
+        self._closed = False
+        self._waiting: Future[None] | None = None
+        self._origin = Origin()
+
+    def ready(self) -> Future[None]:
+        """See `Source.ready`."""
+        with self._lock:
+            if self._waiting is None:
+                self._waiting = Future()
+            waiting = self._waiting
+            if self._has_answer():
+                self._wake()
+            elif not self._is_running:
+                # It notes itself that it runs, because a signal handler may raise before it was started.
+                BackgroundThread(self._run, self._name, self.close).start()
+            return waiting
+
+    def close(self) -> None:
+        """See `Source.close`."""
+        raise NotImplementedError
+
+    def _has_answer(self) -> bool:
+        """Whether the stream need not wait. The lock is held."""
+        raise NotImplementedError
+
+    def _read(self) -> None:
+        """Read until the stream is closed. Called by the thread."""
+        raise NotImplementedError
+
+    def _wake(self) -> None:
+        """Have the thread, and the stream if there is an answer, look again. The lock is held."""
+        self._changed.notify_all()
+        if self._waiting is not None and self._has_answer():
+            waiting, self._waiting = self._waiting, None
+            waiting.set_result(None)
+
+    def _raise_error(self) -> None:
+        """Raise the error of the thread, if there is one, once. The lock is held."""
+        error, self._error = self._error, None
+        if error is not None:
+            self._changed.notify_all()
+            raise error
+
+    def _run(self) -> None:
+        with self._lock:
+            if self._is_running:
+                return
+            self._is_running = True
+        try:
+            self._read()
+        except BaseException as error:  # noqa: BLE001 - raised by the next `peek`
+            with self._lock:
+                self._error = error
+                self._is_running = False
+                self._wake()
+
+
+class ReadAhead(ReadingThread):
+    """Prefetches the chunks of a table.
 
     An error is raised by the next call after all chunks before it were taken; the call after that retries.
 
@@ -25,62 +99,41 @@ class ReadAhead:
     """
 
     def __init__(self, reader: ChunkReader, max_bytes: int) -> None:
+        super().__init__("paimon-read-ahead")
         self._reader = reader
         self._max_bytes = max_bytes
-        # The lock is taken, not the condition: a signal handler cannot interrupt the `with` of an RLock.
-        self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
         # Each with the bytes read up to its end: updating a separate counter could be interrupted by a signal.
         self._chunks: deque[tuple[BatchChunk, int]] = deque()
         self._read_bytes = 0
-        self._error: BaseException | None = None
-        self._reading = False
-        self._closed = False
-        self._waiting: Future[None] | None = None
-        self._origin = Origin()
 
     @property
     def schema(self) -> pa.Schema:
         """Schema of the rows by the table's schema when the stream was built; reads it if it is not known."""
         return self._reader.schema
 
-    def waiting_bytes(self, taken: BatchChunk | None = None) -> int:
-        """Bytes that wait to be taken, without this chunk."""
+    @property
+    def metrics(self) -> ScanMetrics:
+        """See `Source.metrics`."""
+        return self._reader.metrics
+
+    @property
+    def waiting_bytes(self) -> int:
+        """See `Source.waiting_bytes`."""
         with self._lock:
             if not self._chunks:
                 return 0
             first, first_end = self._chunks[0]
             _, last_end = self._chunks[-1]
-            return last_end - first_end + (0 if first is taken else _size(first))
-
-    def ready(self) -> Future[None]:
-        """Done as soon as `peek` has an answer. Starts the thread if needed."""
-        with self._lock:
-            if self._has_answer():
-                done: Future[None] = Future()
-                done.set_result(None)
-                return done
-            if self._waiting is None:
-                self._waiting = Future()
-            if not self._reading:
-                BackgroundThread(self._run, "paimon-read-ahead", self.close).start()
-            return self._waiting
+            return last_end - first_end + size_of(first)
 
     def peek(self) -> BatchChunk | None:
-        """The next chunk if it was read; it stays here until `drop`.
-
-        Raises:
-            EndOfScan: The stream has ended, or is closed.
-            PaimonStreamError: Reading failed.
-        """
+        """See `Source.peek`."""
         with self._lock:
             if self._closed:
                 raise EndOfScan("the stream is closed")
             if self._chunks:
                 return self._chunks[0][0]
-            error, self._error = self._error, None
-            if error is not None:
-                raise error
+            self._raise_error()
             return None
 
     def has_rows(self) -> bool:
@@ -93,61 +146,42 @@ class ReadAhead:
         with self._lock:
             return not (self._closed or self._error is not None or self.has_rows())
 
-    def drop(self, chunk: BatchChunk | None) -> None:
-        """Remove a chunk that the caller has taken. Idempotent."""
+    def drop(self, item: BatchChunk) -> None:
+        """See `Source.drop`."""
         with self._lock:
-            if self._chunks and self._chunks[0][0] is chunk:
+            if self._chunks and self._chunks[0][0] is item:
                 self._chunks.popleft()
                 self._changed.notify_all()
 
     def close(self) -> None:
-        """End at once and drop prefetched chunks. Idempotent; does nothing in a forked process."""
+        """See `Source.close`."""
         if not self._origin.is_here:
             return
         with self._lock:
             self._closed = True
             self._chunks.clear()
-            self._notify()
+            self._wake()
         self._reader.close()
 
     def _has_answer(self) -> bool:
         return bool(self._chunks) or self._error is not None or self._closed
 
-    def _run(self) -> None:
-        with self._lock:
-            if self._reading:
-                return
-            self._reading = True
-        while True:
-            try:
-                chunk = self._reader.next()
-                size = _size(chunk)
-            except BaseException as error:  # noqa: BLE001 - raised by the next call
-                with self._lock:
-                    self._error = error
-                    self._reading = False
-                    self._notify()
-                return
+    def _read(self) -> None:
+        while not self._closed:
+            chunk = self._reader.next()
+            size = size_of(chunk)
             with self._lock:
                 if self._closed:
                     return
                 self._read_bytes += size
                 self._chunks.append((chunk, self._read_bytes))
-                self._notify()
+                self._wake()
                 self._changed.wait_for(self._may_read)
-                if self._closed:
-                    return
 
     def _may_read(self) -> bool:
-        return self._closed or not self._chunks or self.waiting_bytes() < self._max_bytes
-
-    def _notify(self) -> None:
-        """Wake waiting calls. The lock is held."""
-        self._changed.notify_all()
-        if self._waiting is not None:
-            self._waiting.set_result(None)
-            self._waiting = None
+        return self._closed or not self._chunks or self.waiting_bytes < self._max_bytes
 
 
-def _size(chunk: BatchChunk) -> int:
+def size_of(chunk: BatchChunk) -> int:
+    """Bytes of the rows of a chunk."""
     return 0 if chunk.data is None else int(chunk.data.nbytes)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -19,7 +18,7 @@ from pypaimon.streaming.scanning.metrics import ScanMetrics
 
 @dataclass(frozen=True, slots=True)
 class StreamStatus:
-    """Counters since the stream was opened, and current gauges.
+    """Counters since the stream was opened, and current gauges. Of a group, they count what this member reads.
 
     Attributes:
         batches: Batches given to the caller.
@@ -29,10 +28,12 @@ class StreamStatus:
         snapshot_id: Snapshot of the last batch, None before the first.
         commit_time: When that was committed (aware, UTC).
         watermark: Its watermark, epoch milliseconds.
-        position: Where a restart continues after the last batch.
-        read_ahead_bytes: Bytes of prefetched rows.
-        lag: Lag of the last batch, as `stream.lag()` measured it last; None before.
-        scan: Counters of the scan below: plans, polls, requests.
+        position: `position` of the last batch: where a stream of its table, or of its slots, continues after it.
+        read_ahead_bytes: Bytes of prefetched rows; of a database with those of the last batch, which is held until the
+            next one is requested.
+        lag: The lag that `stream.lag()` measured last; None before. Of a database, that of all tables together, without
+            the snapshots of any one table.
+        scan: Counters of the scans below: plans, polls, requests. Of a group or a database, of all scans so far.
     """
 
     batches: int = 0
@@ -62,16 +63,19 @@ class StreamStatus:
         """The status after one more batch."""
         data, plan = chunk.data, chunk.plan
         assert data is not None
-        return replace(
-            self,
+        rows_by_kind = dict(self.rows_by_kind)
+        for kind, count in _counted(data):
+            rows_by_kind[kind] = rows_by_kind.get(kind, 0) + count
+        # Not `replace`: it is slow, and this runs for each batch.
+        return StreamStatus(
             batches=self.batches + 1,
             rows=self.rows + data.num_rows,
             bytes=self.bytes + data.nbytes,
-            rows_by_kind=Counter(self.rows_by_kind) + _counted(data),
+            rows_by_kind=rows_by_kind,
             snapshot_id=plan.snapshot_id,
             commit_time=plan.commit_time,
             watermark=plan.watermark,
-            position=plan.position if chunk.last else chunk.before,
+            position=chunk.position,
         )
 
     def with_scan(self, metrics: ScanMetrics, read_ahead_bytes: int, lag: Lag | None) -> StreamStatus:
@@ -79,7 +83,9 @@ class StreamStatus:
         return replace(self, scan=metrics, read_ahead_bytes=read_ahead_bytes, lag=lag)
 
 
-def _counted(data: pa.Table) -> Counter[str]:
+def _counted(data: pa.Table) -> Iterable[tuple[str, int]]:
+    if not data.num_rows:
+        return []
     if ROW_KIND not in data.schema.names:
-        return Counter({"+I": data.num_rows})
-    return Counter({each["values"]: each["counts"] for each in pc.value_counts(data.column(ROW_KIND)).to_pylist()})
+        return [("+I", data.num_rows)]
+    return [(each["values"], each["counts"]) for each in pc.value_counts(data.column(ROW_KIND)).to_pylist()]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
@@ -39,3 +41,21 @@ async def wait_for_future(future: Future[T]) -> T:
     future.add_done_callback(wake)
     await done
     return future.result()
+
+
+async def call_on_thread(call: Callable[[], T], name: str) -> T:
+    """The result of a call on a daemon thread of its own: if it hangs, neither the loop nor the process waits for it.
+
+    Args:
+        name: Name of the thread.
+    """
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:  # noqa: BLE001 - raised to the caller
+            future.set_exception(error)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return await wait_for_future(future)

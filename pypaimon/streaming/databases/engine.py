@@ -10,29 +10,17 @@ from pypaimon.streaming.concurrency.background_threads import BackgroundThread
 from pypaimon.streaming.concurrency.clock import Clock, until_done
 from pypaimon.streaming.concurrency.forking import Origin
 from pypaimon.streaming.databases.engine_state import OPENERS, WORKERS, EngineState, Item, Schedule
-from pypaimon.streaming.databases.events import (
-    DatabaseEvent,
-    TableRecovered,
-)
+from pypaimon.streaming.databases.events import DatabaseEvent, TableRecovered
 from pypaimon.streaming.databases.followed_table import FollowedTable
-from pypaimon.streaming.databases.jobs import (
-    EngineSettings,
-    Job,
-    KeepAliveJob,
-    OpenJob,
-    StartJob,
-)
+from pypaimon.streaming.databases.jobs import EngineSettings, Job, KeepAliveJob, OpenJob, StartJob
 from pypaimon.streaming.databases.lag import DatabaseLag
 from pypaimon.streaming.databases.position import TablePlace
 from pypaimon.streaming.databases.table_discovery import TableDiscovery
 from pypaimon.streaming.databases.table_poller import KEEPING_ALIVE, TablePoller
 from pypaimon.streaming.databases.tables_of_database import TablesOfDatabase
-from pypaimon.streaming.errors import (
-    EndOfScan,
-    StreamConfigError,
-    TablesFailedError,
-)
+from pypaimon.streaming.errors import EndOfScan, StreamConfigError, TablesFailedError
 from pypaimon.streaming.io.io_pool import IOPool
+from pypaimon.streaming.scanning.metrics import ScanMetrics, total_of
 
 _LAGS_AT_ONCE = 8
 """Tables that are asked for their lag at the same time."""
@@ -120,9 +108,8 @@ class DatabaseEngine:
         """Note that a chunk has reached the caller: from now on its table continues after it. Idempotent."""
         with self._state.lock:
             if self._state.registry.followed.get(table.name) is table:
-                position = chunk.plan.position if chunk.last else chunk.before
-                if position is not None:
-                    self._state.registry.places[table.name] = TablePlace(table.identity, position)
+                if chunk.position is not None:
+                    self._state.registry.places[table.name] = TablePlace(table.identity, chunk.position)
                 table.was_handed_out(chunk)
 
     @property
@@ -173,6 +160,13 @@ class DatabaseEngine:
         """Bytes of rows that were read ahead."""
         with self._state.lock:
             return self._state.rows.bytes
+
+    @property
+    def metrics(self) -> ScanMetrics:
+        """Counters of the scans of all tables so far, also of those that are not followed any more."""
+        with self._state.lock:
+            of_tables = [each.driver.metrics for each in self._state.registry.followed.values()]
+            return total_of((self._state.of_forgotten, *of_tables), of_one_table=False)
 
     def retry(self, name: str) -> None:
         """Resume a table that is parked.

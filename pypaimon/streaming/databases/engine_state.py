@@ -8,12 +8,12 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from functools import partial
-from itertools import count
-from typing import Generic, TypeVar
+from itertools import count, islice
+from typing import Generic, NamedTuple, TypeVar
 
 from pypaimon.streaming.batches.chunks import BatchChunk
+from pypaimon.streaming.batches.read_ahead import size_of
 from pypaimon.streaming.concurrency.clock import Clock
-from pypaimon.streaming.databases.buffered_rows import BufferedRows
 from pypaimon.streaming.databases.events import DatabaseEvent, SchemaChanged, TableDropped, TableFailed
 from pypaimon.streaming.databases.followed_table import FollowedTable
 from pypaimon.streaming.databases.jobs import (
@@ -28,15 +28,25 @@ from pypaimon.streaming.databases.jobs import (
 from pypaimon.streaming.databases.position import TablePlace
 from pypaimon.streaming.databases.table_registry import TableRegistry
 from pypaimon.streaming.logs import StreamLog
+from pypaimon.streaming.scanning.metrics import ScanMetrics, total_of
 
 _LOG = StreamLog(__name__)
 WORKERS = 8
+_MOST_CHUNKS = 64
 OPENERS = 5
 """Threads that only open tables, so that open tables are read in the meantime."""
 DISCOVERY_PAUSE = 1.0
 """Seconds between two discoveries, if a table needs one before the next is due."""
 
-Item = tuple[FollowedTable, BatchChunk] | DatabaseEvent
+
+class TableChunk(NamedTuple):
+    """Rows of one table."""
+
+    table: FollowedTable
+    chunk: BatchChunk
+
+
+Item = TableChunk | DatabaseEvent
 
 
 T = TypeVar("T", bound=Hashable)
@@ -99,6 +109,105 @@ class Schedule(Generic[T]):
         return heap[0][0] if heap else None
 
 
+class BufferedRows:
+    """Gives the chunks of one plan in order, then those of the next table that has any. Not thread-safe.
+
+    Args:
+        most_bytes: There is room while fewer bytes are buffered, or nothing is.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._ready: deque[FollowedTable] = deque()
+        self._current: FollowedTable | None = None
+        self._held: list[FollowedTable] = []
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the buffered rows."""
+        return self._bytes
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether chunks are buffered of a table that is not the current one."""
+        return bool(self._ready)
+
+    def head(self) -> tuple[FollowedTable, BatchChunk] | None:
+        """The next chunk and its table, None if it is not there yet."""
+        current = self._current
+        return None if current is None or not current.chunks else (current, current.chunks[0])
+
+    def pick(self) -> None:
+        """Make the next table the current one, if there is no current one."""
+        if self._current is None and self._ready:
+            self._current = self._ready.popleft()
+
+    def add(self, table: FollowedTable, chunk: BatchChunk) -> None:
+        """Buffer a chunk."""
+        table.chunks.append(chunk)
+        self._bytes += size_of(chunk)
+        if table is not self._current and table not in self._ready:
+            self._ready.append(table)
+
+    def take(self, table: FollowedTable, chunk: BatchChunk) -> bool:
+        """Remove a chunk that was handed out; False if it was already removed."""
+        if not table.chunks or table.chunks[0] is not chunk:
+            return False
+        table.chunks.popleft()
+        self._bytes -= size_of(chunk)
+        if self._current is table and chunk.last:
+            self._current = None
+            if table.chunks:
+                self._ready.append(table)
+        self.pass_over(table)
+        return True
+
+    def pass_over(self, table: FollowedTable) -> None:
+        """Let other tables go first if the current one is stalled in the middle of a plan and has nothing buffered."""
+        if self._current is table and not table.chunks and table.is_stalled:
+            self._current = None
+
+    def forget(self, table: FollowedTable) -> None:
+        """Discard the chunks of a table."""
+        self._bytes -= sum(map(size_of, table.chunks))
+        table.chunks.clear()
+        self.unhold(table)
+        self._ready = deque(each for each in self._ready if each is not table)
+        if self._current is table:
+            self._current = None
+
+    def has_room_for(self, table: FollowedTable) -> bool:
+        """Whether a chunk of a table may be read; one of the current table always may."""
+        if table is self._current and not table.chunks:
+            return True
+        return self._has_room() and len(table.chunks) < _MOST_CHUNKS
+
+    def hold(self, table: FollowedTable) -> None:
+        """Let a table wait until there is room for it, after those that already wait."""
+        if table not in self._held:
+            self._held.append(table)
+
+    def unhold(self, table: FollowedTable) -> None:
+        """Let a table no longer wait for room."""
+        if table in self._held:
+            self._held.remove(table)
+
+    def take_runnable(self, most: int) -> list[FollowedTable]:
+        """Remove and return waiting tables for which there is room now."""
+        current = self._current
+        if self._has_room():
+            found = list(islice((each for each in self._held if self.has_room_for(each)), most))
+        else:
+            found = [current] if current is not None and current in self._held and self.has_room_for(current) else []
+        for table in found:
+            self._held.remove(table)
+        return found
+
+    def _has_room(self) -> bool:
+        return not self._bytes or self._bytes < self._most_bytes
+
+
 class EngineState:
     """The state that the threads of an engine share: tables, buffered rows, pending events and scheduled jobs.
 
@@ -121,6 +230,7 @@ class EngineState:
         waiting: The future that a caller waits for, if any.
         closed: Whether the engine is closed.
         fatal: The error to raise to the caller, if any.
+        of_forgotten: Counters of the streams of tables that are not followed any more.
     """
 
     def __init__(self, settings: EngineSettings, clock: Clock) -> None:
@@ -139,6 +249,7 @@ class EngineState:
         self.waiting: Future[None] | None = None
         self.closed = False
         self.fatal: Exception | None = None
+        self.of_forgotten = ScanMetrics()
 
     def has_answer(self) -> bool:
         """Whether `peek` has an answer."""
@@ -158,7 +269,7 @@ class EngineState:
         """A chunk, or first the event that its schema is different from that of the chunk before."""
         old, new = table.schema, chunk.plan.schema
         if old is None or old.id == new.id:
-            return table, chunk
+            return TableChunk(table, chunk)
         event = SchemaChanged(table.name, old, new)
         self.pending_events.appendleft(PendingEvent(event, lambda: setattr(table, "schema", new)))
         return event
@@ -207,6 +318,7 @@ class EngineState:
         if table is not None:
             self.schedule.remove(table)
             self.rows.forget(table)
+            self.of_forgotten = total_of((self.of_forgotten, table.driver.metrics), of_one_table=False)
             table.close()
         return table, place
 

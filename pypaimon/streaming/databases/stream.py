@@ -2,65 +2,57 @@
 
 from __future__ import annotations
 
-import inspect
-import weakref
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, TypeVar
 
-from pypaimon.streaming.batches.batch import Batch, BlockingBatch
+from pypaimon.streaming.batches.batch import Batch, BatchRows, BlockingBatch
 from pypaimon.streaming.batches.chunks import BatchChunk
-from pypaimon.streaming.concurrency.background_threads import spawn_detached
-from pypaimon.streaming.concurrency.clock import Clock, Sleeper
-from pypaimon.streaming.concurrency.threads_to_asyncio import wait_for_future
-from pypaimon.streaming.concurrency.waits import Wait, Waits, run, run_async
+from pypaimon.streaming.batches.stream import AsyncStream, BlockingStream, StreamLoop
+from pypaimon.streaming.concurrency.clock import Clock
+from pypaimon.streaming.concurrency.threads_to_asyncio import call_on_thread
+from pypaimon.streaming.concurrency.waits import Wait, Waits, calling, run, run_async
 from pypaimon.streaming.databases.engine import DatabaseEngine
+from pypaimon.streaming.databases.engine_state import Item, TableChunk
 from pypaimon.streaming.databases.events import DatabaseEvent
 from pypaimon.streaming.databases.followed_table import FollowedTable
 from pypaimon.streaming.databases.lag import DatabaseLag
 from pypaimon.streaming.databases.position import DatabasePosition
-from pypaimon.streaming.errors import EndOfScan, PaimonStreamError
-from pypaimon.streaming.io.io_pool import IOPool
+from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.stream_options import CommitMode
-from pypaimon.streaming.scanning.handover import Handover
+from pypaimon.streaming.scanning.lag import Lag
 
 B = TypeVar("B")
 OnEvent = Callable[[DatabaseEvent], object]
-_Delivered = tuple[FollowedTable, BatchChunk] | None
 
 
-class TableBatch(Batch):
+class _OfTable(BatchRows):
+    """What batches of a database know in addition."""
+
+    def __init__(self, item: TableChunk, commit: Callable[[], Any]) -> None:
+        super().__init__(item.chunk, commit)
+        self._table = item.table.name
+
+    @property
+    def table(self) -> str:
+        """Name of the table, without the database."""
+        return self._table
+
+
+class TableBatch(_OfTable, Batch):
     """A batch of one table, of an asynchronous stream of a database.
 
     `position` is where the stream of its table continues; `commit` saves the progress of its table.
     """
 
-    def __init__(self, table: str, chunk: BatchChunk, commit: Callable[[BatchChunk], Awaitable[None]]) -> None:
-        super().__init__(chunk, commit)
-        self._table = table
 
-    @property
-    def table(self) -> str:
-        """Name of the table, without the database."""
-        return self._table
-
-
-class BlockingTableBatch(BlockingBatch):
+class BlockingTableBatch(_OfTable, BlockingBatch):
     """A batch of one table, of a blocking stream of a database; as `TableBatch`."""
 
-    def __init__(self, table: str, chunk: BatchChunk, commit: Callable[[BatchChunk], None]) -> None:
-        super().__init__(chunk, commit)
-        self._table = table
 
-    @property
-    def table(self) -> str:
-        """Name of the table, without the database."""
-        return self._table
-
-
-class _DatabaseLoop(Generic[B]):
-    """What both streams share.
+class _DatabaseLoop(StreamLoop[TableChunk, B]):
+    """What is special about the stream of a database: its tables and events, and how it confirms plans of a table.
 
     Args:
         database: Name of the database.
@@ -70,18 +62,11 @@ class _DatabaseLoop(Generic[B]):
     """
 
     def __init__(self, database: str, engine: DatabaseEngine, on_event: OnEvent | None, clock: Clock) -> None:
+        super().__init__(engine, clock)
         self.database = database
         self._engine = engine
         self._on_event = on_event
-        self._clock = clock
-        busy = "this stream is being read by another call; open one stream per reader"
-        self._handover: Handover[B, _Delivered] = Handover(None, busy)
         self._confirmed: BatchChunk | None = None
-        self._sleeper = Sleeper(clock)
-        self._stopping = False
-        self._over = False
-        # The threads must not outlive a stream that is garbage.
-        weakref.finalize(self, spawn_detached, engine.close)
 
     def __repr__(self) -> str:
         if not self._handover.is_here:
@@ -110,21 +95,21 @@ class _DatabaseLoop(Generic[B]):
     def lag(self, *, fresh: bool = False) -> DatabaseLag:
         """The lag of what was handed out, for each table and in total. From any thread.
 
+        `status.lag` holds the total afterwards.
+
         Args:
             fresh: Ask each table for its latest snapshot, which blocks. Otherwise the lag is that of the last polls,
                 and needs no IO.
         """
         self._handover.refuse_elsewhere()
         self._note_delivered()
-        return self._engine.lag(fresh=fresh)
+        lag = self._engine.lag(fresh=fresh)
+        self._lag = Lag(lag.snapshots, lag.rows, None, lag.seconds, None, None, None)
+        return lag
 
     async def lag_async(self, *, fresh: bool = False) -> DatabaseLag:
         """As `lag`, without blocking the event loop."""
-        pool = IOPool(1, timeout=float("inf"), name="paimon-database-lag-call")
-        try:
-            return await wait_for_future(pool.submit(partial(self.lag, fresh=fresh)))
-        finally:
-            pool.close()
+        return await call_on_thread(partial(self.lag, fresh=fresh), "paimon-database-lag-call")
 
     def retry(self, table: str) -> None:
         """Resume a table that is parked. From any thread.
@@ -147,199 +132,74 @@ class _DatabaseLoop(Generic[B]):
         self._handover.refuse_elsewhere()
         self._engine.park(table, error)
 
-    def stop(self) -> None:
-        """End gracefully, from any thread or a signal handler: the rest of the current plan still comes."""
-        self._stopping = True
-        self._sleeper.wake()
+    def _ended(self) -> Wait[None]:
+        # A plain `close` has waited already.
+        return Wait(lambda: None, lambda: call_on_thread(self._engine.wait_for_writes, "paimon-database-close"))
 
-    @property
-    def is_stopping(self) -> bool:
-        """Whether `stop()` was called."""
-        return self._stopping
+    def _chunk_of(self, item: Item) -> BatchChunk | None:
+        return item.chunk if isinstance(item, TableChunk) else None
 
-    def _pause(self, seconds: float) -> Wait[None]:
-        """Wait for this time, or until the stream is stopped or closed."""
-        return self._sleeper.until_due(self._clock.monotonic() + seconds, lambda: self._stopping or self._over)
+    def _pass_over(self, item: Item) -> Waits[None]:
+        if isinstance(item, TableChunk):
+            self._note_received(item)
+            yield from self._confirm_received(item)
+            return
+        if self._on_event is not None:
+            yield calling(self._on_event, item)
+        self._engine.drop(item)
 
-    def _end(self) -> None:
-        self._over = True
-        self._engine.close()
-        self._sleeper.wake()
-
-    def _is_stopped(self) -> bool:
-        hand = self._handover.state
-        return self._stopping and (hand is None or hand[1].last)
+    # ---- what is confirmed ----
 
     def _note_delivered(self) -> None:
-        hand = self._handover.state
-        if hand is not None:
-            self._engine.delivered(*hand)
+        item = self._handover.state.item
+        if item is not None:
+            self._engine.delivered(*item)
 
-    def _find(self, new_batch: Callable[[FollowedTable, BatchChunk], B]) -> Waits[None]:
-        """Put the next batch into the handover; EndOfScan if there is no next one."""
-        hand = self._handover.state
-        if hand is not None and not self._handover.has_item:
-            self._engine.delivered(*hand)
-            self._engine.drop(hand)
-            table, chunk = hand
-            if chunk is not self._confirmed:
-                yield from self._confirm(table, chunk)
-        while not (self._over or self._handover.has_item):
-            yield self._sleeper.until_done(self._engine.ready(), self._is_stopped)
-            if self._is_stopped():
-                raise EndOfScan("the stream was stopped")
-            item = self._engine.peek()
-            if isinstance(item, DatabaseEvent):
-                yield from self._emit(item)
-                self._engine.drop(item)
-            elif item is not None:
-                yield from self._offer(item, new_batch)
-        if self._over:
-            raise EndOfScan("the stream is closed")
-
-    def _offer(
-        self, item: tuple[FollowedTable, BatchChunk], new_batch: Callable[[FollowedTable, BatchChunk], B]
-    ) -> Waits[None]:
-        table, chunk = item
-        if chunk.data is not None:
-            self._handover.offer(new_batch(table, chunk), item)
-            return
-        # A plan without rows is confirmed, but gives no batch.
-        self._engine.delivered(table, chunk)
+    def _note_received(self, item: TableChunk) -> None:
+        # Not earlier: if its table is renamed, what was not delivered comes again.
+        self._engine.delivered(*item)
         self._engine.drop(item)
-        yield from self._confirm(table, chunk)
 
-    def _emit(self, event: DatabaseEvent) -> Waits[None]:
-        on_event = self._on_event
-        if on_event is not None:
-            yield Wait(lambda: on_event(event), lambda: _awaited(on_event(event)))
-
-    def _confirm(self, table: FollowedTable, chunk: BatchChunk) -> Waits[None]:
+    def _confirm_received(self, item: TableChunk) -> Waits[None]:
         """Save progress after a chunk, unless the caller does. A permanent error parks the table."""
-        position = _position_after(chunk)
+        table, chunk = item
+        if chunk is self._confirmed:
+            return
+        position = chunk.position
         if position is not None and table.driver.commit_mode is CommitMode.AUTO:
-            yield self._saving(table, position)
+            try:
+                yield _saving(table, position)
+            except PaimonStreamError as error:
+                if error.retriable:
+                    raise
+                self._engine.could_not_save(table, error)
         self._confirmed = chunk
 
-    def _saving(self, table: FollowedTable, position: Position) -> Wait[None]:
-        def block() -> None:
-            try:
-                table.scan.commit(position)
-            except PaimonStreamError as error:
-                self._on_unsaved(table, error)
-
-        async def awaitable() -> None:
-            try:
-                await table.scan.commit_async(position)
-            except PaimonStreamError as error:
-                self._on_unsaved(table, error)
-
-        return Wait(block, awaitable)
-
-    def _on_unsaved(self, table: FollowedTable, error: PaimonStreamError) -> None:
-        if error.retriable:
-            raise error
-        self._engine.could_not_save(table, error)
-
-    def _commit(self, table: FollowedTable, chunk: BatchChunk) -> Waits[None]:
-        position = _position_after(chunk)
+    def _commit(self, item: TableChunk) -> Waits[None]:
+        table, chunk = item
+        position = chunk.position
         if position is not None:
-            yield Wait(lambda: table.scan.commit(position), lambda: table.scan.commit_async(position))
+            yield _saving(table, position)
         self._confirmed = chunk
 
 
-def _position_after(chunk: BatchChunk) -> Position | None:
-    """Where the table continues after a chunk; within a plan that is the beginning of the plan."""
-    return chunk.plan.position if chunk.last else chunk.before
+def _saving(table: FollowedTable, position: Position) -> Wait[None]:
+    return Wait(lambda: table.scan.commit(position), lambda: table.scan.commit_async(position))
 
 
-async def _awaited(answer: Any) -> None:
-    if inspect.isawaitable(answer):
-        await answer
-
-
-class DatabaseStream(_DatabaseLoop[TableBatch]):
+class DatabaseStream(_DatabaseLoop[TableBatch], AsyncStream[TableChunk, TableBatch]):
     """Batches of all tables for `async for`; made by `DatabaseStreamBuilder.open()`. Best within `async with`.
 
     The batches of one plan come in order; there is no order between tables. A cancelled wait loses nothing. With a
     consumer id, asking for the next batch confirms the one before, unless `commit="manual"`.
     """
 
-    def __aiter__(self) -> DatabaseStream:
-        return self
-
-    async def __anext__(self) -> TableBatch:
-        try:
-            await self._handover.exclusively_async(lambda: run_async(self._find(self._new_batch)))
-        except EndOfScan:
-            self._end()
-            raise StopAsyncIteration from None
-        return self._handover.take()
-
-    def _new_batch(self, table: FollowedTable, chunk: BatchChunk) -> TableBatch:
-        return TableBatch(table.name, chunk, lambda chunk: run_async(self._commit(table, chunk)))
-
-    async def pause(self, seconds: float) -> None:
-        """Wait for this time, or until `stop()` or `aclose()`: for handlers that retry."""
-        await self._pause(seconds).awaitable()
-
-    async def aclose(self) -> None:
-        """End at once, without confirming anything. Idempotent."""
-        self._end()
-        pool = IOPool(1, timeout=float("inf"), name="paimon-database-close")
-        try:
-            await wait_for_future(pool.submit(self._engine.wait_for_writes))
-        finally:
-            pool.close()
-
-    async def __aenter__(self) -> DatabaseStream:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
-    def __enter__(self) -> NoReturn:
-        self._end()
-        raise TypeError("open() is for `async with` and `async for`; without asyncio it is `with builder.open_sync()`")
-
-    def __exit__(self, *_: object) -> None:
-        """Never called; `with` requires it."""
+    def _new_batch(self, item: TableChunk) -> TableBatch:
+        return TableBatch(item, lambda: run_async(self._commit(item)))
 
 
-class BlockingDatabaseStream(_DatabaseLoop[BlockingTableBatch]):
+class BlockingDatabaseStream(_DatabaseLoop[BlockingTableBatch], BlockingStream[TableChunk, BlockingTableBatch]):
     """As `DatabaseStream`, for a plain `for` and `with`. Ctrl-C interrupts it and loses nothing."""
 
-    def __iter__(self) -> BlockingDatabaseStream:
-        return self
-
-    def __next__(self) -> BlockingTableBatch:
-        try:
-            self._handover.exclusively(lambda: run(self._find(self._new_batch)))
-        except EndOfScan:
-            self._end()
-            raise StopIteration from None
-        return self._handover.take()
-
-    def _new_batch(self, table: FollowedTable, chunk: BatchChunk) -> BlockingTableBatch:
-        return BlockingTableBatch(table.name, chunk, lambda chunk: run(self._commit(table, chunk)))
-
-    def pause(self, seconds: float) -> None:
-        """Block for this time, or until `stop()` or `close()`: for handlers that retry."""
-        self._pause(seconds).block()
-
-    def close(self) -> None:
-        """End at once, without confirming anything. Idempotent."""
-        self._end()
-
-    def __enter__(self) -> BlockingDatabaseStream:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end()
-
-    async def __aenter__(self) -> NoReturn:
-        self._end()
-        raise TypeError("open_sync() is for `with` and `for`; with asyncio it is `async with builder.open()`")
-
-    async def __aexit__(self, *_: object) -> None:
-        """Never called; `async with` requires it."""
+    def _new_batch(self, item: TableChunk) -> BlockingTableBatch:
+        return BlockingTableBatch(item, lambda: run(self._commit(item)))

@@ -1,43 +1,40 @@
 """`GroupReader`: reads the slots of a member ahead, on a thread of its own, and hands them out chunk by chunk.
 
-To a stream it is a source: `ready` and `peek` for the next chunk, `drop` once the caller has it, `lag`, `close`. Unlike
-other sources it has no single position, since each slot has its own, and a chunk can disappear until it is dropped.
+Unlike other sources of a stream it has no single position, since each slot has its own, and a chunk can disappear until
+it is dropped.
 """
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
 from pypaimon.streaming.batches.chunks import BatchChunk
-from pypaimon.streaming.concurrency.background_threads import BackgroundThread
+from pypaimon.streaming.batches.read_ahead import ReadingThread, size_of
 from pypaimon.streaming.concurrency.clock import Clock
-from pypaimon.streaming.concurrency.forking import Origin
 from pypaimon.streaming.errors import EndOfScan
 from pypaimon.streaming.groups.membership import Membership
 from pypaimon.streaming.groups.slot_cursor import CursorProgress, SlotCursor
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.scanning.lag import Lag
+from pypaimon.streaming.scanning.metrics import ScanMetrics, total_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SlotChunk:
-    """A chunk, and the slots that its rows belong to, with the generations since which the member has them."""
+    """A chunk that was read ahead.
+
+    Attributes:
+        slots: The slots that its rows belong to, with the generations since which the member has them.
+        cursor: The cursor that has read it.
+        read_bytes: Bytes of all rows that were read up to its end.
+    """
 
     chunk: BatchChunk
     slots: Mapping[int, int]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _QueuedChunk:
-    """A chunk that was read ahead; `read_bytes` counts the bytes of rows that were read up to its end."""
-
     cursor: SlotCursor
-    item: SlotChunk
     read_bytes: int
 
 
@@ -45,7 +42,7 @@ class UnconfirmedEnd(EndOfScan):
     """The member has nothing more to hand out, but its caller has not confirmed everything."""
 
 
-class GroupReader:
+class GroupReader(ReadingThread):
     """Reads the slots of a member with cursors: one for all slots that are at the same position.
 
     The slowest cursor reads next, one plan at a time, and two that have reached the same snapshot become one. So the
@@ -65,21 +62,16 @@ class GroupReader:
     """
 
     def __init__(self, join: Callable[[Callable[[], None]], Membership], max_bytes: int, clock: Clock) -> None:
+        super().__init__("paimon-group-read")
         self._join: Callable[[Callable[[], None]], Membership] | None = join
         self._max_bytes = max_bytes
         self._clock = clock
-        self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
         self._membership: Membership | None = None
         self._cursors: list[SlotCursor] = []
         self._reading: SlotCursor | None = None
-        self._queue: deque[_QueuedChunk] = deque()
+        self._queue: deque[SlotChunk] = deque()
         self._read_bytes = self._taken_bytes = 0
-        self._error: BaseException | None = None
-        self._is_running = False
-        self._closed = False
-        self._ready: Future[None] | None = None
-        self._origin = Origin()
+        self._of_removed = ScanMetrics()
         self.has_unconfirmed: Callable[[], bool] = lambda: False
 
     @property
@@ -89,24 +81,10 @@ class GroupReader:
 
     # ---- for the stream ----
 
-    def ready(self) -> Future[None]:
-        """A future that is done as soon as there may be something: a chunk, a callback, the end, an error."""
-        with self._lock:
-            if self._ready is None:
-                self._ready = Future()
-            ready = self._ready
-            if self._has_answer():
-                self._set_ready()
-            elif not self._is_running:
-                self._is_running = True
-                BackgroundThread(self._run, "paimon-group-read", self.close).start()
-            return ready
-
     def wake(self) -> None:
         """Something has changed: have both sides look again. From any thread."""
         with self._lock:
-            self._set_ready()
-            self._changed.notify_all()
+            self._wake()
 
     def peek(self) -> SlotChunk | None:
         """The next chunk, which counts as handed out and stays here until `drop`; None if there is none yet.
@@ -129,11 +107,8 @@ class GroupReader:
                     self._changed.notify_all()
                 else:
                     if self._queue:
-                        return self._queue[0].item
-            error, self._error = self._error, None
-            if error is not None:
-                self._changed.notify_all()
-                raise error
+                        return self._queue[0]
+            self._raise_error()
             if (end := self._end()) is not None:
                 raise end
             return None
@@ -141,9 +116,44 @@ class GroupReader:
     def drop(self, item: SlotChunk) -> None:
         """The caller has a chunk. Idempotent."""
         with self._lock:
-            if self._queue and self._queue[0].item is item:
+            if self._queue and self._queue[0] is item:
                 self._taken_bytes = self._queue.popleft().read_bytes
                 self._changed.notify_all()
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of the rows that were not dropped yet."""
+        with self._lock:
+            return sum(size_of(each.chunk) for each in self._queue)
+
+    @property
+    def metrics(self) -> ScanMetrics:
+        """Counters of all scans so far, also of slots that have moved to other members."""
+        with self._lock:
+            of_scans = [self._of_removed, *(cursor.metrics for cursor in self._cursors)]
+        return total_of(of_scans, of_one_table=True)
+
+    def position(self, offered: BatchChunk | None) -> Position | None:
+        """Where the slot continues that the caller has received least of; None without slots, and once it is closed.
+
+        Args:
+            offered: The chunk that was dropped, but that the caller may not have received.
+        """
+        with self._lock:
+            member = self._membership
+            if member is None or self._closed:
+                return None
+            _, slots = member.assigned.current()
+            positions = {slot: each.handed_out for slot, each in slots.items()}
+            waiting = [offered, *(each.chunk for each in self._queue)]
+            for cursor in self._cursors:
+                progress = cursor.progress
+                if progress.is_in_plan or (progress.chunk and any(progress.chunk is each for each in waiting)):
+                    held = (
+                        slot for slot, since in cursor.slots.items() if slot in slots and slots[slot].since == since
+                    )
+                    positions.update((slot, progress.before) for slot in held)
+            return min(positions.values(), default=None)
 
     def lag(self) -> Lag | None:
         """See `Membership.lag`; None before the group was joined, too. Blocks."""
@@ -157,9 +167,9 @@ class GroupReader:
         with self._lock:
             self._closed = True
             self._queue.clear()
-            cursors, self._cursors = self._cursors, []
             self.wake()
-        for cursor in cursors:
+        # They stay in the list for `metrics`, and for the call that repeats an interrupted one.
+        for cursor in tuple(self._cursors):
             cursor.close()
 
     def leave(self) -> None:
@@ -191,14 +201,9 @@ class GroupReader:
             return UnconfirmedEnd("the stream has reached its end")
         return EndOfScan("the stream has reached its end") if member.is_over() else None
 
-    def _set_ready(self) -> None:
-        if self._ready is not None and self._has_answer():
-            ready, self._ready = self._ready, None
-            ready.set_result(None)
-
-    def _may_be_handed_out(self, queued: _QueuedChunk, member: Membership) -> bool:
+    def _may_be_handed_out(self, item: SlotChunk, member: Membership) -> bool:
         """Whether a chunk may be handed out; if so, it counts as handed out. Repeating the call changes nothing."""
-        cursor, chunk = queued.cursor, queued.item.chunk
+        cursor, chunk = item.cursor, item.chunk
         progress = cursor.progress
         if progress.chunk is chunk:
             return True
@@ -218,34 +223,28 @@ class GroupReader:
 
     # ---- the thread ----
 
-    def _run(self) -> None:
+    def _read(self) -> None:
         while (cursor := self._next()) is not None:
             self._look(cursor)
 
     def _next(self) -> SlotCursor | None:
-        """Wait for a cursor that has to read; None if the stream is closed, or the group could not be joined."""
-        try:
-            member = self._membership
-            if member is None:
-                assert self._join is not None
-                member = self._join(self.wake)
-            with self._lock:
-                self._membership = member
-                # It refers to the callbacks, which may refer to the stream. A dropped stream must be collectable.
-                self._join = None
-                while not self._closed:
-                    self._update_cursors(member)
-                    self._set_ready()
-                    cursor = self._chosen()
-                    if cursor is not None:
-                        return cursor
-                    self._changed.wait(self._pause())
-            member.leave()
-        except BaseException as error:  # noqa: BLE001 (`peek` raises it)
-            with self._lock:
-                self._error = error
-                self._is_running = False
-                self._set_ready()
+        """Wait for a cursor that has to read; None if the stream is closed."""
+        member = self._membership
+        if member is None:
+            assert self._join is not None
+            member = self._join(self.wake)
+        with self._lock:
+            self._membership = member
+            # It refers to the callbacks, which may refer to the stream. A dropped stream must be collectable.
+            self._join = None
+            while not self._closed:
+                self._update_cursors(member)
+                self._wake()
+                cursor = self._chosen()
+                if cursor is not None:
+                    return cursor
+                self._changed.wait(self._pause())
+        member.leave()
         return None
 
     def _look(self, cursor: SlotCursor) -> None:
@@ -269,9 +268,9 @@ class GroupReader:
                 self._error = error
             else:
                 self._reading = None if chunk.last else cursor
-                self._read_bytes += 0 if chunk.data is None else chunk.data.nbytes
-                self._queue.append(_QueuedChunk(cursor, SlotChunk(chunk, cursor.slots), self._read_bytes))
-            self._set_ready()
+                self._read_bytes += size_of(chunk)
+                self._queue.append(SlotChunk(chunk, cursor.slots, cursor, self._read_bytes))
+            self._wake()
 
     # ---- with the lock held ----
 
@@ -339,6 +338,7 @@ class GroupReader:
         self._remove(cursor)
 
     def _remove(self, cursor: SlotCursor) -> None:
+        self._of_removed = total_of((self._of_removed, cursor.metrics), of_one_table=True)
         self._cursors = [each for each in self._cursors if each is not cursor]
         self._queue = deque(each for each in self._queue if each.cursor is not cursor)
         if self._reading is cursor:

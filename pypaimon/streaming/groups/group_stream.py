@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import inspect
-import weakref
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Generic, NoReturn, TypeVar
+from typing import Any, TypeVar
 
-from pypaimon.streaming.batches.batch import Batch, BlockingBatch
+from pypaimon.streaming.batches.batch import Batch, BatchRows, BlockingBatch
 from pypaimon.streaming.batches.chunks import BatchChunk
+from pypaimon.streaming.batches.stream import AsyncStream, BlockingStream, StreamLoop
 from pypaimon.streaming.concurrency.background_threads import spawn_detached
-from pypaimon.streaming.concurrency.clock import Clock, Sleeper
-from pypaimon.streaming.concurrency.waits import Wait, Waits, run, run_async
+from pypaimon.streaming.concurrency.clock import Clock
+from pypaimon.streaming.concurrency.waits import Wait, Waits, calling, run, run_async
 from pypaimon.streaming.errors import AssignmentLostError, EndOfScan
 from pypaimon.streaming.groups.assigned_slots import Assignment
 from pypaimon.streaming.groups.group_reader import GroupReader, SlotChunk, UnconfirmedEnd
-from pypaimon.streaming.groups.group_settings import GroupSettings, OnSlots
+from pypaimon.streaming.groups.group_settings import GroupSettings
 from pypaimon.streaming.groups.membership import AssignmentChangeKind
 from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.model.plan import Plan
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.stream_options import CommitMode
-from pypaimon.streaming.scanning.handover import Handover
 from pypaimon.streaming.scanning.lag import Lag
 
 asyncio = LazyModule("asyncio")
@@ -34,10 +32,12 @@ B = TypeVar("B")
 # ---- batches ----
 
 
-class _SlotTokens:
+class _OfSlots(BatchRows):
     """What batches of a group know in addition."""
 
-    _tokens: Mapping[int, int]
+    def __init__(self, item: SlotChunk, commit: Callable[[], Any]) -> None:
+        super().__init__(item.chunk, commit)
+        self._tokens = item.slots
 
     @property
     def slots(self) -> tuple[int, ...]:
@@ -55,26 +55,16 @@ class _SlotTokens:
         return max(self._tokens.values())
 
 
-class GroupBatch(_SlotTokens, Batch):
+class GroupBatch(_OfSlots, Batch):
     """A batch of an asynchronous stream of a group: a `Batch` with the rows of some slots.
 
     `position` is where these slots continue. `commit` confirms everything that the stream has handed out up to this
     batch.
     """
 
-    def __init__(
-        self, chunk: BatchChunk, tokens: Mapping[int, int], commit: Callable[[BatchChunk], Awaitable[None]]
-    ) -> None:
-        super().__init__(chunk, commit)
-        self._tokens = tokens
 
-
-class BlockingGroupBatch(_SlotTokens, BlockingBatch):
+class BlockingGroupBatch(_OfSlots, BlockingBatch):
     """As `GroupBatch`, of a blocking stream."""
-
-    def __init__(self, chunk: BatchChunk, tokens: Mapping[int, int], commit: Callable[[BatchChunk], None]) -> None:
-        super().__init__(chunk, commit)
-        self._tokens = tokens
 
 
 # ---- plans that are not confirmed ----
@@ -139,26 +129,19 @@ class DeliveredPlans:
 # ---- streams ----
 
 
-class _GroupLoop(Generic[B]):
-    """The part of both streams that neither blocks nor awaits."""
+class _GroupLoop(StreamLoop[SlotChunk, B]):
+    """What is special about the stream of a member: its slots, and how it confirms plans of them."""
 
     def __init__(self, reader: GroupReader, settings: GroupSettings, clock: Clock) -> None:
+        super().__init__(reader, clock, abandon=partial(_close_and_leave, reader))
         self._reader = reader
         self._settings = settings
-        busy = "this stream is being read by another call; open one stream per reader"
-        self._handover: Handover[B, SlotChunk | None] = Handover(None, busy)
         self._plans = DeliveredPlans()
-        self._clock = clock
-        self._sleeper = Sleeper(clock)
-        self._stopping = False
-        self._over = False
         self._is_at_end = False
         if settings.commit is CommitMode.MANUAL:
             # Not a method of this object, which the reader must not keep alive.
             plans = self._plans
             reader.has_unconfirmed = lambda: plans.has_complete
-        # The threads must not outlive a stream that was dropped without being closed.
-        weakref.finalize(self, spawn_detached, partial(_close_and_leave, reader))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._settings.group_id}, {self.assignment})"
@@ -170,71 +153,73 @@ class _GroupLoop(Generic[B]):
         member = self._reader.membership
         return None if member is None else member.assignment
 
+    @property
+    def position(self) -> Position | None:
+        """Where the slot continues of which the caller has received least. No IO.
+
+        Everything before it has reached the caller, of all slots that the member has now; `lag()` is the distance from
+        it to the latest snapshot. Inside a plan it is the beginning of that plan. It is None while the member has no
+        slots, and once the stream is closed. No restart needs it, because the group saves the progress of each slot.
+
+        Raises:
+            StreamConfigError: This process was forked after the stream was opened.
+        """
+        self._handover.refuse_elsewhere()
+        offered = self._handover.offered
+        return self._reader.position(None if offered is None else offered.chunk)
+
+    def _ended(self) -> Wait[None]:
+        return Wait(self._reader.leave, lambda: asyncio.to_thread(self._reader.leave))
+
+    def _on_end(self, end: EndOfScan) -> Waits[None]:
+        if isinstance(end, UnconfirmedEnd):
+            self._is_at_end = True
+            return
+        self._end()
+        yield self._ended()
+
     def _measured_lag(self) -> Lag | None:
         self._handover.refuse_elsewhere()
-        return self._reader.lag()
+        self._lag = self._reader.lag()
+        return self._lag
 
-    def stop(self) -> None:
-        """End gracefully: the rest of the current plan still comes. From any thread or a signal handler."""
-        self._stopping = True
-        self._sleeper.wake()
+    def _chunk_of(self, item: SlotChunk) -> BatchChunk:
+        return item.chunk
 
-    @property
-    def is_stopping(self) -> bool:
-        """Whether `stop()` was called."""
-        return self._stopping
-
-    def _pause(self, seconds: float) -> Wait[None]:
-        return self._sleeper.until_due(self._clock.monotonic() + seconds, lambda: self._stopping or self._over)
-
-    def _end(self) -> None:
-        self._over = True
-        self._reader.close()
-        self._sleeper.wake()
-
-    def _leave(self) -> None:
-        self._end()
-        self._reader.leave()
-
-    def _is_stopped(self) -> bool:
-        current = self._handover.state
-        return self._stopping and (current is None or current.chunk.last)
-
-    def _find(self, new_batch: Callable[[SlotChunk], B]) -> Waits[None]:
-        """Put the next batch into the handover; EndOfScan if there is none."""
-        current = self._note_current()
-        if current is not None and self._settings.commit is CommitMode.AUTO:
-            self._confirm(current.chunk)
-        while not (self._over or self._handover.has_item):
-            yield self._sleeper.until_done(self._reader.ready(), self._is_stopped)
-            yield from self._run_callbacks()
-            if self._is_stopped():
-                raise EndOfScan("the stream was stopped")
-            item = self._reader.peek()
-            if item is not None:
-                self._offer(item, new_batch)
-        if self._over:
-            raise EndOfScan("the stream is closed")
-
-    def _offer(self, item: SlotChunk, new_batch: Callable[[SlotChunk], B]) -> None:
-        if item.chunk.data is not None:
-            self._handover.offer(new_batch(item), item)
-            self._reader.drop(item)
-            return
-        # A plan without rows, or the end of one.
-        self._plans.add(item.chunk, item.slots)
+    def _offer(self, item: SlotChunk, chunk: BatchChunk) -> None:
+        super()._offer(item, chunk)
+        # Reading ahead continues while the caller handles the batch.
         self._reader.drop(item)
+
+    def _pass_over(self, item: SlotChunk) -> Waits[None]:
+        self._note_received(item)
         self._confirm(None)
+        yield from ()
+
+    def _notify(self) -> Waits[None]:
+        """Run the callbacks that are due."""
+        member = self._reader.membership
+        callbacks = {
+            AssignmentChangeKind.ASSIGNED: self._settings.on_assigned,
+            AssignmentChangeKind.REVOKED: self._settings.on_revoked,
+            AssignmentChangeKind.LOST: self._settings.on_lost,
+        }
+        while member is not None and (change := member.pending_change()) is not None:
+            callback = callbacks[change.kind]
+            if callback is not None:
+                yield calling(callback, tuple(sorted(change.slots)))
+            member.change_handled(change)
 
     # ---- what is confirmed ----
 
-    def _note_current(self) -> SlotChunk | None:
-        """The chunk of the batch that the caller got last; None if it has none, or the next one waits to be taken."""
-        current = self._handover.state
-        if current is None or self._handover.has_item:
-            return None
-        self._plans.add(current.chunk, current.slots)
-        return current
+    def _note_received(self, item: SlotChunk) -> None:
+        self._plans.add(item.chunk, item.slots)
+        super()._note_received(item)
+
+    def _confirm_received(self, item: SlotChunk) -> Waits[None]:
+        if self._settings.commit is CommitMode.AUTO:
+            self._confirm(item.chunk)
+        yield from ()
 
     def _confirm(self, chunk: BatchChunk | None) -> tuple[list[tuple[Mapping[int, int], Position]], set[int]]:
         """Confirm everything up to a chunk. Returns the plans, and the slots of them that were lost meanwhile."""
@@ -247,7 +232,9 @@ class _GroupLoop(Generic[B]):
         return confirmed, lost
 
     def _commit(self, chunk: BatchChunk) -> Waits[None]:
-        self._note_current()
+        item = self._handover.state.item
+        if item is not None and not self._handover.has_item:
+            self._note_received(item)
         confirmed, lost = self._confirm(chunk)
         member = self._reader.membership
         assert member is not None
@@ -262,67 +249,30 @@ class _GroupLoop(Generic[B]):
         if lost:
             raise AssignmentLostError(tuple(sorted(lost)))
 
-    def _run_callbacks(self) -> Waits[None]:
-        member = self._reader.membership
-        callbacks = {
-            AssignmentChangeKind.ASSIGNED: self._settings.on_assigned,
-            AssignmentChangeKind.REVOKED: self._settings.on_revoked,
-            AssignmentChangeKind.LOST: self._settings.on_lost,
-        }
-        while member is not None and (change := member.pending_change()) is not None:
-            callback = callbacks[change.kind]
-            if callback is not None:
-                yield _call(callback, tuple(sorted(change.slots)))
-            member.change_handled(change)
-
-
-def _call(callback: OnSlots, slots: tuple[int, ...]) -> Wait[None]:
-    def block() -> None:
-        callback(slots)
-
-    async def awaitable() -> None:
-        if inspect.isawaitable(answer := callback(slots)):
-            await answer
-
-    return Wait(block, awaitable)
-
 
 def _close_and_leave(reader: GroupReader) -> None:
     reader.close()
     reader.leave()
 
 
-class GroupStream(_GroupLoop[GroupBatch]):
+class GroupStream(_GroupLoop[GroupBatch], AsyncStream[SlotChunk, GroupBatch]):
     """The batches of a member of a group, for `async for`; made by `GroupStreamBuilder.open()`.
 
-    Use it in `async with`: leaving the block leaves the group, and the others continue at once where this member has
-    confirmed. A cancelled wait loses nothing. With `commit="auto"` asking for the next batch confirms the one before,
-    and the member saves that soon afterwards; with `commit="manual"` only `batch.commit()` confirms, and has saved when
-    it returns.
+    Use it in `async with`: leaving the block leaves the group, for a session at most, and the others continue at once
+    where this member has confirmed. A cancelled wait loses nothing. With `commit="auto"` asking for the next batch
+    confirms the one before, and the member saves that soon afterwards; with `commit="manual"` only `batch.commit()`
+    confirms, and has saved when it returns.
     """
 
-    def __aiter__(self) -> GroupStream:
-        return self
-
-    async def __anext__(self) -> GroupBatch:
-        try:
-            await self._handover.exclusively_async(lambda: run_async(self._find(self._new_batch)))
-        except UnconfirmedEnd:
-            self._is_at_end = True
-            raise StopAsyncIteration from None
-        except EndOfScan:
-            await self.aclose()
-            raise StopAsyncIteration from None
-        return self._handover.take()
-
     def _new_batch(self, item: SlotChunk) -> GroupBatch:
-        return GroupBatch(item.chunk, item.slots, lambda chunk: run_async(self._commit(chunk)))
+        chunk = item.chunk
+        return GroupBatch(item, lambda: run_async(self._commit(chunk)))
 
     async def lag(self) -> Lag | None:
         """The lag of this member: that of the slot it has handed out least; None if it has no slots now.
 
-        `committed` is saved of all its slots. Costs a listing, and a request for each snapshot in between that is not
-        known yet.
+        `committed` is saved of all its slots; `status.lag` holds the lag afterwards. Costs a listing, and a request for
+        each snapshot in between that is not known yet.
 
         Raises:
             StoreError: The store failed.
@@ -330,70 +280,14 @@ class GroupStream(_GroupLoop[GroupBatch]):
         lag: Lag | None = await asyncio.to_thread(self._measured_lag)
         return lag
 
-    async def pause(self, seconds: float) -> None:
-        """Wait for some seconds, or until `stop()` or `aclose()`. For handlers that try again."""
-        await self._pause(seconds).awaitable()
 
-    async def aclose(self) -> None:
-        """End at once and leave the group, for a session at most; confirms nothing. Idempotent."""
-        self._end()
-        await asyncio.to_thread(self._leave)
-
-    async def __aenter__(self) -> GroupStream:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
-    def __enter__(self) -> NoReturn:
-        self._end()
-        raise TypeError("open() is for `async with` and `async for`; without asyncio use `with group.open_sync()`")
-
-    def __exit__(self, *_: object) -> None:
-        """Never called. Without it `with` would raise an error of its own before `__enter__`."""
-
-
-class BlockingGroupStream(_GroupLoop[BlockingGroupBatch]):
+class BlockingGroupStream(_GroupLoop[BlockingGroupBatch], BlockingStream[SlotChunk, BlockingGroupBatch]):
     """As `GroupStream`, for a plain `for` and `with`; Ctrl-C interrupts it and loses nothing."""
 
-    def __iter__(self) -> BlockingGroupStream:
-        return self
-
-    def __next__(self) -> BlockingGroupBatch:
-        try:
-            self._handover.exclusively(lambda: run(self._find(self._new_batch)))
-        except UnconfirmedEnd:
-            self._is_at_end = True
-            raise StopIteration from None
-        except EndOfScan:
-            self._leave()
-            raise StopIteration from None
-        return self._handover.take()
-
     def _new_batch(self, item: SlotChunk) -> BlockingGroupBatch:
-        return BlockingGroupBatch(item.chunk, item.slots, lambda chunk: run(self._commit(chunk)))
+        chunk = item.chunk
+        return BlockingGroupBatch(item, lambda: run(self._commit(chunk)))
 
     def lag(self) -> Lag | None:
         """As `GroupStream.lag`. Blocks; from any thread."""
         return self._measured_lag()
-
-    def pause(self, seconds: float) -> None:
-        """Block for some seconds, or until `stop()` or `close()`. For handlers that try again."""
-        self._pause(seconds).block()
-
-    def close(self) -> None:
-        """End at once and leave the group, for a session at most; confirms nothing. Idempotent."""
-        self._leave()
-
-    def __enter__(self) -> BlockingGroupStream:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._leave()
-
-    async def __aenter__(self) -> NoReturn:
-        self._end()
-        raise TypeError("open_sync() is for `with` and `for`; with asyncio use `async with group.open()`")
-
-    async def __aexit__(self, *_: object) -> None:
-        """Never called. Without it `async with` would raise an error of its own before `__aenter__`."""

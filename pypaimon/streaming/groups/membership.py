@@ -16,12 +16,7 @@ from pypaimon.streaming.groups.assigned_slots import AssignedSlots, Assignment
 from pypaimon.streaming.groups.group_bounds import GroupEnd, GroupStart
 from pypaimon.streaming.groups.group_directory import GroupDirectory
 from pypaimon.streaming.groups.group_files import slots_to_text
-from pypaimon.streaming.groups.group_settings import (
-    GroupSettings,
-    check_first_plan,
-    settings_text,
-    times_and_rule,
-)
+from pypaimon.streaming.groups.group_settings import GroupSettings, check_first_plan, settings_text, times_and_rule
 from pypaimon.streaming.groups.member import GroupMember
 from pypaimon.streaming.groups.member_thread import MemberThread
 from pypaimon.streaming.groups.slot_cursor import SlotCursor

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pypaimon.streaming.batches.chunks import BatchChunk
 from pypaimon.streaming.errors import EndOfScan
 from pypaimon.streaming.model.position import Phase, Position
+from pypaimon.streaming.scanning.metrics import ScanMetrics
 from pypaimon.streaming.spec.openers import open_chunks
 from pypaimon.streaming.spec.resolve import ResolvedStream
 
@@ -59,6 +60,11 @@ class SlotCursor:
     def poll_seconds(self) -> float:
         """Seconds between two looks that find nothing."""
         return self._driver.poll_seconds
+
+    @property
+    def metrics(self) -> ScanMetrics:
+        """Counters of its scan. No IO."""
+        return self._driver.metrics
 
     @property
     def is_between_snapshots(self) -> bool:

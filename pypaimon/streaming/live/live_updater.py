@@ -203,7 +203,7 @@ class LiveTableUpdater:
         table_version = TableVersion(plan.position.snapshot - 1, plan.commit_time) if _is_end(chunk) else None
         rows = self._next
         if chunk.data is not None:
-            batch = BlockingBatch(chunk, lambda _: None)
+            batch = BlockingBatch(chunk, lambda: None)
             held = self._rows if rows is None else rows
             if batch.begins_state:
                 held = self._new_rows(batch.schema, batch.rows.schema)

@@ -9,7 +9,7 @@ from typing import Any
 
 from pypaimon.streaming.concurrency.clock import Clock, Sleeper
 from pypaimon.streaming.concurrency.lazy import Lazy
-from pypaimon.streaming.concurrency.threads_to_asyncio import on_event_loop, wait_for_future
+from pypaimon.streaming.concurrency.threads_to_asyncio import call_on_thread, on_event_loop
 from pypaimon.streaming.concurrency.waits import Wait, Waits
 from pypaimon.streaming.consumers.progress import Progress
 from pypaimon.streaming.errors import EndOfScan, PositionExpiredError, StreamConfigError
@@ -333,11 +333,7 @@ class ScanDriver:
         parts = self.parts.known
         progress = None if parts is None else parts.progress
         if progress is not None and (self._writes_under_way() or progress.is_rewriting):
-            waiting = IOPool(1, timeout=float("inf"), name="paimon-scan-close")
-            try:
-                await wait_for_future(waiting.submit(self.wait_for_writes))
-            finally:
-                waiting.close()
+            await call_on_thread(self.wait_for_writes, "paimon-scan-close")
 
     def wait_for_writes(self) -> None:
         """Wait for the writes of progress that are under way, at most as long as a request may take.

@@ -1,15 +1,21 @@
-"""`Handover`: passes each item of a stream to its caller exactly once, or again if the call did not return."""
+"""How the items of every stream reach its caller.
+
+`Handover` passes each item exactly once, or again if the call did not return. `AsyncIteration` and `BlockingIteration`
+are the two faces, for asyncio and for plain loops.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 from pypaimon.streaming.concurrency.forking import Origin
-from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.concurrency.waits import Wait, Waits, run, run_async
+from pypaimon.streaming.errors import EndOfScan, StreamConfigError
 
 T = TypeVar("T")
 S = TypeVar("S")
+F = TypeVar("F", bound="Iteration[Any]")
 
 
 class Handover(Generic[T, S]):
@@ -52,6 +58,12 @@ class Handover(Generic[T, S]):
         """The state of the stream after the last item that the caller got."""
         after, waiting = self._standing
         return next((before for before, _ in waiting), after)
+
+    @property
+    def offered(self) -> S | None:
+        """The state of the stream once the item is taken; None without an item."""
+        after, waiting = self._standing
+        return after if waiting else None
 
     @property
     def has_item(self) -> bool:
@@ -111,3 +123,108 @@ class Handover(Generic[T, S]):
     def _leave(self, call: object) -> None:
         if self._calls.get("now") is call:
             self._calls.pop("now", None)
+
+
+class Iteration(Generic[T]):
+    """What a stream provides to its face.
+
+    Attributes:
+        _handover: Lets one call at a time find an item, and passes it to the caller.
+        _opened_by: The calls that open the stream for asyncio and for plain loops, as errors name them.
+    """
+
+    _handover: Handover[T, Any]
+    _opened_by = "builder.open()", "builder.open_sync()"
+
+    def _is_left(self) -> bool:
+        """Whether the stream has ended, so that a call needs not even wait for its turn."""
+        return False
+
+    def _find(self) -> Waits[None]:
+        """Put the next item into the handover. Raises EndOfScan if there is none."""
+        raise NotImplementedError
+
+    def _end(self) -> None:
+        """End at once, from any thread, including a call that waits. Idempotent."""
+        raise NotImplementedError
+
+    def _ended(self) -> Wait[None]:
+        """Wait for what outlasts `_end`, such as a write of progress."""
+        raise NotImplementedError
+
+    def _on_end(self, end: EndOfScan) -> Waits[None]:
+        """The loop has reached its end."""
+        self._end()
+        yield from ()
+
+
+class AsyncIteration(Iteration[T]):
+    """For `async for` and `async with`. A cancelled wait loses nothing: the next one returns its item."""
+
+    def __aiter__(self: F) -> F:
+        return self
+
+    async def __anext__(self) -> T:
+        if self._is_left():
+            raise StopAsyncIteration
+        try:
+            await self._handover.exclusively_async(lambda: run_async(self._find()))
+        except EndOfScan as end:
+            await run_async(self._on_end(end))
+            raise StopAsyncIteration from None
+        return self._handover.take()
+
+    async def aclose(self) -> None:
+        """End at once, also a call that another task waits for, and confirm nothing. Idempotent."""
+        self._end()
+        await self._ended().awaitable()
+
+    async def __aenter__(self: F) -> F:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def __enter__(self) -> NoReturn:
+        self._end()
+        here, there = self._opened_by
+        raise TypeError(f"{here} is for `async with` and `async for`; without asyncio use `with {there}`")
+
+    def __exit__(self, *_: object) -> None:
+        """Never called; `with` looks it up before it enters."""
+
+
+class BlockingIteration(Iteration[T]):
+    """For a plain `for` and `with`. Ctrl-C interrupts a wait and loses nothing."""
+
+    def __iter__(self: F) -> F:
+        return self
+
+    def __next__(self) -> T:
+        if self._is_left():
+            raise StopIteration
+        try:
+            self._handover.exclusively(lambda: run(self._find()))
+        except EndOfScan as end:
+            run(self._on_end(end))
+            raise StopIteration from None
+        return self._handover.take()
+
+    def close(self) -> None:
+        """End at once, also a call that another thread waits for, and confirm nothing. Idempotent."""
+        self._end()
+        self._ended().block()
+
+    def __enter__(self: F) -> F:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> NoReturn:
+        self._end()
+        there, here = self._opened_by
+        raise TypeError(f"{here} is for `with` and `for`; with asyncio use `async with {there}`")
+
+    async def __aexit__(self, *_: object) -> None:
+        """Never called; `async with` looks it up before it enters."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from pypaimon.streaming.model.plan import Plan
@@ -62,3 +62,14 @@ class ScanMetrics:
     def with_requests(self, requests: Mapping[str, int]) -> ScanMetrics:
         """The counters with the requests of the table handle."""
         return replace(self, requests=dict(requests), abandoned_requests=requests["abandoned"])
+
+
+def total_of(of_scans: Iterable[ScanMetrics], *, of_one_table: bool) -> ScanMetrics:
+    """The counters of several scans together. Those of one table handle share its requests already."""
+    scans = list(of_scans)
+    kinds = {kind for each in scans for kind in each.requests}
+    add: Callable[[list[int]], int] = max if of_one_table else sum
+    requests = {kind: add([each.requests.get(kind, 0) for each in scans]) for kind in kinds}
+    names = ("plans", "splits", "records", "bytes", "idle_polls")
+    counters = {name: sum(getattr(each, name) for each in scans) for name in names}
+    return ScanMetrics(**counters, requests=requests, abandoned_requests=requests.get("abandoned", 0))

@@ -1,21 +1,22 @@
-"""`StreamScan`: a stream of plans for asyncio, scripts, threads and notebooks."""
+"""`StreamScan`, and its loops over plans: `PlanStream` for asyncio, `BlockingPlanStream` for everything else."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pypaimon.streaming.concurrency.background_threads import spawn_detached
 from pypaimon.streaming.concurrency.threads_to_asyncio import wait_for_future
-from pypaimon.streaming.concurrency.waits import run, run_async
-from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.concurrency.waits import Wait, Waits, run, run_async
+from pypaimon.streaming.errors import EndOfScan, StreamConfigError
 from pypaimon.streaming.internals import PaimonFollowUpScanner
 from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.model.plan import Plan
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.planning.follow_up import follow_up_scanner
 from pypaimon.streaming.scanning.driver import ScanDriver
+from pypaimon.streaming.scanning.handover import AsyncIteration, BlockingIteration, Iteration
 from pypaimon.streaming.scanning.lag import Lag
 from pypaimon.streaming.scanning.metrics import ScanMetrics
-from pypaimon.streaming.scanning.plan_stream import BlockingPlanStream, PlanStream
 
 if TYPE_CHECKING:
     import pypaimon.streaming.filter_internals as filter_internals
@@ -23,6 +24,63 @@ else:
     filter_internals = LazyModule("pypaimon.streaming.filter_internals")
 
 S = TypeVar("S", bound="StreamScan")
+
+
+class _PlanLoop(Iteration[Plan]):
+    """What both loops share: one that was left is closed by the next, which continues at the position of the driver."""
+
+    _opened_by = "scan.stream()", "scan.stream_sync()"
+
+    def __init__(self, driver: ScanDriver) -> None:
+        self._driver = driver
+        self._handover = driver.handover
+        self._started = False
+        self._finished = False
+
+    def _is_left(self) -> bool:
+        return self._finished or (self._started and not self._driver.is_current(self))
+
+    def _find(self) -> Waits[None]:
+        driver = self._driver
+        driver.begin_call(self)
+        self._started = True
+        while not driver.handover.has_item:
+            yield driver.next_poll(self._is_left)
+            self._check()
+            advance = yield driver.next_advance(driver.poll_seconds, self._is_left)
+            self._check()
+            driver.accept(advance)
+
+    def _check(self) -> None:
+        if self._is_left():
+            raise EndOfScan("the loop was left")
+
+    def _end(self) -> None:
+        if not self._is_left():
+            self._finished = True
+            if self._started:
+                self._driver.leave()
+
+    def _ended(self) -> Wait[None]:
+        # In a plain loop `leave` has waited already.
+        return Wait(lambda: None, self._driver.closed)
+
+    def __del__(self) -> None:
+        # The driver is garbage too, unless its scan or another loop holds it.
+        if self._started and not self._is_left():
+            spawn_detached(self._driver.leave)
+
+
+class PlanStream(_PlanLoop, AsyncIteration[Plan]):
+    """An asynchronous iterator of plans, and an async context manager that closes it.
+
+    Leaving the loop in any way confirms nothing and frees its threads. The scan can be streamed again, and continues
+    after the last plan that was handed out. A cancelled `__anext__` loses nothing: the next one hands out its plan.
+    """
+
+
+class BlockingPlanStream(_PlanLoop, BlockingIteration[Plan]):
+    """An iterator of plans, and a context manager that closes it. Ctrl-C interrupts it and loses nothing."""
 
 
 class StreamScan:

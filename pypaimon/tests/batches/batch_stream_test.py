@@ -174,7 +174,7 @@ def until_paused(stream: BlockingBatchStream) -> None:
     ahead = stream._ahead
     while True:
         with ahead._lock:
-            if not ahead._reading or ahead._changed._waiters:  # type: ignore[attr-defined]
+            if not ahead._is_running or ahead._changed._waiters:  # type: ignore[attr-defined]
                 return
         threading.Event().wait(0.005)
 

@@ -18,9 +18,9 @@ FILE = TESTS / "project" / "public_face.txt"
 PACKAGES = ("pypaimon.streaming", "pypaimon.streaming.testing", "pypaimon.spark")
 HANDED_OUT = frozenset(
     (
-        "Assignment Batch BatchStream BlockingBatch BlockingBatchStream BlockingGroupBatch BlockingGroupStream "
-        "ConsumerInfo GroupBatch GroupStream GroupStreamBuilder Lag Plan ScanMetrics "
-        "Snapshot SnapshotFiles SnapshotReader StreamSplit StreamStatus Target"
+        "Assignment Batch BatchStream BlockingBatch BlockingBatchStream BlockingDatabaseStream BlockingGroupBatch "
+        "BlockingGroupStream BlockingTableBatch ConsumerInfo DatabaseStream GroupBatch GroupStream GroupStreamBuilder "
+        "Lag Plan ScanMetrics Snapshot SnapshotFiles SnapshotReader StreamSplit StreamStatus TableBatch Target"
     ).split()
 )
 """Classes that no user makes, or only as a class of their own, so that their constructors are not public."""

@@ -1,0 +1,221 @@
+"""`StreamLoop`: the one loop of batches over a `Source`; `AsyncStream` and `BlockingStream` are its faces."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+from pypaimon.streaming.batches.chunks import BatchChunk
+from pypaimon.streaming.batches.stream_status import StreamStatus
+from pypaimon.streaming.concurrency.background_threads import spawn_detached
+from pypaimon.streaming.concurrency.clock import Clock, Sleeper
+from pypaimon.streaming.concurrency.waits import Wait, Waits
+from pypaimon.streaming.errors import EndOfScan
+from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.scanning.handover import AsyncIteration, BlockingIteration, Handover, Iteration
+from pypaimon.streaming.scanning.lag import Lag
+from pypaimon.streaming.scanning.metrics import ScanMetrics
+
+I = TypeVar("I")  # noqa: E741 - an item
+B = TypeVar("B")
+_BUSY = "this stream is being read by another call; open one stream per reader"
+
+
+class Source(Protocol[I]):
+    """Reads the rows of a stream ahead, on threads of its own. Thread-safe.
+
+    There are three: `ReadAhead` for a table, `GroupReader` for the slots of a member, `DatabaseEngine` for all tables
+    of a database. An item is a chunk of rows and what the source knows about it, or something else to report.
+    """
+
+    def ready(self) -> Future[None]:
+        """A future that is done as soon as `peek` has an answer. Starts reading if necessary."""
+
+    def peek(self) -> I | None:
+        """The next item if there is one; it stays the next one until `drop`.
+
+        Raises:
+            EndOfScan: The stream has ended, or is closed.
+            PaimonStreamError: Reading failed. Everything that was read before has been taken, and each error is raised
+                once: the next call retries.
+        """
+
+    def drop(self, item: I) -> None:
+        """The caller has an item, or will get it even if the current call is interrupted. Idempotent."""
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of the rows that were not dropped yet."""
+
+    @property
+    def metrics(self) -> ScanMetrics:
+        """Counters of the scans that the rows come from. No IO."""
+
+    def close(self) -> None:
+        """End at once and discard what was read ahead. Idempotent; does nothing in a forked process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered(Generic[I]):
+    """What the caller has received.
+
+    Attributes:
+        item: The item of the last batch; None before the first.
+        chunk: The rows of that batch.
+        passed: Position after later plans without rows, where a stream counts them; else None.
+        status: Counters up to that batch.
+    """
+
+    item: I | None = None
+    chunk: BatchChunk | None = None
+    passed: Position | None = None
+    status: StreamStatus = field(default_factory=StreamStatus)
+
+    @property
+    def ends_plan(self) -> bool:
+        """Whether all rows of the current plan were given."""
+        return self.chunk is None or self.chunk.last or self.passed is not None
+
+
+class StreamLoop(Iteration[B], Generic[I, B]):
+    """The batches of a source, in order, each given to the caller exactly once.
+
+    Any line may be the last one: a signal handler may raise there, and a wait may be cancelled. So each step changes
+    one thing, the next call repeats the steps that are not known to be done, and all of them may be repeated.
+
+    Args:
+        source: Where the rows come from: items of type `I`, and others that only `_pass_over` handles.
+        clock: Where time comes from.
+        on_progress: Called with the status after each batch, before it is given.
+        abandon: Called on a thread of its own once the stream is garbage; by default the source is closed.
+    """
+
+    def __init__(
+        self,
+        source: Source[Any],
+        clock: Clock,
+        on_progress: Callable[[StreamStatus], None] | None = None,
+        abandon: Callable[[], object] | None = None,
+    ) -> None:
+        self._source = source
+        self._on_progress = on_progress
+        self._handover: Handover[B, Delivered[I]] = Handover(Delivered(), _BUSY)
+        self._clock = clock
+        self._sleeper = Sleeper(clock)
+        self._stopping = False
+        self._over = False
+        self._lag: Lag | None = None
+        # The threads must not outlive a stream that is garbage.
+        weakref.finalize(self, spawn_detached, abandon or source.close)
+
+    # ---- for every thread ----
+
+    @property
+    def status(self) -> StreamStatus:
+        """Counters since the stream was opened, and current gauges, as one plain value. No IO, from any thread.
+
+        Raises:
+            StreamConfigError: This process was forked after the stream was opened.
+        """
+        self._handover.refuse_elsewhere()
+        return self._handover.state.status.with_scan(self._source.metrics, self._source.waiting_bytes, self._lag)
+
+    def stop(self) -> None:
+        """End gracefully, from any thread or a signal handler: the rest of the current plan still comes.
+
+        Later plans are not waited for, even if a data file hangs.
+        """
+        self._stopping = True
+        self._sleeper.wake()
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether `stop()` was called."""
+        return self._stopping
+
+    def _end(self) -> None:
+        self._over = True
+        self._source.close()
+        self._sleeper.wake()
+
+    def _pause(self, seconds: float) -> Wait[None]:
+        return self._sleeper.until_due(self._clock.monotonic() + seconds, lambda: self._stopping or self._over)
+
+    # ---- one batch ----
+
+    def _find(self) -> Waits[None]:
+        item = self._handover.state.item
+        if item is not None and not self._handover.has_item:
+            self._note_received(item)
+            yield from self._confirm_received(item)
+        while not (self._over or self._handover.has_item):
+            yield self._sleeper.until_done(self._source.ready(), self._is_stopped)
+            yield from self._notify()
+            if self._is_stopped():
+                raise EndOfScan("the stream was stopped")
+            item = self._source.peek()
+            if item is None:
+                continue
+            if (chunk := self._chunk_of(item)) is None or chunk.data is None:
+                yield from self._pass_over(item)
+            else:
+                self._offer(item, chunk)
+        if self._over:
+            raise EndOfScan("the stream is closed")
+
+    def _is_stopped(self) -> bool:
+        """Whether to end now, after a complete plan."""
+        return self._stopping and self._handover.state.ends_plan
+
+    def _offer(self, item: I, chunk: BatchChunk) -> None:
+        """Put a batch into the handover. If this is interrupted, the same batch comes again."""
+        status = self._handover.state.status.with_chunk(chunk)
+        if self._on_progress is not None:
+            waiting = self._source.waiting_bytes - status.bytes + self._handover.state.status.bytes
+            self._on_progress(status.with_scan(self._source.metrics, waiting, self._lag))
+        self._handover.offer(self._new_batch(item), Delivered(item, chunk, None, status))
+
+    # ---- what is special about a source ----
+
+    def _chunk_of(self, item: I) -> BatchChunk | None:
+        """The chunk of an item; None for something else to report."""
+        raise NotImplementedError
+
+    def _new_batch(self, item: I) -> B:
+        """The batch of an item."""
+        raise NotImplementedError
+
+    def _note_received(self, item: I) -> None:
+        """The caller has the batch of an item."""
+        self._source.drop(item)
+
+    def _confirm_received(self, item: I) -> Waits[None]:
+        """Confirm what requesting the next batch confirms: with `commit="auto"` the one before."""
+        raise NotImplementedError
+
+    def _notify(self) -> Waits[None]:
+        """Report what has happened to the source, before the next item."""
+        yield from ()
+
+    def _pass_over(self, item: I) -> Waits[None]:
+        """Handle an item without rows: a plan without any, the end of one whose rows were given, or an event."""
+        raise NotImplementedError
+
+
+class AsyncStream(StreamLoop[I, B], AsyncIteration[B]):
+    """A stream of batches for asyncio."""
+
+    async def pause(self, seconds: float) -> None:
+        """Wait for this time, or until `stop()` or `aclose()`: a pause of a handler that retries."""
+        await self._pause(seconds).awaitable()
+
+
+class BlockingStream(StreamLoop[I, B], BlockingIteration[B]):
+    """A stream of batches for plain loops."""
+
+    def pause(self, seconds: float) -> None:
+        """Block for this time, or until `stop()` or `close()`: a pause of a handler that retries."""
+        self._pause(seconds).block()
