@@ -208,7 +208,7 @@ def _start(request: CommitRequest, ledger: CommitLedger, session: CommitSession)
             known = session.begin(ledger, identifier)
             if known is not None:
                 return known
-            status = ledger.status(identifier)
+            status = ledger.status(identifier, session.new_since)
             if identifier in status.batches:
                 return _already_committed(request, status.snapshot)
             if _is_assumed_committed(request, status):
