@@ -10,10 +10,11 @@ import os
 import signal
 import sys
 import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 _INTERRUPTED = 130
 
@@ -21,18 +22,16 @@ _INTERRUPTED = 130
 def main() -> None:
     """The entry point of the program."""
     try:
-        # Nothing else handles an interrupt while modules are imported, and after the program is done.
-        handles_interrupts = _end_on_interrupt()
         try:
-            from pypaimon.streaming.cli.app import run
-            from pypaimon.streaming.io.pool_registry import calls_are_left
+            with ending_on_interrupt():
+                from pypaimon.streaming.cli.app import run
+                from pypaimon.streaming.io.pool_registry import calls_are_left
         except ModuleNotFoundError as error:
             if error.name != "click":
                 raise
             sys.exit(f"paimon-stream: {error.name} is missing; pip install 'pypaimon-streaming[cli]' brings it")
-        if handles_interrupts:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
         code = _code_of(run)
+        # Nothing handles an interrupt after the program is done.
         _end_on_interrupt()
     except KeyboardInterrupt:
         _end_on_interrupt()
@@ -48,6 +47,17 @@ def main() -> None:
         sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
+
+
+@contextmanager
+def ending_on_interrupt() -> Iterator[None]:
+    """A context for imports, in which Ctrl-C ends the process at once: an extension module may swallow its error."""
+    raises = _end_on_interrupt()
+    try:
+        yield
+    finally:
+        if raises:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _end_on_interrupt() -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from paimon_stream import ending_on_interrupt
 from pypaimon.streaming.cli.advice import text_of
 from pypaimon.streaming.cli.global_options import catalog_options, log_options, wants_stack
 from pypaimon.streaming.cli.secrets import ShownLines, is_unicode, shown
@@ -139,9 +140,10 @@ def _imported(name: str) -> click.Command:
     pypaimon imports pandas and polars for annotations and for readers that few commands use.
     """
     try:
-        use_pyarrow_without_pandas()
-        with deferred_imports("pandas", "polars", annotations=("DataFrame",)):
-            command: click.Command = getattr(import_module(f"pypaimon.streaming.cli.{name}"), name)
+        with ending_on_interrupt():
+            use_pyarrow_without_pandas()
+            with deferred_imports("pandas", "polars", annotations=("DataFrame",)):
+                command: click.Command = getattr(import_module(f"pypaimon.streaming.cli.{name}"), name)
     except ModuleNotFoundError as error:
         if error.name not in ("rich", "yaml"):
             raise
