@@ -1,8 +1,13 @@
-"""Modules that only annotations name: they are imported when somebody evaluates the annotations."""
+"""Modules that are imported when they are first used: those of annotations, and those that others import in vain."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
+from importlib.abc import MetaPathFinder
+from types import ModuleType
 from typing import Any
 
 
@@ -28,3 +33,75 @@ class LazyModule:
                 raise
             return Any
         return getattr(module, attribute)
+
+
+class _DeferredModule(ModuleType):
+    """Stands in for a module until one of its attributes is used.
+
+    Args:
+        name: The module.
+        annotations: Its classes that annotations name. They are `Any` to modules that are imported meanwhile.
+    """
+
+    def __init__(self, name: str, annotations: Collection[str]) -> None:
+        super().__init__(name)
+        self._annotations = annotations
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._annotations and sys.modules.get(self.__name__) is self:
+            return Any
+        # Another thread may have imported this object instead of the module.
+        self.remove()
+        return getattr(import_module(self.__name__), name)
+
+    def remove(self) -> None:
+        """Let the next import find the module."""
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+
+
+@contextmanager
+def deferred_imports(*names: str, annotations: Collection[str] = ()) -> Iterator[None]:
+    """Defer these modules, for modules that are imported within, to the first use of an attribute.
+
+    Args:
+        names: The modules. One that is imported already stays as it is.
+        annotations: Their classes that annotations name.
+    """
+    deferred = [_DeferredModule(name, annotations) for name in names if name not in sys.modules]
+    sys.modules.update({each.__name__: each for each in deferred})
+    try:
+        yield
+    finally:
+        for each in deferred:
+            each.remove()
+
+
+class _NoPandas(MetaPathFinder):
+    """Makes pandas look as if it were not installed."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> None:
+        """Find nothing, and hide pandas.
+
+        Raises:
+            ModuleNotFoundError: The module is pandas.
+        """
+        if name == "pandas":
+            raise ModuleNotFoundError("Not looked for in this process.", name=name)
+
+
+def use_pyarrow_without_pandas() -> None:
+    """Keep pyarrow from importing pandas only to check for its objects, unless it is imported already.
+
+    pyarrow looks once. Calls that create pandas objects, such as `to_pandas()`, still import it.
+    """
+    if "pandas" in sys.modules:
+        return
+    import pyarrow as pa
+
+    none = _NoPandas()
+    sys.meta_path.insert(0, none)
+    try:
+        pa.scalar(0)
+    finally:
+        sys.meta_path.remove(none)

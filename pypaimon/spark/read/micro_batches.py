@@ -172,7 +172,11 @@ class MicroBatchPlanner:
         read = position.snapshot if inside else position.snapshot - 1
         if read <= self._frozen or self._stream.directory.snapshots.refreshed(read) is not None:
             return
-        raise PositionBeyondLatestError(position.snapshot, self._stream.directory.snapshots.latest_id())
+        raise self._beyond_latest(position)
+
+    def _beyond_latest(self, position: Position) -> PaimonStreamError:
+        latest = self._stream.directory.snapshots.latest_id()
+        return self._planner.checks.diagnosed(PositionBeyondLatestError(position.snapshot, latest))
 
     def _step(self, state: PlannerState, limits: Limits) -> Step:
         if not limits and self._frozen is None:
@@ -195,7 +199,7 @@ class MicroBatchPlanner:
             if step.state.ended or (state.full is None and state.next_id is not None and state.next_id >= end.snapshot):
                 break
             if step.idle:
-                raise PositionBeyondLatestError(end.snapshot, self._stream.directory.snapshots.latest_id())
+                raise self._beyond_latest(end)
         if end.unit is not None:
             last = new_planner(self._stream, Limits(until=end.unit), end.snapshot)
             step = last.step(last.begun(state))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pypaimon.streaming.errors import PositionExpiredError, StreamConfigError
+from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.metadata.history import SnapshotRangeValidator
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 
@@ -12,7 +13,8 @@ def snapshot_of_version(directory: TableDirectory, key: str, name: str) -> Snaps
 
     Raises:
         StreamConfigError: There is no such tag.
-        PositionExpiredError: There is no such snapshot.
+        PositionExpiredError: The snapshot has expired.
+        PositionBeyondLatestError: The table ends before it.
     """
     if key != "scan.tag-name" and name.isdecimal():
         return snapshot_with_id(directory, int(name))
@@ -27,9 +29,10 @@ def snapshot_with_id(directory: TableDirectory, snapshot_id: int) -> Snapshot:
     """The snapshot of an id.
 
     Raises:
-        PositionExpiredError: There is no such snapshot.
+        PositionExpiredError: The snapshot has expired.
+        PositionBeyondLatestError: The table ends before it.
     """
     found = directory.snapshots.try_get(snapshot_id)
     if found is None:
-        raise PositionExpiredError(snapshot_id, directory.snapshots.earliest_id(), directory.snapshots.latest_id())
+        raise SnapshotRangeValidator(directory, with_changelogs=False).absent(snapshot_id)
     return found

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pypaimon.spark.options.sink_options import SinkOptions, parse_sink
-from pypaimon.spark.write.key_ownership import KeyOwnersError, check_owners
+from pypaimon.spark.write.key_ownership import check_owners
 from pypaimon.spark.write.sink_table import kind_column, load_sink_table, prepare_sink_table
-from pypaimon.streaming.commit.cleanup import discard, discard_unfinished
+from pypaimon.streaming.commit.cleanup import discard_unfinished, discarded_on_error
 from pypaimon.streaming.commit.idempotent_commit import commit_batch, commit_once
 from pypaimon.streaming.commit.report import Assumption, CommitReport
 from pypaimon.streaming.commit.request import CommitRequest
@@ -182,14 +182,11 @@ class Sink:
     def _checked(self, tasks: Sequence[TaskFiles]) -> tuple[Any, int]:
         """The table under the schema of the tasks, and the id of its latest schema."""
         latest = table = self._table()
-        if tasks:
-            tasks[0].pin.check(latest)
-            table = tasks[0].pin.apply(latest)
-        try:
+        with discarded_on_error(table, _messages(tasks)):
+            if tasks:
+                tasks[0].pin.check(latest)
+                table = tasks[0].pin.apply(latest)
             check_owners(table, [task.messages for task in tasks])
-        except KeyOwnersError:
-            discard(table, _messages(tasks))
-            raise
         return table, latest.table_schema.id
 
     def _table(self) -> Any:

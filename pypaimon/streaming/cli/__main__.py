@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from pypaimon.streaming.cli import main
+from paimon_stream import main
 
 main()

@@ -99,7 +99,7 @@ def _choices(name: str) -> list[str]:
     context = click.get_current_context(silent=True)
     command = context.command if context is not None else None
     if context is not None and isinstance(command, click.Group):
-        command = command.commands.get(context.invoked_subcommand or "")
+        command = command.get_command(context, context.invoked_subcommand or "")
     for parameter in () if command is None else command.params:
         if parameter.name == name and isinstance(parameter.type, click.Choice):
             return list(map(str, parameter.type.choices))

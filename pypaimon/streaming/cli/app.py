@@ -7,33 +7,51 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 import click
 
-from pypaimon.streaming import demo as live_demo
+from paimon_stream import ending_on_interrupt
 from pypaimon.streaming.cli.advice import text_of
-from pypaimon.streaming.cli.compact import compact
-from pypaimon.streaming.cli.consumers import consumers
-from pypaimon.streaming.cli.copy import copy
-from pypaimon.streaming.cli.doctor import doctor
-from pypaimon.streaming.cli.explain import explain
-from pypaimon.streaming.cli.files import files
 from pypaimon.streaming.cli.global_options import catalog_options, log_options, wants_stack
-from pypaimon.streaming.cli.lag import lag
-from pypaimon.streaming.cli.output import is_unicode
-from pypaimon.streaming.cli.secrets import ShownLines, shown
-from pypaimon.streaming.cli.snapshots import snapshots
-from pypaimon.streaming.cli.tail import tail
-from pypaimon.streaming.cli.write import write
+from pypaimon.streaming.cli.secrets import ShownLines, is_unicode, shown
 from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError
+from pypaimon.streaming.lazy_imports import deferred_imports, use_pyarrow_without_pandas
 
 FAILED, USAGE, TRY_AGAIN, INTERRUPTED, BROKEN_PIPE = 1, 2, 75, 130, 141
 _PROGRAM = "paimon-stream"
 
+_SUMMARIES = {
+    "compact": "Compact what is due in TABLE, as its options say.",
+    "consumers": "List, reset and delete the consumers of a table.",
+    "copy": "Copy the table SOURCE into the table TARGET, and follow it.",
+    "demo": "Write into a table in a temporary directory, and follow it on screen.",
+    "doctor": "Examine TABLE once, and report what a stream of it yields.",
+    "explain": "Show what a stream of TABLE would read next, without reading it.",
+    "files": "Show the data files of TABLE, a bucket per line.",
+    "lag": "Show the lag of each consumer of TABLE, or of each ID.",
+    "snapshots": "Show the snapshots of TABLE, and whether a stream scans each of them.",
+    "tail": "Print the rows of TABLE, then every change of it.",
+    "write": "Write the rows of FILE, or of stdin, into TABLE.",
+}
+"""The commands. Each is imported when it is used, because most import pypaimon's catalogs."""
+
 
 class _Program(click.Group):
-    """Turns the error of a command into an exit code and at most one line on stderr."""
+    """Imports commands when they are used, and turns an error into an exit code and at most one line on stderr."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_SUMMARIES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in _SUMMARIES and cmd_name not in self.commands:
+            self.add_command(_imported(cmd_name))
+        return super().get_command(ctx, cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_SUMMARIES.items()))
 
     def make_context(self, *arguments: Any, **settings: Any) -> click.Context:
         try:
@@ -108,11 +126,30 @@ Examples:
 @click.option("--plain", is_flag=True, help="No colours, also on a terminal.")
 def demo(seconds: float, interval: float, plain: bool) -> int:
     """Write into a table in a temporary directory, and follow it on screen."""
+    from pypaimon.streaming import demo as live_demo
+
     return live_demo.run(seconds, interval, plain)
 
 
-for _command in (tail, lag, consumers, snapshots, explain, doctor, write, copy, compact, files, demo):
-    program.add_command(_command)
+program.add_command(demo)
+
+
+def _imported(name: str) -> click.Command:
+    """The command of a module of its name.
+
+    pypaimon imports pandas and polars for annotations and for readers that few commands use.
+    """
+    try:
+        with ending_on_interrupt():
+            use_pyarrow_without_pandas()
+            with deferred_imports("pandas", "polars", annotations=("DataFrame",)):
+                command: click.Command = getattr(import_module(f"pypaimon.streaming.cli.{name}"), name)
+    except ModuleNotFoundError as error:
+        if error.name not in ("rich", "yaml"):
+            raise
+        text = f"{error.name} is missing; pip install 'pypaimon-streaming[cli]' brings it"
+        raise click.ClickException(text) from error
+    return command
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

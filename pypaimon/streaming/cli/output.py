@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from pypaimon.streaming.cli.secrets import shown, shown_value
+from pypaimon.streaming.cli.secrets import is_unicode, shown, shown_value
 from pypaimon.streaming.model.time_zone import time_zone
 
 C = TypeVar("C")
@@ -50,11 +50,6 @@ def console() -> Console:
     """stdout: in colour on a terminal, with unwrapped lines elsewhere."""
     stdout = _Stdout(highlight=False)
     return stdout if stdout.is_terminal else _Stdout(highlight=False, width=_WIDE)
-
-
-def is_unicode() -> bool:
-    """Whether the encoding of stdout covers all of Unicode."""
-    return (sys.stdout.encoding or "ascii").lower().replace("-", "").startswith("utf")
 
 
 def show(records: Iterable[Record], columns: Sequence[str], form: str, empty: str) -> None:

@@ -107,13 +107,13 @@ def _stage(what: str, left: pa.Table, before: int) -> Stage:
 
 def _lists(directory: TableDirectory, plan: Plan) -> list[str]:
     snapshot = _snapshot(directory, plan.snapshot_id)
-    names: list[str | None]
+    names: tuple[str | None, ...]
     if plan.kind is PlanKind.FULL:
-        names = [snapshot.base_manifest_list, snapshot.delta_manifest_list]
+        names = snapshot.state_lists
     elif plan.kind is PlanKind.CHANGELOG:
-        names = [snapshot.changelog_manifest_list]
+        names = (snapshot.changelog_manifest_list,)
     else:
-        names = [snapshot.delta_manifest_list]
+        names = (snapshot.delta_manifest_list,)
     return [name for name in names if name]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -63,3 +64,8 @@ def _passwords(text: str) -> list[str]:
     except ValueError:
         return []
     return [] if password is None else [password, unquote(password)]
+
+
+def is_unicode() -> bool:
+    """Whether the encoding of stdout covers all of Unicode."""
+    return (sys.stdout.encoding or "ascii").lower().replace("-", "").startswith("utf")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pyarrow as pa
@@ -44,12 +44,28 @@ def commit_or_clean_up(table: Any, commit: SnapshotCommit, messages: Sequence[An
     """
     try:
         return commit.run()
-    except (CommitConflictError, StrictModeError, StreamConfigError, BatchOrderError):
-        _clean_up(table, commit, messages, advice)
-        raise
-    except Exception as error:
+    except BaseException as error:
+        result = _clean_up(table, commit, messages, advice)
+        known = (CommitConflictError, StrictModeError, StreamConfigError, BatchOrderError)
+        if isinstance(error, known) or not isinstance(error, Exception):
+            raise
         kind = UnsafeCommitError if isinstance(error, NoConditionalCommitError) else CommitFailedError
-        raise kind(f"{what} failed: {_why(error)}. {_clean_up(table, commit, messages, advice)}") from error
+        raise kind(f"{what} failed: {_why(error)}. {result}") from error
+
+
+@contextmanager
+def discarded_on_error(table: Any, messages: Sequence[Any]) -> Iterator[None]:
+    """A context for what precedes the first attempt of a commit: if it fails, the files are deleted.
+
+    Not for messages that an earlier attempt may have committed.
+    """
+    try:
+        yield
+    except BaseException:
+        # The caller must see this error, not one of the cleanup.
+        with suppress(Exception):
+            discard(table, messages)
+        raise
 
 
 def log_kept(table: Any) -> None:

@@ -33,12 +33,12 @@ and the error says to repeat the commit under its identifier, which finds out.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import Any
 
 from pypaimon.streaming.commit.changes import compact_changes
-from pypaimon.streaming.commit.cleanup import commit_or_clean_up, discard, log_kept
+from pypaimon.streaming.commit.cleanup import commit_or_clean_up, discard, discarded_on_error, log_kept
 from pypaimon.streaming.commit.ledger import CommitLedger, CommitStatus
 from pypaimon.streaming.commit.report import CommitReport, Written
 from pypaimon.streaming.commit.request import CommitRequest, FixedChanges, Overwrite, plan_of
@@ -83,34 +83,29 @@ def commit_once(request: CommitRequest, session: CommitSession | None = None) ->
     session = CommitSession() if session is None else session
     directory = TableDirectory.of(request.table)
     ledger = CommitLedger(directory, request.user, request.origin)
-    plan = plan_of(request)
-    if not plan.always and all(message.is_empty() for message in request.messages):
-        return _report_empty(request, ledger)
-    try:
+    with discarded_on_error(request.table, request.messages) if request.is_first_attempt else nullcontext():
+        plan = plan_of(request)
+        if not plan.always and all(message.is_empty() for message in request.messages):
+            return _report_empty(request, ledger)
         started: CommitStatus | CommitReport | None = session.reserved(request.identifier)
         was_reserved = started is not None
         if started is None:
             request.check_table()
             started = _start(request, ledger, session)
-    except Exception:
-        if request.is_first_attempt:
-            discard(request.table, request.messages)
-        raise
-    if isinstance(started, CommitReport):
-        return started
-    known = KnownHistory(
-        started.latest,
-        started.examined,
-        started.fingerprint,
-        outdated=not session.alone,
-        own_fingerprint=session.last_fingerprint,
-        # What was reserved relies on the last snapshot of the session. If it is gone, the table was rolled back or
-        # recreated.
-        must_exist=was_reserved,
-    )
-    return _commit(
-        SnapshotCommit(directory, request, plan, known, session.strict_mode(request.table)), started, session
-    )
+        if isinstance(started, CommitReport):
+            return started
+        known = KnownHistory(
+            started.latest,
+            started.examined,
+            started.fingerprint,
+            outdated=not session.alone,
+            own_fingerprint=session.last_fingerprint,
+            # What was reserved relies on the last snapshot of the session. If it is gone, the table was rolled back or
+            # recreated.
+            must_exist=was_reserved,
+        )
+        commit = SnapshotCommit(directory, request, plan, known, session.strict_mode(request.table))
+    return _commit(commit, started, session)
 
 
 def commit_batch(
@@ -123,6 +118,8 @@ def commit_batch(
 ) -> CommitReport:
     """Commit under a new user. Each call commits again. The arguments are those of `CommitRequest`.
 
+    The files are deleted on any error, unless the commit may be in the table.
+
     Raises:
         CommitFailedError: It did not get through.
         CommitConflictError: Files that it deletes are gone, or a partition has another number of buckets; its files are
@@ -134,8 +131,6 @@ def commit_batch(
         f"Look for a snapshot of the commit user '{user}' before you write again: if there is one, the rows are in the "
         "table"
     )
-    directory = TableDirectory.of(table)
-    known = KnownHistory.up_to(directory.snapshots.get_latest_snapshot())
     request = CommitRequest(
         table,
         user,
@@ -146,7 +141,10 @@ def commit_batch(
         buckets_of=buckets_of,
         ordered=False,
     )
-    commit = SnapshotCommit(directory, request, plan_of(request), known)
+    with discarded_on_error(table, messages):
+        directory = TableDirectory.of(table)
+        known = KnownHistory.up_to(directory.snapshots.get_latest_snapshot())
+        commit = SnapshotCommit(directory, request, plan_of(request), known)
     outcome = commit_or_clean_up(table, commit, messages, "The write", advice)
     return CommitReport(outcome.number, Written.of(messages))
 
@@ -171,21 +169,20 @@ def commit_compaction(request: CommitRequest, planned_at: int, *, again: bool = 
         CommitFailedError: It did not get through. The new files are deleted unless it may be there.
     """
     table, messages = request.table, request.messages
-    directory = TableDirectory.of(table)
-    latest = directory.snapshots.get_latest_snapshot()
-    plan = FixedChanges(compact_changes(table, messages), compaction=True)
     what = f"Compaction {request.identifier} of '{request.user}'"
-    if latest is None or latest.id < planned_at:
-        if again:
-            log_kept(table)
-        else:
-            discard(table, messages)
-        raise CommitFailedError(
-            f"{what} failed: the table was rolled back to before snapshot {planned_at}. It was not committed; its "
-            f"files are {'kept' if again else 'deleted'}."
-        )
-    known = KnownHistory(latest, planned_at, None) if again else KnownHistory.up_to(latest)
-    commit = SnapshotCommit(directory, replace(request, ordered=False), plan, known)
+    with nullcontext() if again else discarded_on_error(table, messages):
+        directory = TableDirectory.of(table)
+        latest = directory.snapshots.get_latest_snapshot()
+        plan = FixedChanges(compact_changes(table, messages), compaction=True)
+        if latest is None or latest.id < planned_at:
+            if again:
+                log_kept(table)
+            raise CommitFailedError(
+                f"{what} failed: the table was rolled back to before snapshot {planned_at}. It was not committed; its "
+                f"files are {'kept' if again else 'deleted'}."
+            )
+        known = KnownHistory(latest, planned_at, None) if again else KnownHistory.up_to(latest)
+        commit = SnapshotCommit(directory, replace(request, ordered=False), plan, known)
     outcome = commit_or_clean_up(table, commit, messages, what, "Commit the messages again")
     return CommitReport(outcome.number, Written.by_compaction(messages), repeated=not outcome.ours)
 
@@ -211,7 +208,7 @@ def _start(request: CommitRequest, ledger: CommitLedger, session: CommitSession)
             known = session.begin(ledger, identifier)
             if known is not None:
                 return known
-            status = ledger.status(identifier)
+            status = ledger.status(identifier, session.new_since)
             if identifier in status.batches:
                 return _already_committed(request, status.snapshot)
             if _is_assumed_committed(request, status):
@@ -277,14 +274,19 @@ def _commit_compact_increments(
     plan, known = FixedChanges(changes, compaction=True), KnownHistory.up_to(latest)
     request = replace(first.request, ordered=False)
     commit = SnapshotCommit(first.directory, request, plan, known, session.strict_mode(table))
+    compacted = [replace(each, new_files=[], changelog_files=[], index_adds=[]) for each in messages]
     try:
         return commit.run().snapshot
     except (PaimonStreamError, GaveUpError) as error:
         text = "the compaction of a commit of %(table)s is left out; its rows are there: %(error)s"
         _LOG.warning("compaction_left_out", text, table=table.identifier.get_full_name(), error=str(error))
         if not commit.uncertain:
-            discard(table, [replace(each, new_files=[], changelog_files=[], index_adds=[]) for each in messages])
+            discard(table, compacted)
         return None
+    except BaseException:
+        if not commit.uncertain:
+            discard(table, compacted)
+        raise
 
 
 def _already_committed(request: CommitRequest, snapshot: Snapshot | None) -> CommitReport:

@@ -78,11 +78,15 @@ class CommitLedger:
         self._origin = origin
         self._consumers = consumers_of(directory)
 
-    def status(self, batch: int) -> CommitStatus:
+    def status(self, batch: int, new_since: int = 0) -> CommitStatus:
         """What the table holds of the user, before `batch` is committed.
 
         Costs a GET for the record, the latest snapshot, and a GET for each snapshot since the last commit was started.
         For a user that is new to the table, at most the last 32 snapshots are examined.
+
+        Args:
+            batch: The identifier.
+            new_since: Snapshots up to this one were examined when there was no record: the user had made none of them.
 
         Raises:
             QueryReusedError: The earlier commits came from another origin.
@@ -91,7 +95,7 @@ class CommitLedger:
         self._check_origin(batch, record)
         self._directory.snapshots.forget()
         latest = self._directory.snapshots.get_latest_snapshot()
-        found = self._unrecorded(batch, latest) if record is None else self._recorded(batch, latest, record)
+        found = self._unrecorded(batch, latest, new_since) if record is None else self._recorded(batch, latest, record)
         if batch in found.batches and (record is None or record.origin is None):
             # The commit may be that of another origin, which has recorded itself before it committed.
             self._check_origin(batch, self._look()[0])
@@ -178,10 +182,11 @@ class CommitLedger:
         # Not `consumer-...`: Java takes every file with that prefix for a consumer, and lets consumers expire.
         return f"{self._consumers.directory}/{_RECORD_PREFIX}{self.user}"
 
-    def _unrecorded(self, batch: int, latest: Snapshot | None) -> CommitStatus:
+    def _unrecorded(self, batch: int, latest: Snapshot | None, new_since: int) -> CommitStatus:
         """Without a record the user is new, unless the file was deleted. The last snapshots would show that."""
         last = 0 if latest is None else latest.id
-        snapshots = newest_first(self._directory, last, max(1, last - WINDOW + 1), window=WINDOW)
+        first = max(1, last - WINDOW + 1, new_since + 1)
+        snapshots = newest_first(self._directory, last, first, window=WINDOW)
         found = {each.commit_identifier: each for _, each in snapshots if each and each.commit_user == self.user}
         unknown = max(found, default=None)
         return self._status(batch, latest, found, LedgerRecord(1, IdRanges(), unknown, -1), "its record was removed")

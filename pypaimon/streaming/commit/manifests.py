@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
@@ -85,8 +85,10 @@ class NewFiles:
         """
         home = f"{directory.table.table_path.rstrip('/')}/manifest"
         begun = [directory.store.begin_write_new(f"{home}/{name}", data) for name, data in self.files.items()]
-        for answer in begun:
-            answer()
+        with ExitStack() as answers:
+            # Wait for all, also if one fails: a write that ends after the files were deleted would leave an orphan.
+            for answer in begun:
+                answers.callback(answer)
         for name, data in self.files.items():
             directory.manifests.keep_written(name, data)
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pypaimon.streaming.commit.ledger import WINDOW, CommitLedger, CommitStatus, newest_first
+from pypaimon.streaming.commit.ledger import CommitLedger, CommitStatus, newest_first
 from pypaimon.streaming.commit.ledger_record import LedgerRecord
 from pypaimon.streaming.commit.snapshot_commit import SnapshotCommit
 from pypaimon.streaming.commit.strict_mode import StrictMode
@@ -63,10 +63,12 @@ class CommitProgress:
     Attributes:
         last: Its newest commit; None: there is none.
         next: Identifier of the next commit: greater than that of the newest one, and than all that were rolled back.
+        new_since: For a user that is new: the latest snapshot when that was found out; otherwise 0.
     """
 
     last: LastCommit | None
     next: int
+    new_since: int = 0
 
 
 def progress_of(directory: TableDirectory, user: str) -> CommitProgress:
@@ -78,22 +80,22 @@ def progress_of(directory: TableDirectory, user: str) -> CommitProgress:
         TableChangedError: It is unknown, because the snapshots that would show it are gone.
     """
     ledger = CommitLedger(directory, user)
-    record = ledger.read()
-    directory.snapshots.forget()
-    last = _newest(directory, user, record)
+    status = ledger.status(0)
+    record = None if status.seen is None else ledger.read()
+    if record is not None:
+        last = _newest(directory, user, status.latest, record)
+    else:
+        last = None if status.newest is None else LastCommit.of(directory.snapshots.get(status.newest))
     first = 0 if last is None else last.identifier + 1
-    status = ledger.status(first)
     known = [each for each in (status.unknown, status.batches.greatest) if each is not None]
-    return CommitProgress(last, max([first, *(each + 1 for each in known)]))
+    is_new = status.seen is None and status.newest is None
+    return CommitProgress(last, max([first, *(each + 1 for each in known)]), status.examined if is_new else 0)
 
 
-def _newest(directory: TableDirectory, user: str, record: LedgerRecord | None) -> LastCommit | None:
-    latest = directory.snapshots.get_latest_snapshot()
-    newest = 0 if latest is None else latest.id
-    first = max(1, newest - WINDOW + 1) if record is None else 1
-    for number, snapshot in newest_first(directory, newest, first):
+def _newest(directory: TableDirectory, user: str, latest: Snapshot | None, record: LedgerRecord) -> LastCommit | None:
+    for number, snapshot in newest_first(directory, 0 if latest is None else latest.id, 1):
         if snapshot is None:
-            if record is not None and (number >= record.first or record.batches.ranges):
+            if number >= record.first or record.batches.ranges:
                 raise _lost(directory, user, number)
             return None
         if snapshot.commit_user == user:
@@ -115,13 +117,16 @@ class CommitSession:
 
     Args:
         clock: Seconds that never decrease.
+        new_since: As in `CommitProgress`.
 
     Attributes:
+        new_since: As in `CommitProgress`.
         conditional: Whether no other program can have replaced its last commit, see `Publisher.conditional`.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, new_since: int = 0) -> None:
         self._clock = clock
+        self.new_since = new_since
         self._ahead = 0
         self._alone = True
         self._last_fingerprint: str | None = None

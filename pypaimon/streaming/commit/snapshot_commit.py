@@ -169,7 +169,8 @@ class SnapshotCommit:
         self.checks_previous = self._publisher.checks_previous
         self._delta_lists: set[str] = set()
         self._error: Exception | None = None
-        self.uncertain = False
+        # An earlier call with the same compacted files may have committed them since.
+        self.uncertain = plan.kind == COMPACT and known.latest is not None and known.examined < known.latest.id
 
     @property
     def conditional(self) -> bool:
@@ -256,6 +257,8 @@ class SnapshotCommit:
             elif not self._publisher.conditional:
                 raise NoConditionalCommitError(number, snapshot.commit_user, self._publisher.why_unconditional)
             self._examined, self._fingerprint = number, snapshot.fingerprint
+        if not self._delta_lists:
+            self.uncertain = False
         return None
 
     def _attempt(self, *, has_looked: bool) -> Outcome | None:
@@ -272,7 +275,7 @@ class SnapshotCommit:
         try:
             draft.files.write(self.directory)
             moved = self._previous_is_gone()
-        except Exception:
+        except BaseException:
             draft.files.delete(self.directory)
             raise
         if moved:

@@ -37,8 +37,8 @@ class TableState:
     def manifests(self) -> list[AvroRecord]:
         """Records of the manifest lists, base before delta. Two requests unless cached."""
         if self._manifests is None:
-            lists = self.snapshot and [self.snapshot.base_manifest_list, self.snapshot.delta_manifest_list]
-            self._manifests = [*self.directory.manifests.list_records(lists or [])]
+            lists = () if self.snapshot is None else self.snapshot.state_lists
+            self._manifests = [*self.directory.manifests.list_records(lists)]
         return self._manifests
 
     @property

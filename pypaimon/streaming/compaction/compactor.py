@@ -10,7 +10,7 @@ from itertools import count
 from typing import Any
 from uuid import uuid4
 
-from pypaimon.streaming.commit.cleanup import discard
+from pypaimon.streaming.commit.cleanup import discard, discarded_on_error
 from pypaimon.streaming.commit.idempotent_commit import commit_compaction
 from pypaimon.streaming.commit.request import CommitRequest
 from pypaimon.streaming.compaction.chosen_partitions import ChosenPartitions
@@ -263,9 +263,10 @@ class _Run:
             raise
         if not messages:
             return
-        try:
+        with discarded_on_error(self._table, messages):
             schema_id = self._directory.latest_schema().id
-            request = CommitRequest(self._table, self._user, next(self._identifiers), messages, schema_id=schema_id)
+        request = CommitRequest(self._table, self._user, next(self._identifiers), messages, schema_id=schema_id)
+        try:
             report = commit_compaction(request, self._snapshot.id, again=False)
         except CommitConflictError:
             self._conflicts += described

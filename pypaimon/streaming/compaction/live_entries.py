@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
@@ -39,7 +39,7 @@ class LiveEntries:
         if changed is not None:
             return changed
         try:
-            self._entries = live(_entries(directory, [snapshot.base_manifest_list, snapshot.delta_manifest_list]))
+            self._entries = live(_entries(directory, snapshot.state_lists))
         except FileNotFoundError as error:
             detail = f"is missing, though snapshot {snapshot.id} needs it"
             raise CorruptTableError(str(error.filename or error), detail) from error
@@ -77,7 +77,7 @@ class LiveEntries:
         return since if len(since) == len(numbers) else None
 
 
-def _entries(directory: TableDirectory, lists: list[str]) -> pa.Table:
+def _entries(directory: TableDirectory, lists: Sequence[str]) -> pa.Table:
     manifests = pa.concat_tables(directory.manifests.manifest_lists(lists))
     return directory.manifests.entries(manifests)
 

@@ -65,18 +65,16 @@ class SnapshotRangeValidator:
         self.check_identity()
         latest = snapshots.latest_id()
         if wanted > (latest or 0) + 1:
-            # The table may have been dropped or re-created after its identity was read.
-            self.check_identity()
-            raise PositionBeyondLatestError(wanted, latest)
+            raise self.diagnosed(PositionBeyondLatestError(wanted, latest))
         if latest is None:
             return None
         if wanted < 1:
-            raise PositionExpiredError(wanted, self.earliest_id(), latest)
+            raise self.expired(wanted)
         if wanted == latest + 1 or self.available(wanted) is not None:
             return latest
         earliest = self.earliest_id()
         if earliest is None or wanted < earliest:
-            raise PositionExpiredError(wanted, earliest, latest)
+            raise self.expired(wanted)
         if self.available(wanted) is None:
             raise CorruptTableError(
                 snapshots.get_snapshot_path(wanted),
@@ -89,10 +87,11 @@ class SnapshotRangeValidator:
 
         Raises:
             PositionBeyondLatestError: The table ends before it.
+            TableChangedError: The table was dropped or re-created.
         """
         latest = self._directory.snapshots.latest_id()
         if wanted > (latest or 0) + 1:
-            raise PositionBeyondLatestError(wanted, latest)
+            raise self.diagnosed(PositionBeyondLatestError(wanted, latest))
 
     def check_identity(self) -> None:
         """Check that this is still the table that the stream was built for.
@@ -101,6 +100,29 @@ class SnapshotRangeValidator:
             TableChangedError: The table was dropped or re-created.
         """
         self.begin_identity()()
+
+    def diagnosed(self, error: PaimonStreamError) -> PaimonStreamError:
+        """The error for a missing or different snapshot: TableChangedError if the table was dropped or re-created.
+
+        Otherwise the given error, which is the cause only as long as this is still the same table. The table may have
+        been dropped after an earlier check, so every such error is raised through this method.
+        """
+        try:
+            self.check_identity()
+        except TableChangedError as changed:
+            return changed
+        return error
+
+    def absent(self, wanted: int) -> PaimonStreamError:
+        """The error for a snapshot that is not in the table: it has expired, or the table ends before it."""
+        latest = self.latest_id()
+        if wanted > (latest or 0):
+            return self.diagnosed(PositionBeyondLatestError(wanted, latest))
+        return self.expired(wanted)
+
+    def expired(self, wanted: int, detail: str = "") -> PaimonStreamError:
+        """The error for a snapshot that is no longer in the table."""
+        return self.diagnosed(PositionExpiredError(wanted, self.earliest_id(), self.latest_id(), detail))
 
     def begin_identity(self) -> Callable[[], None]:
         """As `check_identity`, but the request is sent at once, and the returned function waits for it and raises."""
@@ -184,13 +206,17 @@ class SnapshotRangeValidator:
         """Request a snapshot at once as it is in the store now. The returned function waits for it."""
         return self._directory.snapshots.begin_refresh(snapshot_id)
 
-    def another(self, snapshot_id: int) -> TableChangedError:
+    def another(self, snapshot_id: int) -> PaimonStreamError:
         """The error for an id that another snapshot has now, of a re-created table or after a rollback."""
-        try:
-            self.check_identity()
-        except TableChangedError as error:
-            return error
-        return rolled_back(snapshot_id)
+        return self.diagnosed(
+            TableChangedError(
+                f"The table was rolled back: snapshot {snapshot_id} is no longer the one that this stream has read. "
+                f"Rows that were delivered may be gone. {OR_REPLACED}",
+                advice="Decide what to undo, then choose another start with with_start(...), or reset the consumer or "
+                "group.",
+                option="with_start",
+            )
+        )
 
     def stands(self, snapshot: Snapshot) -> bool:
         """Whether a snapshot is still in the table: neither expired nor rolled back. One request."""
@@ -241,7 +267,7 @@ class SnapshotRangeValidator:
             if self._directory.is_schema(path):
                 # Schemas do not expire.
                 return CorruptTableError(path, "this schema is missing, though files of the table were written with it")
-            return PositionExpiredError(snapshot_id, self.earliest_id(), latest, "It expired while it was read. ")
+            return self.expired(snapshot_id, "It expired while it was read. ")
         if not is_same_history(fingerprint, found.fingerprint):
             return self.another(snapshot_id)
         return CorruptTableError(path, f"this file is missing, though snapshot {snapshot_id} needs it")
@@ -264,13 +290,3 @@ def is_same_history(saved: str | None, found: str | None) -> bool:
     before its next one with the table before a row of the next one is handed out.
     """
     return saved is None or found is None or saved == found
-
-
-def rolled_back(snapshot_id: int) -> TableChangedError:
-    """The error for an id that another snapshot has after a rollback."""
-    return TableChangedError(
-        f"The table was rolled back: snapshot {snapshot_id} is no longer the one that this stream has read. "
-        f"Rows that were delivered may be gone. {OR_REPLACED}",
-        advice="Decide what to undo, then choose another start with with_start(...), or reset the consumer or group.",
-        option="with_start",
-    )

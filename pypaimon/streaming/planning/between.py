@@ -9,13 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from pypaimon.streaming.errors import (
-    PositionBeyondLatestError,
-    PositionExpiredError,
-    StreamConfigError,
-    UnsupportedTableError,
-)
-from pypaimon.streaming.metadata.history import is_same_history, rolled_back
+from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.metadata.history import SnapshotRangeValidator, is_same_history
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import Phase, Position
@@ -68,6 +63,7 @@ class RangeScanner:
     def __init__(self, directory: TableDirectory, traits: TableTraits, options: OptionValues, between: Between) -> None:
         self._directory = directory
         self._snapshots = directory.snapshots
+        self._checks = SnapshotRangeValidator(directory, with_changelogs=False)
         self._traits = traits
         self._options = options
         self._between = between
@@ -153,9 +149,9 @@ class RangeScanner:
         earliest, latest = self._snapshots.earliest_id(), self._snapshots.latest_id()
         joined = self._traits.data_evolution and self._mode is BetweenMode.DELTA
         if (joined or not resumes) and (earliest is None or start < earliest - 1):
-            raise PositionExpiredError(start + 1, earliest, latest)
+            raise self._checks.expired(start + 1)
         if latest is None or end > latest:
-            raise PositionBeyondLatestError(end, latest)
+            raise self._checks.absent(end)
         if start >= end:
             return None
         if joined:
@@ -179,14 +175,8 @@ class RangeScanner:
     def _snapshot(self, snapshot_id: int) -> Snapshot:
         found = self._snapshots.try_get(snapshot_id)
         if found is None:
-            raise self._not_there(snapshot_id)
+            raise self._checks.absent(snapshot_id)
         return found
-
-    def _not_there(self, snapshot_id: int) -> PositionExpiredError | PositionBeyondLatestError:
-        earliest, latest = self._snapshots.earliest_id(), self._snapshots.latest_id()
-        if latest is not None and snapshot_id > latest:
-            return PositionBeyondLatestError(snapshot_id, latest)
-        return PositionExpiredError(snapshot_id, earliest, latest)
 
     # ---- resuming ----
 
@@ -208,10 +198,10 @@ class RangeScanner:
                 # A range from the beginning needs the first snapshot.
                 for number in (position.since or _BEFORE_ALL + 1, position.snapshot):
                     if not self._is_there(number) and self._directory.tagged(number) is None:
-                        raise self._not_there(number)
+                        raise self._checks.absent(number)
                 raise self._elsewhere(position, found)
             if not is_same_history(position.fingerprint, span.last.fingerprint):
-                raise rolled_back(span.last.id)
+                raise self._checks.another(span.last.id)
             return replace(self.started(state, found), unit=position.unit)
         before_it = position.snapshot < found.first and self._is_there(position.snapshot)
         if position.phase is not Phase.FOLLOW or before_it:
@@ -223,7 +213,7 @@ class RangeScanner:
         resumed = resolver.resumed(replace(state, end_id=found.last), position)
         last_read = position.snapshot if position.unit is not None else position.snapshot - 1
         if last_read > found.last:
-            self._check_not_beyond(position)
+            self._checks.check_reached(position.snapshot)
             raise self._elsewhere(position, found)
         return resumed
 
@@ -237,17 +227,12 @@ class RangeScanner:
             PositionBeyondLatestError: The table ends before the position.
         """
         resolver.check_table(position)
-        self._check_not_beyond(position)
+        self._checks.check_reached(position.snapshot)
         earliest = self._snapshots.earliest_id()
         if earliest is not None and position.snapshot < earliest:
-            raise self._not_there(position.snapshot)
+            raise self._checks.expired(position.snapshot)
         if position.phase is not Phase.FOLLOW or position.unit is not None:
             raise self._elsewhere(position, None)
-
-    def _check_not_beyond(self, position: Position) -> None:
-        latest = self._snapshots.latest_id()
-        if position.snapshot > (latest or 0) + 1:
-            raise PositionBeyondLatestError(position.snapshot, latest)
 
     def started(self, state: PlannerState, found: SnapshotRange) -> PlannerState:
         """The state at the beginning of a range that is one plan."""

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from pypaimon.streaming.errors import PositionExpiredError, StoreError, StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.errors import StoreError, StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.metadata.history import SnapshotRangeValidator
 from pypaimon.streaming.metadata.snapshots import Snapshot
@@ -129,8 +129,7 @@ class ChainStarts:
             snapshot = self.checks.check_before(base.snapshot, base.fingerprint)
             if snapshot is None:
                 detail = f"It is a snapshot of branch '{self.chain.snapshot}', of which the first plan is made. "
-                latest = self.directory.snapshots.latest_id()
-                raise PositionExpiredError(base.snapshot, self.checks.earliest_id(), latest, detail)
+                raise self.checks.expired(base.snapshot, detail)
         first = self._first(snapshot, delta)
         if first is None:
             raise StreamConfigError(f"not a position: {position.to_json()}. Give what Position.to_json() wrote.")

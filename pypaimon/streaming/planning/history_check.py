@@ -6,12 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, StoreError
-from pypaimon.streaming.metadata.history import (
-    RANGE_CHECK_INTERVAL,
-    SnapshotRangeValidator,
-    is_same_history,
-    rolled_back,
-)
+from pypaimon.streaming.metadata.history import RANGE_CHECK_INTERVAL, SnapshotRangeValidator, is_same_history
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.planning.planner_state import PlannerState, SnapshotMark, Step
 from pypaimon.streaming.planning.snapshot_prefetch import Window
@@ -101,7 +96,7 @@ class HistoryCheck:
         elif is_due or not state.verified:
             latest = self._checks.check_missing(state.next_id)
             if state.end_id is not None and state.end_id > (latest or 0):
-                raise rolled_back(state.end_id)
+                raise self._checks.another(state.end_id)
             if state.before is not None:
                 self._checks.check_fingerprint(state.before.snapshot_id, state.before.fingerprint)
 

@@ -91,10 +91,10 @@ class IncrementalDiffScanner:
     def added(self, start: Snapshot | None, end: Snapshot) -> pa.Table:
         """Entries of the data files that exist at the end and not at the start (None: an empty table)."""
         reader = self._directory.manifests
-        after = pa.concat_tables(reader.manifest_lists([end.base_manifest_list, end.delta_manifest_list]))
+        after = pa.concat_tables(reader.manifest_lists(end.state_lists))
         if start is None:
             return live(reader.entries(after))
-        before = pa.concat_tables(reader.manifest_lists([start.base_manifest_list, start.delta_manifest_list]))
+        before = pa.concat_tables(reader.manifest_lists(start.state_lists))
         entries_after = live(reader.entries(without(after, before)))
         entries_before = reader.entries(without(before, after))
         known = entries_before.filter(pc.equal(entries_before["kind"], EntryKind.ADD))

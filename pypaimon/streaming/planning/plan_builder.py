@@ -13,7 +13,6 @@ from functools import partial
 
 import pyarrow as pa
 
-from pypaimon.streaming.errors import PositionExpiredError
 from pypaimon.streaming.filtering.field_paths import rebound_filter
 from pypaimon.streaming.filtering.pruning import Scan
 from pypaimon.streaming.io.retried_requests import asked_ahead
@@ -230,7 +229,7 @@ class PlanBuilder:
         entries = [plans.entry_schema.empty_table()]
         for snapshot_id, snapshot in found.items():
             if snapshot is None:
-                raise PositionExpiredError(snapshot_id, self._checks.earliest_id(), self._checks.latest_id())
+                raise self._checks.absent(snapshot_id)
             if self._follow_up.must_read(snapshot):
                 with self._checks.reading(snapshot):
                     entries.append(plans.entries_added(snapshot))
@@ -285,7 +284,7 @@ class PlanBuilder:
         planned = plans.overwrite(before, snapshot, state.unit)
         if before is None and any(split.before_files for split in planned.splits) and not self._may_be_kept(plans):
             detail = f"Snapshot {snapshot.id} overwrites rows of it, which are gone too. "
-            raise PositionExpiredError(snapshot.id - 1, self._checks.earliest_id(), self._checks.latest_id(), detail)
+            raise self._checks.expired(snapshot.id - 1, detail)
         return planned
 
     def _before(self, state: PlannerState, snapshot: Snapshot) -> Snapshot | None:

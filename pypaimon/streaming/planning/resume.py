@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from pypaimon.streaming.errors import PositionExpiredError, StreamConfigError, TableChangedError
-from pypaimon.streaming.metadata.history import SnapshotRangeValidator, is_same_history, rolled_back
+from pypaimon.streaming.metadata.history import SnapshotRangeValidator, is_same_history
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import Phase, Position
@@ -97,11 +97,9 @@ class PositionResolver:
         if snapshot is None or snapshot.id != position.snapshot:
             tag = self.configured.tag
             detail = "" if tag is None else f"Tag '{tag}' does not keep it: it is gone, or of another snapshot. "
-            raise PositionExpiredError(
-                position.snapshot, self.checks.earliest_id(), self.directory.snapshots.latest_id(), detail
-            )
+            raise self.checks.expired(position.snapshot, detail)
         if not is_same_history(position.fingerprint, snapshot.fingerprint):
-            raise rolled_back(snapshot.id)
+            raise self.checks.another(snapshot.id)
         return snapshot
 
 

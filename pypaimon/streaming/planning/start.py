@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from pypaimon.streaming.errors import PositionBeyondLatestError, PositionExpiredError, StreamConfigError
 from pypaimon.streaming.logs import StreamLog
-from pypaimon.streaming.metadata.history import RANGE_CHECK_INTERVAL
+from pypaimon.streaming.metadata.history import RANGE_CHECK_INTERVAL, SnapshotRangeValidator
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.options.start import Start, StartMode
@@ -53,6 +53,7 @@ class StartingScanner:
     def __init__(self, directory: TableDirectory, traits: TableTraits, start: Start, must_stand: bool = False) -> None:
         self._must_stand = must_stand
         self._snapshots = directory.snapshots
+        self._checks = SnapshotRangeValidator(directory, traits.decoupled_changelog)
         self._directory = directory
         self._traits = traits
         self._start = start
@@ -107,18 +108,14 @@ class StartingScanner:
 
     def _earliest_id(self, latest: Snapshot) -> int:
         """The first snapshot that can still be followed, long-lived changelogs included."""
-        earliest = self._snapshots.earliest_id()
-        if self._traits.decoupled_changelog:
-            changelog = self._snapshots.earliest_changelog_id()
-            if changelog is not None and (earliest is None or changelog < earliest):
-                return changelog
+        earliest = self._checks.earliest_id()
         return latest.id if earliest is None else earliest
 
     def _raised(self, wanted: int, earliest: int, latest: Snapshot) -> int:
         wanted = max(wanted, 1)
         if wanted < earliest:
             if self._must_stand:
-                raise PositionExpiredError(wanted, earliest, latest.id)
+                raise self._checks.diagnosed(PositionExpiredError(wanted, earliest, latest.id))
             text = "start at snapshot %(wanted)d, which has expired: starting at the earliest, %(earliest)d"
             self._log.warning("start_raised", text, wanted=wanted, earliest=earliest)
             return earliest
@@ -127,7 +124,7 @@ class StartingScanner:
     def _full_at(self, latest: Snapshot) -> ResolvedStart:
         wanted = self._wanted_id()
         if wanted > latest.id:
-            raise PositionBeyondLatestError(wanted, latest.id)
+            raise self._checks.diagnosed(PositionBeyondLatestError(wanted, latest.id))
         earliest = self._snapshots.earliest_id()
         wanted = self._raised(wanted, latest.id if earliest is None else earliest, latest)
         return _full(self._snapshots.get(wanted))

@@ -90,8 +90,8 @@ class TableWriter:
         self._directory = TableDirectory.of(table)
         self._is_named = settings.is_named
         self._schema = PinnedSchema.of(table)
-        self._session = CommitSession()
         self._progress: CommitProgress = progress_of(self._directory, self.user)
+        self._session = CommitSession(new_since=self._progress.new_since)
         self._why_ended: str | None = None
         self._ends_after_call: str | None = None
         self._origin = Origin()

@@ -65,9 +65,7 @@ def write_state(table: Any) -> WriteState:
     snapshot = directory.snapshots.get_latest_snapshot()
     if snapshot is None:
         return WriteState(snapshot=0)
-    manifests = pa.concat_tables(
-        directory.manifests.manifest_lists([snapshot.base_manifest_list, snapshot.delta_manifest_list])
-    )
+    manifests = pa.concat_tables(directory.manifests.manifest_lists(snapshot.state_lists))
     summaries = _summaries_of(directory, manifests)
     sequence = max((each.sequence for each in summaries), default=NO_SEQUENCE)
     if all(each.bucket_counts <= {table.total_buckets} for each in summaries):

@@ -34,7 +34,7 @@ class Trash:
 if {module!r} == "atexit":
     atexit.register(interrupt)
 sys.meta_path.insert(0, Finder())
-from pypaimon.streaming.cli import main
+from paimon_stream import main
 if {module!r} == "finalizer":
     from pypaimon.streaming.cli import app
     run = app.run
@@ -64,7 +64,10 @@ def ended(warehouse: Path, module: str, *arguments: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     "module",
     [
-        # While the program is imported; at its first contact with the catalog, on a thread; while it reads.
+        # While pypaimon and the program are imported; at its first contact with the catalog, on a thread; in a read.
+        "pypaimon",
+        "pypaimon.streaming",
+        "pypaimon.streaming.cli.app",
         "pypaimon.streaming.cli.tail",
         "pypaimon.filesystem.local_file_io",
         "pypaimon.streaming.batches.batch_stream",

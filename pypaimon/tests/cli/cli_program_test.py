@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
+import sys
 from collections.abc import Iterator
 from functools import partial
 from importlib import metadata
@@ -16,13 +18,15 @@ import click
 import pytest
 
 from pypaimon.streaming.cli import tables as cli_tables
+from pypaimon.streaming.cli.app import _SUMMARIES
 from pypaimon.streaming.cli.app import program as commands
 from pypaimon.streaming.cli.tables import refuse_unknown
 from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.errors import ConsumerConflictError, IOTimeoutError, StoreError
-from support.docs.cli_runs import PROGRAM, Program
+from support.docs.cli_runs import PROGRAM, Program, subcommands
 from support.docs.doc_pages import DOCS
 from support.tables.orders import catalog, orders
+from support.tables.streamed_table import Table
 
 pytestmark = pytest.mark.slow
 
@@ -154,10 +158,10 @@ def test_it_tells_its_version(program: Program) -> None:
 def every_command() -> Iterator[tuple[tuple[str, ...], click.Command]]:
     """The words of each command, and it; groups too."""
     yield (), commands
-    for name, command in commands.commands.items():
+    for name, command in subcommands(commands).items():
         yield (name,), command
         if isinstance(command, click.Group):
-            yield from (((name, each), below) for each, below in command.commands.items())
+            yield from (((name, each), below) for each, below in subcommands(command).items())
 
 
 @pytest.mark.parametrize("words", [words for words, _ in every_command()], ids=" ".join)
@@ -187,7 +191,7 @@ def test_examples_are_runs_that_the_program_understands() -> None:
         name, *arguments = takewhile(lambda word: word not in ("|", "||", "<", ">"), shlex.split(line))
         group: click.Command = commands
         while isinstance(group, click.Group):
-            group = group.commands[name]
+            group = subcommands(group)[name]
             if isinstance(group, click.Group):
                 name, *arguments = arguments
         group.make_context(name, arguments)
@@ -198,6 +202,39 @@ def test_without_its_extra_it_says_what_to_install(tmp_path: Path) -> None:
     result = subprocess.run(PROGRAM, capture_output=True, text=True, env={"PYTHONPATH": str(tmp_path)}, check=False)
     assert result.returncode == 1
     assert result.stderr == "paimon-stream: click is missing; pip install 'pypaimon-streaming[cli]' brings it\n"
+
+
+_LOADED = """
+import atexit, sys
+import paimon_stream
+atexit.register(lambda: print(*sys.modules, file=sys.stderr))
+paimon_stream.main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "left_out"),
+    [
+        (["--help"], {"pyarrow", "pypaimon.catalog.catalog", "pandas", "polars", "rich"}),
+        (["lag", "db.t"], {"pandas", "polars"}),
+        (["consumers", "list", "db.t"], {"pandas", "polars"}),
+        (["snapshots", "db.t"], {"pandas", "polars"}),
+    ],
+    ids=lambda words: words[0] if isinstance(words, list) else "",
+)
+def test_what_a_command_does_not_need_is_not_imported(tmp_path: Path, words: list[str], left_out: set[str]) -> None:
+    Table(tmp_path).commit([1])
+    place = {"PAIMON_STREAM_WAREHOUSE": str(tmp_path)}
+    command = [sys.executable, "-c", _LOADED, *words]
+    result = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **place})
+    loaded = set(result.stderr.split())
+    assert "pypaimon.streaming.cli.app" in loaded and not left_out & loaded
+
+
+def test_the_summaries_begin_as_the_help_of_each_command() -> None:
+    for name, command in subcommands(commands).items():
+        first = (command.help or "").split("\n\n")[0].replace("\n", " ")
+        assert _SUMMARIES[name].partition(",")[0].rstrip(".") in first
 
 
 def test_the_demo_is_a_command(program: Program) -> None:

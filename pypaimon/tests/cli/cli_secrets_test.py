@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paimon_stream import _code_of
 from pypaimon.streaming import ConsumerManager, CorruptTableError, StoreError, StreamConfigError
-from pypaimon.streaming.cli import _code_of
 from pypaimon.streaming.cli.connectivity import Endpoint
 from pypaimon.streaming.cli.output import cell, print_result, to_json
 from pypaimon.streaming.cli.secrets import ShownLines, keep_secret, say, shown

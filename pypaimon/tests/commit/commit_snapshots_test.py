@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +19,20 @@ from pypaimon.streaming.commit.idempotent_commit import commit_batch, commit_com
 from pypaimon.streaming.commit.report import CommitReport
 from pypaimon.streaming.commit.request import CommitRequest
 from pypaimon.streaming.commit.strict_mode import LAST_SAFE_SNAPSHOT
-from pypaimon.streaming.errors import CommitConflictError, CommitFailedError, StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.errors import (
+    CommitConflictError,
+    CommitFailedError,
+    PaimonStreamError,
+    StreamConfigError,
+    UnsupportedTableError,
+)
 from pypaimon.streaming.filtering.partition_spec import PartitionSpec
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.write_internals import CommitMessage
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from support.crash.crashing_file_io import MortalFileIO
 from support.spark.sink_world import World, write
+from support.stores.fault_file_io import FORBIDDEN, SCHEME, Call, FaultFileIO, failing
 from support.tables.handles import batch_table
 
 DAYS = pa.schema([("dt", pa.string()), ("v", pa.int64())])
@@ -157,6 +166,32 @@ def test_files_of_a_compaction_stay_where_it_may_have_been_committed_before(worl
     with pytest.raises(CommitFailedError, match="its files are kept"):
         commit_compaction(CommitRequest(world.table(), "compactor", 0, [work]), planned_at=1)
     assert world.rows() == sorted([(1, 1), *(row for row in world.rows() if row[0] == -1)])
+
+
+@pytest.mark.slow
+def test_files_of_a_compaction_that_was_committed_before_stay_whichever_request_fails(world: World) -> None:
+    (message,) = write(world.table(), [(1, 1)], "query", False)
+    commit_batch(world.table(), [message], overwrite=False)
+    work = compaction(world, message.new_files, [(1, 1)])
+    commit_compaction(CommitRequest(world.table(), "compactor", 0, [work]), planned_at=1)
+
+    def refuse(call: Call) -> Any:
+        # Nothing can be found out for a while, but files can be deleted.
+        fails = call.kind != "delete" and len(file_io.calls) >= number
+        return failing(FORBIDDEN)(call) if fails else call.answer()
+
+    quick = {"commit.max-retries": "1", "commit.max-retry-wait": "1 ms"}
+    for number in count(1):
+        file_io = FaultFileIO()
+        table = world.table(file_io).copy_without_time_travel(quick)
+        table.table_path = f"{SCHEME}{world.path}"
+        file_io.wherever(refuse)
+        with suppress(PaimonStreamError):
+            commit_compaction(CommitRequest(table, "compactor", 0, [work]), planned_at=1)
+        assert world.live_files() <= world.data_files()
+        if len(file_io.calls) < number:
+            break
+    assert number > 3
 
 
 def test_a_writer_that_compacts_too_makes_two_snapshots_of_one_identifier(world: World) -> None:

@@ -351,3 +351,42 @@ def test_an_error_takes_back_plans_that_are_not_committed(tmp_path: Path, is_asy
         except UnreadableError:
             continue
     assert len(copy.ids()) == 1 and copy.rows() == source.rows()
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True], ids=["failed", "cancelled"])
+def test_files_are_taken_back_off_the_event_loop(tmp_path: Path, is_cancelled: bool) -> None:
+    """Deleting them waits for the store."""
+    source = source_of(tmp_path, [(False, {number: "a"}) for number in range(4)])
+    copy = copy_of(source)
+    target: Any = PaimonTarget(copy.handle())
+    apply, roll_back = target.apply, target._plans._table.roll_back
+    calls, deleting = 0, list[threading.Thread]()
+    applied = threading.Event()
+
+    def failing(batch: Any) -> None:
+        nonlocal calls
+        calls += 1
+        apply(batch)
+        if calls == 2:
+            applied.set()
+            if not is_cancelled:
+                raise UnreadableError
+
+    def noted() -> None:
+        deleting.append(threading.current_thread())
+        roll_back()
+
+    target.apply, target._plans._table.roll_back = failing, noted
+
+    async def copied() -> threading.Thread:
+        copying = asyncio.ensure_future(replicate_async(every_plan(source), target, commit_interval_seconds=LONG))
+        await asyncio.to_thread(applied.wait)
+        if is_cancelled:
+            copying.cancel()
+        with pytest.raises(asyncio.CancelledError if is_cancelled else UnreadableError):
+            await copying
+        return threading.current_thread()
+
+    loop = asyncio.run(copied())
+    assert deleting and loop not in deleting
+    assert not copy.ids() and not copy.data_files()

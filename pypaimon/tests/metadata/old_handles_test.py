@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,18 @@ from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import Move, SchemaChange
 from pypaimon.table.file_store_table import FileStoreTable
 
+from pypaimon.spark.read.time_travel import snapshot_with_id
 from pypaimon.streaming import (
     AsyncStreamingTableScan,
     IncrementalDiffScanner,
     Position,
+    PositionExpiredError,
     StreamReadBuilder,
     TableChangedError,
     list_consumers,
     stream_read_builder,
 )
+from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.tables.handles import create_table
 from support.tables.stream_files import write
 from support.tables.streamed_table import Table, available, keys, snapshots
@@ -30,6 +34,7 @@ from support.tables.streamed_table import Table, available, keys, snapshots
 pytestmark = pytest.mark.slow
 
 STRING = AtomicType("STRING")
+UTC = timezone.utc
 
 
 @pytest.fixture
@@ -342,3 +347,52 @@ def test_a_read_that_was_made_before_a_schema_reads_files_of_it(warehouse: Any) 
         plan = scan.plan()
     assert plan is not None
     assert sorted(read.to_arrow(plan.splits()).to_pylist(), key=str) == [{"b": "x", "a": 1}, {"b": "y", "a": 2}]
+
+
+def scan_of(configure: Callable[[StreamReadBuilder], StreamReadBuilder]) -> Callable[[Table], Callable[[], Any]]:
+    """A stream on the table as it is now, whose first plan is read later."""
+    return lambda table: configure(stream_read_builder(table.handle())).new_streaming_scan().plan
+
+
+def finished_range(table: Table) -> Callable[[], Any]:
+    ends = (0, table.snapshot(3)["timeMillis"])
+    builder = stream_read_builder(table.handle()).between(*(datetime.fromtimestamp(each / 1000, UTC) for each in ends))
+    with builder.new_streaming_scan() as scan:
+        available(scan)
+        position = scan.checkpoint()
+    return builder.with_start(position=position).new_streaming_scan().plan
+
+
+def named_snapshot(table: Table) -> Callable[[], Any]:
+    directory = TableDirectory.of(table.handle())
+    assert directory.identity
+    return lambda: snapshot_with_id(directory, 5)
+
+
+@pytest.mark.parametrize("expired", [False, True])
+@pytest.mark.parametrize(
+    "read",
+    [
+        scan_of(lambda builder: builder.with_start(snapshot_id=5, full=True)),
+        scan_of(lambda builder: builder.between(2, 5)),
+        scan_of(lambda builder: builder.between(0, 2)),
+        scan_of(lambda builder: builder.between(2, 5, "diff")),
+        finished_range,
+        named_snapshot,
+    ],
+    ids=["state", "range", "range from the beginning", "difference", "finished range", "named snapshot"],
+)
+def test_a_snapshot_that_a_table_made_anew_does_not_have_is_not_the_error(
+    table: Table, read: Callable[[Table], Callable[[], Any]], expired: bool
+) -> None:
+    reads = read(table)
+    table.drop()
+    table.create()
+    handle = table.handle()
+    for key in range(7 if expired else 1):
+        table.commit([key], table=handle)
+    if expired:
+        table.expire(7)
+    with pytest.raises(TableChangedError, match="re-created"):
+        reads()
+        raise PositionExpiredError(0, None, None)

@@ -35,6 +35,7 @@ from pypaimon.streaming.spec.spec_builder import resolved
 from pypaimon.streaming.writing.dynamic_buckets.key_buckets import BucketRules
 from pypaimon.streaming.writing.files.file_options import FileOptions
 from pypaimon.streaming.writing.files.statistics import StatsMode
+from support.docs.cli_runs import subcommands
 from support.tables.streamed_table import Table
 from support.tables.written_tables import key_value_table, rows
 
@@ -236,7 +237,7 @@ def ranges(command: click.Command, *names: str) -> Iterator[tuple[str, str]]:
             bound = f"{'>' if kind.min_open else '>='}{kind.min}"
             yield name if name in OF_EVERY_COMMAND else " ".join([*names, name]), bound
     if isinstance(command, click.Group):
-        for name, each in command.commands.items():
+        for name, each in subcommands(command).items():
             yield from ranges(each, *names, name)
 
 

@@ -71,13 +71,15 @@ def imports() -> list[Import]:
 
 
 def packages_of(*extras: str) -> set[str]:
-    """The names under which one imports what the distribution, and these extras of it, declare."""
-    project = read_toml(ROOT / "pyproject.toml")["project"]
+    """The names under which one imports what the distribution, and these extras of it, declare, and its own modules."""
+    settings = read_toml(ROOT / "pyproject.toml")
+    project = settings["project"]
     texts = [*project["dependencies"], *(text for extra in extras for text in project["optional-dependencies"][extra])]
     declared = {canonicalize_name(Requirement(text).name) for text in texts}
     # `packages_distributions()` of Python 3.10 knows only what old build tools wrote down.
     files = (file for each in declared for file in _files(each))
-    return declared | {file.parts[0].removesuffix(".py") for file in files if file.suffix == ".py"}
+    own = settings["tool"]["setuptools"]["py-modules"]
+    return declared | {*own} | {file.parts[0].removesuffix(".py") for file in files if file.suffix == ".py"}
 
 
 def _files(distribution: str) -> list[metadata.PackagePath]:

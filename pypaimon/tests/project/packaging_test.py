@@ -107,7 +107,7 @@ def test_the_wheel_holds_our_packages_and_nothing_of_pypaimon(wheel: Path) -> No
     assert "pypaimon/streaming/__init__.py" in names
     assert {"pypaimon/streaming/py.typed", "pypaimon/spark/py.typed"} <= set(names)
     ours = re.compile(
-        r"pypaimon/(streaming|spark)/|pypaimon-stubs/|pyspark_pypaimon\.py$|pypaimon_streaming-[^/]+\.dist-info/"
+        r"pypaimon/(streaming|spark)/|pypaimon-stubs/|(paimon_stream|pyspark_pypaimon)\.py$|pypaimon_streaming-[^/]+\.dist-info/"
     )
     assert [name for name in names if not ours.match(name)] == []
     assert [name for name in names if re.search(r"pypaimon/tests|_test\.py|conftest", name)] == []

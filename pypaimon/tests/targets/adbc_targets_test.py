@@ -28,18 +28,10 @@ from pypaimon.streaming import (
 )
 from pypaimon.streaming.testing import SmallTable, check_target
 from support.samples import sample_seed, some
-from support.stores.postgres_server import postgres
 
 pytestmark = [pytest.mark.server, pytest.mark.soak]
 
 KEYED, APPENDED = ("id",), ()
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    """A server of Postgres."""
-    with postgres() as found:
-        yield found
 
 
 class Database:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,34 +23,18 @@ from support.crash.killed_target import in_order
 from support.samples import some
 from support.stores.full_disk import full_disk
 from support.stores.losing_proxy import losing_a_commit
-from support.stores.postgres_server import postgres
 from support.tables.target_places import (
+    LOCAL_PLACES,
     DeltaPlace,
     DuckDBPlace,
     IcebergPlace,
     Keys,
-    ParquetPlace,
     Place,
     PostgresPlace,
     SQLitePlace,
 )
 
 pytestmark = [pytest.mark.server, pytest.mark.soak]
-
-LOCAL: dict[str, Any] = {
-    "DuckDB": DuckDBPlace,
-    "SQLite": SQLitePlace,
-    "Parquet": ParquetPlace,
-    "Delta": DeltaPlace,
-    "Iceberg": IcebergPlace,
-}
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    """A server of Postgres."""
-    with postgres() as found:
-        yield found
 
 
 class Copy:
@@ -93,7 +76,7 @@ def copy(request: pytest.FixtureRequest, tmp_path: Path) -> Copy:
     name = request.param
     if name == "Postgres":
         return Copy(tmp_path, PostgresPlace(request.getfixturevalue("address"), request.node.name), ("id",))
-    return Copy(tmp_path, LOCAL[name](tmp_path), () if name == "Parquet" else ("id",))
+    return Copy(tmp_path, LOCAL_PLACES[name](tmp_path), () if name == "Parquet" else ("id",))
 
 
 def each(*names: str) -> Any:
@@ -101,7 +84,7 @@ def each(*names: str) -> Any:
     return pytest.mark.parametrize("copy", some("bad targets", names, (len(names) + 1) // 2), indirect=True)
 
 
-@each(*LOCAL)
+@each(*LOCAL_PLACES)
 @pytest.mark.parametrize("left", [100, 40_000])
 def test_a_full_disk(copy: Copy, left: int) -> None:
     copy.replicate()
@@ -120,7 +103,7 @@ def test_a_full_disk(copy: Copy, left: int) -> None:
     copy.check()
 
 
-@each(*LOCAL, "Postgres")
+@each(*LOCAL_PLACES, "Postgres")
 def test_what_others_have_saved_meanwhile_stays(copy: Copy) -> None:
     target = copy.place.opened(copy.keys)
     replicate(copy.source.builder(), target)

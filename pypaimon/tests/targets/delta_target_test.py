@@ -30,21 +30,8 @@ KEYED, APPENDED = ("id",), ()
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> SmallTable:
-    """A table with keys, of one row."""
-    table = SmallTable(tmp_path / "w")
-    table.commit({"id": 1, "name": "one"})
-    return table
-
-
-@pytest.fixture
 def place(tmp_path: Path) -> DeltaPlace:
     return DeltaPlace(tmp_path)
-
-
-@pytest.fixture
-def target(place: DeltaPlace) -> Target:
-    return place.opened(KEYED)
 
 
 _NOON = dt.datetime(1969, 12, 31, 12, 0, 0, 5)

@@ -276,6 +276,56 @@ def test_the_error_of_a_constraint_is_seen_and_takes_back_the_plan(table: Table)
     database.execute("BEGIN")  # no other transaction is open
 
 
+class FullDisk:
+    """A connection to a full disk, on which cleaning up fails too.
+
+    Args:
+        fails_at: How the first statement begins that does not get through; all later ones fail with another error.
+    """
+
+    def __init__(self, fails_at: str) -> None:
+        self._connection = duckdb.connect()
+        self._fails_at = fails_at
+        self._full = False
+
+    def _check(self) -> None:
+        if self._full:
+            raise duckdb.FatalException("the database has been invalidated")
+
+    def execute(self, query: str, *arguments: Any) -> Any:
+        self._check()
+        if query.startswith(self._fails_at):
+            self._full = True
+            raise duckdb.IOException("No space left on device")
+        return self._connection.execute(query, *arguments)
+
+    def unregister(self, name: str) -> None:
+        self._check()
+        self._connection.unregister(name)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+
+@pytest.mark.parametrize("fails_at", ["CREATE TABLE IF NOT EXISTS", "INSERT INTO", "UPDATE", "COMMIT"])
+def test_an_error_of_the_cleanup_does_not_hide_the_first_one(plain: Table, fails_at: str) -> None:
+    connection: Any = FullDisk("nothing")
+    target = DuckDBTarget(connection, "copy")
+    connection._fails_at = fails_at
+    with pytest.raises(TargetError, match="No space left on device"):
+        target.apply(batches(stream(plain).with_start("earliest").with_catch_up("replay"))[0])
+
+
+def test_an_error_of_the_cleanup_does_not_hide_that_of_taking_over_a_position(plain: Table) -> None:
+    connection: Any = FullDisk("nothing")
+    connection.execute("CREATE SCHEMA other")
+    connection.execute("CREATE TABLE _paimon_positions (name VARCHAR PRIMARY KEY, position VARCHAR, columns VARCHAR)")
+    connection.execute("INSERT INTO _paimon_positions VALUES ('other.copy', '{}', NULL)")
+    connection._fails_at = "DELETE"
+    with pytest.raises(TargetError, match="No space left on device"):
+        DuckDBTarget(connection, "other.copy")
+
+
 def test_what_comes_after_an_error_is_refused_until_the_plan_came_again(table: Table) -> None:
     database = duckdb.connect()
     database.execute("CREATE TABLE copy (k BIGINT, v VARCHAR CHECK (v <> 'changed'))")

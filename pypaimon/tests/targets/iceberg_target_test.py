@@ -31,21 +31,8 @@ _NOON = dt.datetime(1969, 12, 31, 12, 0, 0, 5)
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> SmallTable:
-    """A table with keys, of one row."""
-    table = SmallTable(tmp_path / "w")
-    table.commit({"id": 1, "name": "one"})
-    return table
-
-
-@pytest.fixture
 def place(tmp_path: Path) -> IcebergPlace:
     return IcebergPlace(tmp_path)
-
-
-@pytest.fixture
-def target(place: IcebergPlace) -> Target:
-    return place.opened(KEYED)
 
 
 @pytest.fixture

@@ -36,13 +36,11 @@ from pypaimon.streaming.targets.target_state import SavedState, is_of_older_rele
 from pypaimon.streaming.testing import SmallTable
 from support.crash.racing_targets import race
 from support.samples import some
-from support.stores.postgres_server import postgres
 from support.tables.target_places import (
+    LOCAL_PLACES,
     DeltaPlace,
-    DuckDBPlace,
     IcebergPlace,
     Keys,
-    ParquetPlace,
     PostgresPlace,
     Rows,
     SQLitePlace,
@@ -50,21 +48,7 @@ from support.tables.target_places import (
 
 pytestmark = [pytest.mark.server, pytest.mark.soak]
 
-LOCAL: dict[str, Any] = {
-    "DuckDB": DuckDBPlace,
-    "SQLite": SQLitePlace,
-    "Parquet": ParquetPlace,
-    "Delta": DeltaPlace,
-    "Iceberg": IcebergPlace,
-}
-ALL = [*LOCAL, "Postgres", "Paimon"]
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    """A server of Postgres."""
-    with postgres() as found:
-        yield found
+ALL = [*LOCAL_PLACES, "Postgres", "Paimon"]
 
 
 @pytest.fixture
@@ -93,7 +77,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     """Of the kind that the test is run with."""
     if request.param == "Postgres":
         return PostgresPlace(request.getfixturevalue("address"), f"state {abs(hash(request.node.name)) % 10**9}")
-    return PaimonPlace(tmp_path) if request.param == "Paimon" else LOCAL[request.param](tmp_path)
+    return PaimonPlace(tmp_path) if request.param == "Paimon" else LOCAL_PLACES[request.param](tmp_path)
 
 
 def of_kinds(*names: str, count: int | None = None) -> Any:

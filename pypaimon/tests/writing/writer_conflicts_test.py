@@ -24,9 +24,12 @@ from pypaimon.streaming import (
     WriterClosedError,
     WriterConflictError,
     compact,
+    stream_write_builder,
 )
+from pypaimon.streaming.commit.ledger import WINDOW
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.samples import SOAK, sample_seed
+from support.stores.counting_file_io import CountingFileIO
 from support.tables.streamed_table import Table
 from support.tables.written_tables import key_value_table, rows
 
@@ -241,3 +244,25 @@ def test_a_second_writer_of_the_user_commits_behind_the_look_of_the_first(table:
             first.commit(before)
     assert visible(table) == state
     assert set(table.data_files()) == live_files(table)
+
+
+@pytest.mark.parametrize("others", [0, 3])
+def test_the_snapshots_before_are_searched_once_for_a_new_user(tmp_path: Path, others: int) -> None:
+    table = key_value_table(tmp_path, keyed=False)
+    with table.writer("other").open_sync() as writer:
+        for key in range(WINDOW + 2):
+            writer.write(rows(key))
+            writer.commit()
+    file_io, handle = CountingFileIO(), table.handle()
+    handle.file_io = file_io
+    with stream_write_builder(handle).open_sync() as writer:
+        opened = file_io.opened.copy()
+        for key in range(others):
+            other(key)(table)
+        writer.write(rows(100))
+        writer.commit()
+    old = [f"snapshot-{number}" for number in range(1, WINDOW + 2)]
+    # The latest snapshot is read for other reasons too.
+    assert [opened[name] for name in old] == [0, 0] + [1] * (WINDOW - 1)
+    assert [file_io.opened[name] for name in old] == [opened[name] for name in old]
+    assert len(table.rows()) == WINDOW + 3 + others

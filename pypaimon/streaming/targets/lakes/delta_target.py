@@ -15,16 +15,12 @@ from pypaimon.streaming.errors import StreamConfigError, TargetError
 from pypaimon.streaming.options.arguments import a_path
 from pypaimon.streaming.targets.changes import AnyBatch
 from pypaimon.streaming.targets.column_evolution import refuse_other_columns
+from pypaimon.streaming.targets.lakes.lake_table import LakeTable
 from pypaimon.streaming.targets.lakes.lake_types import fitted_to_delta, has_times_without_zone
-from pypaimon.streaming.targets.plan_transactions import (
-    PlanTransactions,
-    TransactionalTable,
-    TransactionTarget,
-    is_same_place,
-)
+from pypaimon.streaming.targets.plan_transactions import PlanTransactions, TransactionTarget
 from pypaimon.streaming.targets.row_staging import IS_GONE, PlanStaging
 from pypaimon.streaming.targets.target_errors import one_line, translate_errors
-from pypaimon.streaming.targets.target_keys import GivenKeys, TargetKeys
+from pypaimon.streaming.targets.target_keys import GivenKeys
 from pypaimon.streaming.targets.target_state import Saved
 
 if TYPE_CHECKING:
@@ -74,7 +70,7 @@ _FOLDER = "_paimon"
 _POSITION = "paimon.position"
 
 
-class DeltaRows(TransactionalTable):
+class DeltaRows(LakeTable["DeltaTable"]):
     """A Delta table, and the files next to it that hold positions.
 
     A commit names a file by the version of an app transaction, which Delta keeps with the table. The file is written
@@ -84,28 +80,14 @@ class DeltaRows(TransactionalTable):
         uri: The path or URI of the table.
         keys: See `TargetKeys`.
         storage_options: As deltalake takes them.
-
-    Attributes:
-        where: The name of the table in errors.
     """
 
     def __init__(self, uri: str, keys: GivenKeys, storage_options: Mapping[str, str] | None) -> None:
         self._uri = uri.removeprefix("file://")
-        self.given_keys = TargetKeys(keys)
-        self.keys: list[str] = []
-        self.where = f"Delta table {self._uri}"
+        super().__init__(f"Delta table {self._uri}", keys)
         self._options = None if storage_options is None else dict(storage_options)
-        self._before: Saved | None = None
-        self._plan: PlanStaging | None = None
-        self._table: DeltaTable | None = None
-        self._position = ""
         self._old_files: list[str] | None = None
         """Position files that no commit names after the next one; None: not known yet."""
-
-    def saved(self) -> Saved | None:
-        """What the newest commit of a plan has saved."""
-        with self._translated():
-            return self._saved_in(self._load())
 
     def holds_rows(self) -> bool:
         with self._translated():
@@ -126,16 +108,9 @@ class DeltaRows(TransactionalTable):
                     refuse_other_columns(before, self._plan.columns, "the Delta table holds", "in another one")
             self._plan.add(batch)
 
-    def save(self, position: str, before: Saved | None) -> Saved | None:
-        assert self._plan is not None
-        with self._translated():
-            self._table = self._load()
-            if not is_same_place(self._saved_in(self._table), before):
-                return None
-            if self._table is not None and not self._plan.first.begins_state:
-                _refuse_dropped_columns(self._plan, self._table)
-        self._position = position
-        return self._plan.saved(position)
+    def _prepare(self, plan: PlanStaging) -> None:
+        if self._table is not None and not plan.first.begins_state:
+            _refuse_dropped_columns(plan, self._table)
 
     def commit(self) -> None:
         """Write rows and position in one commit of Delta."""
@@ -164,15 +139,6 @@ class DeltaRows(TransactionalTable):
                     self._files().delete_file(path)
             self._old_files = [_path(number)]
         self._end()
-
-    def roll_back(self) -> None:
-        """Drop the rows. Files that were written belong to no commit; Delta's VACUUM removes them."""
-        self._end()
-
-    def _end(self) -> None:
-        plan, self._plan, self._table = self._plan, None, None
-        if plan is not None:
-            plan.close()
 
     def _add(self, plan: PlanStaging, table: DeltaTable | None, properties: CommitProperties) -> None:
         """Append rows; the first plan of a state replaces all others."""

@@ -17,16 +17,12 @@ from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.options.arguments import a_name, needed
 from pypaimon.streaming.targets.changes import AnyBatch
 from pypaimon.streaming.targets.column_evolution import evolve_columns, is_equal_in, is_wider
+from pypaimon.streaming.targets.lakes.lake_table import LakeTable
 from pypaimon.streaming.targets.lakes.lake_types import kept_by_iceberg
-from pypaimon.streaming.targets.plan_transactions import (
-    PlanTransactions,
-    TransactionalTable,
-    TransactionTarget,
-    is_same_place,
-)
+from pypaimon.streaming.targets.plan_transactions import PlanTransactions, TransactionTarget
 from pypaimon.streaming.targets.row_staging import PlanStaging
 from pypaimon.streaming.targets.target_errors import translate_errors
-from pypaimon.streaming.targets.target_keys import GivenKeys, TargetKeys
+from pypaimon.streaming.targets.target_keys import GivenKeys
 from pypaimon.streaming.targets.target_state import Column, Saved
 
 if TYPE_CHECKING:
@@ -74,18 +70,13 @@ _POSITION, _COLUMNS = "paimon.position", "paimon.columns"
 _RETRIES = "commit.retry.num-retries"
 
 
-class IcebergRows(TransactionalTable):
+class IcebergRows(LakeTable["Table"]):
     """An Iceberg table. The position is in its properties and in the summaries of its snapshots.
 
     Args:
         catalog: The catalog of the table.
         name: The name of the table, with its namespace.
         keys: See `TargetKeys`.
-
-    Attributes:
-        given_keys: The keys of the caller.
-        keys: The key columns of the last batch; empty: rows are appended.
-        where: The name of the table in errors.
     """
 
     def __init__(self, catalog: Catalog, name: str, keys: GivenKeys) -> None:
@@ -93,18 +84,8 @@ class IcebergRows(TransactionalTable):
             raise StreamConfigError(f"table {name!r}: name it with its namespace, such as 'sales.{name}'")
         self._catalog = catalog
         self._name = name
-        self.given_keys = TargetKeys(keys)
-        self.keys: list[str] = []
-        self.where = f"Iceberg table {name}"
-        self._before: Saved | None = None
+        super().__init__(f"Iceberg table {name}", keys)
         self._replaces = False
-        self._plan: PlanStaging | None = None
-        self._table: Table | None = None
-        self._position = ""
-
-    def saved(self) -> Saved | None:
-        with self._translated():
-            return self._saved_in(self._load())
 
     def holds_rows(self) -> bool:
         with self._translated():
@@ -122,17 +103,10 @@ class IcebergRows(TransactionalTable):
                 self._plan = PlanStaging(batch, self._before, self.keys, kept_by_iceberg)
             self._plan.add(batch)
 
-    def save(self, position: str, before: Saved | None) -> Saved | None:
-        assert self._plan is not None
-        with self._translated():
-            self._table = self._load()
-            if not is_same_place(self._saved_in(self._table), before):
-                return None
-            if self._table is None:
-                self._catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
-                self._table = self._catalog.create_table(self._name, schema=self._plan.schema)
-        self._position = position
-        return self._plan.saved(position)
+    def _prepare(self, plan: PlanStaging) -> None:
+        if self._table is None:
+            self._catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
+            self._table = self._catalog.create_table(self._name, schema=plan.schema)
 
     def commit(self) -> None:
         """Write rows and position in one commit of the catalog."""
@@ -160,15 +134,6 @@ class IcebergRows(TransactionalTable):
             transaction.append(rows if table.spec().is_unpartitioned() else rows.read_all(), noted)
             transaction.commit_transaction()
         self._end()
-
-    def roll_back(self) -> None:
-        """Drop the rows. Files that were written belong to no snapshot."""
-        self._end()
-
-    def _end(self) -> None:
-        plan, self._plan, self._table = self._plan, None, None
-        if plan is not None:
-            plan.close()
 
     def _gone(self, plan: PlanStaging) -> BooleanExpression | None:
         from pyiceberg.expressions import AlwaysTrue

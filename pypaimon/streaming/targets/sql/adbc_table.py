@@ -12,9 +12,10 @@ import pyarrow as pa
 from pypaimon.streaming.errors import StreamConfigError, TargetError, UnsupportedTableError
 from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.model.sql_names import quoted
+from pypaimon.streaming.options.arguments import a_name, needed
 from pypaimon.streaming.targets.changes import RESERVED, AnyBatch, inserts, last_changes, refuse_reserved
 from pypaimon.streaming.targets.column_evolution import evolve_columns
-from pypaimon.streaming.targets.plan_transactions import TransactionalTable, others_write
+from pypaimon.streaming.targets.plan_transactions import PlanTransactions, TransactionalTable, others_write
 from pypaimon.streaming.targets.target_errors import translate_errors
 from pypaimon.streaming.targets.target_keys import GivenKeys, TargetKeys
 from pypaimon.streaming.targets.target_state import (
@@ -43,6 +44,8 @@ class Dialect(Protocol):
 
     system: str
     """Its name."""
+    driver: str
+    """The module of its connections."""
     parameters: tuple[str, str, str]
     """The first three parameters of a statement."""
     locking: str
@@ -102,6 +105,27 @@ class Dialect(Protocol):
             has_nulls: Whether some keys are null.
             columns: The names of the columns of the table in lower case.
         """
+
+
+def adbc_plans(
+    call: str, connection: Any, name: str, keys: GivenKeys, dialect: Dialect, replace: bool
+) -> PlanTransactions:
+    """The transactions of a target.
+
+    Args:
+        call: The class of the target, as errors name it.
+        connection: As the caller gave it.
+        name: As the caller gave it.
+        keys: As the caller gave them.
+        dialect: The SQL of the database.
+        replace: See `PlanTransactions`.
+
+    Raises:
+        StreamConfigError: An argument is invalid.
+        TargetError: The database refuses.
+    """
+    needed(f"{call}: connection", connection, f"a connection of {dialect.driver}", "adbc_connection")
+    return PlanTransactions(AdbcTable(connection, a_name(f"{call}: name", name), keys, dialect), replace)
 
 
 class AdbcTable(TransactionalTable):

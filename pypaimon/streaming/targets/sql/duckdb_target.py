@@ -159,7 +159,8 @@ class DuckDBTable(TransactionalTable):
             run(query, [self._name, position, columns])
             run("COMMIT")
         except BaseException:
-            run("ROLLBACK")
+            with suppress(Exception):
+                run("ROLLBACK")
             raise
 
     def _row(self) -> tuple[str, str | None] | None:

@@ -10,10 +10,9 @@ import pyarrow.types as types
 
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.model.sql_names import quoted
-from pypaimon.streaming.options.arguments import a_name, needed
 from pypaimon.streaming.targets.column_evolution import is_equal_in
-from pypaimon.streaming.targets.plan_transactions import PlanTransactions, TransactionTarget
-from pypaimon.streaming.targets.sql.adbc_table import LONGEST_NAME, AdbcTable, Execute
+from pypaimon.streaming.targets.plan_transactions import TransactionTarget
+from pypaimon.streaming.targets.sql.adbc_table import LONGEST_NAME, Execute, adbc_plans
 from pypaimon.streaming.targets.target_state import Column
 
 _TYPES: tuple[tuple[Any, str], ...] = (
@@ -61,17 +60,14 @@ class PostgresTarget(TransactionTarget):
     def __init__(
         self, connection: Any, name: str, keys: str | Sequence[str] | None = None, *, replace: bool = False
     ) -> None:
-        needed(
-            "PostgresTarget: connection", connection, "a connection of adbc_driver_postgresql.dbapi", "adbc_connection"
-        )
-        a_name("PostgresTarget: name", name)
-        self._plans = PlanTransactions(AdbcTable(connection, name, keys, _Postgres()), replace)
+        self._plans = adbc_plans("PostgresTarget", connection, name, keys, _Postgres(), replace)
 
 
 class _Postgres:
     """The SQL of PostgreSQL."""
 
     system = "PostgreSQL"
+    driver = "adbc_driver_postgresql.dbapi"
     parameters = ("$1", "$2", "$3")
     locking = "FOR UPDATE"
     same_name = ""

@@ -11,10 +11,9 @@ import pyarrow.types as types
 
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.model.sql_names import quoted
-from pypaimon.streaming.options.arguments import a_name, needed
 from pypaimon.streaming.targets.column_evolution import is_wider
-from pypaimon.streaming.targets.plan_transactions import PlanTransactions, TransactionTarget
-from pypaimon.streaming.targets.sql.adbc_table import AdbcTable, Execute
+from pypaimon.streaming.targets.plan_transactions import TransactionTarget
+from pypaimon.streaming.targets.sql.adbc_table import Execute, adbc_plans
 from pypaimon.streaming.targets.target_state import Column
 
 _ROW_IDS = ("rowid", "_rowid_", "oid")
@@ -47,15 +46,14 @@ class SQLiteTarget(TransactionTarget):
     def __init__(
         self, connection: Any, name: str, keys: str | Sequence[str] | None = None, *, replace: bool = False
     ) -> None:
-        needed("SQLiteTarget: connection", connection, "a connection of adbc_driver_sqlite.dbapi", "adbc_connection")
-        a_name("SQLiteTarget: name", name)
-        self._plans = PlanTransactions(AdbcTable(connection, name, keys, _SQLite()), replace)
+        self._plans = adbc_plans("SQLiteTarget", connection, name, keys, _SQLite(), replace)
 
 
 class _SQLite:
     """The SQL of SQLite."""
 
     system = "SQLite"
+    driver = "adbc_driver_sqlite.dbapi"
     parameters = ("?", "?", "?")
     locking = ""
     """Empty: SQLite has one writer at a time."""

@@ -12,15 +12,18 @@ import pytest
 
 from support.crash.crashing_file_io import MortalFileIO
 from support.spark.sink_world import OTHER, World, write
+from support.stores.lossy_store import SCHEME, LossyStore
 
 pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is installed")
 
 from pyspark.sql.types import LongType, StructField, StructType
 
+from pypaimon.spark.write.batch_writer import BatchTaskMessage, PaimonBatchWriter
 from pypaimon.spark.write.sink import Sink, TaskFiles
+from pypaimon.spark.write.stream_writer import PaimonStreamWriter, TaskMessage
 from pypaimon.streaming.commit.idempotent_commit import commit_once
 from pypaimon.streaming.commit.request import CommitRequest
-from pypaimon.streaming.errors import CommitFailedError
+from pypaimon.streaming.errors import CommitFailedError, UnsafeCommitError
 
 ROWS = StructType([StructField("id", LongType()), StructField("v", LongType())])
 
@@ -101,3 +104,41 @@ def test_a_conflict_that_cannot_be_retried_fails_the_batch_with_its_reason(world
     assert world.data_files() == world.live_files()
     world.run()
     assert [row for row in world.rows() if row[0] != OTHER] == sorted([*world.rows_of(0), *world.rows_of(1)])
+
+
+class Crowded(LossyStore):
+    """A store that cannot arbitrate, in which another program commits while manifests are written."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__("no", left=0)
+        self._world: World | None = world
+
+    def new_output_stream(self, path: Any) -> Any:
+        world = self._world
+        if "/manifest/" in str(path) and world is not None:
+            self._world = None
+            world.other()
+        return super().new_output_stream(path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["write", "numbered write", "stream"])
+def test_a_commit_that_nobody_arbitrates_is_not_taken_for_one_to_retry(
+    world: World, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """The class and the message are those of the library, so that a job can tell it from a failure of the store."""
+    numbers = {"query-id": "q", "batch-id": "0"} if kind == "numbered write" else {}
+    options = {"warehouse": str(world.path.parents[1]), "table": "db.t", **numbers}
+    opened = Sink.of(options, ROWS, False, streaming=kind == "stream")
+    table = world.table(Crowded(world))
+    table.table_path = f"{SCHEME}{world.path}"
+    files = opened.write(batches((1, 1)), "q", 0)
+    monkeypatch.setattr(Sink, "_table", lambda _: table)
+    with pytest.raises(UnsafeCommitError, match=r"^db\.t: .*'other' has committed snapshot 1.*not committed") as caught:
+        if kind == "stream":
+            PaimonStreamWriter(opened).commit([TaskMessage("q", 0, files)], 0)
+        else:
+            PaimonBatchWriter(opened).commit([BatchTaskMessage(files, None)])
+    assert not caught.value.retriable
+    assert [row for row in world.rows() if row[0] != OTHER] == []
+    assert world.data_files() == world.live_files()

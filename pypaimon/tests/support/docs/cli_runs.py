@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from pypaimon.streaming.cli.app import run
@@ -54,3 +55,10 @@ class Program:
         """One run as a program of its own."""
         command = [*PROGRAM, *arguments, "--warehouse", str(self.warehouse)]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def subcommands(group: click.Group) -> dict[str, click.Command]:
+    """The commands of a group by name. The program imports its own when they are asked for."""
+    with click.Context(group) as context:
+        found = {name: group.get_command(context, name) for name in group.list_commands(context)}
+    return {name: command for name, command in found.items() if command is not None}

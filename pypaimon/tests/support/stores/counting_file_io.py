@@ -15,6 +15,7 @@ class CountingFileIO(LocalFileIO):
     """Streams read the ranges that are asked for, and no more.
 
     Attributes:
+        opened: How often each file was opened, by name.
         bytes_read: By name of file.
         reads: How many there were, likewise.
         largest: The most bytes that were asked for at once.
@@ -22,6 +23,7 @@ class CountingFileIO(LocalFileIO):
 
     def __init__(self) -> None:
         super().__init__()
+        self.opened: Counter[str] = Counter()
         self.bytes_read: Counter[str] = Counter()
         self.reads: Counter[str] = Counter()
         self.largest = 0
@@ -31,6 +33,7 @@ class CountingFileIO(LocalFileIO):
         return sum(count for name, count in self.bytes_read.items() if name.endswith(suffix))
 
     def new_input_stream(self, path: str) -> Any:
+        self.opened[path.rsplit("/", 1)[-1]] += 1
         return _Counted(self, path, LocalFileIO.new_input_stream(self, local(path)))
 
     def get_file_size(self, path: str) -> int:

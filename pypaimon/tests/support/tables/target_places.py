@@ -200,6 +200,16 @@ class IcebergPlace:
             return list(catalog.load_table(f"db.{name}").scan().to_arrow().to_pylist()) if there else []
 
 
+LOCAL_PLACES: dict[str, Any] = {
+    "DuckDB": DuckDBPlace,
+    "SQLite": SQLitePlace,
+    "Parquet": ParquetPlace,
+    "Delta": DeltaPlace,
+    "Iceberg": IcebergPlace,
+}
+"""The places that need no server, by kind."""
+
+
 def _execute(connection: Any, query: str) -> None:
     with connection.cursor() as cursor:
         cursor.execute(query)
