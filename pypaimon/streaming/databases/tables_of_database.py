@@ -24,6 +24,7 @@ from pypaimon.streaming.internals import (
     TableNotExistException,
     TableSchema,
     is_filesystem_catalog,
+    table_names,
     table_with_schema,
 )
 from pypaimon.streaming.io.request_errors import translated
@@ -99,7 +100,7 @@ class TablesOfDatabase:
         """
         try:
             with translating(self.database):
-                found = self.catalog.list_tables(self.database)
+                found = table_names(self.catalog, self.database)
         except DatabaseNotExistException as error:
             raise NoDatabaseError(f"There is no database '{self.database}' in this catalog.") from error
         return {name for name in found if matches(name, self.include, self.exclude)}
