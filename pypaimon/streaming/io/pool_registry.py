@@ -12,6 +12,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from pypaimon.streaming.io.workers import Worker
+
 if TYPE_CHECKING:
     from pypaimon.streaming.io.io_pool import IOPool
 
@@ -22,10 +24,6 @@ pools: WeakKeyDictionary[IOPool, None] = WeakKeyDictionary()
 def _current_pools() -> list[IOPool]:
     """All pools, safe against another thread that makes one: iterating over weak references would fail then."""
     return [pool for each in pools.keyrefs() if (pool := each()) is not None]
-
-
-class Worker(threading.Thread):
-    """A thread of a pool."""
 
 
 def wait_for_calls_at_exit() -> None:
