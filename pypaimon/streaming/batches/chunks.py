@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from pypaimon.streaming.batches.commit_columns import with_columns, with_fields
 from pypaimon.streaming.batches.update_pairs import pairs_unbroken
+from pypaimon.streaming.concurrency.clock import is_done_within
 from pypaimon.streaming.concurrency.lazy import Lazy
 from pypaimon.streaming.concurrency.waits import run
 from pypaimon.streaming.errors import EndOfScan, PositionExpiredError
@@ -262,7 +263,7 @@ class _Rows:
 
     def comes_soon(self) -> bool:
         """Whether `peek` answers within a moment."""
-        return bool(wait((self._started(),), _SOON_SECONDS).done)
+        return is_done_within(self._started(), _SOON_SECONDS)
 
     def drop(self) -> None:
         """Continue with the batch after it."""
