@@ -31,7 +31,7 @@ from pypaimon.streaming.logs import StreamLog
 
 _LOG = StreamLog(__name__)
 WORKERS = 8
-OPENERS = 5
+OPENERS = 8
 """Threads that only open tables, so that open tables are read in the meantime."""
 DISCOVERY_PAUSE = 1.0
 """Seconds between two discoveries, if a table needs one before the next is due."""
@@ -43,16 +43,23 @@ T = TypeVar("T", bound=Hashable)
 
 
 class Schedule(Generic[T]):
-    """Jobs ordered by the time at which they are due. Not thread-safe; callers pass the time.
+    """Jobs ordered by the time at which they are due, and the workers that wait for them. Callers pass the time.
 
     Jobs of tables that have rows to read are busy. One worker never takes busy jobs, so that tables with a large
     backlog do not delay polls of the others.
 
+    At most one worker is woken for each job, and only one waits for the next time, because with many tables the threads
+    that wake for nothing would cost more than the jobs.
+
     Args:
         workers: The number of workers.
+        lock: Must be held for every call.
     """
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, lock: threading.RLock) -> None:
+        self._changed = threading.Condition(lock)
+        # When the first worker that waits for a time wakes up.
+        self._wakes_at = float("inf")
         self._most_busy = max(1, workers - 1)
         self._busy_at_work = 0
         self._number = count()
@@ -65,6 +72,8 @@ class Schedule(Generic[T]):
         number = next(self._number)
         self._due[job] = due, number
         heapq.heappush(self._busy if busy else self._idle, (due, number, job))
+        if due < self._wakes_at:
+            self._changed.notify()
 
     def remove(self, job: T) -> None:
         """Remove a job if it is scheduled."""
@@ -81,11 +90,31 @@ class Schedule(Generic[T]):
         del self._due[job]
         busy = heap is self._busy
         self._busy_at_work += busy
+        following = self.next_due()
+        if following is not None and following < self._wakes_at:
+            self._changed.notify()
         return job, busy
 
     def done(self, *, busy: bool) -> None:
         """Note that a job that was taken is done."""
         self._busy_at_work -= busy
+
+    def wait(self, now: float) -> None:
+        """Wait, without the lock, until another job may be due."""
+        due = self.next_due()
+        if due is None or due >= self._wakes_at:
+            self._changed.wait()
+            return
+        self._wakes_at = due
+        try:
+            self._changed.wait(max(0.0, due - now))
+        finally:
+            if self._wakes_at == due:
+                self._wakes_at = float("inf")
+
+    def wake_all(self) -> None:
+        """End all waits."""
+        self._changed.notify_all()
 
     def next_due(self) -> float | None:
         """When the next job that may be taken is due, None without one."""
@@ -110,7 +139,6 @@ class EngineState:
 
     Attributes:
         lock: Guards everything here.
-        changed: Notified when there may be a job to do.
         schedule: Jobs of the workers.
         openings: Jobs of the threads that open tables.
         discovery: The job that lists the tables.
@@ -128,9 +156,8 @@ class EngineState:
         self.clock = clock
         # Re-entrant, because setting the result of a future runs its callbacks on this thread.
         self.lock = threading.RLock()
-        self.changed = threading.Condition(self.lock)
-        self.schedule: Schedule[Job] = Schedule(WORKERS)
-        self.openings: Schedule[Job] = Schedule(OPENERS)
+        self.schedule: Schedule[Job] = Schedule(WORKERS, self.lock)
+        self.openings: Schedule[Job] = Schedule(OPENERS, self.lock)
         self.discovery = DiscoveryJob()
         self.registry = TableRegistry(settings.places)
         self.rows = BufferedRows(settings.read_ahead_bytes)
@@ -164,11 +191,10 @@ class EngineState:
         return event
 
     def wake(self) -> None:
-        """After a change: schedule the tables for which there is room now, and wake the threads that wait."""
+        """After a change: schedule the tables for which there is room now, and wake a caller that has an answer."""
         self.rows.pick()
         for table in self.rows.take_runnable(WORKERS):
             self.schedule.put(table, self.clock.monotonic(), busy=True)
-        self.changed.notify_all()
         if self.waiting is not None and self.has_answer():
             waiting, self.waiting = self.waiting, None
             waiting.set_result(None)
@@ -191,7 +217,6 @@ class EngineState:
         """Schedule any other job."""
         schedule = self.openings if isinstance(job, OpenJob) else self.schedule
         schedule.put(job, self.clock.monotonic() + pause)
-        self.changed.notify_all()
 
     def suspect(self, table: FollowedTable, why: Exception) -> None:
         """A table may have been dropped, renamed or re-created: the next discovery decides."""
