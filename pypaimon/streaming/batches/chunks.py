@@ -115,6 +115,11 @@ class ChunkReader:
         """As `next`, without waiting: None if no new snapshot was found in the last `max_age` seconds or now."""
         return self._next(partial(self._look_for_plan, max_age))
 
+    @property
+    def idle_age(self) -> float | None:
+        """The age of a poll that found nothing, if `look` may return its answer; else None."""
+        return self._driver.idle_age if self._plan is None else None
+
     def rest(self) -> None:
         """Release the threads until the next call, and drop prefetched plans."""
         self._driver.leave()

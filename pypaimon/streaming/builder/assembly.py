@@ -149,10 +149,18 @@ class StreamAssembly(BuilderSettings):
         refuse_unshared_start(self._traits, options)
         options = replace(options, planned_for=self._row_selection(options))
         directory = self._directory()
-        columns, now = self._read_columns(), self._clock.time_millis
-        planner = Planner(directory, self._schema, options, columns, now, latest=self._latest)
+        columns, clock, latest_at = self._read_columns(), self._clock, self._latest_at
+        planner = Planner(
+            directory,
+            self._schema,
+            options,
+            columns,
+            clock.time_millis,
+            latest=self._latest,
+            latest_age=lambda: clock.monotonic() - latest_at,
+        )
         progress = self._progress(options, directory, commit)
-        return ScanParts.of(directory, planner, options, progress, self._clock, self._latest_at)
+        return ScanParts.of(directory, planner, options, progress, clock, latest_at)
 
     def _row_selection(self, options: StreamOptions) -> RowSelection | None:
         """The chosen filter and columns; None: neither."""

@@ -33,6 +33,8 @@ _LOG = StreamLog(__name__)
 WORKERS = 8
 OPENERS = 8
 """Threads that only open tables, so that open tables are read in the meantime."""
+_MOST_UNPOLLED = 2 * WORKERS
+"""While so many open tables wait for their first poll, no more are opened: what was read to open them gets old."""
 DISCOVERY_PAUSE = 1.0
 """Seconds between two discoveries, if a table needs one before the next is due."""
 
@@ -60,6 +62,7 @@ class Schedule(Generic[T]):
         self._changed = threading.Condition(lock)
         # When the first worker that waits for a time wakes up.
         self._wakes_at = float("inf")
+        self._is_paused = False
         self._most_busy = max(1, workers - 1)
         self._busy_at_work = 0
         self._number = count()
@@ -80,7 +83,9 @@ class Schedule(Generic[T]):
         self._due.pop(job, None)
 
     def take(self, now: float) -> tuple[T, bool] | None:
-        """A job that is due and whether it is busy, None if no job is due."""
+        """A job that is due and whether it is busy, None if no job may be taken."""
+        if self._is_paused:
+            return None
         heaps = [self._idle] if self._busy_at_work >= self._most_busy else [self._idle, self._busy]
         due = [heap for heap in heaps if (first := self._first(heap)) is not None and first <= now]
         if not due:
@@ -112,12 +117,20 @@ class Schedule(Generic[T]):
             if self._wakes_at == due:
                 self._wakes_at = float("inf")
 
+    def pause(self, is_paused: bool) -> None:
+        """Give out no jobs, or give them out again."""
+        if self._is_paused and not is_paused:
+            self._changed.notify()
+        self._is_paused = is_paused
+
     def wake_all(self) -> None:
         """End all waits."""
         self._changed.notify_all()
 
     def next_due(self) -> float | None:
         """When the next job that may be taken is due, None without one."""
+        if self._is_paused:
+            return None
         heaps = [self._idle] if self._busy_at_work >= self._most_busy else [self._idle, self._busy]
         return min((first for heap in heaps if (first := self._first(heap)) is not None), default=None)
 
@@ -161,6 +174,7 @@ class EngineState:
         self.discovery = DiscoveryJob()
         self.registry = TableRegistry(settings.places)
         self.rows = BufferedRows(settings.read_ahead_bytes)
+        self._unpolled: set[FollowedTable] = set()
         self.pending_events: deque[PendingEvent] = deque()
         self.taken: Item | None = None
         self.waiting: Future[None] | None = None
@@ -208,6 +222,22 @@ class EngineState:
         self.registry.is_leaving(name)
         self.emit(TableDropped(name), partial(self.forget, name))
 
+    def begin_polling(self, table: FollowedTable) -> None:
+        """Schedule the first poll of a table."""
+        self._unpolled.add(table)
+        self.openings.pause(len(self._unpolled) >= _MOST_UNPOLLED)
+        self.schedule_poll(table)
+
+    def was_polled(self, table: FollowedTable) -> None:
+        """Note that a table was polled, or is no longer followed."""
+        self._unpolled.discard(table)
+        self.openings.pause(len(self._unpolled) >= _MOST_UNPOLLED)
+
+    @property
+    def first_polls(self) -> int:
+        """How many tables wait for their first poll, including those that are not open yet."""
+        return len(self.registry.opening) + len(self._unpolled)
+
     def schedule_poll(self, table: FollowedTable, pause: float = 0.0, *, busy: bool = True) -> None:
         """Schedule a poll of a table."""
         self.rows.unhold(table)
@@ -221,6 +251,8 @@ class EngineState:
     def suspect(self, table: FollowedTable, why: Exception) -> None:
         """A table may have been dropped, renamed or re-created: the next discovery decides."""
         table.suspicion = why
+        # Whether it was dropped is known only when all openings are done, so it must not hold them up.
+        self.was_polled(table)
         self.schedule.remove(table)
         self.rows.unhold(table)
         self.rows.pass_over(table)
@@ -230,6 +262,7 @@ class EngineState:
         """Stop following a table; returns its stream and the position in it."""
         table, place = self.registry.forget(name)
         if table is not None:
+            self.was_polled(table)
             self.schedule.remove(table)
             self.rows.forget(table)
             table.close()

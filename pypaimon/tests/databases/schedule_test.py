@@ -5,10 +5,13 @@ from __future__ import annotations
 import random
 import threading
 import time
+from typing import Any
 
 import pytest
 
-from pypaimon.streaming.databases.engine_state import Schedule
+from pypaimon.streaming.concurrency.clock import Clock
+from pypaimon.streaming.databases.engine_state import WORKERS, EngineState, Schedule
+from pypaimon.streaming.databases.jobs import EngineSettings, OnTableError
 
 LONG = 60.0
 
@@ -96,6 +99,58 @@ def test_a_job_that_is_due_earlier_than_all_others_is_not_waited_past() -> None:
     workers.until(done=4)
     workers.close()
     assert workers.done[:2] == [3, 2] and sorted(workers.done[2:]) == [0, 1]
+
+
+@pytest.mark.slow
+def test_a_schedule_that_is_paused_gives_out_no_job_until_it_goes_on() -> None:
+    workers = Workers(4)
+    workers.until(waits=4)
+    with workers.lock:
+        workers.schedule.pause(True)
+    before = workers.waits
+    for number in range(10):
+        workers.put(number)
+    workers.until(waits=before + 1)
+    assert not workers.done
+    with workers.lock:
+        workers.schedule.pause(False)
+    workers.until(done=10)
+    workers.close()
+    assert sorted(workers.done) == list(range(10))
+
+
+@pytest.mark.parametrize("end", ["polled", "suspected", "forgotten"])
+def test_tables_that_wait_for_their_first_poll_hold_up_openings_only_while_they_can_be_polled(end: str) -> None:
+    state = EngineState(EngineSettings(1.0, 1, 1, OnTableError.PARK, is_bounded=False, places=None), Clock())
+    with state.lock:
+        opening = state.registry.new_opening("last")
+        state.schedule_soon(opening)
+        tables: list[Any] = [_Unpolled(f"t{number}") for number in range(2 * WORKERS)]
+        for table in tables:
+            state.registry.followed[table.name] = table
+            state.begin_polling(table)
+        assert state.first_polls == len(tables) + 1
+        now = time.monotonic()
+        assert state.openings.take(now) is None and state.openings.next_due() is None
+        if end == "polled":
+            state.was_polled(tables[3])
+        elif end == "suspected":
+            state.suspect(tables[3], ValueError())
+        else:
+            state.forget("t3")
+        assert state.first_polls == len(tables)
+        assert state.openings.take(now) == (opening, False)
+
+
+class _Unpolled:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.failures = 0
+        self.chunks: list[Any] = []
+        self.suspicion: Exception | None = None
+
+    def close(self) -> None:
+        pass
 
 
 @pytest.mark.slow
