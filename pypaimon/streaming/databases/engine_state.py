@@ -34,7 +34,7 @@ WORKERS = 8
 OPENERS = 8
 """Threads that only open tables, so that open tables are read in the meantime."""
 _MOST_UNPOLLED = 2 * WORKERS
-"""While so many open tables wait for their first poll, no more are opened: what was read to open them gets old."""
+"""No more tables are opened while this many wait for their first poll, because what was read to open them gets old."""
 DISCOVERY_PAUSE = 1.0
 """Seconds between two discoveries, if a table needs one before the next is due."""
 

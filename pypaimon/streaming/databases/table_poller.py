@@ -63,7 +63,7 @@ class TablePoller:
         while self._may_read(table):
             if not self._has_read_chunk(table):
                 return False
-            # A look that needs no request ends the turn better than a break, after which it would need one.
+            # A next look that needs no request still belongs to this turn: after a break it would need one.
             if self._state.clock.monotonic() >= until and not table.is_known_idle(self._put_off()):
                 break
         table.refresh_latest(self._state.clock.monotonic)
