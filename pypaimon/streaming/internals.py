@@ -4,10 +4,12 @@ Those for filters are in `filter_internals`, those for reading tables in `read_i
 import. No other module imports pypaimon's internals, so that a new release of pypaimon breaks only these.
 """
 
+import os
 from copy import copy
+from functools import cached_property
 from typing import Any
 
-from pyarrow.fs import S3FileSystem
+from pyarrow.fs import FileType, S3FileSystem
 from pypaimon.catalog.catalog_exception import (
     DatabaseNotExistException,
     TableNoPermissionException,
@@ -98,6 +100,7 @@ __all__ = [
     "build_variant_schema",
     "catalog_options",
     "dynamic_options",
+    "entries_of",
     "is_filesystem_catalog",
     "is_paimon_table",
     "is_shredded_variant",
@@ -106,6 +109,7 @@ __all__ = [
     "object_stream",
     "on_branch",
     "resolve_path",
+    "table_names",
     "table_with_schema",
     "to_file_io_path",
 ]
@@ -118,6 +122,77 @@ _REST_FILE_IO = "pypaimon.catalog.rest.rest_token_file_io.RESTTokenFileIO"
 def local_path(uri: str) -> str:
     """The path of a `file:` URI on this machine, decoded as pypaimon's local FileIO does."""
     return str(LocalFileIO()._to_file(uri))
+
+
+class _EntriesOnly(LocalFileIO):
+    """Lists one directory without asking for the status of each entry, as pypaimon's listing does one by one.
+
+    Args:
+        file_io: pypaimon's FileIO.
+        directory: The directory.
+    """
+
+    def __init__(self, file_io: LocalFileIO, directory: str) -> None:
+        self.__dict__.update(file_io.__dict__)
+        self._directory = directory
+
+    def get_file_status(self, path: str) -> Any:
+        return _Entry(self, path)
+
+    @cached_property
+    def are_directories(self) -> dict[str, bool]:
+        """Which entries are directories, by name, as the directory itself records it."""
+        with os.scandir(self._to_file(self._directory)) as found:
+            return {each.name: self.is_dir(each.path) if each.is_symlink() else each.is_dir() for each in found}
+
+    def is_dir(self, path: str) -> bool:
+        return bool(self._to_file(path).is_dir())
+
+
+class _Entry:
+    """A directory entry: a status without size and time.
+
+    Attributes:
+        path: Its path, absolute.
+        base_name: The last part of the path or URI that it was found under.
+    """
+
+    def __init__(self, listed: _EntriesOnly, path: str) -> None:
+        self._listed = listed
+        self._found_as = path
+        self.path = str(listed._to_file(path).absolute())
+        self.base_name = os.path.basename(path)
+
+    @property
+    def type(self) -> FileType:
+        """Whether it is a directory."""
+        is_directory = self._listed.are_directories.get(os.path.basename(self.path))
+        if is_directory is None:
+            # It is newer than the listing that recorded the kinds.
+            is_directory = self._listed.is_dir(self._found_as)
+        return FileType.Directory if is_directory else FileType.File
+
+
+def _is_plain_local(file_io: Any) -> bool:
+    return type(file_io) is LocalFileIO and not {"list_status", "get_file_status"} & vars(file_io).keys()
+
+
+def entries_of(file_io: Any, directory: str) -> list[Any]:
+    """The entries of a directory, with `path` and perhaps no `size` or `mtime`. One request."""
+    lister = _EntriesOnly(file_io, directory) if _is_plain_local(file_io) else file_io
+    return list(lister.list_status(directory))
+
+
+def table_names(catalog: Any, database: str) -> list[str]:
+    """The names of the tables of a database, as the catalog lists them. Two requests in a local file system.
+
+    Raises:
+        DatabaseNotExistException: There is no such database.
+    """
+    if is_filesystem_catalog(catalog) and _is_plain_local(catalog.file_io):
+        catalog, files = copy(catalog), catalog.file_io
+        catalog.file_io = _EntriesOnly(files, catalog.get_database_path(database))
+    return list(catalog.list_tables(database))
 
 
 def dynamic_options(table: Any) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from pypaimon.streaming.batches.commit_columns import with_columns, with_fields
 from pypaimon.streaming.batches.update_pairs import pairs_unbroken
+from pypaimon.streaming.concurrency.clock import is_done_within
 from pypaimon.streaming.concurrency.lazy import Lazy
 from pypaimon.streaming.concurrency.waits import run
 from pypaimon.streaming.errors import EndOfScan, PositionExpiredError
@@ -124,6 +125,11 @@ class ChunkReader:
     def look(self, max_age: float = 0.0) -> BatchChunk | None:
         """As `next`, without waiting: None if no new snapshot was found in the last `max_age` seconds or now."""
         return self._next(partial(self._look_for_plan, max_age))
+
+    @property
+    def idle_age(self) -> float | None:
+        """The age of a poll that found nothing, if `look` may return its answer; else None."""
+        return self._driver.idle_age if self._plan is None else None
 
     def rest(self) -> None:
         """Release the threads until the next call, and drop prefetched plans."""
@@ -273,7 +279,7 @@ class _Rows:
 
     def comes_soon(self) -> bool:
         """Whether `peek` answers within a moment."""
-        return bool(wait((self._started(),), _SOON_SECONDS).done)
+        return is_done_within(self._started(), _SOON_SECONDS)
 
     def drop(self) -> None:
         """Continue with the batch after it."""

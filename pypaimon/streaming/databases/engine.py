@@ -51,8 +51,9 @@ class DatabaseEngine:
         self._closed_tables: list[FollowedTable] = []
         self._origin = Origin()
         self._apply_pool = IOPool(1, timeout=float("inf"), name="paimon-database-notes")
-        self._state.schedule.put(self._state.discovery, clock.monotonic())
-        self._state.schedule.put(KeepAliveJob(), clock.monotonic() + KEEPING_ALIVE)
+        with self._state.lock:
+            self._state.schedule.put(self._state.discovery, clock.monotonic())
+            self._state.schedule.put(KeepAliveJob(), clock.monotonic() + KEEPING_ALIVE)
 
     # ---- the consumer ----
 
@@ -209,7 +210,8 @@ class DatabaseEngine:
             self._state.closed = True
             self._apply_taken()
             tables = list(self._state.registry.followed.values())
-            self._state.changed.notify_all()
+            self._state.schedule.wake_all()
+            self._state.openings.wake_all()
         self._apply_pool.close()
         for table in tables:
             table.close()
@@ -264,8 +266,7 @@ class DatabaseEngine:
                 taken = schedule.take(now)
                 if taken is not None:
                     return taken
-                due = schedule.next_due()
-                self._state.changed.wait(None if due is None else max(0.0, due - now))
+                schedule.wait(now)
             return None
 
     def _do(self, job: Job) -> None:

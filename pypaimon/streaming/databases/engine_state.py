@@ -33,8 +33,10 @@ from pypaimon.streaming.scanning.metrics import ScanMetrics, total_of
 _LOG = StreamLog(__name__)
 WORKERS = 8
 _MOST_CHUNKS = 64
-OPENERS = 5
+OPENERS = 8
 """Threads that only open tables, so that open tables are read in the meantime."""
+_MOST_UNPOLLED = 2 * WORKERS
+"""No more tables are opened while this many wait for their first poll, because what was read to open them gets old."""
 DISCOVERY_PAUSE = 1.0
 """Seconds between two discoveries, if a table needs one before the next is due."""
 
@@ -53,16 +55,24 @@ T = TypeVar("T", bound=Hashable)
 
 
 class Schedule(Generic[T]):
-    """Jobs ordered by the time at which they are due. Not thread-safe; callers pass the time.
+    """Jobs ordered by the time at which they are due, and the workers that wait for them. Callers pass the time.
 
     Jobs of tables that have rows to read are busy. One worker never takes busy jobs, so that tables with a large
     backlog do not delay polls of the others.
 
+    At most one worker is woken for each job, and only one waits for the next time, because with many tables the threads
+    that wake for nothing would cost more than the jobs.
+
     Args:
         workers: The number of workers.
+        lock: Must be held for every call.
     """
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, lock: threading.RLock) -> None:
+        self._changed = threading.Condition(lock)
+        # When the first worker that waits for a time wakes up.
+        self._wakes_at = float("inf")
+        self._is_paused = False
         self._most_busy = max(1, workers - 1)
         self._busy_at_work = 0
         self._number = count()
@@ -75,13 +85,17 @@ class Schedule(Generic[T]):
         number = next(self._number)
         self._due[job] = due, number
         heapq.heappush(self._busy if busy else self._idle, (due, number, job))
+        if due < self._wakes_at:
+            self._changed.notify()
 
     def remove(self, job: T) -> None:
         """Remove a job if it is scheduled."""
         self._due.pop(job, None)
 
     def take(self, now: float) -> tuple[T, bool] | None:
-        """A job that is due and whether it is busy, None if no job is due."""
+        """A job that is due and whether it is busy, None if no job may be taken."""
+        if self._is_paused:
+            return None
         heaps = [self._idle] if self._busy_at_work >= self._most_busy else [self._idle, self._busy]
         due = [heap for heap in heaps if (first := self._first(heap)) is not None and first <= now]
         if not due:
@@ -91,14 +105,42 @@ class Schedule(Generic[T]):
         del self._due[job]
         busy = heap is self._busy
         self._busy_at_work += busy
+        following = self.next_due()
+        if following is not None and following < self._wakes_at:
+            self._changed.notify()
         return job, busy
 
     def done(self, *, busy: bool) -> None:
         """Note that a job that was taken is done."""
         self._busy_at_work -= busy
 
+    def wait(self, now: float) -> None:
+        """Wait, without the lock, until another job may be due."""
+        due = self.next_due()
+        if due is None or due >= self._wakes_at:
+            self._changed.wait()
+            return
+        self._wakes_at = due
+        try:
+            self._changed.wait(max(0.0, due - now))
+        finally:
+            if self._wakes_at == due:
+                self._wakes_at = float("inf")
+
+    def pause(self, is_paused: bool) -> None:
+        """Give out no jobs, or give them out again."""
+        if self._is_paused and not is_paused:
+            self._changed.notify()
+        self._is_paused = is_paused
+
+    def wake_all(self) -> None:
+        """End all waits."""
+        self._changed.notify_all()
+
     def next_due(self) -> float | None:
         """When the next job that may be taken is due, None without one."""
+        if self._is_paused:
+            return None
         heaps = [self._idle] if self._busy_at_work >= self._most_busy else [self._idle, self._busy]
         return min((first for heap in heaps if (first := self._first(heap)) is not None), default=None)
 
@@ -219,7 +261,6 @@ class EngineState:
 
     Attributes:
         lock: Guards everything here.
-        changed: Notified when there may be a job to do.
         schedule: Jobs of the workers.
         openings: Jobs of the threads that open tables.
         discovery: The job that lists the tables.
@@ -238,12 +279,12 @@ class EngineState:
         self.clock = clock
         # Re-entrant, because setting the result of a future runs its callbacks on this thread.
         self.lock = threading.RLock()
-        self.changed = threading.Condition(self.lock)
-        self.schedule: Schedule[Job] = Schedule(WORKERS)
-        self.openings: Schedule[Job] = Schedule(OPENERS)
+        self.schedule: Schedule[Job] = Schedule(WORKERS, self.lock)
+        self.openings: Schedule[Job] = Schedule(OPENERS, self.lock)
         self.discovery = DiscoveryJob()
         self.registry = TableRegistry(settings.places)
         self.rows = BufferedRows(settings.read_ahead_bytes)
+        self._unpolled: set[FollowedTable] = set()
         self.pending_events: deque[PendingEvent] = deque()
         self.taken: Item | None = None
         self.waiting: Future[None] | None = None
@@ -275,11 +316,10 @@ class EngineState:
         return event
 
     def wake(self) -> None:
-        """After a change: schedule the tables for which there is room now, and wake the threads that wait."""
+        """After a change: schedule the tables for which there is room now, and wake a caller that has an answer."""
         self.rows.pick()
         for table in self.rows.take_runnable(WORKERS):
             self.schedule.put(table, self.clock.monotonic(), busy=True)
-        self.changed.notify_all()
         if self.waiting is not None and self.has_answer():
             waiting, self.waiting = self.waiting, None
             waiting.set_result(None)
@@ -293,6 +333,22 @@ class EngineState:
         self.registry.is_leaving(name)
         self.emit(TableDropped(name), partial(self.forget, name))
 
+    def begin_polling(self, table: FollowedTable) -> None:
+        """Schedule the first poll of a table."""
+        self._unpolled.add(table)
+        self.openings.pause(len(self._unpolled) >= _MOST_UNPOLLED)
+        self.schedule_poll(table)
+
+    def was_polled(self, table: FollowedTable) -> None:
+        """Note that a table was polled, or is no longer followed."""
+        self._unpolled.discard(table)
+        self.openings.pause(len(self._unpolled) >= _MOST_UNPOLLED)
+
+    @property
+    def first_polls(self) -> int:
+        """How many tables wait for their first poll, including those that are not open yet."""
+        return len(self.registry.opening) + len(self._unpolled)
+
     def schedule_poll(self, table: FollowedTable, pause: float = 0.0, *, busy: bool = True) -> None:
         """Schedule a poll of a table."""
         self.rows.unhold(table)
@@ -302,11 +358,12 @@ class EngineState:
         """Schedule any other job."""
         schedule = self.openings if isinstance(job, OpenJob) else self.schedule
         schedule.put(job, self.clock.monotonic() + pause)
-        self.changed.notify_all()
 
     def suspect(self, table: FollowedTable, why: Exception) -> None:
         """A table may have been dropped, renamed or re-created: the next discovery decides."""
         table.suspicion = why
+        # Whether it was dropped is known only when all openings are done, so it must not hold them up.
+        self.was_polled(table)
         self.schedule.remove(table)
         self.rows.unhold(table)
         self.rows.pass_over(table)
@@ -316,6 +373,7 @@ class EngineState:
         """Stop following a table; returns its stream and the position in it."""
         table, place = self.registry.forget(name)
         if table is not None:
+            self.was_polled(table)
             self.schedule.remove(table)
             self.rows.forget(table)
             self.of_forgotten = total_of((self.of_forgotten, table.driver.metrics), of_one_table=False)

@@ -11,6 +11,7 @@ from pypaimon.streaming.batches.chunks import BatchChunk
 from pypaimon.streaming.databases.lag import TableLag
 from pypaimon.streaming.errors import EndOfScan, PaimonStreamError
 from pypaimon.streaming.internals import TableSchema
+from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.model.plan import PlanKind
 from pypaimon.streaming.model.position import Phase, Position
 from pypaimon.streaming.spec.openers import OpenedChunks
@@ -58,6 +59,8 @@ class FollowedTable:
         identity: Identity of the table.
         chunks: The stream of the table.
         now: The current time of a monotonic clock.
+        latest: The latest snapshot when the table was opened, if it was read.
+        opened_at: The time at which it was requested.
 
     Attributes:
         name: Name of the table.
@@ -71,7 +74,15 @@ class FollowedTable:
         cut: The plan that was only partly handed out, if any.
     """
 
-    def __init__(self, name: str, identity: str, chunks: OpenedChunks, now: float) -> None:
+    def __init__(
+        self,
+        name: str,
+        identity: str,
+        chunks: OpenedChunks,
+        now: float,
+        latest: Snapshot | None = None,
+        opened_at: float = 0.0,
+    ) -> None:
         self.name = name
         self.identity = identity
         self.scan, self.driver, self._reader = chunks
@@ -85,6 +96,7 @@ class FollowedTable:
         self._handed_out: BatchChunk | None = None
         self._found_at = now
         self._seen: _Seen | None = None
+        self._opened_with = None if latest is None else _Seen(latest.id, opened_at)
 
     @property
     def is_stalled(self) -> bool:
@@ -96,22 +108,36 @@ class FollowedTable:
         """Whether the table is parked or its stream has ended."""
         return self.error is not None or (self.is_ended and self.suspicion is None)
 
-    def look(self, now: Callable[[], float]) -> BatchChunk | None:
+    def is_known_idle(self, put_off: float) -> bool:
+        """Whether `look` finds nothing without a request."""
+        age = self._reader.idle_age
+        return age is not None and age < self._poll_counts(put_off)
+
+    def _poll_counts(self, put_off: float) -> float:
+        return max(put_off, min(self.driver.poll_seconds, _POLL_COUNTS_SECONDS))
+
+    def look(self, now: Callable[[], float], put_off: float = 0.0) -> BatchChunk | None:
         """The next chunk, None if there is nothing new. Its threads end then, as they do after an error.
+
+        A poll that was made while the last rows were read is not repeated at once.
+
+        Args:
+            now: Seconds of a monotonic clock.
+            put_off: For how long the next poll is put off.
 
         Raises:
             PaimonStreamError: See `ChunkReader.look`.
         """
+        age = (self._reader.idle_age or 0.0) if self.is_known_idle(put_off) else 0.0
         try:
-            # A poll that was made while the last rows were read is not repeated at once.
-            chunk = self._reader.look(min(self.driver.poll_seconds, _POLL_COUNTS_SECONDS))
+            chunk = self._reader.look(self._poll_counts(put_off))
         except BaseException as error:
             if isinstance(error, EndOfScan):
                 self._seen = _Seen(self._read_until(), now())
             self.rest()
             raise
         if chunk is None:
-            self._seen = _Seen(self._read_until(), now())
+            self._seen = _Seen(self._read_until(), now() - age)
             self.keep_alive(now())
             parts = self.driver.parts.known
             if parts is not None and not self.chunks:
@@ -159,7 +185,10 @@ class FollowedTable:
     def refresh_latest(self, now: Callable[[], float]) -> None:
         """Ask for the latest snapshot, for the lag, unless that was done recently. Errors are left to the next poll."""
         parts = self.driver.parts.known
-        if parts is None or (self._seen is not None and now() - self._seen.at < _LATEST_KNOWN_SECONDS):
+        if parts is None:
+            return
+        self._seen = self._seen or self._opened_with
+        if self._seen is not None and now() - self._seen.at < _LATEST_KNOWN_SECONDS:
             return
         with suppress(PaimonStreamError):
             self._seen = _Seen(parts.directory.snapshots.latest_id() or 0, now())

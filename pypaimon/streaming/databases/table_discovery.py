@@ -48,6 +48,7 @@ class TableDiscovery:
             for name in listed.dropped:
                 self._state.emit_dropped(name)
             for table in listed.suspects:
+                self._state.was_polled(table)
                 self._state.schedule.remove(table)
                 self._state.rows.unhold(table)
                 self._state.rows.pass_over(table)
@@ -189,7 +190,7 @@ class TableDiscovery:
         with self._state.lock:
             self._state.registry.opening.discard(name)
             self._state.registry.followed[name] = table
-            self._state.schedule_poll(table)
+            self._state.begin_polling(table)
             if self._state.closed:
                 table.close()
 
@@ -198,8 +199,8 @@ class TableDiscovery:
         if cut is not None:
             place = TablePlace(opened.identity, cut.begin)
         now = self._state.clock.monotonic()
-        chunks = self._tables.begin(opened, place, now, is_new=beginning.is_new)
-        table = FollowedTable(beginning.name, opened.identity, chunks, now)
+        chunks = self._tables.begin(opened, place, is_new=beginning.is_new)
+        table = FollowedTable(beginning.name, opened.identity, chunks, now, opened.latest, opened.at)
         table.schema = beginning.schema
         if cut is not None:
             table.resume_in(cut)

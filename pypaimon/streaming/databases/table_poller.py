@@ -50,6 +50,7 @@ class TablePoller:
         finally:
             with self._state.lock:
                 self._at_work.discard(table)
+                self._state.was_polled(table)
                 if table in self._again:
                     self._again.discard(table)
                     has_more = True
@@ -62,12 +63,18 @@ class TablePoller:
         while self._may_read(table):
             if not self._has_read_chunk(table):
                 return False
-            if self._state.clock.monotonic() >= until:
+            # A next look that needs no request still belongs to this turn: after a break it would need one.
+            if self._state.clock.monotonic() >= until and not table.is_known_idle(self._put_off()):
                 break
         table.refresh_latest(self._state.clock.monotonic)
         # Before another worker may take the table.
         table.rest()
         return True
+
+    def _put_off(self) -> float:
+        """Seconds for which second polls are put off: while many tables wait for their first one, it would be late."""
+        with self._state.lock:
+            return min(_MOST_PUT_OFF_SECONDS, _OPENING_SECONDS * self._state.first_polls)
 
     def _may_read(self, table: FollowedTable) -> bool:
         with self._state.lock:
@@ -80,7 +87,7 @@ class TablePoller:
     def _has_read_chunk(self, table: FollowedTable) -> bool:
         """Read one chunk; without one, schedule the next poll."""
         try:
-            chunk = table.look(self._state.clock.monotonic)
+            chunk = table.look(self._state.clock.monotonic, self._put_off())
         except EndOfScan:
             with self._state.lock:
                 table.is_ended = True
@@ -102,9 +109,7 @@ class TablePoller:
             if self._state.registry.is_followed(table):
                 self._update_position(table)
                 now = self._state.clock.monotonic()
-                # While many tables wait for their first poll, a second poll of this one would delay them.
-                first_polls = min(_MOST_PUT_OFF_SECONDS, _OPENING_SECONDS * len(self._state.registry.opening))
-                pause = max(table.idle_seconds(now, random.random()), first_polls)
+                pause = max(table.idle_seconds(now, random.random()), self._put_off())
                 self._state.schedule_poll(table, pause, busy=False)
             return False
 

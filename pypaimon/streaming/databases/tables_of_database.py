@@ -21,6 +21,7 @@ from pypaimon.streaming.internals import (
     TableNotExistException,
     TableSchema,
     is_filesystem_catalog,
+    table_names,
     table_with_schema,
 )
 from pypaimon.streaming.io.request_errors import translated
@@ -37,8 +38,6 @@ Configure = Callable[[StreamReadBuilder], object]
 
 _MOST_REQUESTS = 4
 """Requests of one table at the same time."""
-_LATEST_COUNTS_SECONDS = 5.0
-"""A latest snapshot that was read longer ago is read again before a stream begins with it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,7 +98,7 @@ class TablesOfDatabase:
         """
         try:
             with translating(self.database):
-                found = self.catalog.list_tables(self.database)
+                found = table_names(self.catalog, self.database)
         except DatabaseNotExistException as error:
             raise NoDatabaseError(f"There is no database '{self.database}' in this catalog.") from error
         return {name for name in found if matches(name, self.include, self.exclude)}
@@ -166,7 +165,7 @@ class TablesOfDatabase:
                 raise
             raise CorruptTableError(f"{self.database}.{name}", f"its schema cannot be read: {error}") from error
 
-    def begin(self, opened: OpenedTable, place: TablePlace | None, now: float, *, is_new: bool) -> OpenedChunks:
+    def begin(self, opened: OpenedTable, place: TablePlace | None, *, is_new: bool) -> OpenedChunks:
         """The stream of a table from its start.
 
         A table that appeared while others were already followed is read from its first row: from snapshot 1 if changes
@@ -175,11 +174,9 @@ class TablesOfDatabase:
         Args:
             opened: The table.
             place: Where an earlier stream of this table stopped, if there was one.
-            now: The time, on the clock that `open` was given.
             is_new: Whether the table appeared while others were followed.
         """
         builder = opened.builder
-        is_fresh = now - opened.at <= _LATEST_COUNTS_SECONDS
         if place is not None and place.position is not None:
             builder.with_start(position=place.position)
         elif is_new and (mode := self.start.get("mode")) and not Start(StartMode(mode)).has_state:
@@ -187,11 +184,10 @@ class TablesOfDatabase:
             builder.with_start("earliest" if earliest in (None, 1) else "latest-full")
         elif self.start:
             builder.with_start(**self.start)
-        elif is_fresh:
+        else:
             return opened.chunks
         opened.close()
-        latest = opened.latest if is_fresh else None
-        return open_chunks(resolved(builder).with_latest(latest, opened.at), opened.batch_bytes)
+        return open_chunks(resolved(builder).with_latest(opened.latest, opened.at), opened.batch_bytes)
 
 
 def matches(name: str, include: re.Pattern[str] | None, exclude: re.Pattern[str] | None) -> bool:

@@ -17,7 +17,8 @@ from pypaimon.streaming.concurrency.background_threads import BackgroundThread
 from pypaimon.streaming.concurrency.cancel_scope import CancelScope, current_scope
 from pypaimon.streaming.errors import IOTimeoutError, StoreError
 from pypaimon.streaming.io.io_requests import Hanging, Request, Running, at_call
-from pypaimon.streaming.io.pool_registry import Worker, finalize_s3_after_calls, pools, refuse_background_work_at_exit
+from pypaimon.streaming.io.pool_registry import finalize_s3_after_calls, pools, refuse_background_work_at_exit
+from pypaimon.streaming.io.workers import Worker
 
 T = TypeVar("T")
 
@@ -247,14 +248,15 @@ class IOPool:
         if self._idle >= len(self._jobs):
             self._changed.notify()
         elif len(self._workers) < self.size:
-            thread = Worker(self._work, f"{self._name}-{len(self._workers)}", self.release)
+            thread = Worker.take()
+            name = f"{self._name}-{len(self._workers)}"
             try:
                 self._workers.add(thread)
                 finalize_s3_after_calls()
-                thread.start()
+                thread.begin(self._work, name, self.release)
             finally:
-                # A signal handler may have raised before the thread started.
-                if thread.ident is None:
+                # A signal handler may have raised before the thread began.
+                if thread.ident is None or thread.is_spare:
                     self._workers.discard(thread)
 
     def _work(self) -> None:

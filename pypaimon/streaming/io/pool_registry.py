@@ -12,11 +12,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from pypaimon.streaming.concurrency.background_threads import (
-    BackgroundThread,
-    call_after_threads_at_exit,
-    is_exiting,
-)
+from pypaimon.streaming.concurrency.background_threads import call_after_threads_at_exit, is_exiting
+from pypaimon.streaming.io.workers import Worker
 
 if TYPE_CHECKING:
     from pypaimon.streaming.io.io_pool import IOPool
@@ -28,10 +25,6 @@ pools: WeakKeyDictionary[IOPool, None] = WeakKeyDictionary()
 def _current_pools() -> list[IOPool]:
     """All pools, safe against another thread that makes one: iterating over weak references would fail then."""
     return [pool for each in pools.keyrefs() if (pool := each()) is not None]
-
-
-class Worker(BackgroundThread):
-    """A thread of a pool."""
 
 
 def finalize_s3_after_calls() -> None:

@@ -16,7 +16,7 @@ from cachetools import LRUCache
 from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.concurrency.forking import cache_lock
 from pypaimon.streaming.errors import CorruptTableError
-from pypaimon.streaming.internals import arrow_file_io, object_stream
+from pypaimon.streaming.internals import arrow_file_io, entries_of, object_stream
 from pypaimon.streaming.io.conditional_writes import ConditionalWrites, Seen, is_local, is_renamed, not_renamed
 from pypaimon.streaming.io.exclusive_files import ExclusiveFiles
 from pypaimon.streaming.io.fetch_ahead import FetchAhead
@@ -180,7 +180,11 @@ class Store(RetriedRequests):
 
     def list_names(self, directory: str) -> list[str]:
         """Names of the entries of a directory; empty if it does not exist."""
-        return list(self._by_name(directory))
+        try:
+            entries = self._one("list", directory, partial(entries_of, self.file_io))
+        except FileNotFoundError:
+            return []
+        return list(dict.fromkeys(_name(entry) for entry in entries))
 
     def list_statuses(self, directory: str) -> list[Any]:
         """Statuses (`path`, `size`, `mtime`) of the entries of a directory; empty if it does not exist."""
@@ -202,7 +206,7 @@ class Store(RetriedRequests):
         return found
 
     def _by_name(self, directory: str) -> dict[str, Any]:
-        return {status.path.rstrip("/").rsplit("/", 1)[-1]: status for status in self.list_statuses(directory)}
+        return {_name(status): status for status in self.list_statuses(directory)}
 
     def write_atomic(self, path: str, data: bytes) -> None:
         """Write a file so that readers see the old content or the new one, also after a crash.
@@ -349,3 +353,7 @@ class Store(RetriedRequests):
     def _write_stream(self, path: str, data: bytes) -> None:
         with object_stream(self.file_io, path) or self.file_io.new_output_stream(path) as stream, one_request():
             stream.write(data)
+
+
+def _name(status: Any) -> str:
+    return str(status.path.rstrip("/").rsplit("/", 1)[-1])

@@ -48,6 +48,8 @@ from pypaimon.streaming.planning.snapshot_prefetch import SnapshotPrefetcher, Wi
 from pypaimon.streaming.planning.start import ResolvedStart, StartingScanner
 
 _MAX_PASSED_OVER = 256
+LATEST_COUNTS_SECONDS = 5.0
+"""A latest snapshot that was read longer ago is read again before a stream begins with it."""
 
 
 class Planner:
@@ -59,6 +61,7 @@ class Planner:
         now_millis: The wall clock, epoch milliseconds.
         kept_units: Shared with planners of the stream that have other limits.
         latest: The latest snapshot, if it was just read, before the table's schema. The first start uses it.
+        latest_age: Seconds since it was requested.
     """
 
     def __init__(
@@ -70,9 +73,11 @@ class Planner:
         now_millis: Callable[[], int],
         kept_units: KeptUnits | None = None,
         latest: Snapshot | None = None,
+        latest_age: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._directory = directory
         self._latest = latest
+        self._latest_age = latest_age
         self._snapshots = directory.snapshots
         self._options = options
         self.traits = TableTraits.of(schema)
@@ -155,6 +160,9 @@ class Planner:
         """
         if state.ended:
             return Step(state)
+        if state.hinted is not None and state.start is not None and self._latest_age() > LATEST_COUNTS_SECONDS:
+            # The stream may have waited for its turn, and the snapshot may have expired.
+            state = replace(state, hinted=None)
         state = self._bounded(state)
         step = Step(state) if state.ended else self._taken(state)
         self.log.stepped(step)

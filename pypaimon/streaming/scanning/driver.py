@@ -115,6 +115,12 @@ class ScanDriver:
             self.wait_for_writes()
 
     @property
+    def idle_age(self) -> float | None:
+        """See `Prefetcher.idle_age`."""
+        parts = self.parts.known
+        return None if parts is None else parts.prefetcher.idle_age
+
+    @property
     def poll_seconds(self) -> float:
         """Seconds between two polls; 0 before the first."""
         parts = self.parts.known

@@ -106,6 +106,15 @@ class Prefetcher:
             elif self._ahead and not _ends_run(taken.future):
                 self._begin(taken.future.result().state, taken.scope, unasked=True, previous=taken.last_split)
 
+    @property
+    def idle_age(self) -> float | None:
+        """Seconds since the start of a poll that found nothing, if that is the next step; else None."""
+        with self._lock:
+            head = self._queue[0] if self._queue else None
+            if head is None or not head.future.done() or head.future.cancelled() or head.future.exception() is not None:
+                return None
+            return self._monotonic() - head.begun_at if head.future.result().idle else None
+
     def clear(self) -> list[Future[Step]]:
         """Drop the prefetched steps. A call that waits for a step which has not begun gets `CancelledError`.
 

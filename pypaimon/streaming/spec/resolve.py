@@ -254,8 +254,17 @@ class ResolvedStream:
         from pypaimon.streaming.planning.planner import Planner
 
         columns = None if self.spec.projection is None else frozenset(self.spec.projection)
-        now, latest = self.clock.time_millis, self.table.latest
-        return Planner(directory, self.schema, options, columns, now, kept_units, latest)
+        clock, latest_at = self.clock, self.table.latest_at
+        return Planner(
+            directory,
+            self.schema,
+            options,
+            columns,
+            clock.time_millis,
+            kept_units,
+            self.table.latest,
+            lambda: clock.monotonic() - latest_at,
+        )
 
     def new_progress(self, directory: TableDirectory, commit: CommitMode | None = None) -> Progress | None:
         """The saved progress of the consumer; None without a consumer."""

@@ -23,8 +23,11 @@ from pypaimon.streaming import (
     UnsupportedTableError,
     stream_read_builder,
 )
-from pypaimon.streaming.databases import followed_table, tables_of_database
+from pypaimon.streaming.databases import followed_table, table_discovery, table_poller
+from pypaimon.streaming.databases.engine_state import OPENERS, WORKERS
+from pypaimon.streaming.databases.followed_table import FollowedTable
 from pypaimon.streaming.databases.tables_of_database import TablesOfDatabase
+from pypaimon.streaming.planning import planner
 from pypaimon.streaming.spec.openers import open_chunks
 from pypaimon.streaming.spec.spec_builder import resolved
 from support.tables.databases import Database, Doors, keys
@@ -97,7 +100,7 @@ def test_each_table_is_asked_for_nothing_twice_until_its_first_rows(
 ) -> None:
     """Eight requests of a table with one snapshot; of another one also the base list, and its further files."""
     # On a busy machine an answer may be too old to be used.
-    monkeypatch.setattr(tables_of_database, "_LATEST_COUNTS_SECONDS", 60.0)
+    monkeypatch.setattr(planner, "LATEST_COUNTS_SECONDS", 60.0)
     monkeypatch.setattr(followed_table, "_POLL_COUNTS_SECONDS", 60.0)
     database, count = Database(tmp_path), 8
     for number in range(count):
@@ -295,3 +298,64 @@ def test_parts_of_a_snapshot_after_the_first_plan_follow_each_other(tmp_path: Pa
         assert [reader.look(60.0) is not None for _ in range(5)] == [True, True, True, True, False]
     finally:
         reader.close()
+
+
+def test_few_tables_are_opened_before_others_are_read(tmp_path: Path) -> None:
+    """What was read to open a table would be too old, and asked for again, when its turn comes."""
+    database, count = Database(tmp_path), 60
+    database.create("t00", 1)
+    for number in range(1, count):
+        database.copy("t00", f"t{number:02}")
+    read, is_held = threading.Event(), threading.Event()
+
+    def hold_up(path: str) -> None:
+        if "/manifest/" in path:
+            is_held.set()
+            assert read.wait(60)
+
+    files = Requests(hold_up)
+    with through(database, files).stream().open_sync() as stream:
+        stream_reader = threading.Thread(target=lambda: {next(stream).table for _ in range(count)}, daemon=True)
+        stream_reader.start()
+        assert is_held.wait(60)
+        before = -1
+        while before < (before := files.kinds.count("schema-0")):
+            threading.Event().wait(0.3)
+        assert before <= 2 * WORKERS + 2 * OPENERS + WORKERS
+        read.set()
+        stream_reader.join(60)
+        assert not stream_reader.is_alive()
+
+
+@pytest.mark.parametrize("turn", [0.5, -1.0])
+@pytest.mark.parametrize("commits", [1, 3])
+def test_a_first_look_that_takes_longer_than_a_turn_asks_for_no_snapshot_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turn: float, commits: int
+) -> None:
+    """A state of several commits comes in several chunks, between which other tables have their turns."""
+    monkeypatch.setattr(planner, "LATEST_COUNTS_SECONDS", 60.0)
+    monkeypatch.setattr(followed_table, "_POLL_COUNTS_SECONDS", 60.0)
+    monkeypatch.setattr(table_poller, "_TURN_SECONDS", turn)
+    found_nothing = threading.Event()
+
+    class Watched(FollowedTable):
+        def look(self, *arguments: Any) -> Any:
+            chunk = super().look(*arguments)
+            if chunk is None:
+                found_nothing.set()
+            return chunk
+
+    monkeypatch.setattr(table_discovery, "FollowedTable", Watched)
+    database = Database(tmp_path)
+    database.create("t")
+    for value in range(commits):
+        database.write("t", value)
+    files = Requests()
+    builder = through(database, files).stream().with_poll_interval_ms(60_000).with_discovery_interval(60)
+    with builder.open_sync(batch_bytes=1) as stream:
+        assert [key for _ in range(commits) for key in keys(next(stream))] == list(range(commits))
+        assert found_nothing.wait(60)
+    asked = Counter(files.kinds)
+    assert asked["LATEST"] == asked[f"snapshot-{commits}"] == 1
+    # Threads and prefetched steps do not outlive a turn, so that the last turn of several polls.
+    assert asked[f"snapshot-{commits + 1}"] == (2 if commits > 1 and turn < 0 else 1)

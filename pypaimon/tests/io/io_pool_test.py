@@ -366,6 +366,7 @@ PRELUDE = """
 import os, socket, threading
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.errors import IOTimeoutError
+from pypaimon.streaming.io.workers import _spares
 pool = IOPool(1, timeout=60)
 never = threading.Event()
 """
@@ -467,7 +468,15 @@ print("exit")
     assert (ended.stdout, ended.stderr) == ("exit\n", "")
 
 
-@pytest.mark.parametrize("before", ["pool.run(len, '')", "pool.submit(never.wait)"])
+SPARE = """
+pool.run(len, '')
+pool.release()
+while not _spares:
+    pass
+"""
+
+
+@pytest.mark.parametrize("before", ["pool.run(len, '')", "pool.submit(never.wait)", SPARE])
 def test_a_pool_works_in_a_forked_process(before: str) -> None:
     script = f"""
 {PRELUDE}

@@ -26,11 +26,16 @@ from pypaimon.streaming import (
     StreamConfigError,
     TableChangedError,
 )
+from pypaimon.streaming.builder.assembly import with_latest
+from pypaimon.streaming.builder.opened import opened_chunks
+from pypaimon.streaming.errors import EndOfScan
+from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.options.end import End
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import CatchUp, Limits, OnExpired, OnOverwrite
 from support.models.table import Record
 from support.stores.fault_file_io import Call, FaultFileIO
+from support.stores.virtual_clock import VirtualClock
 from support.tables.crafted_table import CraftedTable
 from support.tables.planner_drive import EARLIEST, LATEST, Drive
 from support.tables.streamed_table import Table, snapshots
@@ -534,3 +539,27 @@ def test_a_restart_after_any_plan_repeats_and_loses_nothing(
     for number, plan in enumerate(plans, start=1):
         again = Drive.of(table, Position.from_json(plan.position.to_json()))
         assert again.rows(again.run()) == first.rows(plans[number:])
+
+
+@pytest.mark.parametrize(("seconds", "first"), [(5.0, 1), (5.1, 2)])
+@pytest.mark.parametrize("is_bounded", [False, True])
+def test_a_latest_snapshot_that_has_waited_too_long_is_read_again(
+    table: Table, seconds: float, first: int, is_bounded: bool
+) -> None:
+    table.commit([1])
+    clock, latest = VirtualClock(), TableDirectory.of(table.handle()).snapshots.get(1)
+    builder = table.builder(clock=clock)
+    if is_bounded:
+        builder.with_end(latest=True)
+    _, _, reader = opened_chunks(with_latest(builder, latest, clock.now), 1 << 20)
+    table.commit([2])
+    clock.now += seconds
+    try:
+        chunk = reader.look()
+        assert chunk is not None and chunk.plan.snapshot_id == first
+        assert chunk.plan.kind is PlanKind.FULL
+        if is_bounded:
+            with pytest.raises(EndOfScan):
+                reader.look()
+    finally:
+        reader.close()

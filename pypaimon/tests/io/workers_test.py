@@ -1,0 +1,148 @@
+"""Threads that pass from one pool to another, and end when no pool needs them."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from pypaimon.streaming.errors import IOTimeoutError
+from pypaimon.streaming.io import workers
+from pypaimon.streaming.io.io_pool import IOPool
+from pypaimon.streaming.io.workers import Worker
+from support.stores.request_time import hang
+
+LONG = 30.0
+
+
+@pytest.fixture(autouse=True)
+def no_spares() -> Iterator[None]:
+    """No thread of another test is spare, and none of these tests is left."""
+    wait_for_spares(0)
+    yield
+    wait_for_spares(0)
+
+
+def wait_for_spares(count: int) -> None:
+    until = time.monotonic() + LONG
+    while len(workers._spares) != count:
+        assert time.monotonic() < until
+        time.sleep(0.001)
+
+
+def worker_of(pool: IOPool) -> threading.Thread:
+    return pool.run(threading.current_thread)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", [IOPool.release, IOPool.close])
+def test_a_thread_that_a_pool_has_released_serves_the_next_one(end: object) -> None:
+    threads = set()
+    for number in range(5):
+        pool = IOPool(2, LONG, name=f"pool{number}")
+        threads.add(worker_of(pool))
+        assert pool.run(lambda: threading.current_thread().name) == f"pool{number}-0"
+        end(pool)  # type: ignore[operator]
+        wait_for_spares(1)
+        assert pool.threads == 0
+    assert len(threads) == 1
+
+
+@pytest.mark.slow
+def test_a_pool_whose_thread_serves_another_one_gets_another_one() -> None:
+    one, other = IOPool(1, LONG), IOPool(1, LONG)
+    first = worker_of(one)
+    one.release()
+    wait_for_spares(1)
+    release = threading.Event()
+    try:
+        waits = other.submit(lambda: (release.wait(LONG), threading.current_thread())[1])
+        second = worker_of(one)
+        assert second is not first
+    finally:
+        release.set()
+    assert other.result(waits) is first
+    one.close()
+    other.close()
+
+
+@pytest.mark.slow
+def test_a_thread_whose_call_hangs_serves_no_other_pool_until_the_call_returns() -> None:
+    pool, release = IOPool(1, LONG), threading.Event()
+    hanging: list[threading.Thread] = []
+
+    def call() -> None:
+        hanging.append(threading.current_thread())
+        hang(release)
+
+    try:
+        with pytest.raises(IOTimeoutError):
+            pool.run(call)
+        others = [IOPool(1, LONG) for _ in range(3)]
+        assert not {worker_of(each) for each in others} & set(hanging)
+        for each in others:
+            each.close()
+        wait_for_spares(3)
+        assert pool.hanging == 1
+    finally:
+        release.set()
+    wait_for_spares(4)
+    assert pool.hanging == 0
+    # It may serve the pool that has given it up.
+    assert worker_of(pool) in hanging
+    assert not pool.run(lambda: pool.given_up)
+    pool.close()
+
+
+@pytest.mark.slow
+def test_a_spare_thread_ends_after_a_time() -> None:
+    pool = IOPool(1, LONG)
+    thread = worker_of(pool)
+    pool.close()
+    thread.join(LONG)
+    assert not thread.is_alive() and not workers._spares
+
+
+def test_a_thread_that_is_taken_while_its_time_runs_out_serves_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "SPARE_SECONDS", 0.0)
+    spares = _Hesitating()
+    monkeypatch.setattr(workers, "_spares", spares)
+    worker, told = Worker.take(), threading.Event()
+    worker.begin(lambda: None, "first")
+    assert spares.is_removing.wait(LONG)
+    # Its time is over, and it is about to leave the list.
+    assert Worker.take() is worker
+    spares.may_remove.set()
+    worker.begin(told.set, "second")
+    assert told.wait(LONG)
+    worker.join(LONG)
+    assert not worker.is_alive()
+
+
+class _Hesitating(list[Worker]):
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_removing, self.may_remove = threading.Event(), threading.Event()
+
+    def remove(self, worker: Worker) -> None:
+        self.is_removing.set()
+        assert self.may_remove.wait(LONG)
+        super().remove(worker)
+
+
+@pytest.mark.slow
+def test_a_spare_thread_keeps_nothing_of_its_last_pool_alive() -> None:
+    class Held:
+        def call(self) -> None:
+            pass
+
+    pool, held = IOPool(1, LONG), Held()
+    pool.run(held.call)
+    pool.close()
+    wait_for_spares(1)
+    gone = [weakref.ref(held), weakref.ref(pool)]
+    del pool, held
+    assert [each() for each in gone] == [None, None]
