@@ -189,10 +189,16 @@ def table_names(catalog: Any, database: str) -> list[str]:
     Raises:
         DatabaseNotExistException: There is no such database.
     """
-    if is_filesystem_catalog(catalog) and _is_plain_local(catalog.file_io):
-        catalog, files = copy(catalog), catalog.file_io
-        catalog.file_io = _EntriesOnly(files, catalog.get_database_path(database))
-    return list(catalog.list_tables(database))
+    if not (is_filesystem_catalog(catalog) and _is_plain_local(catalog.file_io)):
+        return list(catalog.list_tables(database))
+    catalog, files = copy(catalog), catalog.file_io
+    catalog.file_io = lister = _EntriesOnly(files, catalog.get_database_path(database))
+    try:
+        names = list(catalog.list_tables(database))
+        # Without a directory pypaimon lists nothing, as if the database had no tables.
+        return names if lister.are_directories else []
+    except FileNotFoundError as error:
+        raise DatabaseNotExistException(database) from error
 
 
 def dynamic_options(table: Any) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections import Counter
 from contextlib import nullcontext
@@ -117,6 +118,25 @@ def test_a_listing_that_fails_is_an_error(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_database_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
     catalog = catalog_with_database(tmp_path, "another")
+    with pytest.raises(NoDatabaseError):
+        names(catalog)
+
+
+@pytest.mark.parametrize("is_empty", [False, True])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_database_that_is_dropped_during_the_listing_does_not_exist(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_empty: bool, when: str
+) -> None:
+    catalog, listing = catalog_with_database(tmp_path, "db"), LocalFileIO.list_status
+    if not is_empty:
+        (tmp_path / "db.db" / "t").mkdir()
+
+    def drop(file_io: Any, path: str) -> Any:
+        found = listing(file_io, path) if when == "after" else None
+        shutil.rmtree(tmp_path / "db.db")
+        return listing(file_io, path) if found is None else found
+
+    monkeypatch.setattr(LocalFileIO, "list_status", drop)
     with pytest.raises(NoDatabaseError):
         names(catalog)
 
