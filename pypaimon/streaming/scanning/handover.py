@@ -137,7 +137,7 @@ class Iteration(Generic[T]):
     _opened_by = "builder.open()", "builder.open_sync()"
 
     def _is_left(self) -> bool:
-        """Whether the stream has ended, so that a call needs not even wait for its turn."""
+        """Whether the stream has ended, so that a call need not wait for its turn."""
         return False
 
     def _find(self) -> Waits[None]:
