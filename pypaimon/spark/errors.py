@@ -44,9 +44,12 @@ class ErrorContext:
         return ErrorContext(given.get("table", given.get("path")), streaming, loses_data)
 
     def message(self, error: PaimonStreamError) -> str:
-        """The text of an error in Spark's terms."""
-        text = self._text(error)
-        return text if self.table is None or self.table in text else f"{self.table}: {text}"
+        """The text of an error in Spark's terms, without secrets: Spark shows it as the text of another error too."""
+        from pypaimon.streaming.redaction import without_secrets
+
+        text = without_secrets(self._text(error))
+        table = None if self.table is None else without_secrets(self.table)
+        return text if table is None or table in text else f"{table}: {text}"
 
     def _text(self, error: PaimonStreamError) -> str:
         from pypaimon.streaming.errors import (

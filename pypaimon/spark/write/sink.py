@@ -16,6 +16,7 @@ from pypaimon.streaming.commit.report import Assumption, CommitReport
 from pypaimon.streaming.commit.request import CommitRequest
 from pypaimon.streaming.errors import CommitFailedError
 from pypaimon.streaming.logs import StreamLog
+from pypaimon.streaming.redaction import without_secrets
 from pypaimon.streaming.writing.pinned_schema import PinnedSchema
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from pypaimon.streaming.writing.row_layout import RowLayout, TargetTable, row_layout
@@ -204,11 +205,12 @@ class Sink:
         else:
             state = "committed"
         # A line of its own on standard error: Spark's workers do not show what is logged below a warning.
-        sys.stderr.write(
+        line = (
             f"pypaimon sink: {self.options.name}: {what} {state}; snapshot={report.snapshot} "
             f"rowsIn={sum(task.rows for task in tasks)} rows={written.rows} files={written.files} "
             f"bytes={written.size}\n"
         )
+        sys.stderr.write(without_secrets(line))
 
 
 def commit_user(query: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import click
@@ -13,9 +14,12 @@ _FLAGS = {
     "time_unit": "--time-unit",
     "time_zone": "--time-zone",
     "unavailable_value_placeholder": "--unavailable-value-placeholder",
+    "with_blob_places": "--blob-place",
+    "with_projection": "--columns",
     "with_row_kind_column": "--kind-column",
 }
-"""Options by the name of the argument that the message of an error begins with."""
+"""Options by the name of the method or argument that the message of an error begins with."""
+_NAMED_FIRST = re.compile(r"(\w+)(?=:)")
 
 _ADVICE = {
     "on_new_column": "Add it, or choose --on-new-column add, which adds it, or --on-new-column ignore, which leaves it "
@@ -61,8 +65,9 @@ def text_of(error: BaseException, *, of_tables: bool = False) -> str:
     if not isinstance(error, PaimonStreamError):
         return " ".join(str(error).split()) or type(error).__name__
     message, advice = error.message, _advice(error, of_tables)
-    if error.option in _FLAGS and message.startswith(error.option):
-        message = _FLAGS[error.option] + message.removeprefix(error.option)
+    named = _NAMED_FIRST.match(message)
+    if named is not None and named[1] in _FLAGS:
+        message = _FLAGS[named[1]] + message[named.end() :]
     text = " ".join(f"{message} {advice or ''}".split())
     return text or type(error).__name__
 

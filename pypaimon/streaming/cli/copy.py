@@ -246,7 +246,7 @@ def _copy_table(source: TableSource, target: str, wanted: TargetTable, copied: C
         created = wanted.create and _create(table, builder.read_type(), target, place.catalog(), changes)
         written = place.load()
         with stream_write_builder(written).with_commit_user(user).open_sync() as writer:
-            done = _copy(builder, writer, wanted.replaces)
+            done = _copy(builder, writer, wanted.replaces, copied.follow)
             return {"source": source.name, "target": target, "created": created, **done}
 
     done = patiently(run) if service.retry else run()
@@ -290,6 +290,7 @@ def _copy_tables(pattern: TablesOfPattern, place: TargetDatabase, copied: Copied
                     configure=configure,
                     on_open=running.opened,
                 )
+                running.check_end(copied.follow)
             except KeyboardInterrupt:
                 say("interrupted; the next run continues where this one ended")
                 raise
@@ -318,12 +319,13 @@ def _create(table: Any, columns: Sequence[Any], name: str, catalog: Any, changes
     return True
 
 
-def _copy(builder: StreamReadBuilder, writer: BlockingStreamWriter, replaces: bool) -> Record:
+def _copy(builder: StreamReadBuilder, writer: BlockingStreamWriter, replaces: bool, follow: bool) -> Record:
     before = -1 if writer.last_committed is None else writer.last_committed
     running = Running[BlockingBatchStream]()
     with on_sigterm(running.stop), _bar(writer):
         try:
             copy_stream_sync(builder, writer, replace=replaces, on_open=running.opened)
+            running.check_end(follow)
         except KeyboardInterrupt:
             say("interrupted; the next run continues where this one ended")
             raise
@@ -380,3 +382,8 @@ class Running(Generic[S]):
         self._stopped = True
         if self.stream is not None:
             self.stream.stop()
+
+    def check_end(self, follow: bool) -> None:
+        """Raise KeyboardInterrupt if the copy was stopped, and was to end at the latest snapshot instead."""
+        if self._stopped and not follow:
+            raise KeyboardInterrupt

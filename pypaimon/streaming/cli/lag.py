@@ -18,7 +18,7 @@ from pypaimon.streaming.cli.output import Record, console, format_option, show, 
 from pypaimon.streaming.cli.secrets import say
 from pypaimon.streaming.cli.settings import duration
 from pypaimon.streaming.cli.tables import TableSource, on_table, retry_option
-from pypaimon.streaming.cli.tables_of_pattern import TableChoice, TablesOfPattern
+from pypaimon.streaming.cli.tables_of_pattern import TableChoice, TablesOfPattern, say_failures
 from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo, is_rolled_back, list_consumers
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.scanning.lag import Lag
@@ -121,10 +121,7 @@ def _lag_of_tables(
     records = measured.records()
     show(records, columns, form, f"no table of {pattern.text} has consumers")
     if limit is None:
-        errors = [f"{record['table']}: {record['error']}" for record in records if record["state"] == FAILED]
-        for text in errors:
-            say(text)
-        return 1 if errors else 0
+        return say_failures(measured.failures)
     return _judge([record for record in records if record["table"] != ALL], limit)
 
 
@@ -251,6 +248,9 @@ class LagOfTables:
         pattern: The tables.
         consumer_ids: Only these consumers; a table without one of them gets a line that says so. Empty for all.
         measure: Returns the records of the consumers of one table.
+
+    Attributes:
+        failures: The errors of the tables that could not be read the last time.
     """
 
     def __init__(
@@ -262,12 +262,15 @@ class LagOfTables:
         self._pattern = pattern
         self._ids = consumer_ids
         self._measure = measure
+        self.failures: dict[str, Exception] = {}
 
     def records(self) -> list[Record]:
         """A record for all tables, then one for each consumer of each table, the greatest lag first."""
         found: list[Record] = []
+        self.failures = {}
         for name, answer in self._pattern.ask_each(self._measure).items():
             if isinstance(answer, Exception):
+                self.failures[name] = answer
                 found.append(_unknown(name, "", FAILED) | {"error": text_of(answer, of_tables=True)})
                 continue
             of_ids = [record for record in answer if not self._ids or record["id"] in self._ids]

@@ -88,11 +88,11 @@ def start_of(text: str, zone: TimeZone, now: datetime | None = None) -> dict[str
         return {"snapshot_id": int(text)}
     if text.startswith("tag:"):
         return {"tag": text[len("tag:") :]}
-    if (ago := duration(text)) is not None:
-        return {"timestamp": (now or zone.now()) - ago}
     try:
+        if (ago := duration(text)) is not None:
+            return {"timestamp": (now or zone.now()) - ago}
         return {"timestamp": zone.moment(datetime.fromisoformat(text.replace("Z", "+00:00")))}
-    except ValueError:
+    except (ValueError, OverflowError):
         raise click.UsageError(
             f"--start {text!r}: give {', '.join(NAMED_STARTS)}, a snapshot id, tag:NAME, a time as 2026-11-21T10:00, "
             "or how long ago as 10m"
@@ -100,6 +100,9 @@ def start_of(text: str, zone: TimeZone, now: datetime | None = None) -> dict[str
 
 
 def duration(text: str) -> timedelta | None:
-    """`90s`, `10m`, `2h`, `1d` as a span of time; None for any other text."""
+    """`90s`, `10m`, `2h`, `1d` as a span of time; None for any other text, and for more than a million years."""
     match = _DURATION.fullmatch(text)
-    return None if match is None else timedelta(**{_UNITS[match[2]]: float(match[1])})
+    try:
+        return None if match is None else timedelta(**{_UNITS[match[2]]: float(match[1])})
+    except OverflowError:
+        return None

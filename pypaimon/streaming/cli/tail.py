@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import click
 from rich.console import Console
@@ -41,6 +41,11 @@ _BATCH_BYTES = 1 << 20
 _READ_AHEAD_BYTES_OF_TABLES = 64 << 20
 
 
+class _Stoppable(Protocol):
+    @property
+    def is_stopping(self) -> bool: ...
+
+
 @dataclass(frozen=True)
 class Output:
     """What is printed, and where it ends."""
@@ -51,6 +56,11 @@ class Output:
     )
     until_latest: bool = option("--until-latest", is_flag=True, help="End at the snapshot that is the latest now.")
     most: int | None = option("--rows", "-n", type=click.IntRange(1), metavar="N", help="End after N rows.")
+
+    def check_end(self, stream: _Stoppable) -> None:
+        """Raise KeyboardInterrupt if a SIGTERM has ended the stream, and rows that were asked for may be missing."""
+        if stream.is_stopping and (self.until_latest or self.most is not None):
+            raise KeyboardInterrupt
 
 
 @dataclass(frozen=True)
@@ -185,6 +195,7 @@ def _tail_table(builder: StreamReadBuilder, output: Output, retry: bool, latest:
                 bar.reached(batch.snapshot_id, status.rows, latest)
             else:
                 bar.rows(status.rows, status.scan.records)
+    output.check_end(stream)
 
 
 def _tail_tables(
@@ -219,6 +230,7 @@ def _tail_tables(
         for _ in _printed(stream, lambda batch, rows: writer.write(batch.table, batch, rows), output.most):
             pass
         refuse_failed(stream.failed)
+    output.check_end(stream)
 
 
 def _set_start(builder: DatabaseStreamBuilder, start: str | None, pattern: TablesOfPattern) -> None:
@@ -255,6 +267,7 @@ def _tail_group(builder: StreamReadBuilder, group: str, member: str | None, outp
     ):
         for _ in _printed(stream, writer.write, output.most):
             pass
+    output.check_end(stream)
 
 
 def _refuse_in_group(given: dict[str, object]) -> None:

@@ -25,6 +25,7 @@ from pypaimon.streaming.formats.parquet_reader import ParquetFileReader
 from pypaimon.streaming.formats.parquet_writer import ParquetFileWriter
 from pypaimon.streaming.formats.row_format import RowFileReader
 from pypaimon.streaming.model.arrow_types import arrow_type, leaf_types
+from pypaimon.streaming.model.data_types import type_names
 
 
 def _of_file(reader: Callable[[Any], FormatReader]) -> Callable[[Any, FileContext], FormatReader]:
@@ -123,10 +124,11 @@ def check_format(name: str, fields: Sequence[Any]) -> None:
     if fine and FORMATS[name].nanoseconds is Nanoseconds.NONE:
         others = [each for each in WRITABLE.values() if each.nanoseconds is not Nanoseconds.NONE]
         raise _refused(fine[0], name, f"and {name.capitalize()} holds no nanoseconds", others)
+    names = [(field, set(type_names(field.type))) for field in fields]
     for kind in dict.fromkeys(kind for each in WRITABLE.values() for kind in sorted(each.own_types)):
         homes = [each for each in WRITABLE.values() if kind in each.own_types]
-        for field in fields:
-            if kind in str(field.type).upper() and FORMATS[name] not in homes:
+        for field, found in names:
+            if kind in found and FORMATS[name] not in homes:
                 raise _refused(field, name, f"and Java has {kind} in {_names(homes)} files only", homes)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from decimal import Decimal
 
 from pypaimon.streaming.internals import ArrayType, AtomicType, DataType, MapType, RowType, VectorType
@@ -48,6 +49,23 @@ def parameter(data_type: AtomicType) -> int | None:
 def is_local_timestamp(data_type: object) -> bool:
     """Whether a type is TIMESTAMP WITH LOCAL TIME ZONE."""
     return isinstance(data_type, AtomicType) and root(data_type) == "TIMESTAMP_LTZ"
+
+
+def type_names(data_type: DataType) -> Iterator[str]:
+    """The names of a type and of all types in it, without parameters: `ARRAY`, `VECTOR`, `INT`, ..."""
+    if isinstance(data_type, AtomicType):
+        yield root(data_type)
+    elif isinstance(data_type, RowType):
+        yield "ROW"
+        for field in data_type.fields:
+            yield from type_names(field.type)
+    elif isinstance(data_type, MapType):
+        yield "MAP"
+        yield from type_names(data_type.key)
+        yield from type_names(data_type.value)
+    elif isinstance(data_type, (ArrayType, VectorType)):
+        yield "VECTOR" if isinstance(data_type, VectorType) else "ARRAY"
+        yield from type_names(data_type.element)
 
 
 BLOB = AtomicType("BLOB")

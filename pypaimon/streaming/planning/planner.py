@@ -244,14 +244,14 @@ class Planner:
         return Step(self._begun(state, found))
 
     def _begun(self, state: PlannerState, found: ResolvedStart) -> PlannerState:
+        # Not the configured start: after an expired one the first plan may be of the earliest snapshot.
+        at_latest = state.start is not None and state.start.is_latest_state and found.chain is None
         state = replace(state, start=None, next_id=found.next_id, created_after=found.created_after, misses=0)
         if (full := found.full) is not None:
             self._bounds.check_first_plan(full)
             # Another snapshot may have become the latest since the end was found.
             end_id = None if state.end_id is None else max(state.end_id, full.id)
-            start = self._options.start
-            at_latest = start.is_latest_state and found.chain is None
-            verified = start.tag is None
+            verified = self._options.start.tag is None
             return replace(state, full=full, chain=found.chain, end_id=end_id, verified=verified, at_latest=at_latest)
         # The stream may have waited for a first snapshot that has expired by now.
         state = replace(state, verified=self._options.start.after_latest and not state.was_empty)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pypaimon.streaming.cli.copy import Running
 from support.docs.cli_runs import Outcome, Program
 from support.tables.handles import create_table, sorted_rows
 from support.tables.streamed_table import KEYED, Table
@@ -133,6 +134,15 @@ def test_it_follows_until_it_is_ended(program: Program, source: Table, tmp_path:
         waiting.result()
     assert found == Outcome(0, "db.source -> db.copy: 2 commits; it holds db.source before snapshot 3\n", "")
     assert held(source, "db.copy") == source.rows()
+
+
+def test_a_copy_that_was_stopped_before_its_end_is_no_success() -> None:
+    running = Running[Any]()
+    running.check_end(follow=False)
+    running.stop()
+    running.check_end(follow=True)
+    with pytest.raises(KeyboardInterrupt):
+        running.check_end(follow=False)
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pypaimon.streaming import ConsumerManager
+from pypaimon.streaming import ConsumerManager, StoreError
+from pypaimon.streaming.cli.lag import LagOfTables
+from pypaimon.streaming.cli.output import Record
+from pypaimon.streaming.cli.tables import TableSource
+from pypaimon.streaming.cli.tables_of_pattern import TableChoice, TablesOfPattern, say_failures
 from pypaimon.streaming.consumers.consumer_manager import Consumer
 from support.docs.cli_runs import Program
 from support.tables.databases import Database
@@ -164,3 +169,20 @@ def test_consumers_of_several_tables(database: Database, program: Program) -> No
     found = program("consumers", "list", "db.*", "-f", "json")
     assert found.code == 1 and len(found.records) == 2 and "orders_us" in found.err
     assert json.loads(found.lines[0])["table"] == "orders_eu"
+
+
+def test_a_store_that_fails_for_some_tables_may_be_asked_again(
+    database: Database, program: Program, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def measure(source: TableSource, _: Any) -> list[Record]:
+        if source.name == "db.orders_us":
+            raise StoreError("it failed")
+        return []
+
+    source = TableSource("db.*", None, {"warehouse": str(program.warehouse)}, {})
+    pattern = TablesOfPattern.of(source, TableChoice(None, None))
+    assert pattern is not None
+    measured = LagOfTables(pattern, (), measure)
+    assert [each["table"] for each in measured.records()] == ["(all)", "orders_us"]
+    assert say_failures(measured.failures) == 75
+    assert capsys.readouterr().err == "paimon-stream: orders_us: it failed\n"

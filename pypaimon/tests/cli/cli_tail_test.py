@@ -25,6 +25,7 @@ from support.docs.cli_runs import Program
 from support.samples import some
 from support.tables.orders import CHANGES, ORDERS, append, catalog, change, create_orders, events, orders, write
 from support.tables.streamed_table import expire
+from support.tables.written_tables import key_value_table, rows
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
@@ -246,6 +247,25 @@ def test_a_termination_saves_what_was_printed(tables: Any, program: Program) -> 
     append(table, 7)
     found = program("tail", "db.events", "--until-latest", "--format", "json", "--consumer-id", "etl")
     assert [row["value"] for row in found.records] == [70, 71, 72]
+
+
+@pytest.mark.parametrize("end", [("--until-latest",), ("-n", "6000")], ids=str)
+def test_a_termination_before_the_wanted_end_is_no_success(
+    program: Program, tmp_path: Path, end: tuple[str, ...]
+) -> None:
+    """The rows of a snapshot fill the pipe, so the first one is still being printed."""
+    table = key_value_table(tmp_path, **{"changelog-producer": "input"})
+    with table.writer("maker").open_sync() as writer:
+        for _ in range(2):
+            writer.write(rows(*range(3000), value="x" * 100))
+            writer.commit()
+    with program.start("tail", "db.w", "--start", "earliest", "--format", "json", *end) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline()
+        running.send_signal(signal.SIGTERM)
+        rest, errors = running.communicate(timeout=600)
+    assert (running.returncode, errors) == (130, "")
+    assert rest.count("\n") < 3000
 
 
 @pytest.mark.parametrize("form", some("broken pipes", ["json", "table"], 1))

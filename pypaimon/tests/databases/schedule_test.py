@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.databases.engine_state import WORKERS, EngineState, Schedule
 from pypaimon.streaming.databases.jobs import EngineSettings, OnTableError
+from pypaimon.streaming.scanning.metrics import ScanMetrics
 
 LONG = 60.0
 
@@ -148,6 +150,7 @@ class _Unpolled:
         self.failures = 0
         self.chunks: list[Any] = []
         self.suspicion: Exception | None = None
+        self.driver = SimpleNamespace(metrics=ScanMetrics())
 
     def close(self) -> None:
         pass

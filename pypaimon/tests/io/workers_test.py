@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from pypaimon.streaming.errors import IOTimeoutError
-from pypaimon.streaming.io import workers
+from pypaimon.streaming.io import pool_registry, workers
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.io.workers import Worker
 from support.stores.request_time import hang
@@ -20,7 +20,9 @@ LONG = 30.0
 
 @pytest.fixture(autouse=True)
 def no_spares() -> Iterator[None]:
-    """No thread of another test is spare, and none of these tests is left."""
+    """No thread of another test is spare or becomes it, and none of these tests is left."""
+    for pool in list(pool_registry.pools):
+        pool.release()
     wait_for_spares(0)
     yield
     wait_for_spares(0)
@@ -29,6 +31,13 @@ def no_spares() -> Iterator[None]:
 def wait_for_spares(count: int) -> None:
     until = time.monotonic() + LONG
     while len(workers._spares) != count:
+        assert time.monotonic() < until
+        time.sleep(0.001)
+
+
+def wait_until_spare(thread: threading.Thread) -> None:
+    until = time.monotonic() + LONG
+    while thread not in workers._spares:
         assert time.monotonic() < until
         time.sleep(0.001)
 
@@ -56,7 +65,7 @@ def test_a_pool_whose_thread_serves_another_one_gets_another_one() -> None:
     one, other = IOPool(1, LONG), IOPool(1, LONG)
     first = worker_of(one)
     one.release()
-    wait_for_spares(1)
+    wait_until_spare(first)
     release = threading.Event()
     try:
         waits = other.submit(lambda: (release.wait(LONG), threading.current_thread())[1])
@@ -111,12 +120,12 @@ def test_a_thread_that_is_taken_while_its_time_runs_out_serves_the_pool(monkeypa
     spares = _Hesitating()
     monkeypatch.setattr(workers, "_spares", spares)
     worker, told = Worker.take(), threading.Event()
-    worker.begin(lambda: None, "first")
+    worker.begin(lambda: None, "first", int)
     assert spares.is_removing.wait(LONG)
     # Its time is over, and it is about to leave the list.
     assert Worker.take() is worker
     spares.may_remove.set()
-    worker.begin(told.set, "second")
+    worker.begin(told.set, "second", int)
     assert told.wait(LONG)
     worker.join(LONG)
     assert not worker.is_alive()

@@ -429,6 +429,20 @@ class TestFollow:
         table.commit([4])
         assert drive.keys() == [4]
 
+    def test_a_first_plan_of_the_earliest_snapshot_is_not_that_of_the_latest(self, table: Table) -> None:
+        table.commit([0])
+        drive = Drive.of(table, on_expired=OnExpired.EARLIEST)
+        drive.step()
+        assert drive.state.full is not None and drive.state.full.id == 1
+        for key in (1, 2, 3):
+            table.commit([key])
+        table.expire(3)
+        while drive.state.full is None or drive.state.full.id != 3:
+            drive.step()
+        assert drive.step().plan is not None
+        assert drive.planner.known_idle(drive.state) is None
+        assert drive.keys() == [3]
+
     def test_an_expired_position_is_an_error_by_default(self, table: Table) -> None:
         for key in range(4):
             table.commit([key])

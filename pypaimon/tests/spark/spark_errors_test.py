@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import traceback
 from pathlib import Path
 
 import pyarrow as pa
@@ -74,6 +75,18 @@ def test_errors_of_commits_say_what_to_do_with_the_query(error: PaimonStreamErro
     ):
         raise error
     assert advice in str(caught.value) and "Nothing was committed. " in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [TableChangedError("s3://key:hushhush@bucket/t was replaced.", advice="Check it."), PositionExpiredError(1, 2, 3)],
+)
+def test_no_text_that_spark_shows_has_the_password_of_a_path(error: PaimonStreamError) -> None:
+    context = ErrorContext.of({"path": "s3://key:hushhush@bucket/t"}, streaming=True)
+    with pytest.raises(type(error)) as caught, readable_errors(context):
+        raise error
+    assert "s3://***@bucket/t" in str(caught.value)
+    assert "hushhush" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_what_does_not_help_is_not_advised() -> None:
