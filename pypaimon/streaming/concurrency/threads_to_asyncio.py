@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
+
+from pypaimon.streaming.concurrency.background_threads import BackgroundThread
 
 T = TypeVar("T")
 
@@ -44,7 +45,7 @@ async def wait_for_future(future: Future[T]) -> T:
 
 
 async def call_on_thread(call: Callable[[], T], name: str) -> T:
-    """The result of a call on a daemon thread of its own: if it hangs, neither the loop nor the process waits for it.
+    """The result of a call on a thread of its own: if it hangs, the loop does not wait for it, and the exit only a moment.
 
     Args:
         name: Name of the thread.
@@ -57,5 +58,5 @@ async def call_on_thread(call: Callable[[], T], name: str) -> T:
         except BaseException as error:  # noqa: BLE001 - raised to the caller
             future.set_exception(error)
 
-    threading.Thread(target=run, name=name, daemon=True).start()
+    BackgroundThread(run, name, stop=int).start()
     return await wait_for_future(future)
