@@ -45,7 +45,7 @@ async def wait_for_future(future: Future[T]) -> T:
 
 
 async def call_on_thread(call: Callable[[], T], name: str) -> T:
-    """The result of a call on a thread of its own: if it hangs, the loop does not wait for it, and the exit only a moment.
+    """The result of a call on its own thread. If it hangs, the loop does not wait for it, and the exit only a moment.
 
     Args:
         name: Name of the thread.
