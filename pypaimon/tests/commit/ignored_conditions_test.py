@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pypaimon.common.options import Options
 from pypaimon.filesystem.pyarrow_file_io import PyArrowFileIO
@@ -80,10 +81,25 @@ def copied(table: Table, source: Table) -> None:
     replicate(stream_read_builder(source.handle()).with_end(latest=True), target)
 
 
+def written_by_spark(table: Table, server: S3Server, tmp_path: Path) -> None:
+    """A batch write of Spark's sink, without Spark."""
+    pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is installed")
+    from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+    from pypaimon.spark.write.sink import Sink
+
+    data = rows(7)
+    kinds = {pa.string(): StringType(), pa.int64(): LongType()}
+    columns = StructType([StructField(field.name, kinds[field.type]) for field in data.schema])
+    options = {"warehouse": f"s3://{BUCKET}/{tmp_path.name}", **server.options(), "table": f"db.{table.path.name}"}
+    sink = Sink.of(options, columns, False, streaming=False)
+    sink.commit_batch([sink.write(iter(data.to_batches()), None, 0)])
+
+
 # A store that ignores conditions
 
 
-@pytest.mark.parametrize("who", ["writer", "compactor", "copy"])
+@pytest.mark.parametrize("who", ["writer", "compactor", "copy", "sink"])
 def test_a_program_that_finds_another_one_while_it_commits_ends(
     overwriting: S3Server, tmp_path: Path, who: str
 ) -> None:
@@ -95,6 +111,7 @@ def test_a_program_that_finds_another_one_while_it_commits_ends(
         "writer": lambda: commit(table, "second", 7),
         "compactor": lambda: compact(table.handle(), full=True),
         "copy": lambda: copied(table, source),
+        "sink": lambda: written_by_spark(table, overwriting, tmp_path),
     }[who]
 
     def another_one() -> None:
@@ -107,6 +124,7 @@ def test_a_program_that_finds_another_one_while_it_commits_ends(
             run()
         assert not left
     assert not caught.value.retriable and "its files are deleted" in str(caught.value)
+    assert "may be repeated" not in str(caught.value)
     assert keys_of(table) == [0, 1, 2, 3]
 
 
