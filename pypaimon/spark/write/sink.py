@@ -164,8 +164,10 @@ class Sink:
                 buckets_of=_buckets_of(tasks),
             )
         except CommitFailedError as error:
+            if not error.retriable:
+                raise
             again = "With the options 'query-id' and 'batch-id' a write may be repeated without looking."
-            raise type(error)(f"{error} {again}") from error
+            raise CommitFailedError(f"{error} {again}") from error
         self._log("write", report, tasks)
 
     def commit_nothing(self) -> None:
