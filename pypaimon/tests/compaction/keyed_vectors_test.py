@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -33,6 +34,7 @@ EXAMPLES = 100 if SOAK else 2
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("a", pa.int64()), ("b", pa.int64())])
 KINDED = COLUMNS.append(pa.field("_row_kind", pa.string()))
 VECTORS = {"deletion-vectors.enabled": "true", "bucket": "1"}
+LEVELS = {**VECTORS, "num-sorted-run.compaction-trigger": "9", "target-file-size": "1 b"}
 ENGINES: dict[str, dict[str, str]] = {
     "deduplicate": {},
     "deduplicate, levels of formats": {"file.format.per.level": "0:avro,4:orc", "data-file.thin-mode": "true"},
@@ -49,13 +51,13 @@ STEPS = st.lists(st.one_of(ROWS, ROWS, st.sampled_from(["due", "due", "full"])),
 class Marked:
     """A table with deletion vectors, and one without, into which the same is written, and which is never compacted."""
 
-    def __init__(self, directory: Path, options: dict[str, str]) -> None:
+    def __init__(self, directory: Path, options: dict[str, str], *, is_there: bool = False) -> None:
         catalog = CatalogFactory.create({"warehouse": str(directory)})
-        catalog.create_database("d", False)
+        catalog.create_database("d", is_there)
         plain = {key: value for key, value in options.items() if not key.startswith(("deletion-", "changelog-"))}
         for name, each in (("t", options), ("plain", plain)):
             schema = Schema.from_pyarrow_schema(COLUMNS, primary_keys=["id"], options=each)
-            catalog.create_table(f"d.{name}", schema, False)
+            catalog.create_table(f"d.{name}", schema, is_there)
         self.table, self.plain = catalog.get_table("d.t"), catalog.get_table("d.plain")
         # A delete is forgotten once it is compacted, and so is its sequence field.
         self.adds_only = "sequence.field" in options or "merge-engine" in options
@@ -182,11 +184,10 @@ def upserts(*keys: int, value: int) -> list[Row]:
     return [(key, value, value, False) for key in keys]
 
 
-def leveled(directory: Path, **options: str) -> Marked:
-    """A table with files on two levels, of which the higher one has marked rows."""
-    marked = Marked(
-        directory, {**VECTORS, "num-sorted-run.compaction-trigger": "9", "target-file-size": "1 b", **options}
-    )
+@pytest.fixture(scope="module")
+def levels(tmp_path_factory: pytest.TempPathFactory) -> Marked:
+    """A table with files on two levels, of which the higher one has marked rows; the tests change copies."""
+    marked = Marked(tmp_path_factory.mktemp("levels"), LEVELS)
     marked.write(upserts(*range(12), value=0))
     marked.compact(full=True)
     marked.write([*upserts(3, 5, value=1), (7, None, None, True)])
@@ -196,8 +197,15 @@ def leveled(directory: Path, **options: str) -> Marked:
     return marked
 
 
-def test_what_is_marked_lasts_until_a_full_compaction(tmp_path: Path) -> None:
-    marked = leveled(tmp_path)
+def copied(levels: Marked, directory: Path) -> Marked:
+    shutil.copytree(Path(str(levels.table.table_path)).parents[1], directory, dirs_exist_ok=True)
+    copy = Marked(directory, LEVELS, is_there=True)
+    copy.model = levels.model
+    return copy
+
+
+def test_what_is_marked_lasts_until_a_full_compaction(tmp_path: Path, levels: Marked) -> None:
+    marked = copied(levels, tmp_path)
     marked.check_pypaimon()
     marked.write(upserts(8, 40, value=2))
     assert table_files(marked.table).due.files == 4  # two on level 0, and the two below the marked ones
@@ -212,9 +220,9 @@ def test_what_is_marked_lasts_until_a_full_compaction(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("force", ["true", "false"])
-def test_rows_that_are_marked_meanwhile_stay_gone(tmp_path: Path, force: str) -> None:
+def test_rows_that_are_marked_meanwhile_stay_gone(tmp_path: Path, levels: Marked, force: str) -> None:
     """Forced, it rewrites a file that has no vector when it begins; else it drops vectors that are others by then."""
-    marked = leveled(tmp_path)
+    marked = copied(levels, tmp_path)
     if force == "true":
         marked.compact(full=True)
     others = iter([upserts(11, 3, value=5)])
@@ -233,9 +241,9 @@ def test_rows_that_are_marked_meanwhile_stay_gone(tmp_path: Path, force: str) ->
     marked.check()
 
 
-def test_a_process_dies_at_every_request(tmp_path: Path) -> None:
+def test_a_process_dies_at_every_request(tmp_path: Path, levels: Marked) -> None:
     for steps in range(1 + sample_seed() % 19, 90, 19):
-        marked = leveled(tmp_path / str(steps))
+        marked = copied(levels, tmp_path / str(steps))
         marked.write(upserts(3, 4, 50, value=9))
         table = marked.table.copy({})
         table.file_io = MortalFileIO(steps)
@@ -249,8 +257,8 @@ def test_a_process_dies_at_every_request(tmp_path: Path) -> None:
     assert 19 < steps < 80
 
 
-def test_an_index_file_that_is_damaged_ends_the_compaction(tmp_path: Path) -> None:
-    marked = leveled(tmp_path)
+def test_an_index_file_that_is_damaged_ends_the_compaction(tmp_path: Path, levels: Marked) -> None:
+    marked = copied(levels, tmp_path)
     marked.write(upserts(4, value=9))
     (entry,) = marked.index()
     (path,) = tmp_path.rglob(entry.file_name)
@@ -261,8 +269,8 @@ def test_an_index_file_that_is_damaged_ends_the_compaction(tmp_path: Path) -> No
     assert set(tmp_path.rglob("data-*")) == files
 
 
-def test_vectors_that_others_have_replaced_and_that_have_expired_are_a_conflict(tmp_path: Path) -> None:
-    marked = leveled(tmp_path)
+def test_vectors_that_others_have_replaced_and_that_have_expired_are_a_conflict(tmp_path: Path, levels: Marked) -> None:
+    marked = copied(levels, tmp_path)
     marked.write(upserts(8, value=9))
     (entry,) = marked.index()
     paths = iter(list(tmp_path.rglob(entry.file_name)))
@@ -277,9 +285,9 @@ def test_vectors_that_others_have_replaced_and_that_have_expired_are_a_conflict(
     marked.check()
 
 
-def test_a_delete_that_is_passed_over_leaves_the_row_of_before(tmp_path: Path) -> None:
+def test_a_delete_that_is_passed_over_leaves_the_row_of_before(tmp_path: Path, levels: Marked) -> None:
     """The option was set later than the delete was written."""
-    marked = leveled(tmp_path)
+    marked = copied(levels, tmp_path)
     marked.write([(4, None, None, True)])
     catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
     for name in ("t", "plain"):
@@ -289,8 +297,8 @@ def test_a_delete_that_is_passed_over_leaves_the_row_of_before(tmp_path: Path) -
     assert marked._read(marked.table) == before
 
 
-def test_vectors_that_lie_together_are_asked_for_once(tmp_path: Path) -> None:
-    marked = leveled(tmp_path)
+def test_vectors_that_lie_together_are_asked_for_once(tmp_path: Path, levels: Marked) -> None:
+    marked = copied(levels, tmp_path)
     directory = TableDirectory.of(marked.table)
     (bucket,) = marked.buckets()
     files = [file for file in bucket.files if file.deletions is not None]

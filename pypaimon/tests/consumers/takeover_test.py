@@ -23,11 +23,12 @@ from pypaimon.streaming.consumers.consumer_names import ConsumerName
 from pypaimon.streaming.io.conditional_writes import ChangedFileError
 from pypaimon.streaming.io.object_reads import SWITCH
 from pypaimon.streaming.io.store import Store
+from support.samples import SOAK
 from support.stores.hadoop_file_io import HADOOP, HadoopFileIO
 from support.stores.s3_server import BUCKET, S3Server
 from support.tables.streamed_table import COLUMNS, Table
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.soak]
 
 ETL = ConsumerName("etl")
 
@@ -96,7 +97,12 @@ class Place:
         return ConsumerManager(self._second.file_io, self._second.table_path).read(ETL)
 
 
-@pytest.fixture(params=["local", "fast", "overwriting", "file_io"])
+PLACES = ["local", "fast", "overwriting", "file_io"]
+STARTS = [(place, "earliest") for place in PLACES]
+STARTS += [(place, "latest-full") for place in (PLACES if SOAK else PLACES[:2])]
+
+
+@pytest.fixture(params=PLACES)
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     if request.param == "local":
         table = Table(tmp_path / "w")
@@ -163,7 +169,7 @@ def test_a_claim_of_a_killed_program_that_lands_late_does_not_end_its_successor(
     assert saved is not None and saved.next_snapshot == plan.snapshot_id + 1
 
 
-@pytest.mark.parametrize("start", ["earliest", "latest-full"])
+@pytest.mark.parametrize(("place", "start"), STARTS, indirect=["place"])
 def test_a_late_save_does_not_end_the_reader_that_took_over(place: Place, start: str) -> None:
     """`earliest`: the file exists already; `latest-full`: it is the first save, after the first plan."""
     for key in range(3):

@@ -18,6 +18,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 """Above 0: every step, and so many times as many pairs of deaths."""
 DRAWN = 1
+KINDS = ["append", "keyed", "append, shared commits", "keyed, shared commits"]
+"""The second and the third in `make test`: each way of writing, and each of committing."""
 
 
 class Copies:
@@ -54,7 +56,7 @@ class Copies:
         assert self._process.returncode == 0
 
 
-@pytest.fixture(params=["append", "keyed", "append, shared commits", "keyed, shared commits"])
+@pytest.fixture(params=KINDS if SOAK else KINDS[1:3])
 def copies(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Copies]:
     kind, _, shared = request.param.partition(", ")
     made = Copies(tmp_path, kind, bool(shared))

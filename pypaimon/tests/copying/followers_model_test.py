@@ -32,7 +32,7 @@ def test_each_follower_equals_its_table(tmp_path: Path, kind: str) -> None:
     steps: list[str] = []
     followers: dict[str, Follower] = {}
     with ExitStack() as stack:
-        for name in followers_of(kind, source, 4):
+        for name in followers_of(kind, source, 3):
             (directory := tmp_path / name).mkdir()
             followers[name] = FOLLOWERS[name](source, random, directory)
             stack.callback(followers[name].close)

@@ -29,11 +29,12 @@ from pypaimon.streaming import (
     replicate,
     replicate_async,
 )
+from support.samples import SOAK, examples
 from support.tables.copied_table import batches, copying
 from support.tables.streamed_table import Table
 from support.tables.written_tables import changes, key_value_table, rows
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 LONG = 1e6
 Commit = tuple[bool, dict[int, str | None]]
@@ -120,7 +121,7 @@ def with_restart(home: Path, before: list[Commit], lost: list[Commit], after: li
     return source, plans + batches(copying(builder, plans[-1].plan_after))
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(16), deadline=None, suppress_health_check=list(HealthCheck))
 @given(before=COMMITS, lost=COMMITS, after=COMMITS, drawn=st.data())
 def test_shared_commits_hold_what_single_commits_hold(
     before: list[Commit], lost: list[Commit], after: list[Commit], drawn: st.DataObject
@@ -194,8 +195,10 @@ CALLS = [by_replicate, by_replicate_async, by_a_service, by_copy_stream_sync, by
 Call = Callable[[StreamReadBuilder, Table, float], None]
 
 
-@pytest.mark.parametrize("copied", CALLS)
-@pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "append"])
+@pytest.mark.parametrize(
+    ("copied", "keyed"),
+    [(call, keyed) for call in CALLS for keyed in (True, False) if SOAK or keyed or call is by_replicate],
+)
 @pytest.mark.parametrize(("seconds", "commits"), [(0.0, 4), (LONG, 1)])
 def test_the_interval_bounds_a_commit(tmp_path: Path, copied: Call, keyed: bool, seconds: float, commits: int) -> None:
     source = source_of(tmp_path, [(False, {number: "a", 50: f"{number}"}) for number in range(4)], keyed)

@@ -18,7 +18,7 @@ from pypaimon.streaming.filtering.filters import mask
 from pypaimon.streaming.filtering.index_filter import IndexFilter
 from pypaimon.streaming.indexes.container import IndexPart, index_parts
 from support.java.indexes import COLUMN, JavaIndex, java_indexes, schema_of
-from support.samples import examples
+from support.samples import SOAK, examples
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
@@ -204,7 +204,7 @@ def test_an_index_serves_a_column_that_became_wider(index: JavaIndex) -> None:
 def test_a_damaged_index_is_an_error_or_says_that_any_row_may_match(index: JavaIndex) -> None:
     """Whatever is cut off: never an exception of another kind, nor an answer from half of it."""
     predicate = Predicate("isNotNull", 0, COLUMN, [])
-    for end in range(0, len(index.data), 1 + len(index.data) // 150):
+    for end in range(0, len(index.data), 1 + len(index.data) // (150 if SOAK else 40)):
         with suppress(ValueError):
             assert may_match(index, predicate, index.data[:end]) or not matches(index, predicate)
 

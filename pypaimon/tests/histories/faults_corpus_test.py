@@ -60,7 +60,7 @@ def one_of_each_kind(paths: list[str], where: str, turn: int) -> Iterator[tuple[
 CASES = [(scenario, face) for scenario in TABLES for face in (Plans, Batches)]
 
 
-@pytest.mark.parametrize(("scenario", "face"), some("tables where requests fail", CASES, 8))
+@pytest.mark.parametrize(("scenario", "face"), some("tables where requests fail", CASES, 6))
 def test_a_fault_at_any_request_leaves_the_rows_as_they_are(scenario: str, face: Face) -> None:
     """One request of each kind, and some others, of half of the tables; in the long form each with each fault."""
     file_io = FaultFileIO()

@@ -77,7 +77,7 @@ def oldest_addition(records: list[Record]) -> tuple[int, dict[str, Any]] | None:
 
 @pytest.mark.parametrize("kind", KEYS)
 @given(data=st.data(), keep_deletes=st.booleans())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_keys_of_every_type(kind: str, data: st.DataObject, keep_deletes: bool) -> None:
     arrow, strategy = KEYS[kind]
     runs, cuts = data.draw(sorted_runs_of({"k": strategy}, VALUES))

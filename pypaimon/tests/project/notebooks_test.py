@@ -1,6 +1,6 @@
 """The notebooks run from top to bottom; what they claim they assert.
 
-The first one runs in each run, the others in `make soak`, that of Ray in `ray_feed_test.py`.
+In `make soak`; that of Ray in `ray_feed_test.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from support.spark.session import ATTEMPTS, NO_WORKER, QUICK, ROOT, quick_enviro
 pytestmark = pytest.mark.slow
 
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
-MARKS = {"first-steps": [], "spark": [pytest.mark.spark, pytest.mark.nightly], "feeds": [pytest.mark.torch]}
+MARKS = {"spark": [pytest.mark.spark, pytest.mark.nightly], "feeds": [pytest.mark.torch]}
 CASES = [
     pytest.param(path, id=path.stem, marks=MARKS.get(path.stem, [pytest.mark.nightly]))
     for path in NOTEBOOKS

@@ -1,4 +1,4 @@
-"""The pages of Spark hold as those of `docs_test.py` do; a short run takes one. Their copy is the whole table."""
+"""The pages of Spark hold as those of `docs_test.py` do, in `make soak`. Their copy is the whole table."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from support.docs.doc_pages import DOCS, HOME, ON_SPARK, blocks, run_page, run_python
-from support.samples import some
 from support.tables.orders import NEXT_CHANGES, catalog, change, state_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.usefixtures("spark")]
 
 
-@pytest.mark.parametrize("page", some("pages of Spark", ON_SPARK, 1), ids=lambda page: page.stem)
+@pytest.mark.nightly
+@pytest.mark.parametrize("page", ON_SPARK, ids=lambda page: page.stem)
 def test_code_runs_and_prints_what_it_says(page: Path, orders_warehouse: Path, loop: asyncio.AbstractEventLoop) -> None:
     run_page(page, orders_warehouse, loop)
 

@@ -12,9 +12,10 @@ import pytest
 from pypaimon.common.options.core_options import CoreOptions
 
 from pypaimon.streaming import PaimonTarget, Plan, StreamReadBuilder, stream_read_builder
+from support.samples import SOAK
 from support.tables.streamed_table import Row, Table, available, rows
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 NATIVE = {"scan.native-plan.enabled": "true", "read.native.enabled": "true"}
 WRITES = {"write.native.enabled": "true", "commit.native.enabled": "true"}
@@ -37,7 +38,10 @@ class Trap(ModuleType):
         raise AssertionError(f"pypaimon_rust.{name} was used")
 
 
-@pytest.fixture(params=["as installed", "absent", "trap"])
+RUST = ["as installed", "absent", "trap"]
+
+
+@pytest.fixture(params=RUST)
 def _rust(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param != "as installed":
         trap = None if request.param == "absent" else Trap("pypaimon_rust")
@@ -55,21 +59,28 @@ def told(found: list[tuple[Plan, list[Row]]]) -> list[tuple[Any, ...]]:
     return [(plan.kind, plan.snapshot_id, plan.position, sorted(of_plan)) for plan, of_plan in found]
 
 
+SET_UPS: dict[str, list[Any]] = {
+    "state": [lambda b: b],
+    "changes": [lambda b: b.with_start("earliest")],
+    "shards": [lambda b, i=i: b.with_shard(i, 2).with_start(snapshot_id=1) for i in range(2)],
+    "filter": [lambda b: b.with_start("earliest").with_filter(b.new_predicate_builder().less_than("k", 3))],
+    "catch up": [lambda b: b.with_start("earliest").with_catch_up("auto", after=2)],
+    "limits": [lambda b: b.with_limits(max_splits=1)],
+}
+CASES = [
+    (rust, make, read_as)
+    for first, rust in enumerate(RUST)
+    for second, make in enumerate(MAKE)
+    for third, read_as in enumerate(SET_UPS)
+    if SOAK or (first + second + third) % len(RUST) == 0
+]
+"""Each two values meet in a case; in the long form each three do."""
+
+
+@pytest.mark.parametrize(("_rust", "make", "read_as"), CASES, indirect=["_rust"])
 @pytest.mark.usefixtures("_rust")
-@pytest.mark.parametrize("make", MAKE)
-@pytest.mark.parametrize(
-    "set_ups",
-    [
-        [lambda b: b],
-        [lambda b: b.with_start("earliest")],
-        [lambda b, i=i: b.with_shard(i, 2).with_start(snapshot_id=1) for i in range(2)],
-        [lambda b: b.with_start("earliest").with_filter(b.new_predicate_builder().less_than("k", 3))],
-        [lambda b: b.with_start("earliest").with_catch_up("auto", after=2)],
-        [lambda b: b.with_limits(max_splits=1)],
-    ],
-    ids=["state", "changes", "shards", "filter", "catch up", "limits"],
-)
-def test_rows_plans_and_positions_are_the_same(tmp_path: Path, make: str, set_ups: list[Any]) -> None:
+def test_rows_plans_and_positions_are_the_same(tmp_path: Path, make: str, read_as: str) -> None:
+    set_ups = SET_UPS[read_as]
     table = MAKE[make](tmp_path / "w")
     for number in range(1, 5):
         table.commit([number, number + 10])

@@ -1,6 +1,6 @@
 """The distribution beside pypaimon in one directory, as `pip install` leaves it: Spark finds the format by its name.
 
-In a classic session, and with Spark Connect in `make soak`.
+In a classic session, and with Spark Connect; each is a Spark of its own.
 """
 
 from __future__ import annotations
@@ -20,12 +20,9 @@ from support.spark.session import unpacked_home
 
 pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is installed")
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 
-SESSIONS = [
-    ("classic", "pyspark.sql.session"),
-    pytest.param("connect", "pyspark.sql.connect.session", marks=pytest.mark.nightly),
-]
+SESSIONS = [("classic", "pyspark.sql.session"), ("connect", "pyspark.sql.connect.session")]
 CHILD = "support.spark.installed_child"
 
 

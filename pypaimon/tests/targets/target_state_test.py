@@ -102,7 +102,7 @@ OTHERS: dict[str, tuple[Callable[[StreamReadBuilder], Any], str]] = {
 }
 
 
-@of_kinds(*ALL, count=4)
+@of_kinds(*ALL, count=2)
 @pytest.mark.parametrize("other", OTHERS)
 def test_other_rows_than_before_are_refused_before_one_is_written(source: SmallTable, place: Any, other: str) -> None:
     """Also where nothing new is there to be read, and where the stream was opened by hand."""

@@ -81,7 +81,7 @@ def test_what_happened_between_snapshots_of_a_primary_key_table(spark: Any, chan
     assert [row for row in diff if row[1] != 3 and row[0] != "-U"] == [("+I", 4, "a"), ("+U", 1, "b"), ("-D", 2, "a")]
 
 
-@pytest.mark.parametrize("allowed", [False, True])
+@pytest.mark.parametrize("allowed", [pytest.param(False, marks=pytest.mark.nightly), True])
 def test_a_filter_of_one_query_is_not_one_of_the_next(spark: Any, tmp_path: Path, allowed: bool) -> None:
     """Spark has one reader for all queries of a DataFrame, and branches of one query, also where it pushes filters."""
     table = Table(tmp_path / "warehouse", metadata__stats_mode="full")

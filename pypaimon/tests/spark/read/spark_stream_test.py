@@ -58,12 +58,14 @@ def test_a_primary_key_stream_has_row_kinds_first(spark: Any, changing: Table, c
     assert sorted(collected.run(stream)) == [("+U", 2, "c"), ("-D", 1, "a")]
 
 
+@pytest.mark.nightly
 def test_an_empty_table_is_waited_for(spark: Any, table: Table, collected: Collected) -> None:
     assert collected.run(frame(spark, table)) == []
     table.commit([1])
     assert keys(collected.run(frame(spark, table))) == [1]
 
 
+@pytest.mark.nightly
 def test_latest_begins_after_the_latest_snapshot(spark: Any, table: Table, collected: Collected) -> None:
     table.commit([1])
     assert collected.run(frame(spark, table, start="latest")) == []
@@ -71,6 +73,7 @@ def test_latest_begins_after_the_latest_snapshot(spark: Any, table: Table, colle
     assert keys(collected.run(frame(spark, table, start="latest"))) == [2]
 
 
+@pytest.mark.nightly
 def test_latest_of_an_empty_table_begins_with_its_first_snapshot(
     spark: Any, table: Table, collected: Collected
 ) -> None:

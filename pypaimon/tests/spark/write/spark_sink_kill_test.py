@@ -25,7 +25,7 @@ from support.tables.streamed_table import Table
 
 pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is installed")
 
-pytestmark = [pytest.mark.spark, pytest.mark.soak]
+pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.nightly]
 
 KINDS = ("append", "upsert")
 CASES = [(kind, point) for kind in KINDS for point in some(f"points of {kind}", POINTS, 1)]

@@ -19,9 +19,10 @@ from pypaimon.streaming import Target, replicate, stream_read_builder
 from pypaimon.streaming.testing import SmallTable
 from support.samples import seeded
 
-_IMPORTED = ["pypaimon.streaming.testing", "pypaimon.catalog.filesystem_catalog", "pyarrow.parquet", "deltalake.fs"]
-_IMPORTED += ["pyiceberg.catalog.sql", "pyiceberg.io.pyarrow", "duckdb"]
-_IMPORTED += ["adbc_driver_postgresql.dbapi", "adbc_driver_sqlite.dbapi"]
+IMPORTED = ["pypaimon.streaming.testing", "pypaimon.catalog.filesystem_catalog", "pyarrow.parquet", "deltalake.fs"]
+IMPORTED += ["pyiceberg.catalog.sql", "pyiceberg.io.pyarrow", "duckdb"]
+IMPORTED += ["adbc_driver_postgresql.dbapi", "adbc_driver_sqlite.dbapi"]
+"""What a process imports before it forks those of the tests, each of which would take two seconds for it."""
 _FORKS = multiprocessing.get_context("forkserver")
 Rows = list[dict[str, Any]]
 
@@ -88,7 +89,7 @@ def in_order(rows: Rows) -> Rows:
 
 def run(follow: Callable[[str, float | None], None], name: str, seconds: float | None) -> int:
     """Follow a table to its end, in a process that is killed after some time; how it ended."""
-    _FORKS.set_forkserver_preload(_IMPORTED)
+    _FORKS.set_forkserver_preload(IMPORTED)
     process = _FORKS.Process(target=follow, args=(name, seconds), daemon=True)
     process.start()
     process.join()
@@ -98,7 +99,7 @@ def run(follow: Callable[[str, float | None], None], name: str, seconds: float |
 
 def _seconds_of(follow: Callable[[str, float | None], None], name: str) -> float:
     """How long it takes to follow a table to its end, in a process that is there already."""
-    _FORKS.set_forkserver_preload(_IMPORTED)
+    _FORKS.set_forkserver_preload(IMPORTED)
     receives, sends = _FORKS.Pipe(duplex=False)
     _FORKS.Process(target=_timed, args=(sends, follow, name), daemon=True).start()
     sends.close()

@@ -10,6 +10,7 @@ from pathlib import Path
 from pypaimon import CatalogFactory
 
 from pypaimon.streaming import PaimonStreamError, Target, stream_read_builder
+from support.crash.killed_target import IMPORTED
 
 _FORKS = multiprocessing.get_context("forkserver")
 
@@ -25,6 +26,7 @@ def race(warehouse: Path, opened: Callable[[], Target], *, is_killed: bool) -> l
     Returns:
         How each ended that was not killed: `done`, or the name of the error.
     """
+    _FORKS.set_forkserver_preload(IMPORTED)
     pairs = [_FORKS.Pipe() for _ in range(2)]
     processes = [_FORKS.Process(target=_fill, args=(there, warehouse, opened), daemon=True) for _, there in pairs]
     (first, _), (second, _) = pairs
