@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pypaimon.streaming.builder.builder import StreamReadBuilder
+    from pypaimon.streaming.paimon.handles import ReadableTable
 
 _TABLE_CLASSES = {
     "pypaimon.table.file_store_table": "FileStoreTable",
@@ -91,7 +92,7 @@ def _ours(name: str) -> Any:
     return getattr(import_module("pypaimon.streaming"), name)
 
 
-def _new_stream_read_builder(table: Any) -> StreamReadBuilder:
+def _new_stream_read_builder(table: ReadableTable) -> StreamReadBuilder:
     """A builder of streams of this table; see `pypaimon.streaming.StreamReadBuilder`."""
     from pypaimon.streaming.builder.builder import StreamReadBuilder
 

@@ -97,14 +97,12 @@ __all__ = [
     "assemble_shredded_column",
     "build_variant_schema",
     "catalog_options",
-    "dynamic_options",
     "is_filesystem_catalog",
     "is_paimon_table",
     "is_shredded_variant",
     "local_path",
     "map_key_serializer",
     "object_stream",
-    "on_branch",
     "resolve_path",
     "table_with_schema",
     "to_file_io_path",
@@ -118,16 +116,6 @@ _REST_FILE_IO = "pypaimon.catalog.rest.rest_token_file_io.RESTTokenFileIO"
 def local_path(uri: str) -> str:
     """The path of a `file:` URI on this machine, decoded as pypaimon's local FileIO does."""
     return str(LocalFileIO()._to_file(uri))
-
-
-def dynamic_options(table: Any) -> dict[str, Any]:
-    """The options that `table.copy({...})` has added, over all copies; None for an option that was removed."""
-    return dict(getattr(table, "_applied_dynamic_options", {}))
-
-
-def on_branch(table: Any, branch: str) -> Any:
-    """A handle of another branch of a table, with the same dynamic options. Its schema is still that of this branch."""
-    return table.copy_without_time_travel({"branch": branch})
 
 
 def is_filesystem_catalog(catalog: Any) -> bool:
@@ -155,7 +143,7 @@ def arrow_file_io(file_io: Any, path: str) -> Any:
     return file_io if own and type(file_io.filesystem) is S3FileSystem else None
 
 
-def is_paimon_table(table: Any) -> bool:
+def is_paimon_table(table: object) -> bool:
     """Whether it is pypaimon's handle of a table in Paimon's own format. Imports the module of these handles."""
     from pypaimon.table.file_store_table import FileStoreTable
 

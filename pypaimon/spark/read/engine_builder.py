@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pypaimon.spark.options.tables import load_stream_table
 from pypaimon.spark.read.time_travel import snapshot_of_version
@@ -23,6 +23,7 @@ from pypaimon.streaming.options.end import End
 from pypaimon.streaming.options.stream_options import Limits, StreamOptions
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.options.views import View, fields
+from pypaimon.streaming.paimon.handles import ReadableTable
 
 if TYPE_CHECKING:
     from pypaimon.spark.options.source_options import SourceOptions
@@ -54,7 +55,7 @@ class EngineReadBuilder(StreamAssembly):
 
     def __init__(
         self,
-        table: Any,
+        table: ReadableTable,
         view: View | None = None,
         schema_id: int | None = None,
         newest: TableSchema | None = None,

@@ -16,6 +16,7 @@ from pypaimon.streaming.commit.report import Assumption, CommitReport
 from pypaimon.streaming.commit.request import CommitRequest
 from pypaimon.streaming.errors import CommitFailedError
 from pypaimon.streaming.logs import StreamLog
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.writing.pinned_schema import PinnedSchema
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from pypaimon.streaming.writing.row_layout import RowLayout, TargetTable, row_layout
@@ -83,7 +84,7 @@ class Sink:
         table = prepare_sink_table(parsed, columns, overwrite)
         layout = row_layout(
             columns,
-            TargetTable.of(table, parsed.name),
+            TargetTable.of(table),
             kind_column=kind_column(table, parsed),
             case_sensitive=parsed.case_sensitive,
             shown={field.name: field.dataType.simpleString() for field in schema},
@@ -179,7 +180,7 @@ class Sink:
             text = "files of a failed commit are kept, for it may have succeeded"
             _LOG.warning("sink_files_kept", text, table=self.options.name)
 
-    def _checked(self, tasks: Sequence[TaskFiles]) -> tuple[Any, int]:
+    def _checked(self, tasks: Sequence[TaskFiles]) -> tuple[PaimonTable, int]:
         """The table under the schema of the tasks, and the id of its latest schema."""
         latest = table = self._table()
         if tasks:
@@ -190,12 +191,12 @@ class Sink:
         except KeyOwnersError:
             discard(table, _messages(tasks))
             raise
-        return table, latest.table_schema.id
+        return table, int(latest.schema.id)
 
-    def _table(self) -> Any:
+    def _table(self) -> PaimonTable:
         table = load_sink_table(self.options)
         if self.streaming and self.overwrite:
-            table = table.copy_without_time_travel({"dynamic-partition-overwrite": "false"})
+            table = table.copy({"dynamic-partition-overwrite": "false"})
         return table
 
     def _log(self, what: str, report: CommitReport, tasks: Sequence[TaskFiles]) -> None:

@@ -47,6 +47,7 @@ from pypaimon.streaming.options.stream_options import (
 )
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.options.views import LOGS, VIEWS, View
+from pypaimon.streaming.paimon.handles import ReadableTable
 
 if TYPE_CHECKING:
     from pypaimon.streaming.consumers.progress import Progress
@@ -75,7 +76,7 @@ class StreamAssembly(BuilderSettings):
 
     def __init__(
         self,
-        table: Any,
+        table: ReadableTable,
         view: View | None = None,
         clock: Clock | None = None,
         newest: TableSchema | None = None,
@@ -366,6 +367,8 @@ def _is_difference(options: StreamOptions) -> bool:
     return options.between is not None and options.between.mode is BetweenMode.DIFF
 
 
-def _facts_of(table: Any, directory: TableDirectory | None = None, newest: TableSchema | None = None) -> TableFacts:
+def _facts_of(
+    table: ReadableTable, directory: TableDirectory | None = None, newest: TableSchema | None = None
+) -> TableFacts:
     """The facts of a table, read through a directory of it, or after unpickling with the default time limit."""
     return TableFacts.of(directory or TableDirectory.of(table), newest)

@@ -19,6 +19,7 @@ from pypaimon.streaming.options.stream_options import (
     DEFAULT_READ_AHEAD_BYTES,
 )
 from pypaimon.streaming.options.views import View, fields
+from pypaimon.streaming.paimon.handles import ReadableTable
 from pypaimon.streaming.read_internals import PaimonStreamReadBuilder
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
         TableChangedError: The table is gone.
     """
 
-    def __init__(self, table: Any, view: View | None = None, clock: Clock | None = None) -> None:
+    def __init__(self, table: ReadableTable, view: View | None = None, clock: Clock | None = None) -> None:
         # pypaimon's own __init__ is not run: it makes a batch builder with a second copy of the settings.
         StreamAssembly.__init__(self, table, view, clock)
 
@@ -221,14 +222,14 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
         return list(self.new_read().read_type)
 
 
-def builder_of_newest(table: Any, newest: TableSchema | None) -> StreamReadBuilder:
+def builder_of_newest(table: ReadableTable, newest: TableSchema | None) -> StreamReadBuilder:
     """A builder for a table whose newest schema was just read, if given, so that it is not read again."""
     builder = StreamReadBuilder.__new__(StreamReadBuilder)
     StreamAssembly.__init__(builder, table, newest=newest)
     return builder
 
 
-def stream_read_builder(table: Any, view: View | None = None) -> StreamReadBuilder:
+def stream_read_builder(table: ReadableTable, view: View | None = None) -> StreamReadBuilder:
     """A builder for a table, without touching the table's class.
 
     Args:

@@ -9,11 +9,12 @@ from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.internals import is_paimon_table
 from pypaimon.streaming.metadata.table_handle import TableHandle
 from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.paimon.handles import ReadableTable
 
 _OTHER_BRANCH = ("scan.fallback-branch", "scan.primary-branch")
 
 
-def refuse_unstreamable(table: Any) -> None:
+def refuse_unstreamable(table: ReadableTable) -> None:
     """Refuse tables without snapshots of one branch to follow. A chain table has those of its delta branch.
 
     Raises:

@@ -7,7 +7,7 @@ here, by name and before the first row.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pypaimon.streaming.builder.assembly import StreamAssembly
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
@@ -16,6 +16,7 @@ from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import OnExpired, OnOverwrite, Unmatched
 from pypaimon.streaming.options.table_traits import RECORD_EXPIRY
+from pypaimon.streaming.paimon.handles import ReadableTable
 
 B = TypeVar("B", bound=StreamAssembly)
 
@@ -64,7 +65,7 @@ def configure_for_copy(builder: StreamAssembly) -> None:
     builder._given = start_for_copy(builder, None)._given
 
 
-def refuse_itself(source: Any, target: Any) -> None:
+def refuse_itself(source: ReadableTable, target: ReadableTable) -> None:
     """Refuse to copy a table into itself, which would never end. A branch is another table.
 
     Args:
@@ -79,7 +80,7 @@ def refuse_itself(source: Any, target: Any) -> None:
         raise StreamConfigError(f"{name} is the source and the target of the copy: copy it into another table.")
 
 
-def _place(table: Any) -> tuple[str, str]:
+def _place(table: ReadableTable) -> tuple[str, str]:
     return str(table.table_path).rstrip("/"), table.current_branch() or "main"
 
 

@@ -10,6 +10,7 @@ from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.internals import DataField
 from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.options.stream_options import DEFAULT_IO_TIMEOUT
+from pypaimon.streaming.paimon.handles import ReadableTable
 from pypaimon.streaming.read_internals import TableRead
 from pypaimon.streaming.reading.read import StreamRead, made_read
 
@@ -49,7 +50,7 @@ class StreamTableRead(StreamRead, TableRead):
 
     def __init__(
         self,
-        table: Any,
+        table: ReadableTable,
         predicate: filter_internals.Predicate | None,
         read_type: Iterable[DataField] | None,
         include_row_kind: bool = False,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pypaimon.streaming.builder.assembly import StreamAssembly, scan_driver
 from pypaimon.streaming.errors import StreamConfigError
@@ -11,6 +11,7 @@ from pypaimon.streaming.internals import PaimonFollowUpScanner
 from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.options.arguments import at_least
 from pypaimon.streaming.options.stream_options import DEFAULT_POLL_INTERVAL_MS
+from pypaimon.streaming.paimon.handles import ReadableTable
 from pypaimon.streaming.scanning.driver import ScanDriver
 from pypaimon.streaming.scanning.scan import StreamScan
 
@@ -52,7 +53,7 @@ class AsyncStreamingTableScan(StreamScan):
 
     def __init__(
         self,
-        table: Any,
+        table: ReadableTable,
         predicate: filter_internals.Predicate | None = None,
         poll_interval_ms: int = DEFAULT_POLL_INTERVAL_MS,
         follow_up_scanner: PaimonFollowUpScanner | None = None,
@@ -84,7 +85,7 @@ class AsyncStreamingTableScan(StreamScan):
         super().__init__(table, scan_driver(settings))
 
 
-def driven_scan(table: Any, driver: ScanDriver) -> AsyncStreamingTableScan:
+def driven_scan(table: ReadableTable, driver: ScanDriver) -> AsyncStreamingTableScan:
     """A scan with this driver."""
     scan = AsyncStreamingTableScan.__new__(AsyncStreamingTableScan)
     StreamScan.__init__(scan, table, driver)

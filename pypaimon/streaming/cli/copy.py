@@ -38,6 +38,7 @@ from pypaimon.streaming.databases.position import DatabasePosition
 from pypaimon.streaming.databases.stream import BlockingDatabaseStream
 from pypaimon.streaming.doctor.findings import count
 from pypaimon.streaming.internals import TableNotExistException
+from pypaimon.streaming.paimon.handles import WritableTable
 from pypaimon.streaming.targets.copy_schema import copied_schema
 from pypaimon.streaming.writing.builder import stream_write_builder
 from pypaimon.streaming.writing.stream_writer import BlockingStreamWriter
@@ -304,7 +305,7 @@ def _copy_tables(pattern: TablesOfPattern, place: TargetDatabase, copied: Copied
     )
 
 
-def _create(table: Any, columns: Sequence[Any], name: str, catalog: Any, changes: Mapping[str, str]) -> bool:
+def _create(table: WritableTable, columns: Sequence[Any], name: str, catalog: Any, changes: Mapping[str, str]) -> bool:
     """Create a table that can hold columns of another one, unless it exists; returns whether it was created."""
     try:
         catalog.get_table(name)

@@ -17,6 +17,7 @@ from pypaimon.streaming.internals import BinaryRow, GenericRowSerializer
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.index_manifests import DELETION_VECTORS
 from pypaimon.streaming.metadata.manifest_tables import entry_records
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 
 APPEND, COMPACT, OVERWRITE = "APPEND", "COMPACT", "OVERWRITE"
 
@@ -141,7 +142,7 @@ def _change(record: dict[str, Any]) -> FileChange:
     return FileChange(EntryKind(record["_KIND"]), *place, record["_FILE"])
 
 
-def data_changes(table: Any, messages: Sequence[Any]) -> Changes:
+def data_changes(table: PaimonTable, messages: Sequence[Any]) -> Changes:
     """The data increments of pypaimon's commit messages: what writers have made of rows.
 
     Raises:
@@ -161,7 +162,7 @@ def data_changes(table: Any, messages: Sequence[Any]) -> Changes:
     )  # fmt: skip
 
 
-def compact_changes(table: Any, messages: Sequence[Any]) -> Changes:
+def compact_changes(table: PaimonTable, messages: Sequence[Any]) -> Changes:
     """The compact increments of pypaimon's commit messages: what compaction has made of files."""
     return _changes(
         table, messages,
@@ -169,9 +170,9 @@ def compact_changes(table: Any, messages: Sequence[Any]) -> Changes:
     )  # fmt: skip
 
 
-def _changes(table: Any, messages: Sequence[Any], names: tuple[str, str, str, str, str]) -> Changes:
+def _changes(table: PaimonTable, messages: Sequence[Any], names: tuple[str, str, str, str, str]) -> Changes:
     before, after, changelog, index_added, index_deleted = names
-    fields = table.partition_keys_fields
+    fields = table.partition_fields
 
     def files(name: str, kind: EntryKind) -> list[FileChange]:
         found: list[FileChange] = []

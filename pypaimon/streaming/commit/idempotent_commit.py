@@ -53,6 +53,7 @@ from pypaimon.streaming.errors import (
 )
 from pypaimon.streaming.io.conditional_writes import ChangedFileError
 from pypaimon.streaming.logs import StreamLog
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 
@@ -81,7 +82,7 @@ def commit_once(request: CommitRequest, session: CommitSession | None = None) ->
         StoreError: The store failed before anything was published.
     """
     session = CommitSession() if session is None else session
-    directory = TableDirectory.of(request.table)
+    directory = request.table.new_directory()
     ledger = CommitLedger(directory, request.user, request.origin)
     plan = plan_of(request)
     if not plan.always and all(message.is_empty() for message in request.messages):
@@ -114,7 +115,7 @@ def commit_once(request: CommitRequest, session: CommitSession | None = None) ->
 
 
 def commit_batch(
-    table: Any,
+    table: PaimonTable,
     messages: Sequence[Any],
     *,
     overwrite: Overwrite,
@@ -129,12 +130,12 @@ def commit_batch(
             deleted.
         StrictModeError: Others have changed the same partition since the last safe snapshot; its files are deleted.
     """
-    user = table.new_batch_write_builder().commit_user
+    user = table.handle.new_batch_write_builder().commit_user
     advice = (
         f"Look for a snapshot of the commit user '{user}' before you write again: if there is one, the rows are in the "
         "table"
     )
-    directory = TableDirectory.of(table)
+    directory = table.new_directory()
     known = KnownHistory.up_to(directory.snapshots.get_latest_snapshot())
     request = CommitRequest(
         table,
@@ -171,7 +172,7 @@ def commit_compaction(request: CommitRequest, planned_at: int, *, again: bool = 
         CommitFailedError: It did not get through. The new files are deleted unless it may be there.
     """
     table, messages = request.table, request.messages
-    directory = TableDirectory.of(table)
+    directory = table.new_directory()
     latest = directory.snapshots.get_latest_snapshot()
     plan = FixedChanges(compact_changes(table, messages), compaction=True)
     what = f"Compaction {request.identifier} of '{request.user}'"
@@ -281,7 +282,7 @@ def _commit_compact_increments(
         return commit.run().snapshot
     except (PaimonStreamError, GaveUpError) as error:
         text = "the compaction of a commit of %(table)s is left out; its rows are there: %(error)s"
-        _LOG.warning("compaction_left_out", text, table=table.identifier.get_full_name(), error=str(error))
+        _LOG.warning("compaction_left_out", text, table=table.name, error=str(error))
         if not commit.uncertain:
             discard(table, [replace(each, new_files=[], changelog_files=[], index_adds=[]) for each in messages])
         return None
@@ -293,7 +294,7 @@ def _already_committed(request: CommitRequest, snapshot: Snapshot | None) -> Com
     if snapshot is None:
         return CommitReport(None, written, repeated=True)
     names = {file.file_name for message in request.messages for file in message.new_files}
-    if not _files_of(TableDirectory.of(request.table), snapshot) & names:
+    if not _files_of(request.table.new_directory(), snapshot) & names:
         discard(request.table, request.messages)
     return CommitReport(snapshot.id, written, repeated=True)
 

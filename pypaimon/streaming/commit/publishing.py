@@ -23,6 +23,7 @@ from pypaimon.streaming.io.conditional_writes import is_local, is_renamed
 from pypaimon.streaming.io.exclusive_files import NotCreatedError, link_new
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.file_paths import FilePaths
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.write_internals import PaimonSnapshot, PartitionStatistics, RenamingSnapshotCommit
 
@@ -88,9 +89,9 @@ class Publisher(Protocol):
         """
 
 
-def publisher_of(table: Any, directory: TableDirectory) -> Publisher:
+def publisher_of(table: PaimonTable, directory: TableDirectory) -> Publisher:
     """The publisher of a table: its catalog, a link, a conditional write, or a rename."""
-    publisher = table.new_snapshot_commit()
+    publisher = table.handle.new_snapshot_commit()
     if not isinstance(publisher, RenamingSnapshotCommit):
         return _ByCatalog(publisher)
     path = directory.snapshots.get_snapshot_path(1)

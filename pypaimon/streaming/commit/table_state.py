@@ -12,6 +12,7 @@ from pypaimon.streaming.commit.changes import APPEND, OVERWRITE, AvroRecord, Fil
 from pypaimon.streaming.commit.manifest_merge import which_may_hold
 from pypaimon.streaming.filtering.partition_spec import PartitionSpec
 from pypaimon.streaming.formats.binary_row import decode
+from pypaimon.streaming.internals import DataField
 from pypaimon.streaming.metadata.index_manifests import index_records
 from pypaimon.streaming.metadata.manifest_tables import list_parser
 from pypaimon.streaming.metadata.manifests import live
@@ -34,6 +35,12 @@ class TableState:
         self._index: Sequence[AvroRecord] | None = None
 
     @property
+    def partition_fields(self) -> list[DataField]:
+        schema = self.directory.table.table_schema
+        fields = {field.name: field for field in schema.fields}
+        return [fields[name] for name in schema.partition_keys]
+
+    @property
     def manifests(self) -> list[AvroRecord]:
         """Records of the manifest lists, base before delta. Two requests unless cached."""
         if self._manifests is None:
@@ -53,8 +60,7 @@ class TableState:
     def files(self, partitions: Collection[bytes] | None) -> list[FileChange]:
         """Live files of partitions, which are given as serialised rows; None: of all partitions."""
         if partitions is not None:
-            fields = self.directory.table.partition_keys_fields
-            wanted = which_may_hold(self.manifests, partitions, fields)
+            wanted = which_may_hold(self.manifests, partitions, self.partition_fields)
             return self._live(wanted, _inside(partitions))
         return self._live(self.manifests, None)
 
@@ -93,11 +99,11 @@ class TableState:
     def matching(self, rows: Collection[bytes], spec: PartitionSpec) -> set[bytes]:
         """The serialised partition rows that match a spec."""
         found = pa.array(list(rows), pa.binary())
-        return set(found.filter(spec.matches(found, self.directory.table.partition_keys_fields)).to_pylist())
+        return set(found.filter(spec.matches(found, self.partition_fields)).to_pylist())
 
     def values_of(self, row: bytes) -> dict[str, Any]:
         """The values of a serialised partition row, by column."""
-        fields = self.directory.table.partition_keys_fields
+        fields = self.partition_fields
         return dict(zip((each.name for each in fields), decode(row, fields), strict=True))
 
     def _live(self, manifests: Sequence[AvroRecord], kept: Callable[[pa.Table], pa.Table] | None) -> list[FileChange]:

@@ -29,6 +29,7 @@ from pypaimon.streaming.merge import UnsortedRunError, merge_batches, merge_engi
 from pypaimon.streaming.merge.level_changes import ChangeRule, Compacted, merge_levels
 from pypaimon.streaming.merge.ordering import Ints
 from pypaimon.streaming.merge.runs import key_order
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.arrow_types import arrow_schema
 from pypaimon.streaming.model.row_kinds import DELETE, UPDATE_BEFORE
 from pypaimon.streaming.model.system_columns import SEQUENCE_NUMBER, SYSTEM_TYPES, VALUE_KIND
@@ -79,10 +80,10 @@ Step = Rewrite | Move
 class KeyedRewriter:
     """Executes picks of one table."""
 
-    def __init__(self, table: Any, reader: FileReader, options: CompactionOptions) -> None:
+    def __init__(self, table: PaimonTable, reader: FileReader, options: CompactionOptions) -> None:
         self._table = table
         self._options = options
-        self._engine = merge_engine(table.table_schema)
+        self._engine = merge_engine(table.schema)
         self._mode = ChangelogMode.of(table)
         self._reader = reader
         self._schema = arrow_schema(table.fields)
@@ -101,7 +102,7 @@ class KeyedRewriter:
         """
         result, made = CompactionResult(), list[DataFileMeta]()
         options = FileOptions.of_compacted(self._table, pick.level)
-        facts = partial(KeyedFacts, self._table.trimmed_primary_keys_fields, options.thin)
+        facts = partial(KeyedFacts, self._table.key_fields, options.thin)
         data = CompactedFiles(self._table, options, options.data, bucket, facts)
         changelog = CompactedFiles(self._table, options, options.changelog, bucket, facts)
         superseded = Superseded(file for file in bucket.files if self._mode.vectors and file.level > pick.level)

@@ -17,7 +17,7 @@ from pypaimon.streaming.formats.binary_row import decode
 from pypaimon.streaming.formats.binary_row_encoding import StoredRow
 from pypaimon.streaming.internals import BinaryRow, DataFileMeta, DeletionFile, SimpleStats
 from pypaimon.streaming.metadata.data_file_meta import DataFiles
-from pypaimon.streaming.metadata.file_paths import FilePaths
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 
 _PLACE = ["partition", "bucket", "total_buckets"]
 _MADE_TOGETHER = 1024
@@ -101,7 +101,7 @@ class LiveBucket:
 
 
 def live_buckets(
-    table: Any, entries: pa.Table, wanted: Callable[[pa.Array], pa.Array] | None = None
+    table: PaimonTable, entries: pa.Table, wanted: Callable[[pa.Array], pa.Array] | None = None
 ) -> Iterator[LiveBucket]:
     """The buckets of live manifest entries, in the order of their partitions.
 
@@ -113,20 +113,15 @@ def live_buckets(
         wanted: Selects partitions (serialised rows); None: all.
     """
     entries = entries.combine_chunks()
-    schema = table.table_schema
-    fields = {field.name: field for field in schema.fields}
-    partition_fields = [fields[name] for name in schema.partition_keys]
     rows = pc.unique(entries["partition"].combine_chunks())
     if wanted is not None:
         rows = wanted(rows)
         entries = entries.filter(pc.is_in(entries["partition"], value_set=rows))
-    values = {row: StoredRow(decode(row, partition_fields), row) for row in rows.to_pylist()}
-    keys = [fields[name] for name in schema.primary_keys if name not in schema.partition_keys]
-    paths = FilePaths.of(str(table.table_path), schema)
+    values = {row: StoredRow(decode(row, table.partition_fields), row) for row in rows.to_pylist()}
     order = pc.sort_indices(entries, [(name, "ascending") for name in _PLACE])
     for start, stop in _blocks(entries.select(_PLACE).take(order)):
         block = entries.take(order.slice(start, stop - start)).combine_chunks()
-        metas = DataFiles(block, paths, keys).make(0, block.num_rows)
+        metas = DataFiles(block, table.paths, table.key_fields).make(0, block.num_rows)
         files = [LiveFile(meta, change) for meta, change in zip(metas, changes_of(block), strict=True)]
         for (row, bucket, total), members in groupby(files, key=_bucket):
             yield LiveBucket(values[row], bucket, total, tuple(members))

@@ -18,6 +18,7 @@ from pypaimon.streaming.io.conditional_writes import is_local, is_renamed
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.paimon.handles import WritableTable
 from pypaimon.streaming.targets.copy_schema import COPIED_FROM
 from pypaimon.streaming.targets.target_state import SavedState
 from pypaimon.streaming.write_internals import FileSystemCatalog, Schema, SchemaChange
@@ -70,7 +71,7 @@ class FoundCopy:
         note: Its recorded source.
     """
 
-    table: Any
+    table: WritableTable
     note: CopyNote
 
 
@@ -260,5 +261,5 @@ class PaimonCopies:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    table: Any
+    table: WritableTable
     note: CopyNote | None

@@ -23,6 +23,7 @@ from pypaimon.streaming.model.plan import Plan, PlanKind, SplitMode, StreamSplit
 from pypaimon.streaming.model.row_selection import RowSelection
 from pypaimon.streaming.options.stream_options import Unmatched
 from pypaimon.streaming.options.views import LOGS
+from pypaimon.streaming.paimon.handles import ReadableTable
 from pypaimon.streaming.reading.blob import Blob, blobs_of
 from pypaimon.streaming.reading.blob_values import BlobValues
 from pypaimon.streaming.reading.output_columns import output_columns, unbroken
@@ -57,7 +58,7 @@ class StreamRead:
             awaited methods do not block.
     """
 
-    def __init__(self, table: Any, io_timeout: float, parts: Lazy[ReadParts]) -> None:
+    def __init__(self, table: ReadableTable, io_timeout: float, parts: Lazy[ReadParts]) -> None:
         self.table = table
         self.output_projection = None
         self.limit = None
@@ -326,7 +327,7 @@ class StreamRead:
 R = TypeVar("R", bound=StreamRead)
 
 
-def made_read(kind: type[R], table: Any, io_timeout: float, parts: Lazy[ReadParts]) -> R:
+def made_read(kind: type[R], table: ReadableTable, io_timeout: float, parts: Lazy[ReadParts]) -> R:
     """A read of a class with the arguments of `StreamRead`."""
     read = kind.__new__(kind)
     StreamRead.__init__(read, table, io_timeout, parts)
@@ -351,7 +352,7 @@ def _drop_prefetched(parts: Lazy[ReadParts]) -> None:
         parts.known.prefetcher.close()
 
 
-def _unpickled(kind: type[R], table: Any, io_timeout: float, settings: ReadSettings) -> R:
+def _unpickled(kind: type[R], table: ReadableTable, io_timeout: float, settings: ReadSettings) -> R:
     directory = TableDirectory.of(table, io_timeout)
     directory.know(settings.schema)
     return made_read(kind, table, io_timeout, Lazy.of(ReadParts.of(directory, settings)))

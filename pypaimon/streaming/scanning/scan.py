@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pypaimon.streaming.concurrency.threads_to_asyncio import wait_for_future
 from pypaimon.streaming.concurrency.waits import run, run_async
@@ -11,6 +11,7 @@ from pypaimon.streaming.internals import PaimonFollowUpScanner
 from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.model.plan import Plan
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.paimon.handles import ReadableTable
 from pypaimon.streaming.planning.follow_up import follow_up_scanner
 from pypaimon.streaming.scanning.driver import ScanDriver
 from pypaimon.streaming.scanning.lag import Lag
@@ -33,7 +34,7 @@ class StreamScan:
         driver: Takes the scan from plan to plan.
     """
 
-    def __init__(self, table: Any, driver: ScanDriver) -> None:
+    def __init__(self, table: ReadableTable, driver: ScanDriver) -> None:
         self.table = table
         self._driver = driver
 

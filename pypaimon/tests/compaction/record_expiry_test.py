@@ -18,6 +18,7 @@ from pypaimon.streaming.compaction.compactor import Compaction
 from pypaimon.streaming.compaction.record_expiry import RecordExpiry
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.internals import AtomicType
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.write_internals import SchemaChange
 from support.samples import SOAK
 
@@ -62,7 +63,7 @@ class Aging:
         return report.before.files
 
     def compaction(self, *, full: bool) -> Compaction:
-        return Compaction(self.table, full=full, now=lambda: datetime.fromtimestamp(self.now + 0.9))
+        return Compaction(PaimonTable(self.table), full=full, now=lambda: datetime.fromtimestamp(self.now + 0.9))
 
     def expired(self, row: Row) -> bool:
         return row[1] is not None and self.now > row[1] + 10
@@ -163,7 +164,7 @@ def gone_of(directory: Path, kind: pa.DataType, times: list[int | None], now: da
     columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("t", kind)])
     schema = Schema.from_pyarrow_schema(columns, primary_keys=["id"], options=EXPIRY)
     catalog.create_table("d.t", schema, False)
-    found = RecordExpiry.of(catalog.get_table("d.t"))
+    found = RecordExpiry.of(PaimonTable(catalog.get_table("d.t")))
     assert found is not None
     batch = pa.record_batch({"id": pa.array(range(len(times)), pa.int64()), "t": pa.array(times, kind)})
     kept = [key for each in found.at(now).dropped([batch]) for key in each["id"].to_pylist()]

@@ -43,8 +43,8 @@ class KeyedBucket:
         self._engine = engine
         self._newest = newest
         self._records = records
-        self._keys = files.table.trimmed_primary_keys
-        fields = files.table.trimmed_primary_keys_fields
+        self._keys = files.table.key_names
+        fields = files.table.key_fields
         thin = files.options.thin
         self._data = RollingFiles(files, files.options.data, lambda: KeyedFacts(fields, thin))
         self._changelog = (
