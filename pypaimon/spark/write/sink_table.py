@@ -92,7 +92,7 @@ def _merge(options: SinkOptions, table: PaimonTable, columns: pa.Schema) -> bool
     if options.table is None:
         raise StreamConfigError("Option 'merge-schema' needs 'table' and 'warehouse', for a catalog alters tables.")
     known = {field.name if options.case_sensitive else field.name.lower(): field for field in table.fields}
-    changes = []
+    changes: list[SchemaChange] = []
     for column in columns:
         field = known.get(column.name if options.case_sensitive else column.name.lower())
         if field is None:

@@ -66,9 +66,9 @@ class ContentSettings:
             StreamConfigError: A column does not exist, the text is not a filter, or `unmatched` is unknown.
         """
         chosen = choice(Unmatched, "with_filter: unmatched", unmatched)
-        text = predicate if isinstance(predicate, str) else None
-        if text is not None:
-            predicate = self._parsed(text)
+        text = None
+        if isinstance(predicate, str):
+            text, predicate = predicate, self._parsed(predicate)
         elif predicate is not None:
             from pypaimon.streaming.filter_internals import Predicate
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
@@ -13,7 +13,7 @@ from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.filtering.filters import conjunction, mask
 from pypaimon.streaming.filtering.partition_text import from_text
 from pypaimon.streaming.formats.binary_row import decode_column
-from pypaimon.streaming.internals import DataField, PyarrowFieldParser, TableSchema, Timestamp
+from pypaimon.streaming.internals import AtomicType, DataField, PyarrowFieldParser, TableSchema, Timestamp
 from pypaimon.streaming.model.time_zone import TimeZone, zone_of
 from pypaimon.streaming.options.option_values import OptionValues
 
@@ -98,7 +98,9 @@ def _value(field: DataField, given: Any, default: str, zone: TimeZone, what: str
     if given is None or (isinstance(given, str) and given == default):
         return None
     try:
-        return _literal(from_text(given, field.type, zone) if isinstance(given, str) else _scalar(given, field))
+        return _literal(
+            from_text(given, cast(AtomicType, field.type), zone) if isinstance(given, str) else _scalar(given, field)
+        )
     except (ValueError, OverflowError) as error:
         raise StreamConfigError(
             f"{what}: invalid value {given!r} of partition column '{field.name}' ({field.type}): {error}."

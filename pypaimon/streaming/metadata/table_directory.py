@@ -318,7 +318,7 @@ class _Shared(dict[float, tuple[Store, Lazy["ManifestReader"]]]):
 def _parse_schema(schema_id: int, data: bytes) -> TableSchema:
     try:
         with naming_unreadable_types(f"schema {schema_id}"):
-            schema = TableSchema.from_json(data.decode())
+            schema: TableSchema = TableSchema.from_json(data.decode())
     except (LookupError, TypeError, AttributeError, RuntimeError) as error:
         raise ValueError(f"not a schema: {error}") from error
     if not schema_id:

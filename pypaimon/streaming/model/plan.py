@@ -308,7 +308,8 @@ class Plan(PaimonPlan):
     @property
     def schema(self) -> TableSchema:
         """The schema that the rows are read with."""
-        return self._of_stream("_schema")
+        schema: TableSchema = self._of_stream("_schema")
+        return schema
 
     @property
     def watermark(self) -> int | None:

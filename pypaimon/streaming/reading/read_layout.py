@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -300,7 +300,7 @@ def _pruned(fields: Sequence[DataField], paths: Sequence[Sequence[str]]) -> list
         if not tails:
             continue
         if all(tails):
-            inner = RowType(field.type.nullable, _pruned(field.type.fields, tails))
+            inner = RowType(field.type.nullable, _pruned(cast(RowType, field.type).fields, tails))
             field = DataField(field.id, field.name, inner, field.description, field.default_value)
         result.append(field)
     return result
@@ -318,7 +318,7 @@ def requested(fields: Sequence[DataField], paths: Sequence[Sequence[str]]) -> li
 def _with_fields(field: DataField, inside: Sequence[Sequence[str]]) -> DataField:
     if not all(inside):
         return field
-    row = RowType(field.type.nullable, requested(field.type.fields, inside))
+    row = RowType(field.type.nullable, requested(cast(RowType, field.type).fields, inside))
     return DataField(field.id, field.name, row, field.description, field.default_value)
 
 

@@ -224,12 +224,20 @@ def test_a_file_that_moves_keeps_its_records(tmp_path: Path, vectors: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("field", "named"), [("nowhere", "not a column"), ("v", "v.*BIGINT or a timestamp"), (None, "' is not set")]
+    ("field", "named"),
+    [
+        ("nowhere", "not a column"),
+        ("v", "v.*BIGINT or a timestamp"),
+        ("several", "ARRAY.*BIGINT or a timestamp"),
+        (None, "' is not set"),
+    ],
 )
 def test_a_time_field_that_holds_no_time_is_refused(tmp_path: Path, field: str | None, named: str) -> None:
     catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
     catalog.create_database("d", False)
-    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
+    columns = pa.schema(
+        [pa.field("id", pa.int64(), nullable=False), ("v", pa.string()), ("several", pa.list_(pa.int64()))]
+    )
     schema = Schema.from_pyarrow_schema(columns, primary_keys=["id"], options={"bucket": "1"})
     catalog.create_table("d.t", schema, False)
     options = {"record-level.expire-time": "1 h", **({} if field is None else {"record-level.time-field": field})}
