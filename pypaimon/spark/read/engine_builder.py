@@ -15,7 +15,6 @@ from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.concurrency.lazy import Lazy
 from pypaimon.streaming.consumers.consumer_names import reader_name
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
-from pypaimon.streaming.internals import DataField, TableSchema
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.metadata.table_handle import TableHandle
 from pypaimon.streaming.options.between import Between
@@ -24,6 +23,7 @@ from pypaimon.streaming.options.stream_options import Limits, StreamOptions
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.options.views import View, fields
 from pypaimon.streaming.paimon.handles import ReadableTable
+from pypaimon.streaming.paimon.internals import DataField, TableSchema
 
 if TYPE_CHECKING:
     from pypaimon.spark.options.source_options import SourceOptions

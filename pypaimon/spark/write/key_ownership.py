@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 
 from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.files.data_files import read_file
-from pypaimon.streaming.internals import DataFileMeta
 from pypaimon.streaming.merge.engines.factory import merge_engine
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
+from pypaimon.streaming.paimon.internals import DataFileMeta
 
 _BATCH_SIZE = 65536
 

@@ -8,10 +8,10 @@ from pypaimon.spark.internals import CatalogFactory, Schema, SchemaChange, Table
 from pypaimon.spark.options.sink_options import SinkOptions
 from pypaimon.spark.options.tables import load_table
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.internals import PyarrowFieldParser
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.arrow_types import arrow_type
 from pypaimon.streaming.model.system_columns import ROW_KIND
+from pypaimon.streaming.paimon.internals import PyarrowFieldParser
 from pypaimon.streaming.writing.row_layout import fits
 from pypaimon.streaming.writing.writable_tables import check_writable, warn_about_gaps
 

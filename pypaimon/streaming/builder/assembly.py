@@ -22,7 +22,6 @@ from pypaimon.streaming.consumers.consumer_names import reader_name
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.filtering.filters import columns_of, conjunction
 from pypaimon.streaming.filtering.partition_spec import chosen_partitions
-from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import of_table
@@ -48,6 +47,7 @@ from pypaimon.streaming.options.stream_options import (
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.options.views import LOGS, VIEWS, View
 from pypaimon.streaming.paimon.handles import ReadableTable
+from pypaimon.streaming.paimon.internals import TableSchema
 
 if TYPE_CHECKING:
     from pypaimon.streaming.consumers.progress import Progress

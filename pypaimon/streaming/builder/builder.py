@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pypaimon.streaming.builder.assembly import StreamAssembly
 from pypaimon.streaming.concurrency.clock import Clock
-from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.options.stream_options import (
     DEFAULT_BATCH_BYTES,
@@ -20,16 +19,17 @@ from pypaimon.streaming.options.stream_options import (
 )
 from pypaimon.streaming.options.views import View, fields
 from pypaimon.streaming.paimon.handles import ReadableTable
-from pypaimon.streaming.read_internals import PaimonStreamReadBuilder
+from pypaimon.streaming.paimon.internals import TableSchema
+from pypaimon.streaming.paimon.read_internals import PaimonStreamReadBuilder
 
 if TYPE_CHECKING:
-    import pypaimon.streaming.filter_internals as filter_internals
+    import pypaimon.streaming.paimon.filter_internals as filter_internals
     from pypaimon.streaming.batches import batch_stream, stream_status
     from pypaimon.streaming.builder import read, scan
     from pypaimon.streaming.groups import group_builder
     from pypaimon.streaming.live import live_table
 else:
-    filter_internals = LazyModule("pypaimon.streaming.filter_internals")
+    filter_internals = LazyModule("pypaimon.streaming.paimon.filter_internals")
     batch_stream = LazyModule("pypaimon.streaming.batches.batch_stream")
     stream_status = LazyModule("pypaimon.streaming.batches.stream_status")
     live_table = LazyModule("pypaimon.streaming.live.live_table")
@@ -213,7 +213,7 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
 
     def new_predicate_builder(self) -> filter_internals.PredicateBuilder:
         """A builder of predicates on the columns of the table, or of the view."""
-        from pypaimon.streaming.filter_internals import PredicateBuilder
+        from pypaimon.streaming.paimon.filter_internals import PredicateBuilder
 
         return PredicateBuilder(fields(self._schema, self._view))
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.filtering.filters import columns_of
-from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.options.chain import ChainBranches
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.start import Start, StartMode, start_of_options
 from pypaimon.streaming.options.stream_options import GivenOptions, StreamOptions
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.paimon.handles import ReadableTable, on_branch
+from pypaimon.streaming.paimon.internals import TableSchema
 
 
 def followed_table(table: ReadableTable) -> tuple[ReadableTable, ChainBranches | None]:

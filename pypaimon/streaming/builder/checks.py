@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
-from pypaimon.streaming.internals import is_paimon_table
 from pypaimon.streaming.metadata.table_handle import TableHandle
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.paimon.handles import ReadableTable
+from pypaimon.streaming.paimon.internals import is_paimon_table
 
 _OTHER_BRANCH = ("scan.fallback-branch", "scan.primary-branch")
 

@@ -13,17 +13,17 @@ from pypaimon.streaming.builder.table_facts import TableFacts
 from pypaimon.streaming.concurrency.lazy import Lazy
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.filtering.filters import columns_of
-from pypaimon.streaming.internals import DataField
 from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.options.arguments import choice, typed
 from pypaimon.streaming.options.blob_storage import places_of_arguments
 from pypaimon.streaming.options.stream_options import GivenOptions, Unmatched
 from pypaimon.streaming.options.views import View, fields
+from pypaimon.streaming.paimon.internals import DataField
 
 if TYPE_CHECKING:
-    import pypaimon.streaming.filter_internals as filter_internals
+    import pypaimon.streaming.paimon.filter_internals as filter_internals
 else:
-    filter_internals = LazyModule("pypaimon.streaming.filter_internals")
+    filter_internals = LazyModule("pypaimon.streaming.paimon.filter_internals")
 
 B = TypeVar("B", bound="ContentSettings")
 
@@ -70,7 +70,7 @@ class ContentSettings:
         if isinstance(predicate, str):
             text, predicate = predicate, self._parsed(predicate)
         elif predicate is not None:
-            from pypaimon.streaming.filter_internals import Predicate
+            from pypaimon.streaming.paimon.filter_internals import Predicate
 
             typed(Predicate, "with_filter", predicate)
             self._check_columns("with_filter", columns_of(predicate))

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from pypaimon.streaming.builder.assembly import StreamAssembly, followed, read_parts
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.internals import DataField
 from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.options.stream_options import DEFAULT_IO_TIMEOUT
 from pypaimon.streaming.paimon.handles import ReadableTable
-from pypaimon.streaming.read_internals import TableRead
+from pypaimon.streaming.paimon.internals import DataField
+from pypaimon.streaming.paimon.read_internals import TableRead
 from pypaimon.streaming.reading.read import StreamRead, made_read
 
 if TYPE_CHECKING:
-    import pypaimon.streaming.filter_internals as filter_internals
+    import pypaimon.streaming.paimon.filter_internals as filter_internals
 else:
-    filter_internals = LazyModule("pypaimon.streaming.filter_internals")
+    filter_internals = LazyModule("pypaimon.streaming.paimon.filter_internals")
 
 
 class StreamTableRead(StreamRead, TableRead):

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 from pypaimon.streaming.builder.assembly import StreamAssembly, scan_driver
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.internals import PaimonFollowUpScanner
 from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.options.arguments import at_least
 from pypaimon.streaming.options.stream_options import DEFAULT_POLL_INTERVAL_MS
 from pypaimon.streaming.paimon.handles import ReadableTable
+from pypaimon.streaming.paimon.internals import PaimonFollowUpScanner
 from pypaimon.streaming.scanning.driver import ScanDriver
 from pypaimon.streaming.scanning.scan import StreamScan
 
 if TYPE_CHECKING:
-    import pypaimon.streaming.filter_internals as filter_internals
+    import pypaimon.streaming.paimon.filter_internals as filter_internals
 else:
-    filter_internals = LazyModule("pypaimon.streaming.filter_internals")
+    filter_internals = LazyModule("pypaimon.streaming.paimon.filter_internals")
 
 
 class AsyncStreamingTableScan(StreamScan):

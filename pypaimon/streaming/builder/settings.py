@@ -10,7 +10,6 @@ from typing import Literal, TypeVar
 from pypaimon.streaming.builder.content_settings import ContentSettings
 from pypaimon.streaming.consumers.consumer_names import reader_name
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.internals import PaimonFollowUpScanner
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.arguments import at_least, choice, finite_seconds, typed
 from pypaimon.streaming.options.between import between_of_arguments
@@ -25,6 +24,7 @@ from pypaimon.streaming.options.stream_options import (
     OnOverwrite,
     OnSchemaChange,
 )
+from pypaimon.streaming.paimon.internals import PaimonFollowUpScanner
 
 B = TypeVar("B", bound="BuilderSettings")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pypaimon.streaming.errors import TableChangedError
-from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.options.table_traits import TableTraits
+from pypaimon.streaming.paimon.internals import TableSchema
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,11 @@ from typing import Any, Literal, get_args
 from pypaimon.streaming.cdc.change_reader import ChangeRows
 from pypaimon.streaming.cdc.change_values import BadValueError, Reading, column_of, converter
 from pypaimon.streaming.errors import BadChangeError, SchemaChangeRefusedError, StreamConfigError
-from pypaimon.streaming.internals import AtomicType, DataField, PyarrowFieldParser
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.data_types import parameter, root
 from pypaimon.streaming.paimon.handles import dynamic_options
-from pypaimon.streaming.write_internals import ColumnAlreadyExistException, SchemaChange
+from pypaimon.streaming.paimon.internals import AtomicType, DataField, PyarrowFieldParser
+from pypaimon.streaming.paimon.write_internals import ColumnAlreadyExistException, SchemaChange
 
 OnNewColumn = Literal["fail", "add", "ignore"]
 

@@ -11,8 +11,8 @@ from pypaimon.streaming.cdc.change_reader import read_changes, reading_of, to_ar
 from pypaimon.streaming.cdc.change_records import ChangeRecord
 from pypaimon.streaming.cdc.new_columns import Alteration, alterations, check_policy, refuse_new_columns
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.internals import AtomicType, DataField
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
+from pypaimon.streaming.paimon.internals import AtomicType, DataField
 
 
 @dataclass(frozen=True, slots=True)

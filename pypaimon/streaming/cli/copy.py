@@ -37,8 +37,8 @@ from pypaimon.streaming.databases.paimon_database import PaimonDatabase
 from pypaimon.streaming.databases.position import DatabasePosition
 from pypaimon.streaming.databases.stream import BlockingDatabaseStream
 from pypaimon.streaming.doctor.findings import count
-from pypaimon.streaming.internals import TableNotExistException
 from pypaimon.streaming.paimon.handles import WritableTable
+from pypaimon.streaming.paimon.internals import TableNotExistException
 from pypaimon.streaming.targets.copy_schema import copied_schema
 from pypaimon.streaming.writing.builder import stream_write_builder
 from pypaimon.streaming.writing.stream_writer import BlockingStreamWriter

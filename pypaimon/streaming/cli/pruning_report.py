@@ -18,7 +18,7 @@ from pypaimon.streaming.model.plan import Plan, PlanKind
 from pypaimon.streaming.paimon.handles import ReadableTable
 
 if TYPE_CHECKING:
-    from pypaimon.streaming.filter_internals import Predicate
+    from pypaimon.streaming.paimon.filter_internals import Predicate
 
 _SCANS: dict[PlanKind, Scan] = {PlanKind.FULL: "full", PlanKind.CHANGELOG: "changelog"}
 _STEPS = {

@@ -22,12 +22,12 @@ from pypaimon.streaming.cli.option_groups import Retrying, grouped
 from pypaimon.streaming.cli.secrets import keep_secret, say
 from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.errors import PaimonStreamError
-from pypaimon.streaming.internals import ConfigOption, CoreOptions
 from pypaimon.streaming.metadata.table_directory import naming_unreadable_types
 from pypaimon.streaming.model.time_zone import TIME_ZONE
 from pypaimon.streaming.options.known_options import HEEDED_BY_READERS
 from pypaimon.streaming.options.views import VIEWS, View
 from pypaimon.streaming.paimon.handles import ReadableTable, WritableTable
+from pypaimon.streaming.paimon.internals import ConfigOption, CoreOptions
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])

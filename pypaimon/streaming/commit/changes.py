@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.formats.binary_row_encoding import encoded_row
-from pypaimon.streaming.internals import BinaryRow, GenericRowSerializer
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.index_manifests import DELETION_VECTORS
 from pypaimon.streaming.metadata.manifest_tables import entry_records
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
+from pypaimon.streaming.paimon.internals import BinaryRow, GenericRowSerializer
 
 APPEND, COMPACT, OVERWRITE = "APPEND", "COMPACT", "OVERWRITE"
 

@@ -19,7 +19,7 @@ from pypaimon.streaming.merge.ordering import python_order
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.write_internals import (
+from pypaimon.streaming.paimon.write_internals import (
     INDEX_MANIFEST_ENTRY_SCHEMA,
     MANIFEST_ENTRY_SCHEMA,
     MANIFEST_FILE_META_SCHEMA,

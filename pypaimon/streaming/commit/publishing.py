@@ -18,14 +18,14 @@ from typing import Any, Protocol, TypeAlias
 
 from pypaimon.streaming.commit.changes import FileChange
 from pypaimon.streaming.errors import PaimonStreamError
-from pypaimon.streaming.internals import JSON, local_path
 from pypaimon.streaming.io.conditional_writes import is_local, is_renamed
 from pypaimon.streaming.io.exclusive_files import NotCreatedError, link_new
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.file_paths import FilePaths
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.write_internals import PaimonSnapshot, PartitionStatistics, RenamingSnapshotCommit
+from pypaimon.streaming.paimon.internals import JSON, local_path
+from pypaimon.streaming.paimon.write_internals import PaimonSnapshot, PartitionStatistics, RenamingSnapshotCommit
 
 Statistics: TypeAlias = Callable[[], list[Any]]
 

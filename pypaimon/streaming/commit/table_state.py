@@ -12,12 +12,12 @@ from pypaimon.streaming.commit.changes import APPEND, OVERWRITE, AvroRecord, Fil
 from pypaimon.streaming.commit.manifest_merge import which_may_hold
 from pypaimon.streaming.filtering.partition_spec import PartitionSpec
 from pypaimon.streaming.formats.binary_row import decode
-from pypaimon.streaming.internals import DataField
 from pypaimon.streaming.metadata.index_manifests import index_records
 from pypaimon.streaming.metadata.manifest_tables import list_parser
 from pypaimon.streaming.metadata.manifests import live
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.paimon.internals import DataField
 
 
 class TableState:

@@ -17,12 +17,12 @@ from pypaimon.streaming.compaction.live_files import LiveFile
 from pypaimon.streaming.errors import BadRowError, CorruptTableError
 from pypaimon.streaming.files.data_files import content_of, read_file
 from pypaimon.streaming.files.deletion_vectors import IndexBlocks, PlanVectors
-from pypaimon.streaming.internals import DataField, TableSchema
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.arrow_types import arrow_schema
 from pypaimon.streaming.model.normal_form import UnfitValueError, normal_array
 from pypaimon.streaming.model.system_columns import LEVEL, PLACE, SEQUENCE_NUMBER, VALUE_KIND
+from pypaimon.streaming.paimon.internals import DataField, TableSchema
 
 _BATCH_ROWS = 65_536
 _STORED = (SEQUENCE_NUMBER, VALUE_KIND)

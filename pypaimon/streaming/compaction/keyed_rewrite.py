@@ -24,7 +24,6 @@ from pypaimon.streaming.compaction.new_files import CompactedFiles, CompactionRe
 from pypaimon.streaming.compaction.record_expiry import Expired
 from pypaimon.streaming.compaction.run_picking import Pick
 from pypaimon.streaming.errors import CorruptTableError
-from pypaimon.streaming.internals import DataFileMeta
 from pypaimon.streaming.merge import UnsortedRunError, merge_batches, merge_engine, sorted_runs
 from pypaimon.streaming.merge.level_changes import ChangeRule, Compacted, merge_levels
 from pypaimon.streaming.merge.ordering import Ints
@@ -33,6 +32,7 @@ from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.arrow_types import arrow_schema
 from pypaimon.streaming.model.row_kinds import DELETE, UPDATE_BEFORE
 from pypaimon.streaming.model.system_columns import SEQUENCE_NUMBER, SYSTEM_TYPES, VALUE_KIND
+from pypaimon.streaming.paimon.internals import DataFileMeta
 from pypaimon.streaming.writing.files.file_options import FileOptions
 from pypaimon.streaming.writing.files.record_facts import KeyedFacts
 from pypaimon.streaming.writing.files.system_columns import numbered

@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 from pypaimon.streaming.commit.changes import FileChange, changes_of
 from pypaimon.streaming.formats.binary_row import decode
 from pypaimon.streaming.formats.binary_row_encoding import StoredRow
-from pypaimon.streaming.internals import BinaryRow, DataFileMeta, DeletionFile, SimpleStats
 from pypaimon.streaming.metadata.data_file_meta import DataFiles
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
+from pypaimon.streaming.paimon.internals import BinaryRow, DataFileMeta, DeletionFile, SimpleStats
 
 _PLACE = ["partition", "bucket", "total_buckets"]
 _MADE_TOGETHER = 1024

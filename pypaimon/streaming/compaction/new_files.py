@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from pypaimon.streaming.compaction.live_files import LiveBucket, LiveFile
-from pypaimon.streaming.internals import DataFileMeta
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
-from pypaimon.streaming.write_internals import CommitMessage, IndexManifestEntry
+from pypaimon.streaming.paimon.internals import DataFileMeta
+from pypaimon.streaming.paimon.write_internals import CommitMessage, IndexManifestEntry
 from pypaimon.streaming.writing.files.bucket_files import BucketFiles
 from pypaimon.streaming.writing.files.file_options import FileKind, FileOptions
 from pypaimon.streaming.writing.files.record_facts import RecordFacts

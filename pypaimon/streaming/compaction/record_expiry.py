@@ -17,11 +17,11 @@ import pyarrow.compute as pc
 from pypaimon.streaming.compaction.live_files import LiveFile
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.filtering.statistics import EncodedStats
-from pypaimon.streaming.internals import DataField, TableSchema
 from pypaimon.streaming.merge.level_changes import NO_ROW_LEVEL
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.data_types import root
 from pypaimon.streaming.model.system_columns import LEVEL
+from pypaimon.streaming.paimon.internals import DataField, TableSchema
 
 _TIME = "record-level.expire-time"
 _FIELD = "record-level.time-field"

@@ -23,7 +23,7 @@ from pypaimon.streaming.compaction.vector_index import VectorIndex
 from pypaimon.streaming.errors import BadRowError
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.options.arguments import at_least
-from pypaimon.streaming.write_internals import BucketMode
+from pypaimon.streaming.paimon.write_internals import BucketMode
 
 _MISSING = object()
 

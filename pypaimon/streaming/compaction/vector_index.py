@@ -12,13 +12,13 @@ import pyarrow as pa
 from pypaimon.streaming.compaction.live_files import LiveBucket
 from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.files.deletion_vectors import encoded, framed, rows_of
-from pypaimon.streaming.internals import BinaryRow, DeletionFile
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.index_manifests import DELETION_VECTORS, DeletionRange, IndexEntry, deletion_files
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.write_internals import DeletionVectorMeta, IndexFileMeta, IndexManifestEntry
+from pypaimon.streaming.paimon.internals import BinaryRow, DeletionFile
+from pypaimon.streaming.paimon.write_internals import DeletionVectorMeta, IndexFileMeta, IndexManifestEntry
 
 if TYPE_CHECKING:
     from pyroaring import BitMap

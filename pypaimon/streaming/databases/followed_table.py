@@ -11,9 +11,9 @@ from pypaimon.streaming.batches.chunks import BatchChunk
 from pypaimon.streaming.builder.opened import OpenedChunks
 from pypaimon.streaming.databases.lag import TableLag
 from pypaimon.streaming.errors import EndOfScan, PaimonStreamError
-from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.model.plan import PlanKind
 from pypaimon.streaming.model.position import Phase, Position
+from pypaimon.streaming.paimon.internals import TableSchema
 
 _LONGEST_INTERVAL = 30.0
 _SHARE_OF_QUIET = 8

@@ -18,7 +18,13 @@ from pypaimon.streaming.errors import (
     PaimonStreamError,
     UnsupportedTableError,
 )
-from pypaimon.streaming.internals import (
+from pypaimon.streaming.io.request_errors import translated
+from pypaimon.streaming.metadata.manifest_cache import ManifestCache
+from pypaimon.streaming.metadata.snapshots import Snapshot
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.metadata.table_handle import FilesOnly, TableHandle
+from pypaimon.streaming.options.start import Start, StartMode
+from pypaimon.streaming.paimon.internals import (
     DatabaseNotExistException,
     Identifier,
     TableNotExistException,
@@ -26,12 +32,6 @@ from pypaimon.streaming.internals import (
     is_filesystem_catalog,
     table_with_schema,
 )
-from pypaimon.streaming.io.request_errors import translated
-from pypaimon.streaming.metadata.manifest_cache import ManifestCache
-from pypaimon.streaming.metadata.snapshots import Snapshot
-from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.metadata.table_handle import FilesOnly, TableHandle
-from pypaimon.streaming.options.start import Start, StartMode
 
 Configure = Callable[[StreamReadBuilder], object]
 

@@ -16,7 +16,6 @@ from pypaimon.streaming.builder.checks import refuse_unstreamable
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo, consumers_of
 from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, TableChangedError
-from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.metadata.history import SnapshotRangeValidator
 from pypaimon.streaming.metadata.manifest_tables import FILE_SCHEMA
 from pypaimon.streaming.metadata.manifests import live
@@ -34,6 +33,7 @@ from pypaimon.streaming.options.stream_options import (
 )
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.paimon.handles import ReadableTable
+from pypaimon.streaming.paimon.internals import TableSchema
 from pypaimon.streaming.planning.start import ResolvedStart, StartingScanner
 
 T = TypeVar("T")

@@ -19,10 +19,10 @@ import pyarrow as pa
 from pypaimon.streaming.errors import CorruptTableError, UnsupportedTableError
 from pypaimon.streaming.files.data_files import located
 from pypaimon.streaming.formats.blob_format import FOOTER, PLACEHOLDER, BlobIndex, Numbers, parse_index, tail_length
-from pypaimon.streaming.internals import BlobDescriptor, DataField, DataFileMeta, TableSchema
 from pypaimon.streaming.io.byte_ranges import ByteRanges, Range
 from pypaimon.streaming.io.fetch_ahead import Piece
 from pypaimon.streaming.metadata.file_paths import SpelledPath
+from pypaimon.streaming.paimon.internals import BlobDescriptor, DataField, DataFileMeta, TableSchema
 
 if TYPE_CHECKING:
     from pypaimon.streaming.metadata.table_directory import TableDirectory

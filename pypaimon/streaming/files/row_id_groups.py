@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from pypaimon.streaming.errors import CorruptTableError, UnsupportedTableError
 from pypaimon.streaming.files.blob_files import is_blob_file
-from pypaimon.streaming.internals import DataField, DataFileMeta, TableSchema
 from pypaimon.streaming.model.arrow_types import arrow_schema, arrow_type
+from pypaimon.streaming.paimon.internals import DataField, DataFileMeta, TableSchema
 
 VECTOR_FILE = ".vector."
 """Names of files of vectors have this before the suffix of their format."""

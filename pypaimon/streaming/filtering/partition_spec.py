@@ -13,12 +13,12 @@ from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.filtering.filters import conjunction, mask
 from pypaimon.streaming.filtering.partition_text import from_text
 from pypaimon.streaming.formats.binary_row import decode_column
-from pypaimon.streaming.internals import AtomicType, DataField, PyarrowFieldParser, TableSchema, Timestamp
 from pypaimon.streaming.model.time_zone import TimeZone, zone_of
 from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.paimon.internals import AtomicType, DataField, PyarrowFieldParser, TableSchema, Timestamp
 
 if TYPE_CHECKING:
-    from pypaimon.streaming.filter_internals import Predicate
+    from pypaimon.streaming.paimon.filter_internals import Predicate
 
 _NANOS_PER_MILLI = 1_000_000
 _OPTION = "scan.partitions"
@@ -137,7 +137,7 @@ def _literal(scalar: pa.Scalar) -> Any:
 
 
 def _equals(index: int, field: DataField, value: Any) -> list[Predicate]:
-    from pypaimon.streaming.filter_internals import Predicate
+    from pypaimon.streaming.paimon.filter_internals import Predicate
 
     if value is None:
         return [Predicate("isNull", index, field.name, None)]
@@ -170,7 +170,7 @@ def chosen_partitions(schema: TableSchema) -> Predicate | None:
     parts = [_one(part, value, schema) for part in value.split(";") if part.strip()]
     if not parts:
         raise _unreadable(value)
-    from pypaimon.streaming.filter_internals import Predicate
+    from pypaimon.streaming.paimon.filter_internals import Predicate
 
     return parts[0] if len(parts) == 1 else Predicate("or", None, None, parts)
 

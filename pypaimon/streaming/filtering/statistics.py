@@ -18,11 +18,11 @@ import pyarrow.compute as pc
 
 from pypaimon.streaming.filtering.filters import mask
 from pypaimon.streaming.formats.binary_row import decode_column
-from pypaimon.streaming.internals import AtomicType, DataField, DataType, PyarrowFieldParser
 from pypaimon.streaming.model.data_types import INTEGER_BITS, root
+from pypaimon.streaming.paimon.internals import AtomicType, DataField, DataType, PyarrowFieldParser
 
 if TYPE_CHECKING:
-    from pypaimon.streaming.filter_internals import Predicate
+    from pypaimon.streaming.paimon.filter_internals import Predicate
 
 Mask = npt.NDArray[np.bool_]
 

@@ -12,9 +12,9 @@ from pypaimon.streaming.indexes.bitmap import BitmapIndexWriter
 from pypaimon.streaming.indexes.bloom_filter import BloomFilterWriter
 from pypaimon.streaming.indexes.column_index import BOOLEAN, BYTES, MOMENTS, NUMBERS, TEXTS, keys_of, kind_of
 from pypaimon.streaming.indexes.container import encode_container
-from pypaimon.streaming.internals import DataField
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.paimon.internals import DataField
 
 _LOG = StreamLog(__name__)
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-from pypaimon.streaming.internals import CoreOptions, TableSchema
 from pypaimon.streaming.metadata.file_paths import FilePaths
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.time_zone import TimeZone, zone_of
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.paimon.handles import WritableTable
+from pypaimon.streaming.paimon.internals import CoreOptions, TableSchema
 
 
 class PaimonTable:
@@ -103,7 +103,7 @@ class PaimonTable:
 
     def with_schema(self, schema: TableSchema) -> PaimonTable:
         """The same table under another of its schemas."""
-        from pypaimon.streaming.write_internals import FileStoreTable
+        from pypaimon.streaming.paimon.write_internals import FileStoreTable
 
         own = self.handle
         made = FileStoreTable(own.file_io, own.identifier, own.table_path, schema, own.catalog_environment)

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from pypaimon.streaming.concurrency.forking import ForkSafeLock
 from pypaimon.streaming.concurrency.lazy import Lazy
 from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, TableChangedError, UnsupportedTableError
-from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.io.retried_requests import asked_ahead
 from pypaimon.streaming.io.store import CONCURRENCY, Store
 from pypaimon.streaming.metadata.manifest_cache import ManifestCache
 from pypaimon.streaming.metadata.snapshots import Snapshot, SnapshotManager, branch_directory, catalog_error, inside
 from pypaimon.streaming.model.time_zone import TimeZone, zone_of_table
 from pypaimon.streaming.paimon.handles import ReadableTable, dynamic_options, on_branch
+from pypaimon.streaming.paimon.internals import TableSchema
 
 if TYPE_CHECKING:
     from pypaimon.streaming.metadata.manifests import ManifestReader

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 
-from pypaimon.streaming.internals import ArrayType, AtomicType, DataType, MapType, RowType, VectorType
+from pypaimon.streaming.paimon.internals import ArrayType, AtomicType, DataType, MapType, RowType, VectorType
 
 _TYPE = re.compile(r"([A-Z_]+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?(.*)")
 _ALIASES = {"INTEGER": "INT", "STRING": "VARCHAR", "BYTES": "VARBINARY", "NUMERIC": "DECIMAL", "DEC": "DECIMAL"}

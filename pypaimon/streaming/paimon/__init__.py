@@ -1,1 +1,1 @@
-"""What is taken from pypaimon."""
+"""All that is taken from pypaimon, so that a new release of it breaks only this package."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from pypaimon.streaming.internals import CoreOptions, DataField, Identifier, TableSchema
+    from pypaimon.streaming.paimon.internals import CoreOptions, DataField, Identifier, TableSchema
 
 T = TypeVar("T")
 R = TypeVar("R", bound="ReadableTable")

@@ -8,7 +8,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
-from pypaimon.streaming.internals import ManifestEntry
 from pypaimon.streaming.metadata.data_file_meta import manifest_entries
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.file_paths import FilePaths
@@ -19,6 +18,7 @@ from pypaimon.streaming.model.plan import Plan, PlanKind
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.stream_options import options_of_table
 from pypaimon.streaming.paimon.handles import ReadableTable
+from pypaimon.streaming.paimon.internals import ManifestEntry
 from pypaimon.streaming.planning.snapshot_plans import SnapshotPlans
 
 _FROM_APPEND = 0

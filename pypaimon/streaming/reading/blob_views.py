@@ -13,7 +13,6 @@ from pypaimon.streaming.errors import CorruptTableError, StoreError, Unsupported
 from pypaimon.streaming.files.deletion_vectors import IndexBlocks, PlanVectors
 from pypaimon.streaming.files.row_id_groups import row_id_groups
 from pypaimon.streaming.formats.blob_format import Numbers
-from pypaimon.streaming.internals import BlobViewStruct, DataField, TableNotExistException
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.metadata.snapshots import catalog_error
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -24,6 +23,7 @@ from pypaimon.streaming.options.blob_storage import BlobStorage
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import StreamOptions, Unmatched
 from pypaimon.streaming.paimon.handles import ReadableTable
+from pypaimon.streaming.paimon.internals import BlobViewStruct, DataField, TableNotExistException
 from pypaimon.streaming.reading.blob_columns import BlobArray, EitherBlobs, blob_array
 from pypaimon.streaming.reading.blob_fetcher import BlobFetcher, BlobPlaces
 from pypaimon.streaming.reading.query_auth import QueryAuth

@@ -13,7 +13,6 @@ import pyarrow as pa
 from pypaimon.streaming.concurrency.forking import polars_works
 from pypaimon.streaming.concurrency.lazy import Lazy
 from pypaimon.streaming.files.deletion_vectors import PlanVectors
-from pypaimon.streaming.internals import DataField, OffsetRow, TableSchema
 from pypaimon.streaming.io.io_pool import IOPool, spawn_detached
 from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.merge import MOST_RUNS
@@ -24,6 +23,7 @@ from pypaimon.streaming.model.row_selection import RowSelection
 from pypaimon.streaming.options.stream_options import Unmatched
 from pypaimon.streaming.options.views import LOGS
 from pypaimon.streaming.paimon.handles import ReadableTable
+from pypaimon.streaming.paimon.internals import DataField, OffsetRow, TableSchema
 from pypaimon.streaming.reading.blob import Blob, blobs_of
 from pypaimon.streaming.reading.blob_values import BlobValues
 from pypaimon.streaming.reading.output_columns import output_columns, unbroken
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped, unused-ignore]
     import polars
 
-    import pypaimon.streaming.filter_internals as filter_internals
+    import pypaimon.streaming.paimon.filter_internals as filter_internals
 else:
     duckdb, pandas, polars = LazyModule("duckdb"), LazyModule("pandas"), LazyModule("polars")
-    filter_internals = LazyModule("pypaimon.streaming.filter_internals")
+    filter_internals = LazyModule("pypaimon.streaming.paimon.filter_internals")
 
 T = TypeVar("T")
 _THREADS = 8
@@ -376,7 +376,7 @@ def _tuples(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
     if not batch.num_columns:
         return iter([()] * batch.num_rows)
     if not polars_works():
-        from pypaimon.streaming.read_internals import polars_table
+        from pypaimon.streaming.paimon.read_internals import polars_table
 
         return zip(*(column.to_pylist() for column in polars_table(batch).columns), strict=True)
     return _polars_frame(batch).iter_rows()
@@ -385,7 +385,7 @@ def _tuples(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
 def _polars_frame(batch: pa.RecordBatch) -> polars.DataFrame:
     import polars
 
-    from pypaimon.streaming.read_internals import polars_table
+    from pypaimon.streaming.paimon.read_internals import polars_table
 
     frame = polars.from_arrow(polars_table(batch))
     assert isinstance(frame, polars.DataFrame)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, TypeVar
 from pypaimon.streaming.concurrency.threads_to_asyncio import wait_for_future
 from pypaimon.streaming.concurrency.waits import run, run_async
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.internals import PaimonFollowUpScanner
 from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.model.plan import Plan
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.paimon.handles import ReadableTable
+from pypaimon.streaming.paimon.internals import PaimonFollowUpScanner
 from pypaimon.streaming.planning.follow_up import follow_up_scanner
 from pypaimon.streaming.scanning.driver import ScanDriver
 from pypaimon.streaming.scanning.lag import Lag
@@ -19,9 +19,9 @@ from pypaimon.streaming.scanning.metrics import ScanMetrics
 from pypaimon.streaming.scanning.plan_stream import BlockingPlanStream, PlanStream
 
 if TYPE_CHECKING:
-    import pypaimon.streaming.filter_internals as filter_internals
+    import pypaimon.streaming.paimon.filter_internals as filter_internals
 else:
-    filter_internals = LazyModule("pypaimon.streaming.filter_internals")
+    filter_internals = LazyModule("pypaimon.streaming.paimon.filter_internals")
 
 S = TypeVar("S", bound="StreamScan")
 

@@ -9,13 +9,13 @@ import pyarrow as pa
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.files.casts import CastError, cast
-from pypaimon.streaming.internals import AtomicType, DataField, DataType, PyarrowFieldParser, TableSchema
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.plan import PlanKind
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.options.arguments import needed
 from pypaimon.streaming.paimon.handles import WritableTable
+from pypaimon.streaming.paimon.internals import AtomicType, DataField, DataType, PyarrowFieldParser, TableSchema
 from pypaimon.streaming.targets.changes import AnyBatch, inserts
 from pypaimon.streaming.targets.column_evolution import is_wider, refuse_other_columns
 from pypaimon.streaming.targets.copy_schema import refuse_merging

@@ -10,8 +10,8 @@ import pyarrow as pa
 from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming.builder.builder import StreamReadBuilder, stream_read_builder
-from pypaimon.streaming.internals import PyarrowFieldParser
 from pypaimon.streaming.model.system_columns import ROW_KIND
+from pypaimon.streaming.paimon.internals import PyarrowFieldParser
 from pypaimon.streaming.writing.builder import stream_write_builder
 
 COLUMNS = pa.schema(

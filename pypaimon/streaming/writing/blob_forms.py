@@ -11,14 +11,14 @@ from typing import Any
 import pyarrow as pa
 
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.internals import BlobDescriptor, BlobViewStruct, MapType, PaimonBlob, map_key_serializer
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.data_types import holds_blobs, is_blob, is_blob_collection
 from pypaimon.streaming.options.blob_storage import BlobStorage
 from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.paimon.internals import BlobDescriptor, BlobViewStruct, MapType, PaimonBlob, map_key_serializer
+from pypaimon.streaming.paimon.write_internals import BlobData
 from pypaimon.streaming.reading.blob import Blob
 from pypaimon.streaming.reading.blob_fetcher import BlobFetcher, BlobPlaces
-from pypaimon.streaming.write_internals import BlobData
 
 _REFERENCES = ("VIDEOFRM", "BLOBVIEW", "BLOBDESC")
 _MARKS = tuple(name.encode()[::-1] for name in _REFERENCES)

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.formats.binary_row_encoding import RowColumn, layouts, row_column, serialised
-from pypaimon.streaming.internals import PyarrowFieldParser
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.options.table_traits import BucketFunctionType, bucket_function_of
+from pypaimon.streaming.paimon.internals import PyarrowFieldParser
 
 _Words = npt.NDArray[np.uint32]
 _Longs = npt.NDArray[np.int64]

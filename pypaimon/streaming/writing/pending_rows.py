@@ -23,7 +23,7 @@ from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.write_internals import BucketMode
+from pypaimon.streaming.paimon.write_internals import BucketMode
 from pypaimon.streaming.writing.arrow_input import arrow_input, narrowed_schema
 from pypaimon.streaming.writing.dynamic_buckets.bucket_assigner import BucketAssigner
 from pypaimon.streaming.writing.record_writer import RecordWriter

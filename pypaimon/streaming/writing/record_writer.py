@@ -16,7 +16,7 @@ from pypaimon.streaming.options.table_traits import (
     SNAPSHOT_ORDERING,
     ChangelogProducer,
 )
-from pypaimon.streaming.write_internals import BucketMode, CommitMessage
+from pypaimon.streaming.paimon.write_internals import BucketMode, CommitMessage
 from pypaimon.streaming.writing.blob_forms import blob_sources
 from pypaimon.streaming.writing.dynamic_buckets.bucket_assigner import BucketAssigner
 from pypaimon.streaming.writing.files.append_bucket import AppendBucket, PostponedBucket

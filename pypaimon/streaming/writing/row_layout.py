@@ -12,13 +12,13 @@ import pyarrow.compute as pc
 
 from pypaimon.streaming.errors import BadRowError, SchemaMismatchError, UnsupportedTableError
 from pypaimon.streaming.files.casts import CastError, cast
-from pypaimon.streaming.internals import AtomicType, MultisetType
 from pypaimon.streaming.merge.engines.factory import merge_engine
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.arrow_types import arrow_type
 from pypaimon.streaming.model.normal_form import UnfitValueError, normal_array, normal_type
 from pypaimon.streaming.model.system_columns import ROW_KIND, VALUE_KIND
 from pypaimon.streaming.model.time_zone import TimeZone
+from pypaimon.streaming.paimon.internals import AtomicType, MultisetType
 from pypaimon.streaming.writing.blob_forms import BlobForm, blob_forms, blob_problem
 
 _KINDS = pa.array(["+I", "-U", "+U", "-D"])

@@ -16,7 +16,7 @@ from pypaimon.streaming.options.table_traits import (
     BucketFunctionType,
     bucket_function_of,
 )
-from pypaimon.streaming.write_internals import BucketMode
+from pypaimon.streaming.paimon.write_internals import BucketMode
 from pypaimon.streaming.writing.blob_forms import blob_forms
 from pypaimon.streaming.writing.dynamic_buckets.key_buckets import BucketRules
 from pypaimon.streaming.writing.files.file_options import warn_about_orc_zone

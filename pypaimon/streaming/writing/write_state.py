@@ -15,7 +15,7 @@ from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.manifests import live
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.write_internals import BucketMode
+from pypaimon.streaming.paimon.write_internals import BucketMode
 
 NO_SEQUENCE = -1
 """The number before the first sequence number."""

@@ -19,8 +19,8 @@ from pypaimon.streaming.cdc.new_columns import (
     refuse_new_columns,
 )
 from pypaimon.streaming.errors import BadChangeError, SchemaChangeRefusedError, StreamConfigError
-from pypaimon.streaming.internals import AtomicType
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
+from pypaimon.streaming.paimon.internals import AtomicType
 from support.tables.change_rows import fields
 
 

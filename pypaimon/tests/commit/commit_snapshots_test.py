@@ -21,7 +21,7 @@ from pypaimon.streaming.errors import CommitConflictError, CommitFailedError, St
 from pypaimon.streaming.filtering.partition_spec import PartitionSpec
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.write_internals import CommitMessage
+from pypaimon.streaming.paimon.write_internals import CommitMessage
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from support.crash.crashing_file_io import MortalFileIO
 from support.spark.sink_world import World, write

@@ -197,6 +197,6 @@ def test_partitions_that_readers_sort_otherwise_have_no_bounds_and_are_found(tmp
 
 
 def _row(table: Any, values: tuple[Any, ...]) -> bytes:
-    from pypaimon.streaming.internals import GenericRow, GenericRowSerializer
+    from pypaimon.streaming.paimon.internals import GenericRow, GenericRowSerializer
 
     return bytes(GenericRowSerializer.to_bytes(GenericRow(list(values), table.partition_keys_fields)))

@@ -16,9 +16,9 @@ from pypaimon.streaming.compaction.chosen_partitions import ChosenPartitions
 from pypaimon.streaming.compaction.live_entries import LiveEntries
 from pypaimon.streaming.compaction.live_files import LiveBucket, live_buckets
 from pypaimon.streaming.formats.binary_row import decode
-from pypaimon.streaming.internals import Timestamp
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.paimon.internals import Timestamp
 
 COLUMNS = pa.schema([("id", pa.int64()), ("at", pa.timestamp("ms"))])
 TIMES = [datetime.datetime(2026, 1, day, 8, 30) for day in (1, 2, 3)]

@@ -17,10 +17,10 @@ from pypaimon.streaming.compaction.compactor import Compaction
 from pypaimon.streaming.compaction.live_entries import LiveEntries
 from pypaimon.streaming.compaction.tasks import Threads
 from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, UnsupportedTableError
-from pypaimon.streaming.internals import AtomicType
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.write_internals import SchemaChange
+from pypaimon.streaming.paimon.internals import AtomicType
+from pypaimon.streaming.paimon.write_internals import SchemaChange
 from support.crash.crashing_file_io import Killed, MortalFileIO
 from support.samples import SOAK, sample_seed
 from support.spark.sink_world import COLUMNS, World, write

@@ -23,7 +23,7 @@ from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.metadata.index_manifests import IndexEntry
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.write_internals import SchemaChange
+from pypaimon.streaming.paimon.write_internals import SchemaChange
 from support.crash.crashing_file_io import Killed, MortalFileIO
 from support.samples import SOAK, sample_seed
 from support.tables.handles import batch_table

@@ -17,9 +17,9 @@ from pypaimon.streaming import compact, stream_read_builder, stream_write_builde
 from pypaimon.streaming.compaction.compactor import Compaction
 from pypaimon.streaming.compaction.record_expiry import RecordExpiry
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.internals import AtomicType
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
-from pypaimon.streaming.write_internals import SchemaChange
+from pypaimon.streaming.paimon.internals import AtomicType
+from pypaimon.streaming.paimon.write_internals import SchemaChange
 from support.samples import SOAK
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]

@@ -12,7 +12,7 @@ from pypaimon.streaming.commit.cleanup import discard
 from pypaimon.streaming.commit.conflicts import KeyIndexes
 from pypaimon.streaming.metadata.index_manifests import HASH
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
-from pypaimon.streaming.write_internals import CommitMessage
+from pypaimon.streaming.paimon.write_internals import CommitMessage
 from pypaimon.streaming.writing.dynamic_buckets.index_files import IndexFile, PartitionIndex
 from pypaimon.streaming.writing.dynamic_buckets.key_buckets import BucketRules, Buckets, Hashes, KeyBuckets
 

@@ -13,11 +13,11 @@ import pyarrow as pa
 from pypaimon.streaming.commit.changes import AvroRecord
 from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.formats.binary_row_encoding import encoded_row
-from pypaimon.streaming.internals import GenericRow
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.index_manifests import HASH
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
-from pypaimon.streaming.write_internals import IndexFileMeta, IndexManifestEntry
+from pypaimon.streaming.paimon.internals import GenericRow
+from pypaimon.streaming.paimon.write_internals import IndexFileMeta, IndexManifestEntry
 from pypaimon.streaming.writing.dynamic_buckets.key_buckets import Hashes
 
 _STORED = ">i4"

@@ -11,7 +11,7 @@ from pypaimon.streaming.formats.binary_row_encoding import encoded_row
 from pypaimon.streaming.metadata.file_paths import SpelledPath
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.arrow_types import arrow_type
-from pypaimon.streaming.write_internals import canonical_data_file_path
+from pypaimon.streaming.paimon.write_internals import canonical_data_file_path
 from pypaimon.streaming.writing.files.file_options import FileKind, FileOptions
 
 

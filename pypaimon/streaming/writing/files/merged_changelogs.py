@@ -13,13 +13,13 @@ from uuid import uuid4
 
 from pypaimon.streaming.errors import PaimonStreamError, StoreError
 from pypaimon.streaming.formats.binary_row_encoding import encoded_row
-from pypaimon.streaming.internals import DataFileMeta
 from pypaimon.streaming.io.new_object import NewObject
 from pypaimon.streaming.io.request_errors import translated
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.metadata.file_paths import merged_changelog_name
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
-from pypaimon.streaming.write_internals import CommitMessage
+from pypaimon.streaming.paimon.internals import DataFileMeta
+from pypaimon.streaming.paimon.write_internals import CommitMessage
 from pypaimon.streaming.writing.files.file_options import small_file_bytes, target_file_bytes
 
 _OPTION, _FORMER_OPTION = "precommit-compact", "changelog.precommit-compact"

@@ -16,12 +16,12 @@ from pypaimon.streaming.formats.format import FormatWriter, WriteSettings
 from pypaimon.streaming.formats.registry import new_file
 from pypaimon.streaming.indexes.column_index import kind_of
 from pypaimon.streaming.indexes.file_index import FileIndex
-from pypaimon.streaming.internals import DataFileMeta, GenericRow, Timestamp
 from pypaimon.streaming.io.new_object import NewObject
 from pypaimon.streaming.io.request_errors import translated
 from pypaimon.streaming.model.normal_form import UnfitValueError, normal_table
 from pypaimon.streaming.model.system_columns import KEY_PREFIX
 from pypaimon.streaming.model.time_zone import TimeZone
+from pypaimon.streaming.paimon.internals import DataFileMeta, GenericRow, Timestamp
 from pypaimon.streaming.writing.files.blob_encoder import BlobEncoder, BlobSource
 from pypaimon.streaming.writing.files.bucket_files import BucketFiles
 from pypaimon.streaming.writing.files.file_options import FileKind

@@ -30,10 +30,10 @@ from pypaimon.spark.write.key_ownership import KeyOwnersError
 from pypaimon.spark.write.sink import Sink
 from pypaimon.streaming import stream_read_builder
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.internals import GenericRow, GenericRowSerializer
 from pypaimon.streaming.metadata.file_paths import FilePaths
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.system_columns import VALUE_KIND
+from pypaimon.streaming.paimon.internals import GenericRow, GenericRowSerializer
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from pypaimon.streaming.writing.write_state import write_state
 from support.samples import examples

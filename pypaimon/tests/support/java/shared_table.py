@@ -13,7 +13,7 @@ from pypaimon.streaming.commit.request import CommitRequest
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.system_columns import VALUE_KIND
-from pypaimon.streaming.write_internals import CommitMessage
+from pypaimon.streaming.paimon.write_internals import CommitMessage
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from support.java.live import LiveJava
 
