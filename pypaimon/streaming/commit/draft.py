@@ -83,8 +83,8 @@ class Drafter:
         self._traits = table.traits
         self._manifests = ManifestWriter(table, ManifestOptions.of(table))
         self._notes_sequence = table.options.text("write.sequence-number-init-mode") == "snapshot"
-        self._row_ids = bool(table.core_options.row_tracking_enabled())
-        self._grouped = bool(table.core_options.row_tracking_partition_group_on_commit())
+        self._row_ids = bool(table.handle.options.row_tracking_enabled())
+        self._grouped = bool(table.handle.options.row_tracking_partition_group_on_commit())
         keys = table.key_fields
         self._rules = ConflictRules(partial(_key_order, keys) if keys else None, self._traits.unaware_bucket)
 

@@ -55,7 +55,7 @@ class ManifestOptions:
         if (options.text("manifest.format") or "avro").lower() != "avro":
             raise UnsupportedTableError("'manifest.format': manifests are written in Avro only. Commit with Java.")
         try:
-            codec = avro_codec(table.core_options.manifest_compression())
+            codec = avro_codec(table.handle.options.manifest_compression())
         except ValueError as error:
             raise StreamConfigError(f"'manifest.compression': {error}") from error
         count = options.integer("manifest.merge-min-count")

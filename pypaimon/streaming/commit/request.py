@@ -112,7 +112,7 @@ def plan_of(request: CommitRequest) -> CommitPlan:
     if request.overwrite is not True:
         return PartitionReplacement(changes, request.overwrite)
     table = request.table
-    by_partition = table.partition_keys and table.core_options.dynamic_partition_overwrite()
+    by_partition = table.partition_keys and table.handle.options.dynamic_partition_overwrite()
     return PartitionReplacement(changes, "written" if by_partition else "all")
 
 

@@ -80,7 +80,7 @@ class CompactionOptions:
 
     @staticmethod
     def of(table: PaimonTable) -> CompactionOptions:
-        """The options of pypaimon's table.
+        """The options of a table.
 
         Raises:
             StreamConfigError: One cannot be read, or is out of its range.

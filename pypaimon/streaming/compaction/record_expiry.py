@@ -47,7 +47,7 @@ class RecordExpiry:
 
     @staticmethod
     def of(table: PaimonTable) -> RecordExpiry | None:
-        """The expiry of pypaimon's table; None: its records do not expire.
+        """The expiry of a table's records; None: they do not expire.
 
         Raises:
             UnsupportedTableError: The option does not name a column of times.

@@ -192,7 +192,7 @@ class Workers(Protocol):
         """Execute tasks.
 
         Args:
-            table: pypaimon's table, under the schema that it is compacted with.
+            table: The table, under the schema that it is compacted with.
             picker: The task picker of that table.
             done: Called, on this thread, with each task that is done. This includes those that end after another one
                 has failed, because their files must be deleted too.

@@ -12,7 +12,7 @@ from pypaimon.streaming.model.time_zone import TimeZone, zone_of
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.paimon.handles import WritableTable
-from pypaimon.streaming.paimon.internals import CoreOptions, TableSchema
+from pypaimon.streaming.paimon.internals import TableSchema
 
 
 class PaimonTable:
@@ -59,11 +59,6 @@ class PaimonTable:
     def options(self) -> OptionValues:
         """The options of the table and those that the handle adds: a read-only mapping, with typed access."""
         return OptionValues(self.handle.options.options.to_map())
-
-    @property
-    def core_options(self) -> CoreOptions:
-        """The options as pypaimon parses them, where its rule decides."""
-        return self.handle.options
 
     @cached_property
     def traits(self) -> TableTraits:

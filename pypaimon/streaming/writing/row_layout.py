@@ -78,7 +78,7 @@ class KindRules:
             keyed=keyed,
             retractions=merge_engine(table.schema).retractions if keyed else frozenset(),
             engine=table.traits.merge_engine.value,
-            ignore_deletes=bool(table.core_options.ignore_delete()),
+            ignore_deletes=bool(table.handle.options.ignore_delete()),
             ignore_before=table.options.boolean("ignore-update-before", False),
         )
 
