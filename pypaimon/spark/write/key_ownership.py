@@ -13,6 +13,7 @@ from pypaimon.streaming.files.data_files import read_file
 from pypaimon.streaming.merge.engines.factory import merge_engine
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.paimon.internals import DataFileMeta
+from pypaimon.streaming.paimon.write_internals import CommitMessage
 
 _BATCH_SIZE = 65536
 
@@ -21,7 +22,7 @@ class KeyOwnersError(PaimonStreamError):
     """Two tasks wrote rows of the same primary key; nothing was committed."""
 
 
-def check_owners(table: PaimonTable, tasks: Sequence[Sequence[Any]]) -> None:
+def check_owners(table: PaimonTable, tasks: Sequence[Sequence[CommitMessage]]) -> None:
     """Refuse a batch in which two tasks wrote the same key. Reads the keys of buckets that several tasks wrote.
 
     Tasks number their rows independently, so Paimon cannot know which of two rows is the newer one without a

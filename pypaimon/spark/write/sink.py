@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pypaimon.spark.options.sink_options import SinkOptions, parse_sink
 from pypaimon.spark.write.key_ownership import KeyOwnersError, check_owners
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from pypaimon.streaming.paimon.write_internals import CommitMessage
+
 _LOG = StreamLog(__name__)
 
 _USER_PREFIX = "spark-sink-"
@@ -42,7 +44,7 @@ class TaskFiles:
         buckets_of: Snapshot by which the rows were divided into a fixed number of buckets; None: they were not.
     """
 
-    messages: tuple[Any, ...]
+    messages: tuple[CommitMessage, ...]
     rows: int
     pin: PinnedSchema
     buckets_of: int | None
@@ -228,7 +230,7 @@ def task_property(name: str) -> str | None:
     return None if context is None else context.getLocalProperty(name)
 
 
-def _messages(tasks: Sequence[TaskFiles]) -> list[Any]:
+def _messages(tasks: Sequence[TaskFiles]) -> list[CommitMessage]:
     return [message for task in tasks for message in task.messages]
 
 

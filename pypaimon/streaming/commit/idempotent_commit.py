@@ -35,7 +35,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 from pypaimon.streaming.commit.changes import compact_changes
 from pypaimon.streaming.commit.cleanup import commit_or_clean_up, discard, log_kept
@@ -56,6 +55,7 @@ from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.paimon.write_internals import CommitMessage
 
 _LOG = StreamLog(__name__)
 _TRIES = 8
@@ -116,7 +116,7 @@ def commit_once(request: CommitRequest, session: CommitSession | None = None) ->
 
 def commit_batch(
     table: PaimonTable,
-    messages: Sequence[Any],
+    messages: Sequence[CommitMessage],
     *,
     overwrite: Overwrite,
     schema_id: int | None = None,

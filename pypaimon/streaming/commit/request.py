@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from pypaimon.streaming.commit.changes import APPEND, COMPACT, OVERWRITE, Changes, data_changes
 from pypaimon.streaming.commit.conflicts import KeyIndexes, check_bucket_counts, check_key_indexes
@@ -15,6 +15,7 @@ from pypaimon.streaming.filtering.partition_spec import PartitionSpec
 from pypaimon.streaming.formats.binary_row_encoding import all_forms
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
+from pypaimon.streaming.paimon.write_internals import CommitMessage
 
 Overwrite: TypeAlias = bool | PartitionSpec
 
@@ -53,7 +54,7 @@ class CommitRequest:
     table: PaimonTable
     user: str
     identifier: int
-    messages: Sequence[Any]
+    messages: Sequence[CommitMessage]
 
     overwrite: Overwrite = False
     keep_empty: bool = False

@@ -67,8 +67,8 @@ class LiveFile:
         file = self.stored.file
         return replace(
             self.read,
-            min_key=BinaryRow(file["_MIN_KEY"], []),
-            max_key=BinaryRow(file["_MAX_KEY"], []),
+            min_key=serialised_row(file["_MIN_KEY"]),
+            max_key=serialised_row(file["_MAX_KEY"]),
             key_stats=_stats(file["_KEY_STATS"]),
             value_stats=_stats(file["_VALUE_STATS"]),
             value_stats_cols=file["_VALUE_STATS_COLS"],
@@ -151,6 +151,11 @@ def _bucket(file: LiveFile) -> tuple[bytes, int, int]:
     return file.stored.partition, file.stored.bucket, file.stored.total_buckets
 
 
+def serialised_row(data: bytes) -> Any:
+    """A row for objects of pypaimon, which take it in place of a `GenericRow`, though they are not annotated so."""
+    return BinaryRow(data, [])
+
+
 def _stats(record: Any) -> SimpleStats:
-    least, greatest = (BinaryRow(record[name], []) for name in ("_MIN_VALUES", "_MAX_VALUES"))
+    least, greatest = (serialised_row(record[name]) for name in ("_MIN_VALUES", "_MAX_VALUES"))
     return SimpleStats(least, greatest, record["_NULL_COUNTS"])

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from pypaimon.streaming.compaction.live_files import LiveBucket
+from pypaimon.streaming.compaction.live_files import LiveBucket, serialised_row
 from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.files.deletion_vectors import encoded, framed, rows_of
 from pypaimon.streaming.metadata.entry_kind import EntryKind
@@ -17,7 +17,7 @@ from pypaimon.streaming.metadata.index_manifests import DELETION_VECTORS, Deleti
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.paimon.internals import BinaryRow, DeletionFile
+from pypaimon.streaming.paimon.internals import DeletionFile
 from pypaimon.streaming.paimon.write_internals import DeletionVectorMeta, IndexFileMeta, IndexManifestEntry
 
 if TYPE_CHECKING:
@@ -188,4 +188,4 @@ class VectorIndex:
         file = IndexFileMeta(
             entry.index_type, entry.file_name, entry.file_size, entry.row_count, ranges, entry.external_path
         )
-        return IndexManifestEntry(int(kind), BinaryRow(bucket.row, []), bucket.bucket, file)
+        return IndexManifestEntry(int(kind), serialised_row(bucket.row), bucket.bucket, file)

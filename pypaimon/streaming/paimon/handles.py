@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -30,12 +29,12 @@ class ReadableTable(Protocol):
 class WritableTable(ReadableTable, Protocol):
     """A table of pypaimon, as `catalog.get_table(...)` returns it, with what writers use of it."""
 
-    fields: Sequence[DataField]
-    partition_keys: Sequence[str]
-    partition_keys_fields: Sequence[DataField]
-    primary_keys: Sequence[str]
-    trimmed_primary_keys: Sequence[str]
-    trimmed_primary_keys_fields: Sequence[DataField]
+    fields: list[DataField]
+    partition_keys: list[str]
+    partition_keys_fields: list[DataField]
+    primary_keys: list[str]
+    trimmed_primary_keys: list[str]
+    trimmed_primary_keys_fields: list[DataField]
     is_primary_key_table: bool
     total_buckets: int
 

@@ -288,7 +288,8 @@ class Files:
 
     def partition(self, index: int) -> GenericRow:
         """The partition of a file, typed."""
-        return self.partition_rows[self.partition_indices[index]]
+        row: GenericRow = self.partition_rows[self.partition_indices[index]]
+        return row
 
     def key(self, index: int) -> _Key:
         """Partition (serialised) and bucket of a file."""

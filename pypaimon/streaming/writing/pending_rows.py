@@ -23,7 +23,7 @@ from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.paimon.write_internals import BucketMode
+from pypaimon.streaming.paimon.write_internals import BucketMode, CommitMessage
 from pypaimon.streaming.writing.arrow_input import arrow_input, narrowed_schema
 from pypaimon.streaming.writing.dynamic_buckets.bucket_assigner import BucketAssigner
 from pypaimon.streaming.writing.record_writer import RecordWriter
@@ -52,7 +52,7 @@ class PendingRows:
         self._replaces_table = False
         self._layout: tuple[pa.Schema, RowLayout] | None = None
         self._records: RecordWriter | None = None
-        self._finished: list[Any] = []
+        self._finished: list[CommitMessage] = []
         # What the table holds: `_state` is that of snapshot `_base`, with the rows that were written since.
         self._state: WriteState | None = None
         self._base = 0
@@ -133,7 +133,7 @@ class PendingRows:
         self.table = table
         self._layout = None
 
-    def messages(self) -> list[Any]:
+    def messages(self) -> list[CommitMessage]:
         """Finish the files. Returns pypaimon's commit messages, which belong to the caller once it calls `taken`."""
         self._finish()
         if self._finished and self._assigner is not None:
@@ -238,7 +238,7 @@ def _latest_snapshot(directory: TableDirectory) -> Snapshot | None:
     return directory.snapshots.get_latest_snapshot()
 
 
-def _advanced(state: WriteState, messages: Sequence[Any]) -> WriteState:
+def _advanced(state: WriteState, messages: Sequence[CommitMessage]) -> WriteState:
     """The state after files of this writer."""
     numbers = [file.max_sequence_number for message in messages for file in message.new_files]
     return replace(state, sequence=max([state.sequence, *numbers]))

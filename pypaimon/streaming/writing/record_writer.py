@@ -106,7 +106,7 @@ class RecordWriter:
         """The snapshot from which rows took their number of buckets; None: they have no such number."""
         return None if self._state is None or not self._places else self._state.snapshot
 
-    def prepare(self) -> list[Any]:
+    def prepare(self) -> list[CommitMessage]:
         """Finish the files. Returns pypaimon's commit messages, which own them from now on.
 
         Raises:

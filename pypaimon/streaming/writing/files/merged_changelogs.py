@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import Any
 from uuid import uuid4
 
 from pypaimon.streaming.errors import PaimonStreamError, StoreError
@@ -80,10 +81,10 @@ def merged_changelogs(table: PaimonTable, messages: Sequence[CommitMessage]) -> 
         merging.undo()
         raise
     merging.delete_parts()
-    return [
-        replace(message, **{field: merging.renamed(getattr(message, field)) for field in _FIELDS})
-        for message in messages
+    files: list[dict[str, Any]] = [
+        {field: merging.renamed(getattr(each, field)) for field in _FIELDS} for each in messages
     ]
+    return [replace(each, **renamed) for each, renamed in zip(messages, files, strict=True)]
 
 
 def _groups(table: PaimonTable, messages: Sequence[CommitMessage], field: str) -> Iterator[list[_Part]]:

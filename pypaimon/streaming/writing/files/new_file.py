@@ -140,7 +140,7 @@ class NewFile:
             self._stream.close()
             embedded, index_files = self._indexed()
         first, last = self._facts.sequence_range()
-        key_fields = self._facts.key_fields
+        key_fields = list(self._facts.key_fields)
         least, greatest = self._facts.key_range()
         return DataFileMeta.create(
             file_name=self._name,

@@ -240,7 +240,9 @@ def test_tasks_ask_nothing_of_the_files_that_are_there(warehouse: Any, monkeypat
     for value in "abc":
         write(warehouse, "t", [(1, day, value) for day in days])
     asked = Asked()
-    monkeypatch.setattr("pypaimon.spark.write.sink.load_sink_table", lambda options: _with(asked, warehouse))
+    monkeypatch.setattr(
+        "pypaimon.spark.write.sink.load_sink_table", lambda options: PaimonTable(_with(asked, warehouse))
+    )
     writer = PaimonBatchWriter(sink_of(warehouse, "t", ROWS))
     pickled = pickle.dumps(writer)
     planned = Counter(asked.read)
