@@ -55,14 +55,14 @@ def compactor(
         StreamConfigError: An argument is invalid, or each run would rewrite everything: `full` of a table with
             `compaction.force-rewrite-all-files`.
     """
-    typed = PaimonTable(a_table("compactor: table", table))
-    if full and CompactionOptions.of(typed).force_rewrite:
+    given = PaimonTable(a_table("compactor: table", table))
+    if full and CompactionOptions.of(given).force_rewrite:
         raise StreamConfigError(
             "compactor: 'compaction.force-rewrite-all-files' = 'true' makes each full compaction rewrite all files: "
             "run compact(table, full=True) once, or remove the option from the table."
         )
-    chosen = ChosenPartitions(typed, partition, where, idle_seconds)
-    return Compactor(Compaction(typed, chosen, full=full, workers=Threads(threads)), interval_seconds, on_report)
+    chosen = ChosenPartitions(given, partition, where, idle_seconds)
+    return Compactor(Compaction(given, chosen, full=full, workers=Threads(threads)), interval_seconds, on_report)
 
 
 class Compactor:

@@ -77,9 +77,9 @@ def compact(
         CommitFailedError: A commit did not get through (retriable).
         StoreError: The store failed (retriable).
     """
-    typed = PaimonTable(a_table("compact: table", table))
-    chosen = ChosenPartitions(typed, partition, where, idle_seconds)
-    return Compaction(typed, chosen, full=full, workers=Threads(threads)).run(dry_run=dry_run, on_progress=on_progress)
+    given = PaimonTable(a_table("compact: table", table))
+    chosen = ChosenPartitions(given, partition, where, idle_seconds)
+    return Compaction(given, chosen, full=full, workers=Threads(threads)).run(dry_run=dry_run, on_progress=on_progress)
 
 
 class Compaction:

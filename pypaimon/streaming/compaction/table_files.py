@@ -115,20 +115,20 @@ def table_files(
     given = PaimonTable(a_table("table_files: table", table))
     chosen = ChosenPartitions(given, partition, where, idle_seconds)
     directory, name = given.new_directory(), given.name
-    typed = under_latest_schema(given, directory)
+    latest = under_latest_schema(given, directory)
     snapshot = directory.snapshots.get_latest_snapshot()
     if snapshot is None:
         return TableFiles(name, None)
-    buckets = list(chosen.idle(live_buckets(typed, LiveEntries().look(directory, snapshot), chosen.among)))
+    buckets = list(chosen.idle(live_buckets(latest, LiveEntries().look(directory, snapshot), chosen.among)))
     try:
-        check_compactable(typed)
+        check_compactable(latest)
     except UnsupportedTableError as error:
-        return TableFiles(name, snapshot.id, tuple(_described(typed, each, None) for each in buckets), str(error))
-    buckets = list(VectorIndex.of(typed, directory, snapshot).attached(buckets))
+        return TableFiles(name, snapshot.id, tuple(_described(latest, each, None) for each in buckets), str(error))
+    buckets = list(VectorIndex.of(latest, directory, snapshot).attached(buckets))
     due: defaultdict[Place, FileCount] = defaultdict(FileCount)
-    for task in task_picker(typed, FileReader(typed, directory, lambda: None)).tasks(buckets, full=full):
+    for task in task_picker(latest, FileReader(latest, directory, lambda: None)).tasks(buckets, full=full):
         due[_place(task.bucket)] += counted(file.read for file in task.files)
-    return TableFiles(name, snapshot.id, tuple(_described(typed, each, due[_place(each)]) for each in buckets))
+    return TableFiles(name, snapshot.id, tuple(_described(latest, each, due[_place(each)]) for each in buckets))
 
 
 def _described(table: PaimonTable, bucket: LiveBucket, due: FileCount | None) -> BucketFiles:

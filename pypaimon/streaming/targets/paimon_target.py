@@ -61,13 +61,13 @@ class PaimonTarget(TransactionTarget):
         self, table: WritableTable, *, shared: bool = False, commit_user: str | None = None, replace: bool = False
     ) -> None:
         needed("PaimonTarget: table", table, "a table of a catalog of pypaimon", "table_schema", "identifier")
-        self._table = typed = PaimonTable(table)
+        self._table = given = PaimonTable(table)
         self._resumes = commit_user is not None or not shared
         self._user = commit_user or (f"{_USER}-{uuid4()}" if shared else _USER)
-        self._kind = typed.options.text("rowkind.field")
-        self._schema = pa.schema([_arrow_field(field) for field in typed.fields])
+        self._kind = given.options.text("rowkind.field")
+        self._schema = pa.schema([_arrow_field(field) for field in given.fields])
         self._rows = PaimonRows(
-            typed, self._open_writer, self._fitted, shared=shared, follows_columns=self._follows_columns
+            given, self._open_writer, self._fitted, shared=shared, follows_columns=self._follows_columns
         )
         self._plans = PlanTransactions(self._rows, replace)
 
