@@ -29,6 +29,7 @@ from benchmarks.spark_start import SOURCES, files_stream, first_query, small_str
 from benchmarks.tables import catalog, commit, create, some_rows
 from pypaimon.spark import native_foreach_batch, native_read
 from pypaimon.streaming.commit.idempotent_commit import commit_batch
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.system_columns import VALUE_KIND
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from pypaimon.streaming.writing.write_state import write_state
@@ -117,12 +118,12 @@ def _throughput(spark: Any, directory: Path) -> list[Figure]:
 
 def _write(table: Any, rows: pa.Table) -> None:
     """Insert rows by the sink, as one commit of one task."""
-    writer = RecordWriter(table, "benchmark", False, write_state(table))
+    writer = RecordWriter(PaimonTable(table), "benchmark", False, write_state(PaimonTable(table)))
     kinds = pa.field(VALUE_KIND, pa.int8(), nullable=False)
     for batch in rows.combine_chunks().to_batches():
         inserts = pa.array(np.zeros(batch.num_rows, np.int8))
         writer.write(pa.RecordBatch.from_arrays([*batch.columns, inserts], schema=rows.schema.append(kinds)))
-    commit_batch(table, writer.prepare(), overwrite=False)
+    commit_batch(PaimonTable(table), writer.prepare(), overwrite=False)
     writer.close()
 
 

@@ -3,16 +3,18 @@
 They are partial: all other modules of pypaimon stay without types, and their values `Any`.
 """
 
-from typing import Any
+from typing import Any, Protocol
 
 from pypaimon.streaming import StreamReadBuilder
+from pypaimon.streaming.paimon.handles import WritableTable
 
 class _Untyped:
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
     def __getattr__(self, name: str) -> Any: ...
 
-class _Table(_Untyped):
+class _Table(WritableTable, Protocol):
     def new_stream_read_builder(self) -> StreamReadBuilder: ...
+    def __getattr__(self, name: str) -> Any: ...
 
 class _Catalog(_Untyped):
     def get_table(self, identifier: Any) -> _Table: ...

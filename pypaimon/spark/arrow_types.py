@@ -9,7 +9,9 @@ import pyarrow.compute as pc
 from pyspark.sql import types as spark
 
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.internals import (
+from pypaimon.streaming.model.arrow_types import counted
+from pypaimon.streaming.model.data_types import parameter, root
+from pypaimon.streaming.paimon.internals import (
     ArrayType,
     AtomicType,
     DataField,
@@ -19,8 +21,6 @@ from pypaimon.streaming.internals import (
     RowType,
     VectorType,
 )
-from pypaimon.streaming.model.arrow_types import counted
-from pypaimon.streaming.model.data_types import parameter, root
 
 _PLAIN = {
     "BOOLEAN": spark.BooleanType(),

@@ -18,7 +18,7 @@ from pypaimon.streaming.compaction.file_reading import FileReader
 from pypaimon.streaming.compaction.reports import CompactionReport
 from pypaimon.streaming.compaction.tasks import CompactionTask, Done, TaskPicker, task_picker
 from pypaimon.streaming.lazy_imports import LazyModule
-from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.writing.pinned_schema import PinnedSchema
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class _Tasks:
         self._spark = spark
         self._options = options
 
-    def execute(self, table: Any, picker: TaskPicker, tasks: Sequence[CompactionTask], done: Done) -> None:
+    def execute(self, table: PaimonTable, picker: TaskPicker, tasks: Sequence[CompactionTask], done: Done) -> None:
         """See `Workers`. One job."""
         rows = [(number, pickle.dumps(_lean(each))) for number, each in enumerate(tasks)]
         parts = self._spark.createDataFrame(rows, "number int, work binary").repartition(len(rows))
@@ -117,7 +117,7 @@ class _Task:
 
     def _picker(self) -> TaskPicker:
         table = self.pin.apply(load_sink_table(self.options))
-        return task_picker(table, FileReader(table, TableDirectory.of(table), lambda: None))
+        return task_picker(table, FileReader(table, table.new_directory(), lambda: None))
 
 
 def _lean(work: CompactionTask) -> CompactionTask:

@@ -14,6 +14,8 @@ from typing import Any
 import pyarrow as pa
 from pypaimon import CatalogFactory, Schema
 
+from pypaimon.streaming.paimon.handles import WritableTable
+
 ORDERS = pa.schema([("id", pa.int64()), ("status", pa.string()), ("amount", pa.float64()), ("kind", pa.string())])
 EVENTS = pa.schema([("day", pa.date32()), ("value", pa.int64())])
 
@@ -25,7 +27,7 @@ def catalog(warehouse: Any) -> Any:
     return found
 
 
-def write(table: Any, rows: Sequence[dict[str, Any]], schema: pa.Schema) -> None:
+def write(table: WritableTable, rows: Sequence[dict[str, Any]], schema: pa.Schema) -> None:
     """Write rows in one commit."""
     builder = table.new_batch_write_builder()
     writer, commit = builder.new_write(), builder.new_commit()
@@ -35,19 +37,20 @@ def write(table: Any, rows: Sequence[dict[str, Any]], schema: pa.Schema) -> None
     commit.close()
 
 
-def create_orders(catalog: Any, name: str = "db.orders") -> Any:
+def create_orders(catalog: Any, name: str = "db.orders") -> WritableTable:
     """Orders by id in two buckets, without a snapshot; their writer gives the kind of each row."""
     options = {"bucket": "2", "changelog-producer": "input", "rowkind.field": "kind"}
     catalog.create_table(name, Schema.from_pyarrow_schema(ORDERS, primary_keys=["id"], options=options), False)
-    return catalog.get_table(name)
+    table: WritableTable = catalog.get_table(name)
+    return table
 
 
-def change(table: Any, kind: str, *rows: tuple[int, str, float | None]) -> None:
+def change(table: WritableTable, kind: str, *rows: tuple[int, str, float | None]) -> None:
     """Write orders of one row kind in one commit."""
     write(table, [{"id": id_, "status": status, "amount": sum_, "kind": kind} for id_, status, sum_ in rows], ORDERS)
 
 
-def orders(catalog: Any, name: str = "db.orders") -> Any:
+def orders(catalog: Any, name: str = "db.orders") -> WritableTable:
     """Orders with four snapshots: two orders are placed, then one is paid, and the other one deleted."""
     table = create_orders(catalog, name)
     change(table, "+I", (1, "placed", 1.5), (2, "placed", None))
@@ -57,17 +60,17 @@ def orders(catalog: Any, name: str = "db.orders") -> Any:
     return table
 
 
-def events(catalog: Any, name: str = "db.events", commits: int = 3, **options: str) -> Any:
+def events(catalog: Any, name: str = "db.events", commits: int = 3, **options: str) -> WritableTable:
     """An append table, partitioned by day: each commit writes one value for each of three days."""
     schema = Schema.from_pyarrow_schema(EVENTS, partition_keys=["day"], options=options)
     catalog.create_table(name, schema, False)
-    table = catalog.get_table(name)
+    table: WritableTable = catalog.get_table(name)
     for number in range(commits):
         append(table, number)
     return table
 
 
-def append(table: Any, number: int) -> None:
+def append(table: WritableTable, number: int) -> None:
     """Write one more commit of events."""
     write(table, [{"day": date(2026, 11, 20 + day), "value": number * 10 + day} for day in range(3)], EVENTS)
 

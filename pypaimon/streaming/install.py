@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pypaimon.streaming.paimon.handles import ReadableTable
     from pypaimon.streaming.read_builder import StreamReadBuilder
 
 _TABLE_CLASSES = {
@@ -91,7 +92,7 @@ def _ours(name: str) -> Any:
     return getattr(import_module("pypaimon.streaming"), name)
 
 
-def _new_stream_read_builder(table: Any) -> StreamReadBuilder:
+def _new_stream_read_builder(table: ReadableTable) -> StreamReadBuilder:
     """A builder of streams of this table; see `pypaimon.streaming.StreamReadBuilder`."""
     from pypaimon.streaming.read_builder import StreamReadBuilder
 

@@ -6,8 +6,9 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
+from pypaimon.streaming.paimon.handles import ReadableTable
 from pypaimon.streaming.redaction import without_secrets
 
 FIELDS = "paimon"
@@ -113,7 +114,7 @@ class StreamLog:
         self._fields = fields
 
     @staticmethod
-    def of(name: str, table: Any) -> StreamLog:
+    def of(name: str, table: ReadableTable) -> StreamLog:
         """The log of a module for one of pypaimon's tables."""
         return StreamLog(name, table=table.identifier.get_full_name())
 

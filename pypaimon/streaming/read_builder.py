@@ -10,7 +10,6 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
 from pypaimon.streaming.concurrency.clock import Clock
-from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.options.stream_options import (
     DEFAULT_BATCH_BYTES,
@@ -18,18 +17,20 @@ from pypaimon.streaming.options.stream_options import (
     DEFAULT_READ_AHEAD_BYTES,
 )
 from pypaimon.streaming.options.views import View
-from pypaimon.streaming.read_internals import PaimonStreamReadBuilder
+from pypaimon.streaming.paimon.handles import ReadableTable
+from pypaimon.streaming.paimon.internals import TableSchema
+from pypaimon.streaming.paimon.read_internals import PaimonStreamReadBuilder
 from pypaimon.streaming.spec.spec_builder import SpecBuilder, resolved
 from pypaimon.streaming.spec.streamed_table import StreamedTable
 
 if TYPE_CHECKING:
-    import pypaimon.streaming.filter_internals as filter_internals
+    import pypaimon.streaming.paimon.filter_internals as filter_internals
     from pypaimon.streaming.batches import batch_stream, stream_status
     from pypaimon.streaming.groups import group_builder
     from pypaimon.streaming.live import live_table
     from pypaimon.streaming.spec import read, scan
 else:
-    filter_internals = LazyModule("pypaimon.streaming.filter_internals")
+    filter_internals = LazyModule("pypaimon.streaming.paimon.filter_internals")
     batch_stream = LazyModule("pypaimon.streaming.batches.batch_stream")
     stream_status = LazyModule("pypaimon.streaming.batches.stream_status")
     live_table = LazyModule("pypaimon.streaming.live.live_table")
@@ -62,7 +63,7 @@ class StreamReadBuilder(SpecBuilder, PaimonStreamReadBuilder):
         TableChangedError: The table is gone.
     """
 
-    def __init__(self, table: Any, view: View | None = None, clock: Clock | None = None) -> None:
+    def __init__(self, table: ReadableTable, view: View | None = None, clock: Clock | None = None) -> None:
         # pypaimon's own __init__ is not run: it makes a batch builder with a second copy of the settings.
         SpecBuilder.__init__(self, StreamedTable.of(table), view, clock)
 
@@ -215,7 +216,7 @@ class StreamReadBuilder(SpecBuilder, PaimonStreamReadBuilder):
 
     def new_predicate_builder(self) -> filter_internals.PredicateBuilder:
         """A builder of predicates on the columns of the table, or of the view."""
-        from pypaimon.streaming.filter_internals import PredicateBuilder
+        from pypaimon.streaming.paimon.filter_internals import PredicateBuilder
 
         return PredicateBuilder(resolved(self).fields)
 
@@ -224,14 +225,14 @@ class StreamReadBuilder(SpecBuilder, PaimonStreamReadBuilder):
         return list(self.new_read().read_type)
 
 
-def builder_of_newest(table: Any, newest: TableSchema | None) -> StreamReadBuilder:
+def builder_of_newest(table: ReadableTable, newest: TableSchema | None) -> StreamReadBuilder:
     """A builder for a table whose newest schema was just read, if given, so that it is not read again."""
     builder = StreamReadBuilder.__new__(StreamReadBuilder)
     SpecBuilder.__init__(builder, StreamedTable.of(table, newest))
     return builder
 
 
-def stream_read_builder(table: Any, view: View | None = None) -> StreamReadBuilder:
+def stream_read_builder(table: ReadableTable, view: View | None = None) -> StreamReadBuilder:
     """A builder for a table, without touching the table's class.
 
     Args:

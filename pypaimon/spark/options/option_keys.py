@@ -121,20 +121,20 @@ def _unknown(key: str, known: Mapping[str, str], schema: OptionSchema) -> Stream
 
 
 def _table_keys() -> Iterable[str]:
-    from pypaimon.streaming.internals import CoreOptions
     from pypaimon.streaming.model.time_zone import TIME_ZONE
     from pypaimon.streaming.options.known_options import HEEDED_KEYS
+    from pypaimon.streaming.paimon.internals import CoreOptions
 
     return (*HEEDED_KEYS, *_keys_of(CoreOptions), "consumer.mode", TIME_ZONE)
 
 
 def _catalog_keys() -> Iterable[str]:
-    from pypaimon.streaming.internals import catalog_options
+    from pypaimon.streaming.paimon.internals import catalog_options
 
     return [key for name, each in vars(catalog_options).items() if name.endswith("Options") for key in _keys_of(each)]
 
 
 def _keys_of(options: Any) -> Iterable[str]:
-    from pypaimon.streaming.internals import ConfigOption
+    from pypaimon.streaming.paimon.internals import ConfigOption
 
     return [value.key() for value in vars(options).values() if isinstance(value, ConfigOption)]

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import pypaimon.spark.lean_imports  # noqa: F401
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.metadata.table_directory import naming_unreadable_types
 from pypaimon.streaming.metadata.table_handle import FilesOnly, TableHandle
+from pypaimon.streaming.paimon.handles import ReadableTable
 
 if TYPE_CHECKING:
     from pypaimon.spark.options.sink_options import SinkOptions
     from pypaimon.spark.options.source_options import SourceOptions
     from pypaimon.streaming.options.views import View
+
+T = TypeVar("T", bound=ReadableTable)
 
 _FALLBACK = "scan.fallback-branch"
 
@@ -38,7 +41,7 @@ def load_stream_table(options: SourceOptions) -> tuple[Any, View | None]:
     return load_table(options) if handle is None else (_with_options(handle, options), view)
 
 
-def _with_options(table: Any, options: SourceOptions | SinkOptions) -> Any:
+def _with_options(table: T, options: SourceOptions | SinkOptions) -> T:
     overlay = {key: value for key, value in options.table_options.items() if key not in ("scan.parallelism", "branch")}
     if not overlay:
         return table

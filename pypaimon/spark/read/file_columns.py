@@ -11,10 +11,10 @@ from pyspark.sql import types as spark
 
 from pypaimon.spark.arrow_types import spark_schema
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.internals import ArrayType, AtomicType, DataField, DataType, MapType, RowType, VectorType
 from pypaimon.streaming.model.data_types import parameter, root
 from pypaimon.streaming.model.row_kinds import NAMES
 from pypaimon.streaming.model.system_columns import VALUE_KIND
+from pypaimon.streaming.paimon.internals import ArrayType, AtomicType, DataField, DataType, MapType, RowType, VectorType
 
 _DIGITS = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 19}
 _WIDER = {

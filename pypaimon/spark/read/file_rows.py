@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from pypaimon.spark.read.file_columns import column_of, row_kind_column, unsupported
 from pypaimon.streaming.files.data_files import column_names, located
-from pypaimon.streaming.internals import DataFileMeta
 from pypaimon.streaming.metadata.history import SnapshotRangeValidator
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
 from pypaimon.streaming.model.system_columns import ROW_KIND
+from pypaimon.streaming.paimon.internals import DataFileMeta
 from pypaimon.streaming.reading.query_auth import QueryAuth
 from pypaimon.streaming.reading.split_files import partition_values
 from pypaimon.streaming.spec.resolve import ResolvedStream

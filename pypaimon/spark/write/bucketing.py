@@ -52,9 +52,9 @@ def _divided(df: sql.DataFrame, options: Mapping[str, str], num_partitions: int 
 
     parsed = parse_sink(options)
     table = load_sink_table(parsed)
-    check_writable(table, parsed.name, False, by_tasks=True)
+    check_writable(table, False, by_tasks=True)
     keys = BucketKeys.of(table)
-    wanted = [*table.partition_keys, *(keys.names if keys else table.trimmed_primary_keys)]
+    wanted = [*table.partition_keys, *(keys.names if keys else table.key_names)]
     if not table.is_primary_key_table and keys is None:
         return df
     columns = _columns(df, wanted, parsed.case_sensitive)

@@ -10,9 +10,10 @@ import pyarrow.compute as pc
 
 from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.files.data_files import read_file
-from pypaimon.streaming.internals import DataFileMeta
 from pypaimon.streaming.merge.engines.factory import merge_engine
-from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
+from pypaimon.streaming.paimon.internals import DataFileMeta
+from pypaimon.streaming.paimon.write_internals import CommitMessage
 
 _BATCH_SIZE = 65536
 
@@ -21,23 +22,21 @@ class KeyOwnersError(PaimonStreamError):
     """Two tasks wrote rows of the same primary key; nothing was committed."""
 
 
-def check_owners(table: Any, tasks: Sequence[Sequence[Any]]) -> None:
+def check_owners(table: PaimonTable, tasks: Sequence[Sequence[CommitMessage]]) -> None:
     """Refuse a batch in which two tasks wrote the same key. Reads the keys of buckets that several tasks wrote.
 
     Tasks number their rows independently, so Paimon cannot know which of two rows is the newer one without a
     `sequence.field`. `repartition_by_bucket` gives each bucket to one task, and then nothing is read.
 
     Args:
-        table: pypaimon's table.
         tasks: Its commit messages, by task.
 
     Raises:
         KeyOwnersError: A key came from two tasks.
     """
-    raw = table.options.options.to_map()
-    if not table.is_primary_key_table or "sequence.field" in raw:
+    if not table.is_primary_key_table or "sequence.field" in table.options:
         return
-    if not merge_engine(table.table_schema).depends_on_order:
+    if not merge_engine(table.schema).depends_on_order:
         return
     buckets: dict[tuple[Any, ...], dict[int, list[DataFileMeta]]] = {}
     for number, messages in enumerate(tasks):
@@ -49,15 +48,14 @@ def check_owners(table: Any, tasks: Sequence[Sequence[Any]]) -> None:
             _check_bucket(table, bucket, owners)
 
 
-def _check_bucket(table: Any, bucket: int, owners: dict[int, list[DataFileMeta]]) -> None:
-    directory = TableDirectory.of(table)
-    fields = table.trimmed_primary_keys_fields
+def _check_bucket(table: PaimonTable, bucket: int, owners: dict[int, list[DataFileMeta]]) -> None:
+    directory, fields = table.new_directory(), table.key_fields
     keys = [
         pa.Table.from_batches([batch]).append_column("_task", pa.repeat(pa.scalar(number), batch.num_rows))
         for number, files in owners.items()
         for file in files
         for batch in read_file(
-            directory, file, fields, schema_id=table.table_schema.id, system_columns=(), batch_size=_BATCH_SIZE
+            directory, file, fields, schema_id=table.schema.id, system_columns=(), batch_size=_BATCH_SIZE
         )
     ]
     names = [field.name for field in fields]

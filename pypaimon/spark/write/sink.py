@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pypaimon.spark.options.sink_options import SinkOptions, parse_sink
 from pypaimon.spark.write.key_ownership import check_owners
@@ -16,6 +16,7 @@ from pypaimon.streaming.commit.report import Assumption, CommitReport
 from pypaimon.streaming.commit.request import CommitRequest
 from pypaimon.streaming.errors import CommitFailedError
 from pypaimon.streaming.logs import StreamLog
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.redaction import without_secrets
 from pypaimon.streaming.writing.pinned_schema import PinnedSchema
 from pypaimon.streaming.writing.record_writer import RecordWriter
@@ -25,6 +26,8 @@ from pypaimon.streaming.writing.write_state import WriteState, write_state
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
+
+    from pypaimon.streaming.paimon.write_internals import CommitMessage
 
 _LOG = StreamLog(__name__)
 
@@ -42,7 +45,7 @@ class TaskFiles:
         buckets_of: Snapshot by which the rows were divided into a fixed number of buckets; None: they were not.
     """
 
-    messages: tuple[Any, ...]
+    messages: tuple[CommitMessage, ...]
     rows: int
     pin: PinnedSchema
     buckets_of: int | None
@@ -84,7 +87,7 @@ class Sink:
         table = prepare_sink_table(parsed, columns, overwrite)
         layout = row_layout(
             columns,
-            TargetTable.of(table, parsed.name),
+            TargetTable.of(table),
             kind_column=kind_column(table, parsed),
             case_sensitive=parsed.case_sensitive,
             shown={field.name: field.dataType.simpleString() for field in schema},
@@ -182,7 +185,7 @@ class Sink:
             text = "files of a failed commit are kept, for it may have succeeded"
             _LOG.warning("sink_files_kept", text, table=self.options.name)
 
-    def _checked(self, tasks: Sequence[TaskFiles]) -> tuple[Any, int]:
+    def _checked(self, tasks: Sequence[TaskFiles]) -> tuple[PaimonTable, int]:
         """The table under the schema of the tasks, and the id of its latest schema."""
         latest = table = self._table()
         with discarded_on_error(table, _messages(tasks)):
@@ -190,12 +193,12 @@ class Sink:
                 tasks[0].pin.check(latest)
                 table = tasks[0].pin.apply(latest)
             check_owners(table, [task.messages for task in tasks])
-        return table, latest.table_schema.id
+        return table, latest.schema.id
 
-    def _table(self) -> Any:
+    def _table(self) -> PaimonTable:
         table = load_sink_table(self.options)
         if self.streaming and self.overwrite:
-            table = table.copy_without_time_travel({"dynamic-partition-overwrite": "false"})
+            table = table.copy({"dynamic-partition-overwrite": "false"})
         return table
 
     def _log(self, what: str, report: CommitReport, tasks: Sequence[TaskFiles]) -> None:
@@ -228,7 +231,7 @@ def task_property(name: str) -> str | None:
     return None if context is None else context.getLocalProperty(name)
 
 
-def _messages(tasks: Sequence[TaskFiles]) -> list[Any]:
+def _messages(tasks: Sequence[TaskFiles]) -> list[CommitMessage]:
     return [message for task in tasks for message in task.messages]
 
 

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow as pa
 
 from pypaimon.spark.internals import CatalogFactory, Schema, SchemaChange, TableNotExistException
 from pypaimon.spark.options.sink_options import SinkOptions
 from pypaimon.spark.options.tables import load_table
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.indexes.file_index import warn_about_unwritten_indexes
-from pypaimon.streaming.internals import PyarrowFieldParser
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.arrow_types import arrow_type
 from pypaimon.streaming.model.system_columns import ROW_KIND
-from pypaimon.streaming.writing.files.file_options import warn_about_orc_zone
-from pypaimon.streaming.writing.maintenance import warn_unsupported_maintenance
+from pypaimon.streaming.paimon.internals import PyarrowFieldParser
 from pypaimon.streaming.writing.row_layout import fits
-from pypaimon.streaming.writing.writable_tables import check_writable
+from pypaimon.streaming.writing.writable_tables import check_writable, warn_about_gaps
 
 
-def load_sink_table(options: SinkOptions) -> Any:
+def load_sink_table(options: SinkOptions) -> PaimonTable:
     """The table with the options laid over it.
 
     Raises:
@@ -29,10 +25,10 @@ def load_sink_table(options: SinkOptions) -> Any:
     table, view = load_table(options)
     if view is not None:
         raise StreamConfigError(f"Option 'table' = '{options.table}' names a view; a view cannot be written.")
-    return table
+    return PaimonTable(table, options.name)
 
 
-def prepare_sink_table(options: SinkOptions, schema: pa.Schema, overwrite: bool) -> Any:
+def prepare_sink_table(options: SinkOptions, schema: pa.Schema, overwrite: bool) -> PaimonTable:
     """The table as the tasks will find it: created or widened first where the options say so. Runs on the driver.
 
     Raises:
@@ -45,20 +41,18 @@ def prepare_sink_table(options: SinkOptions, schema: pa.Schema, overwrite: bool)
     table = load_sink_table(options)
     if options.merge_schema and _merge(options, table, columns):
         table = load_sink_table(options)
-    check_writable(table, options.name, overwrite, by_tasks=True)
-    warn_about_unwritten_indexes(table, options.name)
-    warn_unsupported_maintenance(table, options.name)
-    warn_about_orc_zone(table, options.name)
+    check_writable(table, overwrite, by_tasks=True)
+    warn_about_gaps(table)
     return table
 
 
-def kind_column(table: Any, options: SinkOptions) -> str | None:
+def kind_column(table: PaimonTable, options: SinkOptions) -> str | None:
     """Column of row kinds that the options, or the table's option `rowkind.field`, name.
 
     Raises:
         StreamConfigError: They differ.
     """
-    of_table: str | None = table.options.options.to_map().get("rowkind.field")
+    of_table = table.options.text("rowkind.field")
     if of_table is not None and options.row_kind_column not in (None, of_table):
         raise StreamConfigError(
             f"Option 'row-kind-column' = '{options.row_kind_column}', and the table's 'rowkind.field' = '{of_table}': "
@@ -93,12 +87,12 @@ def _create(options: SinkOptions, columns: pa.Schema) -> None:
     catalog.create_table(name, schema, True)
 
 
-def _merge(options: SinkOptions, table: Any, columns: pa.Schema) -> bool:
+def _merge(options: SinkOptions, table: PaimonTable, columns: pa.Schema) -> bool:
     """Add what the table lacks and widen what is too narrow; whether anything changed."""
     if options.table is None:
         raise StreamConfigError("Option 'merge-schema' needs 'table' and 'warehouse', for a catalog alters tables.")
     known = {field.name if options.case_sensitive else field.name.lower(): field for field in table.fields}
-    changes = []
+    changes: list[SchemaChange] = []
     for column in columns:
         field = known.get(column.name if options.case_sensitive else column.name.lower())
         if field is None:

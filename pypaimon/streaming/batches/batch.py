@@ -10,13 +10,13 @@ import pyarrow as pa
 
 from pypaimon.streaming.batches.chunks import BatchChunk
 from pypaimon.streaming.batches.update_pairs import paired
-from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.model import row_kinds
 from pypaimon.streaming.model.plan import PlanKind
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.options.read_scope import ReadScope
+from pypaimon.streaming.paimon.internals import TableSchema
 
 if TYPE_CHECKING:
     import duckdb  # type: ignore[import-not-found, unused-ignore]
@@ -166,7 +166,7 @@ class BatchRows:
         """The rows as a polars data frame; maps become lists of key and value."""
         import polars
 
-        from pypaimon.streaming.read_internals import polars_table
+        from pypaimon.streaming.paimon.read_internals import polars_table
 
         frames = [polars.from_arrow(polars_table(batch)) for batch in self.data.to_batches()]
         return polars.concat([frame for frame in frames if isinstance(frame, polars.DataFrame)])

@@ -14,9 +14,9 @@ from pypaimon.streaming.cdc.change_values import BadValueError, Reading, column_
 from pypaimon.streaming.cdc.debezium_json import DebeziumJson, UnavailableValue
 from pypaimon.streaming.cdc.maxwell_json import MaxwellJson
 from pypaimon.streaming.errors import BadChangeError, StreamConfigError
-from pypaimon.streaming.internals import DataField
 from pypaimon.streaming.model.row_kinds import DELETE, INSERT, NAMES, UPDATE_BEFORE
 from pypaimon.streaming.model.time_zone import time_zone as zone_of_name
+from pypaimon.streaming.paimon.internals import DataField
 
 ChangeFormatName = Literal["debezium-json", "canal-json", "maxwell-json"]
 TimeUnit = Literal["ms", "us", "ns"]

@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 from pypaimon.streaming.cdc.change_records import Declared
 from pypaimon.streaming.cdc.change_times import day, moment, time_of_day
 from pypaimon.streaming.errors import PaimonStreamError
-from pypaimon.streaming.internals import ArrayType, AtomicType, DataType, MapType, MultisetType, RowType
 from pypaimon.streaming.model.arrow_types import arrow_type
 from pypaimon.streaming.model.data_types import bounded, root
 from pypaimon.streaming.model.time_zone import TimeZone
+from pypaimon.streaming.paimon.internals import ArrayType, AtomicType, DataType, MapType, MultisetType, RowType
 
 Convert = Callable[[Any], Any]
 

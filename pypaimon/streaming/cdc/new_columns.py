@@ -10,9 +10,11 @@ from typing import Any, Literal, get_args
 from pypaimon.streaming.cdc.change_reader import ChangeRows
 from pypaimon.streaming.cdc.change_values import BadValueError, Reading, column_of, converter
 from pypaimon.streaming.errors import BadChangeError, SchemaChangeRefusedError, StreamConfigError
-from pypaimon.streaming.internals import AtomicType, DataField, PyarrowFieldParser, dynamic_options
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.data_types import parameter, root
-from pypaimon.streaming.write_internals import ColumnAlreadyExistException, SchemaChange
+from pypaimon.streaming.paimon.handles import dynamic_options
+from pypaimon.streaming.paimon.internals import AtomicType, DataField, PyarrowFieldParser
+from pypaimon.streaming.paimon.write_internals import ColumnAlreadyExistException, SchemaChange
 
 OnNewColumn = Literal["fail", "add", "ignore"]
 
@@ -92,14 +94,14 @@ def alterations(
     return [*(Alteration(name, type_text) for name, type_text in added.items()), *wider]
 
 
-def altered(table: Any, wanted: Sequence[Alteration]) -> Any:
-    """Alter a table. Returns a fresh handle with the options of the given one.
+def altered(table: PaimonTable, wanted: Sequence[Alteration]) -> PaimonTable:
+    """Alter a table. Returns it as it is then, with the options of the given handle.
 
     Raises:
         StreamConfigError: The handle does not know its catalog.
         SchemaChangeRefusedError: The catalog refuses the change.
     """
-    loader = table.catalog_environment.catalog_loader
+    loader = table.handle.catalog_environment.catalog_loader
     if loader is None:
         raise StreamConfigError(
             "on_new_column='add' needs a table of a catalog, which alters it: catalog.get_table(...)"
@@ -109,18 +111,14 @@ def altered(table: Any, wanted: Sequence[Alteration]) -> Any:
         fresh = catalog.get_table(table.identifier)
         missing = _missing(wanted, fresh.fields)
         if not missing:
-            return fresh.copy(options) if (options := dynamic_options(table)) else fresh
+            return PaimonTable(fresh.copy(options) if (options := dynamic_options(table.handle)) else fresh)
         try:
             catalog.alter_table(table.identifier, [_schema_change(each) for each in missing])
         except (ColumnAlreadyExistException, RuntimeError, ValueError) as error:
             # Another writer may have altered it at the same time.
             if _missing(wanted, catalog.get_table(table.identifier).fields) == missing:
-                raise SchemaChangeRefusedError(
-                    f"{table.identifier.get_full_name()} could not get {_listed(missing)}: {error}"
-                ) from error
-    raise SchemaChangeRefusedError(
-        f"{table.identifier.get_full_name()} could not be altered, because others keep altering it"
-    )
+                raise SchemaChangeRefusedError(f"{table.name} could not get {_listed(missing)}: {error}") from error
+    raise SchemaChangeRefusedError(f"{table.name} could not be altered, because others keep altering it")
 
 
 def _missing(wanted: Sequence[Alteration], fields: Sequence[DataField]) -> list[Alteration]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
@@ -12,7 +11,8 @@ from pypaimon.streaming.cdc.change_reader import read_changes, reading_of, to_ar
 from pypaimon.streaming.cdc.change_records import ChangeRecord
 from pypaimon.streaming.cdc.new_columns import Alteration, alterations, check_policy, refuse_new_columns
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.internals import AtomicType, DataField
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
+from pypaimon.streaming.paimon.internals import AtomicType, DataField
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class TableChanges:
 
 
 def table_changes(
-    table: Any, records: Iterable[ChangeRecord], settings: ChangeSettings, kind_column: str
+    table: PaimonTable, records: Iterable[ChangeRecord], settings: ChangeSettings, kind_column: str
 ) -> TableChanges:
     """Read change records. Nothing is altered or written here.
 
@@ -71,9 +71,9 @@ def table_changes(
     fields: Sequence[DataField] = table.fields
     wanted: Sequence[Alteration] = ()
     if settings.on_new_column == "fail":
-        refuse_new_columns(found, fields, table.identifier.get_full_name())
+        refuse_new_columns(found, fields, table.name)
     elif settings.on_new_column == "add":
-        bucket_keys = table.table_schema.logical_bucket_key_fields if int(table.options.bucket()) > 0 else ()
+        bucket_keys = table.schema.logical_bucket_key_fields if table.total_buckets > 0 else ()
         fixed = {*table.primary_keys, *table.partition_keys, *(field.name for field in bucket_keys)}
         wanted = alterations(found, fields, fixed, reading)
         fields = _after(fields, wanted)

@@ -16,9 +16,9 @@ from urllib.request import getproxies
 
 from pypaimon.streaming.cli.secrets import say
 from pypaimon.streaming.errors import CorruptTableError, IOTimeoutError, PaimonStreamError, StoreError
-from pypaimon.streaming.internals import TableNotExistException
 from pypaimon.streaming.io.pool_registry import longest_wait
 from pypaimon.streaming.io.request_errors import translated
+from pypaimon.streaming.paimon.internals import TableNotExistException
 
 T = TypeVar("T")
 _MOST_NAMES = 10

@@ -19,6 +19,7 @@ from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.groups.group_files import slots_to_text
 from pypaimon.streaming.groups.group_info import group_info, living_member
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.paimon.handles import ReadableTable
 
 _COLUMNS = ("consumer", "kind", "state", "next_snapshot", "lag", "last_save", "owner")
 _MEMBER_COLUMNS = ("member", "status", "slots", "next_snapshot", "lag", "last_save")
@@ -184,7 +185,7 @@ class _Consumers:
         table: pypaimon's table, if it is loaded already.
     """
 
-    def __init__(self, source: TableSource, table: Any | None = None) -> None:
+    def __init__(self, source: TableSource, table: ReadableTable | None = None) -> None:
         table = source.load() if table is None else table
         self._name = source.name
         self._directory = directory = TableDirectory.of(table)

@@ -35,7 +35,8 @@ from pypaimon.streaming.databases.paimon_database import PaimonDatabase
 from pypaimon.streaming.databases.position import DatabasePosition
 from pypaimon.streaming.databases.stream import BlockingDatabaseStream
 from pypaimon.streaming.doctor.findings import count
-from pypaimon.streaming.internals import TableNotExistException
+from pypaimon.streaming.paimon.handles import WritableTable
+from pypaimon.streaming.paimon.internals import TableNotExistException
 from pypaimon.streaming.read_builder import StreamReadBuilder
 from pypaimon.streaming.spec.copy_start import spec_for_copy
 from pypaimon.streaming.spec.spec_builder import resolved
@@ -306,7 +307,7 @@ def _copy_tables(pattern: TablesOfPattern, place: TargetDatabase, copied: Copied
     )
 
 
-def _create(table: Any, columns: Sequence[Any], name: str, catalog: Any, changes: Mapping[str, str]) -> bool:
+def _create(table: WritableTable, columns: Sequence[Any], name: str, catalog: Any, changes: Mapping[str, str]) -> bool:
     """Create a table that can hold columns of another one, unless it exists; returns whether it was created."""
     try:
         catalog.get_table(name)

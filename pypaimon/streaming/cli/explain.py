@@ -19,6 +19,7 @@ from pypaimon.streaming.consumers.consumer_manager import consumers_of
 from pypaimon.streaming.errors import EndOfScan, UnsupportedTableError
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import Plan, PlanKind
+from pypaimon.streaming.paimon.handles import ReadableTable
 from pypaimon.streaming.read_builder import StreamReadBuilder
 from pypaimon.streaming.spec.chain_tables import followed_table
 
@@ -170,7 +171,7 @@ class Explainer:
         accounts = pruned(self._table, plan, self._filter)
         return Explained(self._source.name, plan, left, passed_over, accounts, has_filter, requests)
 
-    def _builder(self, table: Any | None = None) -> StreamReadBuilder:
+    def _builder(self, table: ReadableTable | None = None) -> StreamReadBuilder:
         builder = self._source.builder(self._table if table is None else table)
         configure(builder, self._reading.start, None, self._reading.columns)
         return builder.with_prefetch(0).with_catch_up("replay")

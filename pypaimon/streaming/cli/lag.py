@@ -21,6 +21,7 @@ from pypaimon.streaming.cli.tables import TableSource, on_table, retry_option
 from pypaimon.streaming.cli.tables_of_pattern import TableChoice, TablesOfPattern, say_failures
 from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo, is_rolled_back, list_consumers
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.paimon.handles import ReadableTable
 from pypaimon.streaming.scanning.lag import Lag
 from pypaimon.streaming.scanning.scan import StreamScan
 
@@ -107,7 +108,7 @@ def lag(
 def _lag_of_tables(
     pattern: TablesOfPattern, consumer_ids: Sequence[str], limit: Limit | None, watch: float | None, form: str
 ) -> int:
-    def of_table(source: TableSource, table: Any) -> list[Record]:
+    def of_table(source: TableSource, table: ReadableTable) -> list[Record]:
         files = _progress_files(table, ())
         if not files:
             return []
@@ -161,7 +162,7 @@ class Limit:
         return None
 
 
-def _progress_files(table: Any, consumer_ids: Sequence[str]) -> list[ConsumerInfo]:
+def _progress_files(table: ReadableTable, consumer_ids: Sequence[str]) -> list[ConsumerInfo]:
     """Files with progress, and files of readers that are still in their first plan."""
     infos = list_consumers(table)
     missing = set(consumer_ids) - {info.consumer_id for info in infos}
@@ -177,7 +178,7 @@ def _progress_files(table: Any, consumer_ids: Sequence[str]) -> list[ConsumerInf
     ]
 
 
-def _record(table: Any, info: ConsumerInfo, scan: StreamScan) -> Record:
+def _record(table: ReadableTable, info: ConsumerInfo, scan: StreamScan) -> Record:
     scan.restore(info.next_snapshot)
     lag = scan.lag()
     state = _state(table, info, lag)
@@ -196,7 +197,7 @@ def _record(table: Any, info: ConsumerInfo, scan: StreamScan) -> Record:
     }
 
 
-def _state(table: Any, info: ConsumerInfo, lag: Lag) -> str:
+def _state(table: ReadableTable, info: ConsumerInfo, lag: Lag) -> str:
     if info.next_snapshot > (lag.latest or 0) + 1:
         return "ahead of the table"
     if lag.earliest is not None and info.next_snapshot < lag.earliest:

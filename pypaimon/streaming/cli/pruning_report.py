@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -15,9 +15,10 @@ from pypaimon.streaming.metadata.manifests import live
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import Plan, PlanKind
+from pypaimon.streaming.paimon.handles import ReadableTable
 
 if TYPE_CHECKING:
-    from pypaimon.streaming.filter_internals import Predicate
+    from pypaimon.streaming.paimon.filter_internals import Predicate
 
 _SCANS: dict[PlanKind, Scan] = {PlanKind.FULL: "full", PlanKind.CHANGELOG: "changelog"}
 _STEPS = {
@@ -65,7 +66,7 @@ class Pruned:
     without_statistics: int
 
 
-def pruned(table: Any, plan: Plan, predicate: Predicate | None) -> Pruned:
+def pruned(table: ReadableTable, plan: Plan, predicate: Predicate | None) -> Pruned:
     """Account for a plan, step by step.
 
     Args:

@@ -17,7 +17,7 @@ from pypaimon.streaming.options.stream_options import CommitMode
 from pypaimon.streaming.read_builder import StreamReadBuilder
 
 if TYPE_CHECKING:
-    from pypaimon.streaming.filter_internals import Predicate
+    from pypaimon.streaming.paimon.filter_internals import Predicate
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d)")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}

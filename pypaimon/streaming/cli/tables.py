@@ -21,11 +21,12 @@ from pypaimon.streaming.cli.option_groups import Retrying, grouped
 from pypaimon.streaming.cli.secrets import keep_secret, say
 from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.errors import PaimonStreamError
-from pypaimon.streaming.internals import ConfigOption, CoreOptions
 from pypaimon.streaming.metadata.table_directory import naming_unreadable_types
 from pypaimon.streaming.model.time_zone import TIME_ZONE
 from pypaimon.streaming.options.known_options import HEEDED_BY_READERS
 from pypaimon.streaming.options.views import VIEWS, View
+from pypaimon.streaming.paimon.handles import ReadableTable, WritableTable
+from pypaimon.streaming.paimon.internals import ConfigOption, CoreOptions
 from pypaimon.streaming.read_builder import StreamReadBuilder
 
 T = TypeVar("T")
@@ -57,7 +58,7 @@ class TableSource:
     connect_timeout: float = 30.0
     patient: bool = False
 
-    def load(self, retry: bool = False) -> Any:
+    def load(self, retry: bool = False) -> WritableTable:
         """pypaimon's table, as a new handle with empty caches.
 
         Args:
@@ -77,12 +78,13 @@ class TableSource:
         """pypaimon's catalog."""
         return CatalogFactory.create(self.catalog_options)
 
-    def _load(self) -> Any:
+    def _load(self) -> WritableTable:
         catalog = self.catalog()
         with naming_unreadable_types("the table"), naming_causes(catalog, self.catalog_options, self.name):
-            return catalog.get_table(self.name)
+            table: WritableTable = catalog.get_table(self.name)
+            return table
 
-    def builder(self, table: Any | None = None) -> StreamReadBuilder:
+    def builder(self, table: ReadableTable | None = None) -> StreamReadBuilder:
         """A stream builder for the table, or for the view."""
         return StreamReadBuilder(self.load() if table is None else table, self.view)
 

@@ -1,5 +1,5 @@
 """Commits: files that writers have written become one snapshot, exactly once. Read `idempotent_commit` first.
 
-`table` is pypaimon's table everywhere. Calls block. A call that reads or writes the store may raise `StoreError` or
-`CorruptTableError`; docstrings name the other errors.
+Calls block. A call that reads or writes the store may raise `StoreError` or `CorruptTableError`; docstrings name the
+other errors.
 """

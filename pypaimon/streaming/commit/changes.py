@@ -13,10 +13,12 @@ import pyarrow as pa
 
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.formats.binary_row_encoding import encoded_row
-from pypaimon.streaming.internals import BinaryRow, GenericRowSerializer
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.index_manifests import DELETION_VECTORS
 from pypaimon.streaming.metadata.manifest_tables import entry_records
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
+from pypaimon.streaming.paimon.internals import BinaryRow, DataFileMeta, GenericRowSerializer
+from pypaimon.streaming.paimon.write_internals import CommitMessage, IndexManifestEntry
 
 APPEND, COMPACT, OVERWRITE = "APPEND", "COMPACT", "OVERWRITE"
 
@@ -141,7 +143,7 @@ def _change(record: dict[str, Any]) -> FileChange:
     return FileChange(EntryKind(record["_KIND"]), *place, record["_FILE"])
 
 
-def data_changes(table: Any, messages: Sequence[Any]) -> Changes:
+def data_changes(table: PaimonTable, messages: Sequence[CommitMessage]) -> Changes:
     """The data increments of pypaimon's commit messages: what writers have made of rows.
 
     Raises:
@@ -161,7 +163,7 @@ def data_changes(table: Any, messages: Sequence[Any]) -> Changes:
     )  # fmt: skip
 
 
-def compact_changes(table: Any, messages: Sequence[Any]) -> Changes:
+def compact_changes(table: PaimonTable, messages: Sequence[CommitMessage]) -> Changes:
     """The compact increments of pypaimon's commit messages: what compaction has made of files."""
     return _changes(
         table, messages,
@@ -169,9 +171,9 @@ def compact_changes(table: Any, messages: Sequence[Any]) -> Changes:
     )  # fmt: skip
 
 
-def _changes(table: Any, messages: Sequence[Any], names: tuple[str, str, str, str, str]) -> Changes:
+def _changes(table: PaimonTable, messages: Sequence[CommitMessage], names: tuple[str, str, str, str, str]) -> Changes:
     before, after, changelog, index_added, index_deleted = names
-    fields = table.partition_keys_fields
+    fields = table.partition_fields
 
     def files(name: str, kind: EntryKind) -> list[FileChange]:
         found: list[FileChange] = []
@@ -193,7 +195,7 @@ def _changes(table: Any, messages: Sequence[Any], names: tuple[str, str, str, st
     )
 
 
-def _file_record(file: Any) -> dict[str, Any]:
+def _file_record(file: DataFileMeta) -> dict[str, Any]:
     return {
         "_FILE_NAME": file.file_name,
         "_FILE_SIZE": file.file_size,
@@ -232,7 +234,7 @@ def _stats_record(stats: Any) -> dict[str, Any]:
     }
 
 
-def _index_record(entry: Any, kind: EntryKind) -> AvroRecord:
+def _index_record(entry: IndexManifestEntry, kind: EntryKind) -> AvroRecord:
     file = entry.index_file
     if file.global_index_meta is not None:
         raise UnsupportedTableError(f"The index {file.index_type!r} spans the table, and is committed by pypaimon.")

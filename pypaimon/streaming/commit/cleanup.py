@@ -20,13 +20,16 @@ from pypaimon.streaming.errors import (
 )
 from pypaimon.streaming.formats.binary_row_encoding import encoded_row
 from pypaimon.streaming.logs import StreamLog
-from pypaimon.streaming.metadata.file_paths import FilePaths, merged_changelog_range
-from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.metadata.file_paths import merged_changelog_range
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
+from pypaimon.streaming.paimon.write_internals import CommitMessage
 
 _LOG = StreamLog(__name__)
 
 
-def commit_or_clean_up(table: Any, commit: SnapshotCommit, messages: Sequence[Any], what: str, advice: str) -> Outcome:
+def commit_or_clean_up(
+    table: PaimonTable, commit: SnapshotCommit, messages: Sequence[CommitMessage], what: str, advice: str
+) -> Outcome:
     """Commit. On failure, delete the files unless a snapshot may name them.
 
     Args:
@@ -68,24 +71,24 @@ def discarded_on_error(table: Any, messages: Sequence[Any]) -> Iterator[None]:
         raise
 
 
-def log_kept(table: Any) -> None:
+def log_kept(table: PaimonTable) -> None:
     """Log that files are kept although they may be orphans."""
     text = "files of a commit of %(table)s whose outcome is not known are kept, because a snapshot may name them"
-    _LOG.warning("sink_files_kept", text, table=table.identifier.get_full_name())
+    _LOG.warning("sink_files_kept", text, table=table.name)
 
 
-def discard(table: Any, messages: Sequence[Any]) -> None:
+def discard(table: PaimonTable, messages: Sequence[CommitMessage]) -> None:
     """Delete files that no snapshot names or will name. Failures are ignored: what is left is an orphan.
 
     A file that compaction only moved to another level belongs to the table and stays.
     """
-    directory = TableDirectory.of(table)
+    directory = table.new_directory()
     for path in dict.fromkeys(_paths(table, messages)):
         with suppress(PaimonStreamError, OSError):
             directory.store.delete(path)
 
 
-def discard_unfinished(table: Any, tasks: Sequence[Any | None], messages: Sequence[Any]) -> bool:
+def discard_unfinished(table: PaimonTable, tasks: Sequence[Any | None], messages: Sequence[CommitMessage]) -> bool:
     """Delete the files of finished tasks if some task did not finish, because then no commit was tried.
 
     If all have finished, a commit may have been tried, and may have succeeded whatever it raised. The files stay.
@@ -99,7 +102,7 @@ def discard_unfinished(table: Any, tasks: Sequence[Any | None], messages: Sequen
     return True
 
 
-def _clean_up(table: Any, commit: SnapshotCommit, messages: Sequence[Any], advice: str) -> str:
+def _clean_up(table: PaimonTable, commit: SnapshotCommit, messages: Sequence[CommitMessage], advice: str) -> str:
     """Delete the files unless the commit may be in the table. Returns what was done, in words."""
     if commit.uncertain:
         log_kept(table)
@@ -117,10 +120,10 @@ def _why(error: BaseException) -> str:
     return "; because: ".join(reasons)
 
 
-def _paths(table: Any, messages: Sequence[Any]) -> Iterator[str]:
-    paths = FilePaths.of(table.table_path, table.table_schema)
+def _paths(table: PaimonTable, messages: Sequence[CommitMessage]) -> Iterator[str]:
+    paths = table.paths
     for message in messages:
-        row = encoded_row(message.partition, table.partition_keys_fields)
+        row = encoded_row(message.partition, table.partition_fields)
         (home,) = paths.partitions(pa.array([row], pa.binary()))
         moved = {file.file_name for file in message.compact_before}
         compacted = [file for file in message.compact_after if file.file_name not in moved]
@@ -130,5 +133,5 @@ def _paths(table: Any, messages: Sequence[Any]) -> Iterator[str]:
             yield path if part is None else part.path
             yield from (f"{path.rpartition('/')[0]}/{name}" for name in file.extra_files or ())
         for entry in (*message.index_adds, *message.compact_index_adds):
-            file = entry.index_file
-            yield str(paths.index_file(home, entry.bucket, file.file_name, file.external_path))
+            index = entry.index_file
+            yield str(paths.index_file(home, entry.bucket, index.file_name, index.external_path))

@@ -25,9 +25,8 @@ from pypaimon.streaming.formats.binary_row import decode_column
 from pypaimon.streaming.merge.ordering import python_order
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.index_manifests import DELETION_VECTORS, HASH
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot
-from pypaimon.streaming.options.option_values import OptionValues
-from pypaimon.streaming.options.table_traits import SNAPSHOT_ORDERING, TableTraits
 
 GREATEST_SEQUENCE = "sequence.generation.max-sequence-number"
 """Property of snapshots from which writers take the first sequence number (`write.sequence-number-init-mode`)."""
@@ -79,16 +78,14 @@ class Drafter:
         StreamConfigError: An option cannot be read.
     """
 
-    def __init__(self, table: Any, strict: StrictMode | None = None) -> None:
+    def __init__(self, table: PaimonTable, strict: StrictMode | None = None) -> None:
         self._strict = strict
-        self._traits = TableTraits.of(table.table_schema)
+        self._traits = table.traits
         self._manifests = ManifestWriter(table, ManifestOptions.of(table))
-        options = OptionValues(table.options.options.to_map())
-        self._orders_by_snapshot = options.boolean(SNAPSHOT_ORDERING, False)
-        self._notes_sequence = options.text("write.sequence-number-init-mode") == "snapshot"
-        self._row_ids = bool(table.options.row_tracking_enabled())
-        self._grouped = bool(table.options.row_tracking_partition_group_on_commit())
-        keys = table.trimmed_primary_keys_fields
+        self._notes_sequence = table.options.text("write.sequence-number-init-mode") == "snapshot"
+        self._row_ids = bool(table.handle.options.row_tracking_enabled())
+        self._grouped = bool(table.handle.options.row_tracking_partition_group_on_commit())
+        keys = table.key_fields
         self._rules = ConflictRules(partial(_key_order, keys) if keys else None, self._traits.unaware_bucket)
 
     def draft(self, state: TableState, plan: CommitPlan, request: CommitRequest) -> Draft | None:
@@ -127,7 +124,7 @@ class Drafter:
         """The changes with the numbers that depend on the snapshot, and the first row id that is free afterwards."""
         number = 1 if state.snapshot is None else state.snapshot.id + 1
         next_row_id = 0 if state.snapshot is None else state.snapshot.next_row_id or 0
-        if self._orders_by_snapshot and kind != COMPACT:
+        if self._traits.snapshot_ordering and kind != COMPACT:
             changes = _with_snapshot_order(changes, number)
         if self._row_ids:
             return _with_row_ids(changes, number, next_row_id, grouped=self._grouped)

@@ -35,7 +35,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
-from typing import Any
 
 from pypaimon.streaming.commit.changes import compact_changes
 from pypaimon.streaming.commit.cleanup import commit_or_clean_up, discard, discarded_on_error, log_kept
@@ -53,8 +52,10 @@ from pypaimon.streaming.errors import (
 )
 from pypaimon.streaming.io.conditional_writes import ChangedFileError
 from pypaimon.streaming.logs import StreamLog
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.paimon.write_internals import CommitMessage
 
 _LOG = StreamLog(__name__)
 _TRIES = 8
@@ -81,7 +82,7 @@ def commit_once(request: CommitRequest, session: CommitSession | None = None) ->
         StoreError: The store failed before anything was published.
     """
     session = CommitSession() if session is None else session
-    directory = TableDirectory.of(request.table)
+    directory = request.table.new_directory()
     ledger = CommitLedger(directory, request.user, request.origin)
     with discarded_on_error(request.table, request.messages) if request.is_first_attempt else nullcontext():
         plan = plan_of(request)
@@ -109,8 +110,8 @@ def commit_once(request: CommitRequest, session: CommitSession | None = None) ->
 
 
 def commit_batch(
-    table: Any,
-    messages: Sequence[Any],
+    table: PaimonTable,
+    messages: Sequence[CommitMessage],
     *,
     overwrite: Overwrite,
     schema_id: int | None = None,
@@ -126,7 +127,7 @@ def commit_batch(
             deleted.
         StrictModeError: Others have changed the same partition since the last safe snapshot; its files are deleted.
     """
-    user = table.new_batch_write_builder().commit_user
+    user = table.handle.new_batch_write_builder().commit_user
     advice = (
         f"Look for a snapshot of the commit user '{user}' before you write again: if there is one, the rows are in the "
         "table"
@@ -142,7 +143,7 @@ def commit_batch(
         ordered=False,
     )
     with discarded_on_error(table, messages):
-        directory = TableDirectory.of(table)
+        directory = table.new_directory()
         known = KnownHistory.up_to(directory.snapshots.get_latest_snapshot())
         commit = SnapshotCommit(directory, request, plan_of(request), known)
     outcome = commit_or_clean_up(table, commit, messages, "The write", advice)
@@ -171,7 +172,7 @@ def commit_compaction(request: CommitRequest, planned_at: int, *, again: bool = 
     table, messages = request.table, request.messages
     what = f"Compaction {request.identifier} of '{request.user}'"
     with nullcontext() if again else discarded_on_error(table, messages):
-        directory = TableDirectory.of(table)
+        directory = table.new_directory()
         latest = directory.snapshots.get_latest_snapshot()
         plan = FixedChanges(compact_changes(table, messages), compaction=True)
         if latest is None or latest.id < planned_at:
@@ -279,7 +280,7 @@ def _commit_compact_increments(
         return commit.run().snapshot
     except (PaimonStreamError, GaveUpError) as error:
         text = "the compaction of a commit of %(table)s is left out; its rows are there: %(error)s"
-        _LOG.warning("compaction_left_out", text, table=table.identifier.get_full_name(), error=str(error))
+        _LOG.warning("compaction_left_out", text, table=table.name, error=str(error))
         if not commit.uncertain:
             discard(table, compacted)
         return None
@@ -295,7 +296,7 @@ def _already_committed(request: CommitRequest, snapshot: Snapshot | None) -> Com
     if snapshot is None:
         return CommitReport(None, written, repeated=True)
     names = {file.file_name for message in request.messages for file in message.new_files}
-    if not _files_of(TableDirectory.of(request.table), snapshot) & names:
+    if not _files_of(request.table.new_directory(), snapshot) & names:
         discard(request.table, request.messages)
     return CommitReport(snapshot.id, written, repeated=True)
 

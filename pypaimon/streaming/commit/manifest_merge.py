@@ -18,10 +18,10 @@ from pypaimon.streaming.commit.manifests import ManifestOptions, ManifestWriter,
 from pypaimon.streaming.formats import avro_container
 from pypaimon.streaming.formats.binary_row import decode
 from pypaimon.streaming.formats.binary_row_encoding import plain_row
-from pypaimon.streaming.internals import DataField
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.manifest_tables import list_parser
 from pypaimon.streaming.metadata.manifests import ManifestReader
+from pypaimon.streaming.paimon.internals import DataField
 
 Group = list[AvroRecord]
 

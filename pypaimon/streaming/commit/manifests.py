@@ -17,9 +17,9 @@ from pypaimon.streaming.formats.binary_row import decode_column
 from pypaimon.streaming.formats.binary_row_encoding import encoded_row
 from pypaimon.streaming.merge.ordering import python_order
 from pypaimon.streaming.metadata.entry_kind import EntryKind
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.options.option_values import OptionValues
-from pypaimon.streaming.write_internals import (
+from pypaimon.streaming.paimon.write_internals import (
     INDEX_MANIFEST_ENTRY_SCHEMA,
     MANIFEST_ENTRY_SCHEMA,
     MANIFEST_FILE_META_SCHEMA,
@@ -44,18 +44,18 @@ class ManifestOptions:
     full_merge_size: int
 
     @staticmethod
-    def of(table: Any) -> ManifestOptions:
+    def of(table: PaimonTable) -> ManifestOptions:
         """The options of a table.
 
         Raises:
             UnsupportedTableError: Its manifests are not Avro files.
             StreamConfigError: An option cannot be read.
         """
-        options = OptionValues(table.options.options.to_map())
+        options = table.options
         if (options.text("manifest.format") or "avro").lower() != "avro":
             raise UnsupportedTableError("'manifest.format': manifests are written in Avro only. Commit with Java.")
         try:
-            codec = avro_codec(table.options.manifest_compression())
+            codec = avro_codec(table.handle.options.manifest_compression())
         except ValueError as error:
             raise StreamConfigError(f"'manifest.compression': {error}") from error
         count = options.integer("manifest.merge-min-count")
@@ -109,9 +109,9 @@ class ManifestWriter:
         partition_fields: pypaimon's partition columns.
     """
 
-    def __init__(self, table: Any, options: ManifestOptions) -> None:
+    def __init__(self, table: PaimonTable, options: ManifestOptions) -> None:
         self.options = options
-        self.partition_fields = table.partition_keys_fields
+        self.partition_fields = table.partition_fields
         self._entries = AvroWriter(MANIFEST_ENTRY_SCHEMA, options.codec)
         self._lists = AvroWriter(MANIFEST_FILE_META_SCHEMA, options.codec)
         self._index = AvroWriter(INDEX_MANIFEST_ENTRY_SCHEMA, options.codec)

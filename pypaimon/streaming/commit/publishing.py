@@ -18,13 +18,14 @@ from typing import Any, Protocol, TypeAlias
 
 from pypaimon.streaming.commit.changes import FileChange
 from pypaimon.streaming.errors import PaimonStreamError
-from pypaimon.streaming.internals import JSON, local_path
 from pypaimon.streaming.io.conditional_writes import is_local, is_renamed
 from pypaimon.streaming.io.exclusive_files import NotCreatedError, link_new
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.file_paths import FilePaths
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.write_internals import PaimonSnapshot, PartitionStatistics, RenamingSnapshotCommit
+from pypaimon.streaming.paimon.internals import JSON, local_path
+from pypaimon.streaming.paimon.write_internals import PaimonSnapshot, PartitionStatistics, RenamingSnapshotCommit
 
 Statistics: TypeAlias = Callable[[], list[Any]]
 
@@ -88,9 +89,9 @@ class Publisher(Protocol):
         """
 
 
-def publisher_of(table: Any, directory: TableDirectory) -> Publisher:
+def publisher_of(table: PaimonTable, directory: TableDirectory) -> Publisher:
     """The publisher of a table: its catalog, a link, a conditional write, or a rename."""
-    publisher = table.new_snapshot_commit()
+    publisher = table.handle.new_snapshot_commit()
     if not isinstance(publisher, RenamingSnapshotCommit):
         return _ByCatalog(publisher)
     path = directory.snapshots.get_snapshot_path(1)

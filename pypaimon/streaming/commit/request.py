@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from pypaimon.streaming.commit.changes import APPEND, COMPACT, OVERWRITE, Changes, data_changes
 from pypaimon.streaming.commit.conflicts import KeyIndexes, check_bucket_counts, check_key_indexes
@@ -14,6 +14,8 @@ from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.filtering.partition_spec import PartitionSpec
 from pypaimon.streaming.formats.binary_row_encoding import all_forms
 from pypaimon.streaming.metadata.entry_kind import EntryKind
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
+from pypaimon.streaming.paimon.write_internals import CommitMessage
 
 Overwrite: TypeAlias = bool | PartitionSpec
 
@@ -23,7 +25,7 @@ class CommitRequest:
     """One commit: its identity, its files, what its snapshot says, and what must hold for it to be made.
 
     Attributes:
-        table: pypaimon's table, under the schema that the files were written with.
+        table: The table, under the schema that the files were written with.
         user: Commit user.
         identifier: Commit identifier. A user and an identifier are committed at most once.
         messages: pypaimon's commit messages of everything that was written. Their compact increments become a second
@@ -49,10 +51,10 @@ class CommitRequest:
             get as far as trying. Otherwise they are kept in that case, because a snapshot may name them.
     """
 
-    table: Any
+    table: PaimonTable
     user: str
     identifier: int
-    messages: Sequence[Any]
+    messages: Sequence[CommitMessage]
 
     overwrite: Overwrite = False
     keep_empty: bool = False
@@ -72,7 +74,7 @@ class CommitRequest:
 
     @property
     def snapshot_schema_id(self) -> int:
-        return int(self.table.table_schema.id) if self.schema_id is None else self.schema_id
+        return int(self.table.schema.id) if self.schema_id is None else self.schema_id
 
 
 class CommitPlan(Protocol):
@@ -110,7 +112,8 @@ def plan_of(request: CommitRequest) -> CommitPlan:
         )
     if request.overwrite is not True:
         return PartitionReplacement(changes, request.overwrite)
-    by_partition = request.table.partition_keys and request.table.options.dynamic_partition_overwrite()
+    table = request.table
+    by_partition = table.partition_keys and table.handle.options.dynamic_partition_overwrite()
     return PartitionReplacement(changes, "written" if by_partition else "all")
 
 
@@ -189,7 +192,7 @@ class PartitionReplacement:
             return None
         new = {each.partition for each in self.given.files}
         if self.replaced == "written":
-            return all_forms(new, state.directory.table.partition_keys_fields)
+            return all_forms(new, state.partition_fields)
         for row in new - state.matching(new, self.replaced):
             raise StreamConfigError(
                 f"Rows of partition {state.values_of(row)} would be written, and only {dict(self.replaced.given)} is "

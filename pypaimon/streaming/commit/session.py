@@ -24,6 +24,7 @@ from pypaimon.streaming.commit.ledger_record import LedgerRecord
 from pypaimon.streaming.commit.snapshot_commit import SnapshotCommit
 from pypaimon.streaming.commit.strict_mode import StrictMode
 from pypaimon.streaming.errors import TableChangedError
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 
@@ -147,7 +148,7 @@ class CommitSession:
         """Fingerprint of the newest snapshot that was published; None: there is none."""
         return self._last_fingerprint
 
-    def strict_mode(self, table: Any) -> StrictMode | None:
+    def strict_mode(self, table: PaimonTable) -> StrictMode | None:
         """The table's strict mode, with the options that the first commit found; None: it is off."""
         if self._strict is None:
             self._strict = (StrictMode.of(table),)

@@ -18,7 +18,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from pypaimon.streaming.commit.changes import COMPACT
 from pypaimon.streaming.commit.draft import Draft, Drafter
@@ -29,7 +28,7 @@ from pypaimon.streaming.commit.strict_mode import StrictMode
 from pypaimon.streaming.commit.table_state import TableState
 from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.errors import OR_REPLACED, BatchOrderError, KeyIndexConflictError, PaimonStreamError
-from pypaimon.streaming.metadata.file_paths import FilePaths
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.options.option_values import OptionValues
@@ -99,9 +98,8 @@ class KnownHistory:
         return KnownHistory(latest, examined, fingerprint)
 
 
-def commit_backoff(table: Any) -> Backoff:
+def commit_backoff(options: OptionValues) -> Backoff:
     """How often a commit is tried, and how long it pauses in between, by the options of a table."""
-    options = OptionValues(table.options.options.to_map())
 
     def seconds(key: str, default: float) -> float:
         millis = options.duration_millis(key)
@@ -118,7 +116,7 @@ def commit_backoff(table: Any) -> Backoff:
     )
 
 
-def check_commit_options(table: Any) -> None:
+def check_commit_options(table: PaimonTable) -> None:
     """Read the options of a table's commits, so that a bad one is found before files are written.
 
     Raises:
@@ -126,7 +124,7 @@ def check_commit_options(table: Any) -> None:
         StreamConfigError: An option cannot be read, or is out of its range.
     """
     ManifestOptions.of(table)
-    commit_backoff(table)
+    commit_backoff(table.options)
     StrictMode.of(table)
 
 
@@ -164,8 +162,8 @@ class SnapshotCommit:
         self._strict = strict or StrictMode.of(table)
         self._drafter = Drafter(table, self._strict)
         self._publisher = publisher_of(table, directory)
-        self._paths = FilePaths.of(table.table_path, table.table_schema)
-        self._backoff = commit_backoff(table)
+        self._paths = table.paths
+        self._backoff = commit_backoff(table.options)
         self.checks_previous = self._publisher.checks_previous
         self._delta_lists: set[str] = set()
         self._error: Exception | None = None

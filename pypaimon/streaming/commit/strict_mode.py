@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.commit.changes import APPEND, COMPACT, OVERWRITE, Changes
 from pypaimon.streaming.commit.table_state import TableState
 from pypaimon.streaming.errors import StrictModeError
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot
-from pypaimon.streaming.options.option_values import OptionValues
 
 LAST_SAFE_SNAPSHOT = "commit.strict-mode.last-safe-snapshot"
 
@@ -33,16 +31,16 @@ class StrictMode:
         self._data_evolution = data_evolution
 
     @staticmethod
-    def of(table: Any) -> StrictMode | None:
+    def of(table: PaimonTable) -> StrictMode | None:
         """The strict mode of a table; None: it is off.
 
         Raises:
             StreamConfigError: The option is not a number.
         """
-        last_safe = OptionValues(table.options.options.to_map()).integer(LAST_SAFE_SNAPSHOT)
+        last_safe = table.options.integer(LAST_SAFE_SNAPSHOT)
         if last_safe is None:
             return None
-        return StrictMode(last_safe, data_evolution=bool(table.options.data_evolution_enabled()))
+        return StrictMode(last_safe, data_evolution=table.traits.data_evolution)
 
     def check(self, state: TableState, kind: str, changes: Changes, user: str) -> None:
         """Check that changes may follow a state. Reads each snapshot since the last safe one.

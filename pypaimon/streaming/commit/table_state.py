@@ -17,6 +17,7 @@ from pypaimon.streaming.metadata.manifest_tables import list_parser
 from pypaimon.streaming.metadata.manifests import live
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.paimon.internals import DataField
 
 
 class TableState:
@@ -32,6 +33,12 @@ class TableState:
         # Not `cached_property`: up to Python 3.11 a thread that computes one blocks all others.
         self._manifests: list[AvroRecord] | None = None
         self._index: Sequence[AvroRecord] | None = None
+
+    @property
+    def partition_fields(self) -> list[DataField]:
+        schema = self.directory.table.table_schema
+        fields = {field.name: field for field in schema.fields}
+        return [fields[name] for name in schema.partition_keys]
 
     @property
     def manifests(self) -> list[AvroRecord]:
@@ -53,8 +60,7 @@ class TableState:
     def files(self, partitions: Collection[bytes] | None) -> list[FileChange]:
         """Live files of partitions, which are given as serialised rows; None: of all partitions."""
         if partitions is not None:
-            fields = self.directory.table.partition_keys_fields
-            wanted = which_may_hold(self.manifests, partitions, fields)
+            wanted = which_may_hold(self.manifests, partitions, self.partition_fields)
             return self._live(wanted, _inside(partitions))
         return self._live(self.manifests, None)
 
@@ -93,11 +99,11 @@ class TableState:
     def matching(self, rows: Collection[bytes], spec: PartitionSpec) -> set[bytes]:
         """The serialised partition rows that match a spec."""
         found = pa.array(list(rows), pa.binary())
-        return set(found.filter(spec.matches(found, self.directory.table.partition_keys_fields)).to_pylist())
+        return set(found.filter(spec.matches(found, self.partition_fields)).to_pylist())
 
     def values_of(self, row: bytes) -> dict[str, Any]:
         """The values of a serialised partition row, by column."""
-        fields = self.directory.table.partition_keys_fields
+        fields = self.partition_fields
         return dict(zip((each.name for each in fields), decode(row, fields), strict=True))
 
     def _live(self, manifests: Sequence[AvroRecord], kept: Callable[[pa.Table], pa.Table] | None) -> list[FileChange]:

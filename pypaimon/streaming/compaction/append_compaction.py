@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
 
@@ -17,6 +16,7 @@ from pypaimon.streaming.compaction.compaction_options import CompactionOptions
 from pypaimon.streaming.compaction.file_reading import FileReader
 from pypaimon.streaming.compaction.live_files import LiveBucket, LiveFile
 from pypaimon.streaming.compaction.new_files import CompactedFiles, CompactionResult
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.writing.files.file_options import FileOptions
 from pypaimon.streaming.writing.files.record_facts import AppendedFacts, Counter
 
@@ -102,7 +102,7 @@ def _worth(options: CompactionOptions, full: bool) -> int:
 class AppendRewriter:
     """Rewrites packs of one table."""
 
-    def __init__(self, table: Any, reader: FileReader) -> None:
+    def __init__(self, table: PaimonTable, reader: FileReader) -> None:
         self._table = table
         self._reader = reader
 

@@ -18,13 +18,15 @@ from pypaimon.streaming.concurrency.clock import until_done
 from pypaimon.streaming.concurrency.threads_to_asyncio import wait_for_future
 from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError, what_fails
 from pypaimon.streaming.logs import StreamLog
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.options.arguments import a_table, finite_seconds
+from pypaimon.streaming.paimon.handles import WritableTable
 
 _LOG = StreamLog(__name__)
 
 
 def compactor(
-    table: Any,
+    table: WritableTable,
     *,
     full: bool = False,
     partition: Mapping[str, Any] | None = None,
@@ -54,14 +56,14 @@ def compactor(
         StreamConfigError: An argument is invalid, or each run would rewrite everything: `full` of a table with
             `compaction.force-rewrite-all-files`.
     """
-    a_table("compactor: table", table)
-    if full and CompactionOptions.of(table).force_rewrite:
+    given = PaimonTable(a_table("compactor: table", table))
+    if full and CompactionOptions.of(given).force_rewrite:
         raise StreamConfigError(
             "compactor: 'compaction.force-rewrite-all-files' = 'true' makes each full compaction rewrite all files: "
             "run compact(table, full=True) once, or remove the option from the table."
         )
-    chosen = ChosenPartitions(table, partition, where, idle_seconds)
-    return Compactor(Compaction(table, chosen, full=full, workers=Threads(threads)), interval_seconds, on_report)
+    chosen = ChosenPartitions(given, partition, where, idle_seconds)
+    return Compactor(Compaction(given, chosen, full=full, workers=Threads(threads)), interval_seconds, on_report)
 
 
 class Compactor:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pypaimon.streaming.compaction.compaction_options import CompactionOptions
 from pypaimon.streaming.compaction.live_files import LiveFile
 from pypaimon.streaming.compaction.run_picking import Pick
 from pypaimon.streaming.merge import Deduplicate, merge_engine
 from pypaimon.streaming.merge.level_changes import ChangeRule
-from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.options.table_traits import (
     ChangelogProducer,
     MergeEngineKind,
-    changelog_producer_of,
-    merge_engine_of,
 )
 from pypaimon.streaming.writing.files.file_options import FileOptions
 
@@ -45,11 +42,9 @@ class ChangelogMode:
     vectors: bool
 
     @staticmethod
-    def of(table: Any) -> ChangelogMode:
-        raw = table.options.options.to_map()
-        options = OptionValues(raw)
-        producer, engine = changelog_producer_of(raw), merge_engine_of(raw)
-        vectors = bool(table.is_primary_key_table and table.options.deletion_vectors_enabled())
+    def of(table: PaimonTable) -> ChangelogMode:
+        options, producer, engine = table.options, table.traits.producer, table.traits.merge_engine
+        vectors = table.is_primary_key_table and table.traits.deletion_vectors
         lookup = producer is ChangelogProducer.LOOKUP or engine.keeps_oldest or vectors
         lookup = lookup or options.boolean("force-lookup", False)
         compared = None
@@ -59,7 +54,7 @@ class ChangelogMode:
             compared = tuple(field.name for field in table.fields if field.name not in left_out)
         newest = engine.keeps_newest and not options.text("sequence.field")
         # A delete that is ignored leaves the older row.
-        merging = merge_engine(table.table_schema)
+        merging = merge_engine(table.schema)
         replaces = newest and not (isinstance(merging, Deduplicate) and merging.ignore_delete)
         full = producer is ChangelogProducer.FULL_COMPACTION
         return ChangelogMode(producer, engine, lookup and not full, newest, replaces, compared, vectors)

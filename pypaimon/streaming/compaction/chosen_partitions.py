@@ -13,7 +13,7 @@ from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.filtering.filter_text import parse_filter
 from pypaimon.streaming.filtering.filters import conjunction
 from pypaimon.streaming.filtering.partition_spec import PartitionSpec, partitions_where
-from pypaimon.streaming.model.time_zone import zone_of_table
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.options.arguments import finite_seconds
 
 
@@ -32,14 +32,14 @@ class ChosenPartitions:
 
     def __init__(
         self,
-        table: Any,
+        table: PaimonTable,
         partition: Mapping[str, Any] | None = None,
         where: str | None = None,
         idle_seconds: float | None = None,
     ) -> None:
-        self._zone = zone_of_table(table)
-        self._fields = table.partition_keys_fields
-        parts = [] if partition is None else [PartitionSpec.of(table.table_schema, partition, "partition").predicate]
+        self._zone = table.zone
+        self._fields = table.partition_fields
+        parts = [] if partition is None else [PartitionSpec.of(table.schema, partition, "partition").predicate]
         if where is not None:
             if not self._fields:
                 raise StreamConfigError(f"where {where!r}: the table has no partitions, leave it out.")

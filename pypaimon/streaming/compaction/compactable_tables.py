@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from pypaimon.streaming.commit.snapshot_commit import check_commit_options
 from pypaimon.streaming.compaction.compaction_options import CompactionOptions
@@ -12,18 +11,14 @@ from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.formats.registry import check_format
 from pypaimon.streaming.indexes.file_index import IndexOptions
 from pypaimon.streaming.merge.engines.factory import merge_engine
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.data_types import holds_blobs
-from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.options.known_options import refuse_misspelled_keys
-from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.table_traits import (
     SNAPSHOT_ORDERING,
     ChangelogProducer,
-    changelog_producer_of,
-    merge_engine_of,
 )
-from pypaimon.streaming.write_internals import FileStoreTable
 from pypaimon.streaming.writing.files.file_options import FileOptions
 
 _REFUSED_OPTIONS = {
@@ -37,28 +32,26 @@ _VECTORS = "deletion-vectors.enabled"
 _KEYED_INDEXES = re.compile(r"pk-(vector|btree|bitmap|multivalue|full-text)\.index\.columns")
 
 
-def under_latest_schema(table: Any, directory: TableDirectory) -> Any:
+def under_latest_schema(table: PaimonTable, directory: TableDirectory) -> PaimonTable:
     """The table under its latest schema. Under an older one, columns that were added since would be lost."""
-    schema = directory.reading_schema(directory.latest_schema().id)
-    return FileStoreTable(table.file_io, table.identifier, table.table_path, schema, table.catalog_environment)
+    return table.with_schema(directory.reading_schema(directory.latest_schema().id))
 
 
-def check_compactable(table: Any, name: str) -> None:
+def check_compactable(table: PaimonTable) -> None:
     """Refuse a table that cannot be compacted exactly.
 
     Raises:
         UnsupportedTableError: Its kind, an option, a type or a format is not supported.
         StreamConfigError: An option cannot be read, or is misspelled.
     """
-    raw = table.options.options.to_map()
-    refuse_misspelled_keys(raw)
-    options = OptionValues(raw)
+    options, name = table.options, table.name
+    refuse_misspelled_keys(options)
     for key, why in _REFUSED_OPTIONS.items():
         if options.boolean(key, False):
             raise UnsupportedTableError(f"{name} has '{key}': {why}, and such tables are not compacted here.")
     if options.boolean(_VECTORS, False):
-        _check_vectors(table, name)
-    if unwritten := IndexOptions.of(table).unwritten:
+        _check_vectors(table)
+    if unwritten := IndexOptions.of(options, table.fields).unwritten:
         lost = ", ".join(map(str, unwritten))
         raise UnsupportedTableError(f"{name} has file indexes that compaction here would lose: {lost}.")
     if options.boolean("chain-table.enabled", False):
@@ -69,31 +62,32 @@ def check_compactable(table: Any, name: str) -> None:
     check_commit_options(table)
     found = CompactionOptions.of(table)
     if table.is_primary_key_table:
-        _check_keyed(table, name)
+        _check_keyed(table)
     for level in range(found.levels if table.is_primary_key_table else 1):
         check_format(FileOptions.of_compacted(table, level).data.format, table.fields)
 
 
-def _check_vectors(table: Any, name: str) -> None:
-    raw = table.options.options.to_map()
+def _check_vectors(table: PaimonTable) -> None:
+    name = table.name
     if not table.is_primary_key_table:
         return
-    if merge_engine_of(raw).keeps_oldest:
+    if table.traits.merge_engine.keeps_oldest:
         raise UnsupportedTableError(f"{name} has '{_VECTORS}' and merge engine first-row, which never replaces rows.")
-    if changelog_producer_of(raw) is ChangelogProducer.FULL_COMPACTION:
+    if table.traits.producer is ChangelogProducer.FULL_COMPACTION:
         raise UnsupportedTableError(
             f"{name} has '{_VECTORS}' and 'changelog-producer' = 'full-compaction', which are not compacted together."
         )
 
 
-def _check_keyed(table: Any, name: str) -> None:
-    for key in table.options.options.to_map():
+def _check_keyed(table: PaimonTable) -> None:
+    name = table.name
+    for key in table.options:
         if _KEYED_INDEXES.fullmatch(key):
             raise UnsupportedTableError(f"{name} has '{key}': its compaction makes indexes that are not made here.")
-    if table.options.bucket() == POSTPONE_BUCKET:
+    if table.traits.postpone:
         raise UnsupportedTableError(
             f"{name} has postponed buckets ('bucket' = '-2'): its compaction distributes records over buckets, which "
             "is not done here. Run `CALL sys.compact(...)` of Flink or Spark."
         )
-    merge_engine(table.table_schema)
+    merge_engine(table.schema)
     RecordExpiry.of(table)

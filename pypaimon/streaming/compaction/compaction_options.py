@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.writing.files.file_options import small_file_bytes, target_file_bytes
 
@@ -79,13 +79,13 @@ class CompactionOptions:
         return self.levels - 1
 
     @staticmethod
-    def of(table: Any) -> CompactionOptions:
-        """The options of pypaimon's table.
+    def of(table: PaimonTable) -> CompactionOptions:
+        """The options of a table.
 
         Raises:
             StreamConfigError: One cannot be read, or is out of its range.
         """
-        options = OptionValues(table.options.options.to_map())
+        options = table.options
 
         def number(key: str, default: int, least: int, *aliases: str) -> int:
             found = options.integer(key, *aliases, least=least)
@@ -95,7 +95,7 @@ class CompactionOptions:
             return None if options.text(key) is None else options.size_bytes(key, 0)
 
         trigger = number("num-sorted-run.compaction-trigger", 5, 1)
-        target = target_file_bytes(options, bool(table.is_primary_key_table))
+        target = target_file_bytes(options, table.is_primary_key_table)
         return CompactionOptions(
             trigger,
             number("num-levels", trigger + 1, 2),

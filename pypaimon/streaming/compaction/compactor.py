@@ -24,10 +24,12 @@ from pypaimon.streaming.compaction.tasks import CompactionTask, Done, Threads, W
 from pypaimon.streaming.compaction.vector_index import VectorIndex
 from pypaimon.streaming.errors import CommitConflictError, CorruptTableError, TableChangedError
 from pypaimon.streaming.logs import StreamLog
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.options.arguments import a_table
 from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.paimon.handles import WritableTable
 from pypaimon.streaming.planning.follow_up import CommitKind
 from pypaimon.streaming.writing.files.file_options import warn_about_orc_zone
 from pypaimon.streaming.writing.files.merged_changelogs import merged_changelogs
@@ -42,7 +44,7 @@ Progress = Callable[[int, int], None]
 
 
 def compact(
-    table: Any,
+    table: WritableTable,
     *,
     full: bool = False,
     partition: Mapping[str, Any] | None = None,
@@ -75,8 +77,9 @@ def compact(
         CommitFailedError: A commit did not get through (retriable).
         StoreError: The store failed (retriable).
     """
-    chosen = ChosenPartitions(a_table("compact: table", table), partition, where, idle_seconds)
-    return Compaction(table, chosen, full=full, workers=Threads(threads)).run(dry_run=dry_run, on_progress=on_progress)
+    given = PaimonTable(a_table("compact: table", table))
+    chosen = ChosenPartitions(given, partition, where, idle_seconds)
+    return Compaction(given, chosen, full=full, workers=Threads(threads)).run(dry_run=dry_run, on_progress=on_progress)
 
 
 class Compaction:
@@ -86,7 +89,6 @@ class Compaction:
     are examined.
 
     Args:
-        table: pypaimon's table.
         chosen: The partitions to compact; None: all.
         full: As `compact` takes it.
         workers: Execute the tasks; None: the thread that calls `run`.
@@ -95,7 +97,7 @@ class Compaction:
 
     def __init__(
         self,
-        table: Any,
+        table: PaimonTable,
         chosen: ChosenPartitions | None = None,
         *,
         full: bool = False,
@@ -107,7 +109,7 @@ class Compaction:
         self._workers = workers or Threads(1)
         self._full = full
         self._chosen = chosen or ChosenPartitions(table)
-        self._user = new_compaction_user(OptionValues(table.options.options.to_map()))
+        self._user = new_compaction_user(table.options)
         self._others = CompactingWriters()
         self._identifiers = count(1)
         self._live = LiveEntries()
@@ -133,23 +135,22 @@ class Compaction:
         return report
 
     def _run(self, dry_run: bool, on_progress: Progress | None, check: Callable[[], None]) -> CompactionReport:
-        directory = TableDirectory.of(self._table)
+        directory = self._table.new_directory()
         # The snapshot first: then the schema, which is read later, is not older than its files.
         snapshot = directory.snapshots.get_latest_snapshot()
         table = under_latest_schema(self._table, directory)
-        name = table.identifier.get_full_name()
-        check_compactable(table, name)
+        check_compactable(table)
         if not dry_run:
-            warn_unsupported_maintenance(table, name)
-        warn_about_orc_zone(table, name)
+            warn_unsupported_maintenance(table)
+        warn_about_orc_zone(table)
         if snapshot is None:
             return CompactionReport(None)
         self._others.look(table, directory, snapshot)
         index = VectorIndex.of(table, directory, snapshot)
         # Without a primary key, a commit may change deletion vectors without any change of data files.
-        vectors = bool(table.options.deletion_vectors_enabled()) and not table.is_primary_key_table
+        vectors = table.traits.deletion_vectors and not table.is_primary_key_table
         picker = task_picker(table, FileReader(table, directory, check), self._now)
-        known, self._schema = self._schema, int(table.table_schema.id)
+        known, self._schema = self._schema, int(table.schema.id)
         if vectors or picker.by_time(full=self._full) or self._chosen.by_time or known != self._schema:
             self._live.forget()
         buckets = self._chosen.idle(live_buckets(table, self._live.look(directory, snapshot), self._chosen.among))
@@ -169,7 +170,7 @@ class _Run:
 
     def __init__(
         self,
-        table: Any,
+        table: PaimonTable,
         directory: TableDirectory,
         snapshot: Snapshot,
         index: VectorIndex,
@@ -320,7 +321,7 @@ def _of_known_schemas(buckets: Iterable[LiveBucket], schema_id: int) -> Iterator
         yield bucket
 
 
-def _described(table: Any, task: CompactionTask, result: CompactionResult | None = None) -> CompactedBucket:
+def _described(table: PaimonTable, task: CompactionTask, result: CompactionResult | None = None) -> CompactedBucket:
     taken = task.files if result is None else result.before
     return CompactedBucket(
         dict(zip(table.partition_keys, task.bucket.partition, strict=True)),
@@ -346,14 +347,14 @@ class CompactingWriters:
         self._seen = 0
         self._warned = False
 
-    def look(self, table: Any, directory: TableDirectory, snapshot: Snapshot) -> None:
+    def look(self, table: PaimonTable, directory: TableDirectory, snapshot: Snapshot) -> None:
         """Examine the last ten snapshots up to this one, except those that were examined before.
 
         Raises:
             CorruptTableError: A snapshot is damaged.
             StoreError: The store failed.
         """
-        if self._warned or OptionValues(table.options.options.to_map()).boolean("write-only", False):
+        if self._warned or table.options.boolean("write-only", False):
             return
         first = max(1, snapshot.id - _EXAMINED + 1, self._seen + 1)
         found = directory.snapshots.get_snapshots_batch(range(first, snapshot.id + 1))
@@ -362,7 +363,7 @@ class CompactingWriters:
             if each is None or each.commit_kind != CommitKind.COMPACT or _COMPACTOR.fullmatch(each.commit_user):
                 continue
             self._warned = True
-            StreamLog.of(__name__, table).warning(
+            StreamLog(__name__, table=table.name).warning(
                 "compacting_writer",
                 "another job compacts this table too (commit user %(user)s, snapshot %(snapshot)d). A writer of Java "
                 "ends with an error when a compaction of another job has taken a file that it compacts: set "

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +17,12 @@ from pypaimon.streaming.compaction.live_files import LiveFile
 from pypaimon.streaming.errors import BadRowError, CorruptTableError
 from pypaimon.streaming.files.data_files import content_of, read_file
 from pypaimon.streaming.files.deletion_vectors import IndexBlocks, PlanVectors
-from pypaimon.streaming.internals import DataField, TableSchema
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.arrow_types import arrow_schema
 from pypaimon.streaming.model.normal_form import UnfitValueError, normal_array
 from pypaimon.streaming.model.system_columns import LEVEL, PLACE, SEQUENCE_NUMBER, VALUE_KIND
+from pypaimon.streaming.paimon.internals import DataField, TableSchema
 
 _BATCH_ROWS = 65_536
 _STORED = (SEQUENCE_NUMBER, VALUE_KIND)
@@ -35,11 +35,11 @@ class FileReader:
         check: Called with each batch. An error that it raises ends the reading.
     """
 
-    def __init__(self, table: Any, directory: TableDirectory, check: Callable[[], None]) -> None:
+    def __init__(self, table: PaimonTable, directory: TableDirectory, check: Callable[[], None]) -> None:
         self._fields = list(table.fields)
-        self._keys = list(table.primary_keys_fields) if table.is_primary_key_table else []
+        self._keys = [field for name in table.primary_keys for field in self._fields if field.name == name]
         self._types = arrow_schema(self._fields)
-        self._schema_id = int(table.table_schema.id)
+        self._schema_id = int(table.schema.id)
         self._directory = directory
         self._check = check
         self._blocks = IndexBlocks(directory.store)

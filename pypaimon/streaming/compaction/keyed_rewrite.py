@@ -24,14 +24,15 @@ from pypaimon.streaming.compaction.new_files import CompactedFiles, CompactionRe
 from pypaimon.streaming.compaction.record_expiry import Expired
 from pypaimon.streaming.compaction.run_picking import Pick
 from pypaimon.streaming.errors import CorruptTableError
-from pypaimon.streaming.internals import DataFileMeta
 from pypaimon.streaming.merge import UnsortedRunError, merge_batches, merge_engine, sorted_runs
 from pypaimon.streaming.merge.level_changes import ChangeRule, Compacted, merge_levels
 from pypaimon.streaming.merge.ordering import Ints
 from pypaimon.streaming.merge.runs import key_order
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.arrow_types import arrow_schema
 from pypaimon.streaming.model.row_kinds import DELETE, UPDATE_BEFORE
 from pypaimon.streaming.model.system_columns import SEQUENCE_NUMBER, SYSTEM_TYPES, VALUE_KIND
+from pypaimon.streaming.paimon.internals import DataFileMeta
 from pypaimon.streaming.writing.files.file_options import FileOptions
 from pypaimon.streaming.writing.files.record_facts import KeyedFacts
 from pypaimon.streaming.writing.files.system_columns import numbered
@@ -79,10 +80,10 @@ Step = Rewrite | Move
 class KeyedRewriter:
     """Executes picks of one table."""
 
-    def __init__(self, table: Any, reader: FileReader, options: CompactionOptions) -> None:
+    def __init__(self, table: PaimonTable, reader: FileReader, options: CompactionOptions) -> None:
         self._table = table
         self._options = options
-        self._engine = merge_engine(table.table_schema)
+        self._engine = merge_engine(table.schema)
         self._mode = ChangelogMode.of(table)
         self._reader = reader
         self._schema = arrow_schema(table.fields)
@@ -101,7 +102,7 @@ class KeyedRewriter:
         """
         result, made = CompactionResult(), list[DataFileMeta]()
         options = FileOptions.of_compacted(self._table, pick.level)
-        facts = partial(KeyedFacts, self._table.trimmed_primary_keys_fields, options.thin)
+        facts = partial(KeyedFacts, self._table.key_fields, options.thin)
         data = CompactedFiles(self._table, options, options.data, bucket, facts)
         changelog = CompactedFiles(self._table, options, options.changelog, bucket, facts)
         superseded = Superseded(file for file in bucket.files if self._mode.vectors and file.level > pick.level)

@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 from pypaimon.streaming.commit.changes import FileChange, changes_of
 from pypaimon.streaming.formats.binary_row import decode
 from pypaimon.streaming.formats.binary_row_encoding import StoredRow
-from pypaimon.streaming.internals import BinaryRow, DataFileMeta, DeletionFile, SimpleStats
 from pypaimon.streaming.metadata.data_file_meta import DataFiles
-from pypaimon.streaming.metadata.file_paths import FilePaths
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
+from pypaimon.streaming.paimon.internals import BinaryRow, DataFileMeta, DeletionFile, SimpleStats
 
 _PLACE = ["partition", "bucket", "total_buckets"]
 _MADE_TOGETHER = 1024
@@ -67,8 +67,8 @@ class LiveFile:
         file = self.stored.file
         return replace(
             self.read,
-            min_key=BinaryRow(file["_MIN_KEY"], []),
-            max_key=BinaryRow(file["_MAX_KEY"], []),
+            min_key=serialised_row(file["_MIN_KEY"]),
+            max_key=serialised_row(file["_MAX_KEY"]),
             key_stats=_stats(file["_KEY_STATS"]),
             value_stats=_stats(file["_VALUE_STATS"]),
             value_stats_cols=file["_VALUE_STATS_COLS"],
@@ -101,7 +101,7 @@ class LiveBucket:
 
 
 def live_buckets(
-    table: Any, entries: pa.Table, wanted: Callable[[pa.Array], pa.Array] | None = None
+    table: PaimonTable, entries: pa.Table, wanted: Callable[[pa.Array], pa.Array] | None = None
 ) -> Iterator[LiveBucket]:
     """The buckets of live manifest entries, in the order of their partitions.
 
@@ -113,20 +113,15 @@ def live_buckets(
         wanted: Selects partitions (serialised rows); None: all.
     """
     entries = entries.combine_chunks()
-    schema = table.table_schema
-    fields = {field.name: field for field in schema.fields}
-    partition_fields = [fields[name] for name in schema.partition_keys]
     rows = pc.unique(entries["partition"].combine_chunks())
     if wanted is not None:
         rows = wanted(rows)
         entries = entries.filter(pc.is_in(entries["partition"], value_set=rows))
-    values = {row: StoredRow(decode(row, partition_fields), row) for row in rows.to_pylist()}
-    keys = [fields[name] for name in schema.primary_keys if name not in schema.partition_keys]
-    paths = FilePaths.of(str(table.table_path), schema)
+    values = {row: StoredRow(decode(row, table.partition_fields), row) for row in rows.to_pylist()}
     order = pc.sort_indices(entries, [(name, "ascending") for name in _PLACE])
     for start, stop in _blocks(entries.select(_PLACE).take(order)):
         block = entries.take(order.slice(start, stop - start)).combine_chunks()
-        metas = DataFiles(block, paths, keys).make(0, block.num_rows)
+        metas = DataFiles(block, table.paths, table.key_fields).make(0, block.num_rows)
         files = [LiveFile(meta, change) for meta, change in zip(metas, changes_of(block), strict=True)]
         for (row, bucket, total), members in groupby(files, key=_bucket):
             yield LiveBucket(values[row], bucket, total, tuple(members))
@@ -156,6 +151,11 @@ def _bucket(file: LiveFile) -> tuple[bytes, int, int]:
     return file.stored.partition, file.stored.bucket, file.stored.total_buckets
 
 
+def serialised_row(data: bytes) -> Any:
+    """A row for objects of pypaimon, which take it in place of a `GenericRow`, though they are not annotated so."""
+    return BinaryRow(data, [])
+
+
 def _stats(record: Any) -> SimpleStats:
-    least, greatest = (BinaryRow(record[name], []) for name in ("_MIN_VALUES", "_MAX_VALUES"))
+    least, greatest = (serialised_row(record[name]) for name in ("_MIN_VALUES", "_MAX_VALUES"))
     return SimpleStats(least, greatest, record["_NULL_COUNTS"])

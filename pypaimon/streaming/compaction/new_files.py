@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from pypaimon.streaming.compaction.live_files import LiveBucket, LiveFile
-from pypaimon.streaming.internals import DataFileMeta
-from pypaimon.streaming.write_internals import CommitMessage, IndexManifestEntry
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
+from pypaimon.streaming.paimon.internals import DataFileMeta
+from pypaimon.streaming.paimon.write_internals import CommitMessage, IndexManifestEntry
 from pypaimon.streaming.writing.files.bucket_files import BucketFiles
 from pypaimon.streaming.writing.files.file_options import FileKind, FileOptions
 from pypaimon.streaming.writing.files.record_facts import RecordFacts
@@ -30,7 +31,12 @@ class CompactedFiles:
     """
 
     def __init__(
-        self, table: Any, options: FileOptions, kind: FileKind, bucket: LiveBucket, facts: Callable[[], RecordFacts]
+        self,
+        table: PaimonTable,
+        options: FileOptions,
+        kind: FileKind,
+        bucket: LiveBucket,
+        facts: Callable[[], RecordFacts],
     ) -> None:
         files = BucketFiles(table, options, bucket.partition, bucket.bucket)
         self._rolling = RollingFiles(files, kind, facts)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +17,11 @@ import pyarrow.compute as pc
 from pypaimon.streaming.compaction.live_files import LiveFile
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.filtering.statistics import EncodedStats
-from pypaimon.streaming.internals import DataField, TableSchema
 from pypaimon.streaming.merge.level_changes import NO_ROW_LEVEL
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.data_types import root
 from pypaimon.streaming.model.system_columns import LEVEL
-from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.paimon.internals import DataField, TableSchema
 
 _TIME = "record-level.expire-time"
 _FIELD = "record-level.time-field"
@@ -47,14 +46,14 @@ class RecordExpiry:
     seconds: int
 
     @staticmethod
-    def of(table: Any) -> RecordExpiry | None:
-        """The expiry of pypaimon's table; None: its records do not expire.
+    def of(table: PaimonTable) -> RecordExpiry | None:
+        """The expiry of a table's records; None: they do not expire.
 
         Raises:
             UnsupportedTableError: The option does not name a column of times.
             StreamConfigError: The duration cannot be read.
         """
-        options = OptionValues(table.options.options.to_map())
+        options = table.options
         millis = options.duration_millis(_TIME) if table.is_primary_key_table else None
         if millis is None:
             return None

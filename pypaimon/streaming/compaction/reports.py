@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pypaimon.streaming.internals import DataFileMeta
+from pypaimon.streaming.paimon.internals import DataFileMeta
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,9 @@ from pypaimon.streaming.compaction.reports import FileCount, counted
 from pypaimon.streaming.compaction.tasks import task_picker
 from pypaimon.streaming.compaction.vector_index import VectorIndex
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.options.arguments import a_table
+from pypaimon.streaming.paimon.handles import WritableTable
 
 _MOST_BARS = 40
 _COLOURS = ("#e4572e", "#f3a712", "#a8c686", "#669bbc", "#29335c", "#1b2a49")
@@ -87,7 +88,7 @@ class TableFiles:
 
 
 def table_files(
-    table: Any,
+    table: WritableTable,
     *,
     partition: Mapping[str, Any] | None = None,
     where: str | None = None,
@@ -111,25 +112,26 @@ def table_files(
         CorruptTableError: A manifest is damaged.
         StoreError: The store failed (retriable).
     """
-    chosen = ChosenPartitions(a_table("table_files: table", table), partition, where, idle_seconds)
-    directory = TableDirectory.of(table)
-    table, name = under_latest_schema(table, directory), table.identifier.get_full_name()
+    given = PaimonTable(a_table("table_files: table", table))
+    chosen = ChosenPartitions(given, partition, where, idle_seconds)
+    directory, name = given.new_directory(), given.name
+    latest = under_latest_schema(given, directory)
     snapshot = directory.snapshots.get_latest_snapshot()
     if snapshot is None:
         return TableFiles(name, None)
-    buckets = list(chosen.idle(live_buckets(table, LiveEntries().look(directory, snapshot), chosen.among)))
+    buckets = list(chosen.idle(live_buckets(latest, LiveEntries().look(directory, snapshot), chosen.among)))
     try:
-        check_compactable(table, name)
+        check_compactable(latest)
     except UnsupportedTableError as error:
-        return TableFiles(name, snapshot.id, tuple(_described(table, each, None) for each in buckets), str(error))
-    buckets = list(VectorIndex.of(table, directory, snapshot).attached(buckets))
+        return TableFiles(name, snapshot.id, tuple(_described(latest, each, None) for each in buckets), str(error))
+    buckets = list(VectorIndex.of(latest, directory, snapshot).attached(buckets))
     due: defaultdict[Place, FileCount] = defaultdict(FileCount)
-    for task in task_picker(table, FileReader(table, directory, lambda: None)).tasks(buckets, full=full):
+    for task in task_picker(latest, FileReader(latest, directory, lambda: None)).tasks(buckets, full=full):
         due[_place(task.bucket)] += counted(file.read for file in task.files)
-    return TableFiles(name, snapshot.id, tuple(_described(table, each, due[_place(each)]) for each in buckets))
+    return TableFiles(name, snapshot.id, tuple(_described(latest, each, due[_place(each)]) for each in buckets))
 
 
-def _described(table: Any, bucket: LiveBucket, due: FileCount | None) -> BucketFiles:
+def _described(table: PaimonTable, bucket: LiveBucket, due: FileCount | None) -> BucketFiles:
     levels: dict[int, list[LiveFile]] = {}
     for file in sorted(bucket.files, key=lambda file: file.level):
         levels.setdefault(file.level, []).append(file)

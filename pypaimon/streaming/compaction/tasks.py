@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Protocol
 
 from pypaimon.streaming.compaction.append_compaction import AppendRewriter, neighbours, packs
 from pypaimon.streaming.compaction.changelog_mode import ChangelogMode
@@ -21,10 +21,9 @@ from pypaimon.streaming.compaction.record_expiry import Expired, RecordExpiry
 from pypaimon.streaming.compaction.run_picking import Pick, level_runs, pick_full, pick_needed
 from pypaimon.streaming.compaction.vector_index import VectorIndex
 from pypaimon.streaming.errors import BadRowError
-from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.model.time_zone import zone_of_table
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.options.arguments import at_least
-from pypaimon.streaming.write_internals import BucketMode
+from pypaimon.streaming.paimon.write_internals import BucketMode
 
 _MISSING = object()
 
@@ -71,14 +70,14 @@ class TaskPicker(Protocol):
         """
 
 
-def task_picker(table: Any, reader: FileReader, now: Callable[[], datetime] | None = None) -> TaskPicker:
+def task_picker(table: PaimonTable, reader: FileReader, now: Callable[[], datetime] | None = None) -> TaskPicker:
     """The task picker of a table that can be compacted.
 
     Args:
         now: The present in the table's time zone; None: by the clock of the computer.
     """
     if table.is_primary_key_table:
-        return KeyedTaskPicker(table, reader, now or zone_of_table(table).now)
+        return KeyedTaskPicker(table, reader, now or table.zone.now)
     return AppendTaskPicker(table, reader)
 
 
@@ -88,7 +87,7 @@ class KeyedTaskPicker:
     If full compactions make the changelog, every file below the highest level is due.
     """
 
-    def __init__(self, table: Any, reader: FileReader, now: Callable[[], datetime]) -> None:
+    def __init__(self, table: PaimonTable, reader: FileReader, now: Callable[[], datetime]) -> None:
         self._options = CompactionOptions.of(table)
         self._mode = ChangelogMode.of(table)
         self._expiry = RecordExpiry.of(table)
@@ -127,11 +126,11 @@ class KeyedTaskPicker:
 class AppendTaskPicker:
     """The `TaskPicker` of a table without a primary key: packs of small files."""
 
-    def __init__(self, table: Any, reader: FileReader) -> None:
+    def __init__(self, table: PaimonTable, reader: FileReader) -> None:
         self._options = CompactionOptions.of(table)
         self._reader = reader
         self._rewriter = AppendRewriter(table, reader)
-        self._choose = packs if table.bucket_mode() == BucketMode.BUCKET_UNAWARE else neighbours
+        self._choose = packs if table.bucket_mode == BucketMode.BUCKET_UNAWARE else neighbours
 
     def by_time(self, *, full: bool) -> bool:
         return False
@@ -155,7 +154,7 @@ def _bad_rows_as_damage(reader: FileReader, task: CompactionTask) -> Iterator[No
         raise reader.damaged(task.files_read, error) from error
 
 
-def find_stale(table: Any, tasks: Iterable[CompactionTask]) -> list[CompactionTask]:
+def find_stale(table: PaimonTable, tasks: Iterable[CompactionTask]) -> list[CompactionTask]:
     """The tasks that read a file, or a deletion vector, which is not in the latest snapshot any more.
 
     Reads all manifests of that snapshot.
@@ -163,7 +162,7 @@ def find_stale(table: Any, tasks: Iterable[CompactionTask]) -> list[CompactionTa
     Args:
         tasks: Tasks that were picked at an earlier snapshot.
     """
-    directory = TableDirectory.of(table)
+    directory = table.new_directory()
     snapshot = directory.snapshots.get_latest_snapshot()
     if snapshot is None:
         return list(tasks)
@@ -189,11 +188,11 @@ class Workers(Protocol):
 
     commit_bytes: int
 
-    def execute(self, table: Any, picker: TaskPicker, tasks: Sequence[CompactionTask], done: Done) -> None:
+    def execute(self, table: PaimonTable, picker: TaskPicker, tasks: Sequence[CompactionTask], done: Done) -> None:
         """Execute tasks.
 
         Args:
-            table: pypaimon's table, under the schema that it is compacted with.
+            table: The table, under the schema that it is compacted with.
             picker: The task picker of that table.
             done: Called, on this thread, with each task that is done. This includes those that end after another one
                 has failed, because their files must be deleted too.
@@ -220,7 +219,7 @@ class Threads:
     def __init__(self, count: int) -> None:
         self._count = at_least(1, "threads", count)
 
-    def execute(self, table: Any, picker: TaskPicker, tasks: Sequence[CompactionTask], done: Done) -> None:
+    def execute(self, table: PaimonTable, picker: TaskPicker, tasks: Sequence[CompactionTask], done: Done) -> None:
         if self._count == 1:
             for each in tasks:
                 done(each, picker.execute(each))

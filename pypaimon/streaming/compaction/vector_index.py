@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
 
 import pyarrow as pa
 
-from pypaimon.streaming.compaction.live_files import LiveBucket
+from pypaimon.streaming.compaction.live_files import LiveBucket, serialised_row
 from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.files.deletion_vectors import encoded, framed, rows_of
-from pypaimon.streaming.internals import BinaryRow, DeletionFile
 from pypaimon.streaming.metadata.entry_kind import EntryKind
-from pypaimon.streaming.metadata.file_paths import FilePaths
 from pypaimon.streaming.metadata.index_manifests import DELETION_VECTORS, DeletionRange, IndexEntry, deletion_files
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.options.option_values import OptionValues
-from pypaimon.streaming.write_internals import DeletionVectorMeta, IndexFileMeta, IndexManifestEntry
+from pypaimon.streaming.paimon.internals import DeletionFile
+from pypaimon.streaming.paimon.write_internals import DeletionVectorMeta, IndexFileMeta, IndexManifestEntry
 
 if TYPE_CHECKING:
     from pyroaring import BitMap
@@ -54,22 +53,22 @@ class VectorIndex:
         entries: Its index files of deletion vectors.
     """
 
-    def __init__(self, table: Any, directory: TableDirectory, entries: Iterable[IndexEntry] = ()) -> None:
+    def __init__(self, table: PaimonTable, directory: TableDirectory, entries: Iterable[IndexEntry] = ()) -> None:
         self._table = table
         self._directory = directory
         self._entries = tuple(entries)
-        self._keyed = bool(table.is_primary_key_table)
-        self._bitmap64 = OptionValues(table.options.options.to_map()).boolean("deletion-vectors.bitmap64", False)
-        self._paths = FilePaths.of(str(table.table_path), table.table_schema)
+        self._keyed = table.is_primary_key_table
+        self._bitmap64 = table.options.boolean("deletion-vectors.bitmap64", False)
+        self._paths = table.paths
 
     @staticmethod
-    def of(table: Any, directory: TableDirectory, snapshot: Snapshot) -> VectorIndex:
+    def of(table: PaimonTable, directory: TableDirectory, snapshot: Snapshot) -> VectorIndex:
         """The index of a snapshot; empty if the table has no deletion vectors. One request if it has some.
 
         Raises:
             CorruptTableError: The index manifest is missing or damaged.
         """
-        name = snapshot.index_manifest if table.options.deletion_vectors_enabled() else None
+        name = snapshot.index_manifest if table.traits.deletion_vectors else None
         if not name:
             return VectorIndex(table, directory)
         try:
@@ -189,4 +188,4 @@ class VectorIndex:
         file = IndexFileMeta(
             entry.index_type, entry.file_name, entry.file_size, entry.row_count, ranges, entry.external_path
         )
-        return IndexManifestEntry(int(kind), BinaryRow(bucket.row, []), bucket.bucket, file)
+        return IndexManifestEntry(int(kind), serialised_row(bucket.row), bucket.bucket, file)

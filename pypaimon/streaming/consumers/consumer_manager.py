@@ -25,6 +25,7 @@ from pypaimon.streaming.model.json_fields import parse_fields
 from pypaimon.streaming.model.position import UNKNOWN_TABLE, Position
 from pypaimon.streaming.model.time_zone import time_zone
 from pypaimon.streaming.options.arguments import a_table
+from pypaimon.streaming.paimon.handles import ReadableTable
 
 _LISTINGS = 10
 _LOG = StreamLog(__name__)
@@ -338,7 +339,7 @@ def consumers_of(directory: TableDirectory) -> ConsumerManager:
     return ConsumerManager(table.file_io, table.table_path, directory.branch, store=directory.store)
 
 
-def list_consumers(table: Any) -> list[ConsumerInfo]:
+def list_consumers(table: ReadableTable) -> list[ConsumerInfo]:
     """Every consumer file of the table's branch, ordered by name; shards, members and pins are listed one by one.
 
     Costs a listing, a request for each file, and those for the latest snapshot.

@@ -65,7 +65,7 @@ async def copy_stream(
         raise StreamConfigError(f"copy_stream: writer: expected an open StreamWriter, got {shown(writer)}")
     copy = _TableCopy("copy_stream", writer._opened, replace, commit_interval_seconds)
     if isinstance(source, StreamReadBuilder):
-        refuse_itself(source.table, writer._opened.table)
+        refuse_itself(source.table, writer._opened.table.handle)
         while not await _copy_from_start(source, writer, copy):
             pass
     else:
@@ -115,7 +115,7 @@ def copy_stream_sync(
         raise StreamConfigError(f"copy_stream_sync: writer: expected an open BlockingStreamWriter, got {shown(writer)}")
     copy = _TableCopy("copy_stream_sync", writer._opened, replace, commit_interval_seconds)
     if isinstance(source, StreamReadBuilder):
-        refuse_itself(source.table, writer._opened.table)
+        refuse_itself(source.table, writer._opened.table.handle)
         while not _copy_from_start_sync(source, copy, on_open):
             pass
     else:

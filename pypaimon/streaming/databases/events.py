@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pypaimon.streaming.internals import TableSchema
+from pypaimon.streaming.paimon.internals import TableSchema
 
 
 @dataclass(frozen=True, slots=True)

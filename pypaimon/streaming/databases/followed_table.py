@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pypaimon.streaming.batches.chunks import BatchChunk
 from pypaimon.streaming.databases.lag import TableLag
 from pypaimon.streaming.errors import EndOfScan, PaimonStreamError
-from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.model.plan import PlanKind
 from pypaimon.streaming.model.position import Phase, Position
+from pypaimon.streaming.paimon.internals import TableSchema
 from pypaimon.streaming.spec.openers import OpenedChunks
 
 _LONGEST_INTERVAL = 30.0

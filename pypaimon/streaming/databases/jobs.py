@@ -11,7 +11,7 @@ from pypaimon.streaming.databases.events import DatabaseEvent
 from pypaimon.streaming.databases.followed_table import CutPlan, FollowedTable
 from pypaimon.streaming.databases.position import TablePlace
 from pypaimon.streaming.databases.tables_of_database import OpenedTable
-from pypaimon.streaming.internals import TableSchema
+from pypaimon.streaming.paimon.internals import TableSchema
 
 BACKOFF = Backoff()
 

@@ -13,14 +13,15 @@ from uuid import uuid4
 from pypaimon.streaming.commit.session import progress_of
 from pypaimon.streaming.databases.tables_of_database import translating
 from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError, TargetError
-from pypaimon.streaming.internals import TableNotExistException
 from pypaimon.streaming.io.conditional_writes import is_local, is_renamed
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.paimon.handles import WritableTable
+from pypaimon.streaming.paimon.internals import TableNotExistException
+from pypaimon.streaming.paimon.write_internals import FileSystemCatalog, Schema, SchemaChange
 from pypaimon.streaming.targets.copy_schema import COPIED_FROM
 from pypaimon.streaming.targets.target_state import SavedState
-from pypaimon.streaming.write_internals import FileSystemCatalog, Schema, SchemaChange
 from pypaimon.streaming.writing.table_writer import SOURCE_POSITION
 
 _AT_ONCE = 8
@@ -70,7 +71,7 @@ class FoundCopy:
         note: Its recorded source.
     """
 
-    table: Any
+    table: WritableTable
     note: CopyNote
 
 
@@ -260,5 +261,5 @@ class PaimonCopies:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    table: Any
+    table: WritableTable
     note: CopyNote | None

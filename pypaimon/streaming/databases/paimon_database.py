@@ -13,14 +13,14 @@ from pypaimon.streaming.databases.position import DatabasePosition, TablePlace
 from pypaimon.streaming.databases.stream import BlockingTableBatch
 from pypaimon.streaming.databases.warehouses import noted_location
 from pypaimon.streaming.errors import StreamConfigError, TargetError
-from pypaimon.streaming.internals import DataField
 from pypaimon.streaming.options.arguments import a_catalog, a_name
+from pypaimon.streaming.paimon.internals import DataField
+from pypaimon.streaming.paimon.write_internals import SchemaChange
 from pypaimon.streaming.targets.column_evolution import evolve_columns
 from pypaimon.streaming.targets.copy_schema import copied_schema
 from pypaimon.streaming.targets.paimon_target import PaimonTarget
 from pypaimon.streaming.targets.target_keys import AnyBatch
 from pypaimon.streaming.targets.target_state import Column, SavedState
-from pypaimon.streaming.write_internals import SchemaChange
 
 _USER = "pypaimon-database-copy"
 

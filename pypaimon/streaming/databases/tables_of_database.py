@@ -15,7 +15,13 @@ from pypaimon.streaming.errors import (
     PaimonStreamError,
     UnsupportedTableError,
 )
-from pypaimon.streaming.internals import (
+from pypaimon.streaming.io.request_errors import translated
+from pypaimon.streaming.metadata.manifest_cache import ManifestCache
+from pypaimon.streaming.metadata.snapshots import Snapshot
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.metadata.table_handle import FilesOnly, TableHandle
+from pypaimon.streaming.options.start import Start, StartMode
+from pypaimon.streaming.paimon.internals import (
     DatabaseNotExistException,
     Identifier,
     TableNotExistException,
@@ -24,12 +30,6 @@ from pypaimon.streaming.internals import (
     table_names,
     table_with_schema,
 )
-from pypaimon.streaming.io.request_errors import translated
-from pypaimon.streaming.metadata.manifest_cache import ManifestCache
-from pypaimon.streaming.metadata.snapshots import Snapshot
-from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.metadata.table_handle import FilesOnly, TableHandle
-from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.read_builder import StreamReadBuilder, builder_of_newest
 from pypaimon.streaming.spec.openers import OpenedChunks, open_chunks
 from pypaimon.streaming.spec.spec_builder import resolved

@@ -10,8 +10,8 @@ from typing import Any
 from pypaimon.streaming.databases.position import DatabasePosition
 from pypaimon.streaming.databases.tables_of_database import translating
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.internals import TableNotExistException
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.paimon.internals import TableNotExistException
 
 
 def warehouse_of(catalog: Any) -> str | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
 
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo
@@ -18,6 +17,7 @@ from pypaimon.streaming.doctor.findings import Diagnosis, Finding, Level, age, c
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.options.stream_options import overwrite_policy
 from pypaimon.streaming.options.table_traits import ChangelogProducer, MergeEngineKind
+from pypaimon.streaming.paimon.handles import ReadableTable
 from pypaimon.streaming.planning.follow_up import CommitKind
 
 Check = Callable[[Examination], Iterator[Finding]]
@@ -237,7 +237,7 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
 """All checks by name, in the order of their findings."""
 
 
-def diagnose(table: Any, clock: Clock | None = None) -> Diagnosis:
+def diagnose(table: ReadableTable, clock: Clock | None = None) -> Diagnosis:
     """Check what a stream of a table gives, what it costs, and what threatens it. Reads metadata once; writes nothing.
 
     Args:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo, consumers_of
 from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, TableChangedError
-from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.metadata.history import SnapshotRangeValidator
 from pypaimon.streaming.metadata.manifest_tables import FILE_SCHEMA
 from pypaimon.streaming.metadata.manifests import live
@@ -30,6 +29,8 @@ from pypaimon.streaming.options.stream_options import (
     refuse_unmergeable,
 )
 from pypaimon.streaming.options.table_traits import TableTraits
+from pypaimon.streaming.paimon.handles import ReadableTable
+from pypaimon.streaming.paimon.internals import TableSchema
 from pypaimon.streaming.planning.start import ResolvedStart, StartingScanner
 from pypaimon.streaming.spec.chain_tables import followed_table, options_of_chain
 from pypaimon.streaming.spec.stream_spec import StreamSpec
@@ -184,7 +185,7 @@ class Examination:
         return [snapshot for snapshot in found if snapshot is not None]
 
 
-def examine(table: Any, clock: Clock | None = None) -> Examination:
+def examine(table: ReadableTable, clock: Clock | None = None) -> Examination:
     """Read a table's metadata: a few listings, the last snapshots, the consumers, the latest snapshot's manifests.
 
     Args:
@@ -205,7 +206,7 @@ def examine(table: Any, clock: Clock | None = None) -> Examination:
 
 
 class _Examiner:
-    def __init__(self, table: Any, clock: Clock) -> None:
+    def __init__(self, table: ReadableTable, clock: Clock) -> None:
         self._table = table
         followed, self._chain = followed_table(table)
         self._directory = TableDirectory.of(followed)

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heapreplace
 
-from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.model.plan import Plan, SplitMode, StreamSplit
 from pypaimon.streaming.options.slot_rule import DividedBy, SlotRule, SlotSet
 from pypaimon.streaming.options.table_traits import TableTraits
+from pypaimon.streaming.paimon.internals import TableSchema
 
 
 @dataclass(frozen=True, slots=True)

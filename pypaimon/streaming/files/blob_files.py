@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +19,10 @@ import pyarrow as pa
 from pypaimon.streaming.errors import CorruptTableError, UnsupportedTableError
 from pypaimon.streaming.files.data_files import located
 from pypaimon.streaming.formats.blob_format import FOOTER, PLACEHOLDER, BlobIndex, Numbers, parse_index, tail_length
-from pypaimon.streaming.internals import BlobDescriptor, DataField, DataFileMeta, TableSchema
 from pypaimon.streaming.io.byte_ranges import ByteRanges, Range
 from pypaimon.streaming.io.fetch_ahead import Piece
 from pypaimon.streaming.metadata.file_paths import SpelledPath
+from pypaimon.streaming.paimon.internals import BlobDescriptor, DataField, DataFileMeta, TableSchema
 
 if TYPE_CHECKING:
     from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -90,9 +90,10 @@ def _files_of(
     found = []
     for file in files:
         by_name = {each.name: each.id for each in schema_of(file.schema_id).fields}
-        if len(file.write_cols or ()) != 1:
+        columns = file.write_cols or []
+        if len(columns) != 1:
             raise CorruptTableError(str(file.file_path), "its manifest does not say which column the blob file holds")
-        if by_name.get(file.write_cols[0]) == field.id:
+        if by_name.get(columns[0]) == field.id:
             found.append(file)
     return found
 
@@ -160,9 +161,16 @@ def _next_files(
 
 def _rows_of(file: DataFileMeta, first_row_id: int, row_count: int) -> tuple[slice, slice]:
     """The rows that a file covers, and their positions in it."""
-    first = max(file.first_row_id, first_row_id)
-    end = max(first, min(file.first_row_id + file.row_count, first_row_id + row_count))
-    return slice(first - first_row_id, end - first_row_id), slice(first - file.first_row_id, end - file.first_row_id)
+    own, own_end = row_range(file)
+    first = max(own, first_row_id)
+    end = max(first, min(own_end, first_row_id + row_count))
+    return slice(first - first_row_id, end - first_row_id), slice(first - own, end - own)
+
+
+def row_range(file: DataFileMeta) -> tuple[int, int]:
+    """The row id of the first row of a file that has row ids, and the one after its last row."""
+    first = cast(int, file.first_row_id)
+    return first, first + file.row_count
 
 
 def _read_indexes(

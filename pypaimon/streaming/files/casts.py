@@ -17,10 +17,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pypaimon.streaming.internals import AtomicType, PyarrowFieldParser
 from pypaimon.streaming.metadata.file_paths import java_float_text
 from pypaimon.streaming.model.data_types import bounded, parameter, root
 from pypaimon.streaming.model.time_zone import PER_SECOND, TimeZone
+from pypaimon.streaming.paimon.internals import AtomicType, PyarrowFieldParser
 
 Convert = Callable[[pa.Array], pa.Array]
 

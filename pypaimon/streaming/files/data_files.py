@@ -25,7 +25,6 @@ from pypaimon.streaming.files.orc_local_zones import LocalZones
 from pypaimon.streaming.files.schema_mapping import map_columns
 from pypaimon.streaming.formats.format import Format, FormatReader, LocalZone
 from pypaimon.streaming.formats.registry import DAMAGE_WORDS, FORMATS
-from pypaimon.streaming.internals import DataField, DataFileMeta, SpecialFields, TableSchema
 from pypaimon.streaming.io.conditional_writes import is_local
 from pypaimon.streaming.io.io_requests import one_request
 from pypaimon.streaming.io.local_files import open_local, read_local, step_by_step
@@ -37,6 +36,7 @@ from pypaimon.streaming.model.arrow_types import arrow_schema
 from pypaimon.streaming.model.system_columns import KEY_PREFIX, ROW_ID, SEQUENCE_NUMBER, SYSTEM_TYPES
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.stream_options import DEFAULT_BATCH_SIZE
+from pypaimon.streaming.paimon.internals import DataField, DataFileMeta, SpecialFields, TableSchema
 
 if TYPE_CHECKING:
     from pypaimon.streaming.metadata.table_directory import TableDirectory

@@ -17,11 +17,11 @@ import pyarrow as pa
 from cachetools import LRUCache
 
 from pypaimon.streaming.concurrency.forking import cache_lock
-from pypaimon.streaming.internals import DeletionFile
 from pypaimon.streaming.io.conditional_writes import is_local
 from pypaimon.streaming.io.fetch_ahead import Piece
 from pypaimon.streaming.io.remote_files import RemoteFile
 from pypaimon.streaming.io.store import Store
+from pypaimon.streaming.paimon.internals import DeletionFile
 
 if TYPE_CHECKING:
     from pyroaring import BitMap, BitMap64

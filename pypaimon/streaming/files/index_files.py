@@ -13,12 +13,12 @@ from pypaimon.streaming.filtering.filters import columns_of
 from pypaimon.streaming.filtering.index_filter import IndexFilter, embedded_may_match, warn_of_unused
 from pypaimon.streaming.indexes.container import IndexPart, head_length, index_parts
 from pypaimon.streaming.indexes.file_index import indexed_columns
-from pypaimon.streaming.internals import DataFileMeta, TableSchema
 from pypaimon.streaming.io.remote_files import RemoteFile
+from pypaimon.streaming.paimon.internals import DataFileMeta, TableSchema
 
 if TYPE_CHECKING:
-    from pypaimon.streaming.filter_internals import Predicate
     from pypaimon.streaming.metadata.table_directory import TableDirectory
+    from pypaimon.streaming.paimon.filter_internals import Predicate
 
 _SUFFIX = ".index"
 _FIRST_BYTES = 1 << 20

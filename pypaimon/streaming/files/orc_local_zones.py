@@ -14,10 +14,11 @@ import pyarrow as pa
 
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.formats.binary_row import decode_column
-from pypaimon.streaming.internals import DataFileMeta, dynamic_options
 from pypaimon.streaming.model.data_types import is_local_timestamp
 from pypaimon.streaming.model.time_zone import TimeZone, are_alike, time_zone, zone_by_clocks
 from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.paimon.handles import dynamic_options
+from pypaimon.streaming.paimon.internals import DataFileMeta
 
 if TYPE_CHECKING:
     from pypaimon.streaming.metadata.table_directory import TableDirectory

@@ -11,9 +11,9 @@ from typing import Protocol
 import pyarrow as pa
 
 from pypaimon.streaming.errors import CorruptTableError, UnsupportedTableError
-from pypaimon.streaming.files.blob_files import is_blob_file
-from pypaimon.streaming.internals import DataField, DataFileMeta, TableSchema
+from pypaimon.streaming.files.blob_files import is_blob_file, row_range
 from pypaimon.streaming.model.arrow_types import arrow_schema, arrow_type
+from pypaimon.streaming.paimon.internals import DataField, DataFileMeta, TableSchema
 
 VECTOR_FILE = ".vector."
 """Names of files of vectors have this before the suffix of their format."""
@@ -96,7 +96,7 @@ def row_id_groups(files: Sequence[DataFileMeta]) -> list[RowIdGroup]:
     groups = sorted([*groups, *_left_over(apart, groups)], key=lambda group: group.first_row_id)
     held: list[list[DataFileMeta]] = [[] for _ in groups]
     for file in apart:
-        for index in _overlapping(groups, file.first_row_id, file.first_row_id + file.row_count):
+        for index in _overlapping(groups, *row_range(file)):
             held[index].append(file)
     return [
         replace(group, blob_files=tuple(filter(is_blob_file, each)), vector_files=tuple(filter(is_vector_file, each)))
@@ -112,7 +112,7 @@ def is_vector_file(file: DataFileMeta) -> bool:
 def _data_groups(newest_first: Sequence[DataFileMeta]) -> list[RowIdGroup]:
     groups: dict[int, list[DataFileMeta]] = {}
     for file in newest_first:
-        groups.setdefault(file.first_row_id, []).append(file)
+        groups.setdefault(row_range(file)[0], []).append(file)
     result: list[RowIdGroup] = []
     for first, members in sorted(groups.items()):
         counts = {file.row_count for file in members}
@@ -127,7 +127,7 @@ def _data_groups(newest_first: Sequence[DataFileMeta]) -> list[RowIdGroup]:
 
 def _left_over(apart: Sequence[DataFileMeta], groups: Sequence[RowIdGroup]) -> Iterator[RowIdGroup]:
     """Rows that are in files of blobs or vectors only, for example because a commit wrote nothing else."""
-    for start, end in _merged((file.first_row_id, file.first_row_id + file.row_count) for file in apart):
+    for start, end in _merged(map(row_range, apart)):
         position = start
         for index in _overlapping(groups, start, end):
             if groups[index].first_row_id > position:
@@ -272,17 +272,18 @@ class _Stretch:
 def _stretches(group: RowIdGroup, newest_first: Sequence[DataFileMeta]) -> list[_Stretch]:
     bounds = {group.first_row_id, group.end}
     for file in newest_first:
-        bounds |= {file.first_row_id, file.first_row_id + file.row_count}
+        bounds.update(row_range(file))
     ordered = [bound for bound in sorted(bounds) if group.first_row_id <= bound <= group.end]
     result = []
     for first, end in pairwise(ordered):
-        file = next((each for each in newest_first if _covers(each, first)), None)
-        result.append(_Stretch(first, end - first, file))
+        covering = next((each for each in newest_first if _covers(each, first)), None)
+        result.append(_Stretch(first, end - first, covering))
     return result
 
 
 def _covers(file: DataFileMeta, row_id: int) -> bool:
-    return bool(file.first_row_id <= row_id < file.first_row_id + file.row_count)
+    first, end = row_range(file)
+    return first <= row_id < end
 
 
 def _column(field: DataField, stretches: Sequence[_Stretch], read: ReadFields) -> Iterator[pa.RecordBatch]:
@@ -295,7 +296,7 @@ def _rows(stretch: _Stretch, field: DataField, read: ReadFields) -> Iterator[pa.
     if stretch.file is None:
         yield pa.RecordBatch.from_arrays([pa.nulls(left, arrow_type(field.type))], names=[field.name])
         return
-    skip = stretch.first_row_id - int(stretch.file.first_row_id)
+    skip = stretch.first_row_id - row_range(stretch.file)[0]
     for batch in read(stretch.file, [field]):
         kept = batch.slice(min(skip, batch.num_rows), left)
         skip -= min(skip, batch.num_rows)

@@ -17,7 +17,10 @@ from pypaimon.streaming.errors import UnsupportedContentError, UnsupportedTableE
 from pypaimon.streaming.files.casts import CastError, Convert, cast, to_unit
 from pypaimon.streaming.files.shared_shredding import shredded_map
 from pypaimon.streaming.formats.parquet_footer import BEYOND_NANOSECONDS, is_int96, timestamps_of_int96
-from pypaimon.streaming.internals import (
+from pypaimon.streaming.model.arrow_types import arrow_type, counted, map_entries
+from pypaimon.streaming.model.data_types import root
+from pypaimon.streaming.model.time_zone import TimeZone
+from pypaimon.streaming.paimon.internals import (
     ArrayType,
     AtomicType,
     DataField,
@@ -30,9 +33,6 @@ from pypaimon.streaming.internals import (
     build_variant_schema,
     is_shredded_variant,
 )
-from pypaimon.streaming.model.arrow_types import arrow_type, counted, map_entries
-from pypaimon.streaming.model.data_types import root
-from pypaimon.streaming.model.time_zone import TimeZone
 
 
 @dataclass(frozen=True, slots=True)

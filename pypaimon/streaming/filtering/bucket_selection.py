@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
-from pypaimon.streaming.internals import AtomicType, DataField, GenericRow, GenericRowSerializer, TableSchema
 from pypaimon.streaming.model.data_types import INTEGER_BITS, root
 from pypaimon.streaming.options.table_traits import BucketFunctionType, bucket_function_of
+from pypaimon.streaming.paimon.internals import AtomicType, DataField, GenericRow, GenericRowSerializer, TableSchema
 
 if TYPE_CHECKING:
-    from pypaimon.streaming.filter_internals import Predicate
+    from pypaimon.streaming.paimon.filter_internals import Predicate
 
 MAX_KEYS = 1000
 
@@ -95,7 +95,7 @@ def _fits(value: Any, field: DataField) -> bool:
 
 
 def _hashed(keys: Sequence[DataField], values: tuple[Any, ...], buckets: int) -> int:
-    from pypaimon.streaming.filter_internals import bucket_of_hash, hash_words
+    from pypaimon.streaming.paimon.filter_internals import bucket_of_hash, hash_words
 
     # The arity before a serialised row is not hashed.
     row = GenericRowSerializer.to_bytes(GenericRow(list(values), list(keys)))

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from pypaimon.streaming.errors import SchemaChangedError
 from pypaimon.streaming.filtering import filters
-from pypaimon.streaming.internals import DataField, RowType, TableSchema
+from pypaimon.streaming.paimon.internals import DataField, RowType, TableSchema
 
 if TYPE_CHECKING:
-    from pypaimon.streaming.filter_internals import Predicate
+    from pypaimon.streaming.paimon.filter_internals import Predicate
 
 Path = tuple[DataField, ...]
 """The fields on the way to a field, from the top column down to itself."""

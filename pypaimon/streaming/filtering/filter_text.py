@@ -14,9 +14,9 @@ from decimal import Decimal
 from typing import Any
 
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.filter_internals import Predicate
-from pypaimon.streaming.internals import AtomicType, DataField, DataType, RowType
 from pypaimon.streaming.model.data_types import root
+from pypaimon.streaming.paimon.filter_internals import Predicate
+from pypaimon.streaming.paimon.internals import AtomicType, DataField, DataType, RowType
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<text>'(?:[^']|'')*')|(?P<quoted>`[^`]+`)|(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"

@@ -20,10 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.internals import Timestamp
+from pypaimon.streaming.paimon.internals import Timestamp
 
 if TYPE_CHECKING:
-    from pypaimon.streaming.filter_internals import Predicate
+    from pypaimon.streaming.paimon.filter_internals import Predicate
 
 _EPOCH = datetime(1970, 1, 1)
 _WIDE = Context(prec=200)
@@ -57,7 +57,7 @@ def conjunction(parts: Sequence[Predicate]) -> Predicate | None:
     """Combine parts with AND; None if there are no parts."""
     if len(parts) < 2:
         return parts[0] if parts else None
-    from pypaimon.streaming.filter_internals import Predicate
+    from pypaimon.streaming.paimon.filter_internals import Predicate
 
     return Predicate("and", None, None, list(parts))
 

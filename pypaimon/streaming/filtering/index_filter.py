@@ -20,12 +20,12 @@ from pypaimon.streaming.indexes.bloom_filter import BloomFilterIndex
 from pypaimon.streaming.indexes.column_index import ColumnIndex, Key, KeyType, key_type
 from pypaimon.streaming.indexes.container import IndexPart, index_parts
 from pypaimon.streaming.indexes.range_bitmap import RangeBitmapIndex
-from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.model.arrow_types import arrow_type
+from pypaimon.streaming.paimon.internals import TableSchema
 
 if TYPE_CHECKING:
-    from pypaimon.streaming.filter_internals import Predicate
+    from pypaimon.streaming.paimon.filter_internals import Predicate
 
 _LOG = StreamLog(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
@@ -13,12 +13,12 @@ from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.filtering.filters import conjunction, mask
 from pypaimon.streaming.filtering.partition_text import from_text
 from pypaimon.streaming.formats.binary_row import decode_column
-from pypaimon.streaming.internals import DataField, PyarrowFieldParser, TableSchema, Timestamp
 from pypaimon.streaming.model.time_zone import TimeZone, zone_of
 from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.paimon.internals import AtomicType, DataField, PyarrowFieldParser, TableSchema, Timestamp
 
 if TYPE_CHECKING:
-    from pypaimon.streaming.filter_internals import Predicate
+    from pypaimon.streaming.paimon.filter_internals import Predicate
 
 _NANOS_PER_MILLI = 1_000_000
 _OPTION = "scan.partitions"
@@ -98,7 +98,9 @@ def _value(field: DataField, given: Any, default: str, zone: TimeZone, what: str
     if given is None or (isinstance(given, str) and given == default):
         return None
     try:
-        return _literal(from_text(given, field.type, zone) if isinstance(given, str) else _scalar(given, field))
+        return _literal(
+            from_text(given, cast(AtomicType, field.type), zone) if isinstance(given, str) else _scalar(given, field)
+        )
     except (ValueError, OverflowError) as error:
         raise StreamConfigError(
             f"{what}: invalid value {given!r} of partition column '{field.name}' ({field.type}): {error}."
@@ -135,7 +137,7 @@ def _literal(scalar: pa.Scalar) -> Any:
 
 
 def _equals(index: int, field: DataField, value: Any) -> list[Predicate]:
-    from pypaimon.streaming.filter_internals import Predicate
+    from pypaimon.streaming.paimon.filter_internals import Predicate
 
     if value is None:
         return [Predicate("isNull", index, field.name, None)]
@@ -168,7 +170,7 @@ def chosen_partitions(schema: TableSchema) -> Predicate | None:
     parts = [_one(part, value, schema) for part in value.split(";") if part.strip()]
     if not parts:
         raise _unreadable(value)
-    from pypaimon.streaming.filter_internals import Predicate
+    from pypaimon.streaming.paimon.filter_internals import Predicate
 
     return parts[0] if len(parts) == 1 else Predicate("or", None, None, parts)
 

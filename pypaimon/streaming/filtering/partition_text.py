@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pypaimon.streaming.internals import AtomicType, PyarrowFieldParser
 from pypaimon.streaming.model.data_types import bounded, parameter, root
 from pypaimon.streaming.model.time_zone import TimeZone
+from pypaimon.streaming.paimon.internals import AtomicType, PyarrowFieldParser
 
 _TRUE = ("t", "true", "y", "yes", "1")
 _FALSE = ("f", "false", "n", "no", "0")

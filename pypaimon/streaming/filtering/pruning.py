@@ -17,14 +17,14 @@ import pyarrow.compute as pc
 from pypaimon.streaming.filtering.bucket_selection import BucketFunction, bucket_function, candidate_keys
 from pypaimon.streaming.filtering.filters import split_and
 from pypaimon.streaming.filtering.statistics import EncodedStats, Mask, PartitionValues, evaluate
-from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.model.data_types import holds_blobs
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.table_traits import TableTraits
+from pypaimon.streaming.paimon.internals import TableSchema
 
 if TYPE_CHECKING:
-    from pypaimon.streaming.filter_internals import Predicate
+    from pypaimon.streaming.paimon.filter_internals import Predicate
 
 Scan = Literal["full", "delta", "changelog"]
 KNOWLEDGE = ("partition", "bucket", "key", "value", "index")

@@ -18,11 +18,11 @@ import pyarrow.compute as pc
 
 from pypaimon.streaming.filtering.filters import mask
 from pypaimon.streaming.formats.binary_row import decode_column
-from pypaimon.streaming.internals import AtomicType, DataField, DataType, PyarrowFieldParser
 from pypaimon.streaming.model.data_types import INTEGER_BITS, root
+from pypaimon.streaming.paimon.internals import AtomicType, DataField, DataType, PyarrowFieldParser
 
 if TYPE_CHECKING:
-    from pypaimon.streaming.filter_internals import Predicate
+    from pypaimon.streaming.paimon.filter_internals import Predicate
 
 Mask = npt.NDArray[np.bool_]
 
@@ -66,7 +66,7 @@ def evaluate(predicate: Predicate, length: int, leaf: Callable[[Predicate], Mask
     return result
 
 
-def may_hold(leaf: Predicate, stats: ColumnStats, data_type: AtomicType) -> Mask:
+def may_hold(leaf: Predicate, stats: ColumnStats, data_type: DataType) -> Mask:
     """Where a leaf may hold for at least one row.
 
     Only `isNull` matches null. Missing statistics, and literals that are not of the column's type, keep the file.
@@ -87,7 +87,7 @@ def may_hold(leaf: Predicate, stats: ColumnStats, data_type: AtomicType) -> Mask
     return _mask(between, unknown=True) & ~all_null
 
 
-def literal(value: Any, data_type: AtomicType) -> pa.Scalar | None:
+def literal(value: Any, data_type: DataType) -> pa.Scalar | None:
     """The literal as a scalar that compares exactly with a column of `data_type`; None: it is of another type.
 
     Timestamps and times are cut to the unit of the column, as `filters` does.
@@ -114,7 +114,7 @@ def literal(value: Any, data_type: AtomicType) -> pa.Scalar | None:
     return None
 
 
-def _timestamp(value: datetime, data_type: AtomicType, local: bool) -> pa.Scalar | None:
+def _timestamp(value: datetime, data_type: DataType, local: bool) -> pa.Scalar | None:
     if value.tzinfo is not None:
         if not local:
             return None

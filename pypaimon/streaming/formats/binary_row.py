@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pypaimon.streaming.internals import DataField, GenericRow
+from pypaimon.streaming.paimon.internals import DataField, GenericRow
 
 _ARITY_SIZE = 4
 _HEADER_BITS = 8

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.formats.binary_row import decode
-from pypaimon.streaming.internals import DataField, GenericRow, GenericRowSerializer, PyarrowFieldParser
+from pypaimon.streaming.paimon.internals import DataField, GenericRow, GenericRowSerializer, PyarrowFieldParser
 
 _ARITY_BYTES = 4
 _COMPACT_DIGITS = 18

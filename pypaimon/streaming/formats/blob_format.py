@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pypaimon.streaming.internals import DataType, map_key_serializer
+from pypaimon.streaming.paimon.internals import DataType, map_key_serializer
 
 NULL = -1
 """Length of a value that is null."""

@@ -10,8 +10,8 @@ from typing import Any, Protocol, TypeAlias
 import pyarrow as pa
 
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.internals import DataField
 from pypaimon.streaming.model.time_zone import TimeZone
+from pypaimon.streaming.paimon.internals import DataField
 
 LocalZone: TypeAlias = Callable[[str | None, Mapping[str, tuple[int, int]], Sequence[str]], TimeZone | None]
 """In which zone's local time a file holds TIMESTAMP WITH LOCAL TIME ZONE; None: as moments in UTC. Called with the zone

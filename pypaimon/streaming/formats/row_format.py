@@ -19,7 +19,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pypaimon.streaming.formats.codecs import zstd_frame
-from pypaimon.streaming.internals import (
+from pypaimon.streaming.io.remote_files import RemoteFile
+from pypaimon.streaming.model.arrow_types import arrow_schema, arrow_type, with_arrow_types
+from pypaimon.streaming.model.data_types import root
+from pypaimon.streaming.paimon.internals import (
     ArrayType,
     AtomicType,
     DataField,
@@ -28,9 +31,6 @@ from pypaimon.streaming.internals import (
     RowType,
     VectorType,
 )
-from pypaimon.streaming.io.remote_files import RemoteFile
-from pypaimon.streaming.model.arrow_types import arrow_schema, arrow_type, with_arrow_types
-from pypaimon.streaming.model.data_types import root
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -223,7 +223,7 @@ class _BlockCursor:
 
     def _elements_one_by_one(self, kind: DataType, nullable: bool) -> tuple[Ints, pa.Array]:
         """As `_elements`, if the place of an element is only known once the one before it was read."""
-        from pypaimon.streaming.read_internals import RowDecoder, read_row_array, read_row_vector
+        from pypaimon.streaming.paimon.read_internals import RowDecoder, read_row_array, read_row_vector
 
         block, values, offsets, ends = self._data.tobytes(), [], [0], []
         for position in self.positions.tolist():
@@ -289,7 +289,7 @@ class RowFileReader:
 
     def __init__(self, stream: Any, fields: Sequence[DataField]) -> None:
         # Late, because it imports all of pypaimon's readers.
-        from pypaimon.streaming.read_internals import FormatRowReader
+        from pypaimon.streaming.paimon.read_internals import FormatRowReader
 
         self._stream = stream
         self._fields = with_arrow_types(fields)

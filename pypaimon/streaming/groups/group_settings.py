@@ -10,12 +10,12 @@ from typing import Any
 from pypaimon.streaming.consumers.consumer_names import check_consumer_id
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.groups.group_view import GroupTimes
-from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.options.arguments import choice, finite_seconds
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.slot_rule import SlotRule
 from pypaimon.streaming.options.start import chooses_files
 from pypaimon.streaming.options.stream_options import CommitMode, OnExpired, StreamOptions
+from pypaimon.streaming.paimon.internals import TableSchema
 from pypaimon.streaming.scanning.parts import ScanParts
 
 OnSlots = Callable[[tuple[int, ...]], object]

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from pypaimon.streaming.indexes.container import BytesReader
-from pypaimon.streaming.internals import AtomicType, DataType
 from pypaimon.streaming.model.data_types import INTEGER_BITS, parameter, root
+from pypaimon.streaming.paimon.internals import AtomicType, DataType
 
 Key = int | float | bytes
 _CODES = {"BOOLEAN": "b", "TINYINT": "b", "SMALLINT": "h", "INT": "i", "BIGINT": "q", "DATE": "i", "TIME": "i"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -14,6 +14,7 @@ from pypaimon.streaming.indexes.column_index import BOOLEAN, BYTES, MOMENTS, NUM
 from pypaimon.streaming.indexes.container import encode_container
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.paimon.internals import DataField
 
 _LOG = StreamLog(__name__)
 
@@ -59,31 +60,17 @@ class IndexOptions:
     embedded_bytes: int
 
     @staticmethod
-    def of(table: Any) -> IndexOptions:
+    def of(options: OptionValues, fields: Sequence[DataField]) -> IndexOptions:
         """Read the options of a table.
 
         Raises:
             StreamConfigError: An option is invalid.
         """
-        raw = table.options.options.to_map()
-        kinds = {field.name: kind_of(field.type) for field in table.fields}
-        found = indexed_columns(raw)
+        kinds = {field.name: kind_of(field.type) for field in fields}
+        found = indexed_columns(options)
         written = tuple(each for each in found if kinds.get(each.column) in _WRITTEN.get(each.kind, ()))
-        embedded = OptionValues(raw).size_bytes("file-index.in-manifest-threshold", _EMBEDDED_BYTES)
+        embedded = options.size_bytes("file-index.in-manifest-threshold", _EMBEDDED_BYTES)
         return IndexOptions(written, tuple(each for each in found if each not in written), embedded)
-
-
-def warn_about_unwritten_indexes(table: Any, name: str) -> None:
-    """Log which indexes of a table are not written; to be called once for each writer.
-
-    Args:
-        table: pypaimon's table.
-        name: The name to log.
-    """
-    unwritten = IndexOptions.of(table).unwritten
-    if unwritten:
-        text = "some file indexes of %(table)s are not written (%(indexes)s): reads are correct, but skip fewer files"
-        _LOG.warning("indexes_not_written", text, table=name, indexes=", ".join(map(str, unwritten)))
 
 
 def indexed_columns(raw: Mapping[str, str]) -> list[IndexedColumn]:

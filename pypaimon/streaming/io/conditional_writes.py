@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from pypaimon.streaming.errors import IOTimeoutError, StoreError, TableChangedError
-from pypaimon.streaming.internals import local_path
 from pypaimon.streaming.io.io_requests import one_request
 from pypaimon.streaming.io.object_reads import ObjectReads
+from pypaimon.streaming.paimon.internals import local_path
 
 try:
     import fcntl

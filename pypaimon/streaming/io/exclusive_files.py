@@ -10,11 +10,11 @@ from typing import Any
 from uuid import uuid4
 
 from pypaimon.streaming.errors import StoreError, StreamConfigError
-from pypaimon.streaming.internals import local_path
 from pypaimon.streaming.io.conditional_writes import is_local, is_renamed, make_home, written_to_temporary
 from pypaimon.streaming.io.io_requests import one_request
 from pypaimon.streaming.io.object_reads import ObjectReads
 from pypaimon.streaming.io.request_errors import place_of, translated
+from pypaimon.streaming.paimon.internals import local_path
 
 _NO_LINKS = frozenset((errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV))
 """Errors of `link` on file systems without hard links: it is certain that no link was made."""

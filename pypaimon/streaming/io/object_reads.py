@@ -8,11 +8,11 @@ from functools import partial
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from pypaimon.streaming.internals import arrow_file_io
 from pypaimon.streaming.io import object_client
 from pypaimon.streaming.io.io_requests import one_request
 from pypaimon.streaming.io.object_client import Bucket, BusyError, NotServedError, ObjectClient, Part
 from pypaimon.streaming.logs import StreamLog
+from pypaimon.streaming.paimon.internals import arrow_file_io
 
 T = TypeVar("T")
 

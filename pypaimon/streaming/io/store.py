@@ -16,7 +16,6 @@ from cachetools import LRUCache
 from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.concurrency.forking import cache_lock
 from pypaimon.streaming.errors import CorruptTableError
-from pypaimon.streaming.internals import arrow_file_io, entries_of, object_stream
 from pypaimon.streaming.io.conditional_writes import ConditionalWrites, Seen, is_local, is_renamed, not_renamed
 from pypaimon.streaming.io.exclusive_files import ExclusiveFiles
 from pypaimon.streaming.io.fetch_ahead import FetchAhead
@@ -24,6 +23,7 @@ from pypaimon.streaming.io.io_requests import one_request
 from pypaimon.streaming.io.new_object import NewObject
 from pypaimon.streaming.io.object_reads import ObjectReads
 from pypaimon.streaming.io.retried_requests import BegunCall, RetriedRequests
+from pypaimon.streaming.paimon.internals import arrow_file_io, entries_of, object_stream
 
 T = TypeVar("T")
 

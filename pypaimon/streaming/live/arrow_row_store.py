@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from pypaimon.streaming.batches.batch import BlockingBatch
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.live.duckdb_row_store import DuckDBRowStore
 from pypaimon.streaming.live.hash_index import MOST_ROWS, HashIndex, packed_of, rows_and_hashes
 from pypaimon.streaming.live.key_hashes import (
@@ -30,6 +29,7 @@ from pypaimon.streaming.live.row_chunks import RowChunks, Rows
 from pypaimon.streaming.live.row_store import RowStore, TableVersion, are_same_columns, in_schema
 from pypaimon.streaming.live.temp_database import MemoryBound
 from pypaimon.streaming.model import row_kinds
+from pypaimon.streaming.paimon.internals import TableSchema
 
 if TYPE_CHECKING:
     import duckdb  # type: ignore[import-not-found, unused-ignore]

@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from pypaimon.streaming.batches.batch import BlockingBatch
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.live.lookup_keys import LookupKeys
 from pypaimon.streaming.live.row_store import RowStore, TableVersion, are_same_columns, in_schema
 from pypaimon.streaming.live.temp_database import MemoryBound, TempDatabase, translate_errors
 from pypaimon.streaming.model.sql_names import quoted
+from pypaimon.streaming.paimon.internals import TableSchema
 from pypaimon.streaming.targets.changes import last_changes
 
 if TYPE_CHECKING:

@@ -23,13 +23,13 @@ from pypaimon.streaming.errors import (
     UnsupportedTableError,
     what_fails,
 )
-from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.live.row_store import RowStore, TableVersion
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.model.position import Phase, Position
 from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.options.stream_options import DEFAULT_BATCH_BYTES
 from pypaimon.streaming.options.table_traits import moved_by
+from pypaimon.streaming.paimon.internals import TableSchema
 from pypaimon.streaming.scanning.driver import ScanDriver
 from pypaimon.streaming.scanning.scan import StreamScan
 from pypaimon.streaming.spec.copy_start import spec_for_copy

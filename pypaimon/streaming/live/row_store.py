@@ -12,8 +12,8 @@ from pypaimon.streaming.batches.batch import BlockingBatch
 from pypaimon.streaming.errors import SchemaChangedError, UnsupportedContentError
 from pypaimon.streaming.files.casts import CastError
 from pypaimon.streaming.files.schema_mapping import map_columns
-from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.model.time_zone import zone_of
+from pypaimon.streaming.paimon.internals import TableSchema
 
 if TYPE_CHECKING:
     import duckdb  # type: ignore[import-not-found, unused-ignore]

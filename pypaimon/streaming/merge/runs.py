@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.internals import DataFileMeta
 from pypaimon.streaming.merge.ordering import Codes, Ints, KeyCodec, python_order
+from pypaimon.streaming.paimon.internals import DataFileMeta
 
 CHUNK_BYTES = 256 << 20
 """Bytes that are merged at once. One array of Arrow cannot hold more than 2 GB of texts or bytes."""

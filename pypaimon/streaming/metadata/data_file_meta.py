@@ -12,7 +12,9 @@ import pyarrow as pa
 
 from pypaimon.streaming.concurrency.forking import polars_works
 from pypaimon.streaming.formats.binary_row import decode_columns, decode_rows, rows_of
-from pypaimon.streaming.internals import (
+from pypaimon.streaming.metadata.file_paths import FilePaths
+from pypaimon.streaming.metadata.manifest_tables import BOUNDS
+from pypaimon.streaming.paimon.internals import (
     BinaryRow,
     DataField,
     DataFileMeta,
@@ -21,8 +23,6 @@ from pypaimon.streaming.internals import (
     TableSchema,
     Timestamp,
 )
-from pypaimon.streaming.metadata.file_paths import FilePaths
-from pypaimon.streaming.metadata.manifest_tables import BOUNDS
 
 if TYPE_CHECKING:
     import polars

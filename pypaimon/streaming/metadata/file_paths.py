@@ -21,10 +21,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.formats import binary_row
-from pypaimon.streaming.internals import DataField, TableSchema, local_path, resolve_path, to_file_io_path
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.model.time_zone import TimeZone, time_zone, zone_of
 from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.paimon.internals import DataField, TableSchema, local_path, resolve_path, to_file_io_path
 
 _ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{}\[\]^]")
 _MERGED_CHANGELOG = re.compile(

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 
 from pypaimon.streaming.formats import record_files
-from pypaimon.streaming.internals import DeletionFile
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.file_paths import FilePaths, check_file_name
+from pypaimon.streaming.paimon.internals import DeletionFile
 
 DELETION_VECTORS = "DELETION_VECTORS"
 HASH = "HASH"

@@ -7,9 +7,9 @@ from functools import cached_property, partial
 from typing import Any
 
 from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, StoreError, TableChangedError
-from pypaimon.streaming.internals import JSON, TableNoPermissionException, TableNotExistException
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.metadata.snapshot_files import Snapshot, SnapshotDirectory, branch_directory, inside
+from pypaimon.streaming.paimon.internals import JSON, TableNoPermissionException, TableNotExistException
 
 __all__ = ["Snapshot", "SnapshotManager", "branch_directory", "inside"]
 

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 from pypaimon.streaming.concurrency.forking import ForkSafeLock
 from pypaimon.streaming.concurrency.lazy import Lazy
 from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, TableChangedError, UnsupportedTableError
-from pypaimon.streaming.internals import TableSchema, dynamic_options, on_branch
 from pypaimon.streaming.io.retried_requests import asked_ahead
 from pypaimon.streaming.io.store import CONCURRENCY, Store
 from pypaimon.streaming.metadata.manifest_cache import ManifestCache
 from pypaimon.streaming.metadata.snapshots import Snapshot, SnapshotManager, branch_directory, catalog_error, inside
 from pypaimon.streaming.model.time_zone import TimeZone, zone_of_table
+from pypaimon.streaming.paimon.handles import ReadableTable, dynamic_options, on_branch
+from pypaimon.streaming.paimon.internals import TableSchema
 
 if TYPE_CHECKING:
     from pypaimon.streaming.metadata.manifests import ManifestReader
@@ -48,7 +49,7 @@ class TableDirectory:
     """
 
     def __init__(
-        self, table: Any, store: Store, manifests: ManifestReader | None = None, identity: str | None = None
+        self, table: ReadableTable, store: Store, manifests: ManifestReader | None = None, identity: str | None = None
     ) -> None:
         self.table = table
         self.store = store
@@ -64,7 +65,7 @@ class TableDirectory:
         self._identity = identity
 
     @staticmethod
-    def of(table: Any, io_timeout: float = 60.0, identity: str | None = None) -> TableDirectory:
+    def of(table: ReadableTable, io_timeout: float = 60.0, identity: str | None = None) -> TableDirectory:
         """A new directory of a table handle.
 
         Args:
@@ -83,7 +84,7 @@ class TableDirectory:
         return directory
 
     @staticmethod
-    def share(table: Any, most_requests: int, cache: ManifestCache) -> None:
+    def share(table: ReadableTable, most_requests: int, cache: ManifestCache) -> None:
         """Have later directories of a handle share limits with other tables.
 
         Args:
@@ -317,7 +318,7 @@ class _Shared(dict[float, tuple[Store, Lazy["ManifestReader"]]]):
 def _parse_schema(schema_id: int, data: bytes) -> TableSchema:
     try:
         with naming_unreadable_types(f"schema {schema_id}"):
-            schema = TableSchema.from_json(data.decode())
+            schema: TableSchema = TableSchema.from_json(data.decode())
     except (LookupError, TypeError, AttributeError, RuntimeError) as error:
         raise ValueError(f"not a schema: {error}") from error
     if not schema_id:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from pypaimon.streaming.internals import CoreOptions, Identifier, Options, TableSchema
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.paimon.internals import CoreOptions, Identifier, Options, TableSchema
 
 _DIRECTORY = "data-file.path-directory"
 
@@ -38,7 +38,7 @@ class FilesOnly:
         """The loader of the catalog; None without one."""
         if self.catalog is None:
             return None
-        from pypaimon.streaming.read_internals import CatalogContext, FileSystemCatalogLoader
+        from pypaimon.streaming.paimon.read_internals import CatalogContext, FileSystemCatalogLoader
 
         return FileSystemCatalogLoader(CatalogContext.create_from_options(Options(dict(self.catalog))))
 

@@ -8,7 +8,7 @@ from copy import copy
 import pyarrow as pa
 
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.internals import (
+from pypaimon.streaming.paimon.internals import (
     ArrayType,
     AtomicType,
     DataField,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from decimal import Decimal
 
-from pypaimon.streaming.internals import ArrayType, AtomicType, DataType, MapType, RowType, VectorType
+from pypaimon.streaming.paimon.internals import ArrayType, AtomicType, DataType, MapType, RowType, VectorType
 
 _TYPE = re.compile(r"([A-Z_]+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?(.*)")
 _ALIASES = {"INTEGER": "INT", "STRING": "VARCHAR", "BYTES": "VARBINARY", "NUMERIC": "DECIMAL", "DEC": "DECIMAL"}
@@ -29,21 +29,26 @@ def bounded(number: Decimal) -> Decimal:
     return number
 
 
-def root(data_type: AtomicType) -> str:
-    """The type without its parameters and aliases: `INT`, `VARCHAR`, `TIMESTAMP_LTZ`, ..."""
-    match = _TYPE.match(data_type.type.upper())
-    name = match.group(1) if match else data_type.type
+def root(data_type: DataType) -> str:
+    """The type without its parameters and aliases: `INT`, `VARCHAR`, `TIMESTAMP_LTZ`, `ARRAY`, ..."""
+    text = _text(data_type)
+    match = _TYPE.match(text.upper())
+    name = match.group(1) if match else text
     if name == "TIMESTAMP" and match and "LOCAL TIME ZONE" in match.group(4):
         return "TIMESTAMP_LTZ"
     return _ALIASES.get(name, name)
 
 
-def parameter(data_type: AtomicType) -> int | None:
+def parameter(data_type: DataType) -> int | None:
     """The length or precision of a type; None if it is not limited."""
-    match = _TYPE.match(data_type.type.upper())
+    match = _TYPE.match(_text(data_type).upper())
     if match and match.group(2):
         return int(match.group(2))
     return _DEFAULT_LENGTH.get(root(data_type))
+
+
+def _text(data_type: DataType) -> str:
+    return data_type.type if isinstance(data_type, AtomicType) else str(data_type)
 
 
 def is_local_timestamp(data_type: object) -> bool:

@@ -12,7 +12,9 @@ from enum import Enum
 from typing import Any, Protocol
 
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.internals import (
+from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.model.row_selection import RowSelection
+from pypaimon.streaming.paimon.internals import (
     DataFileMeta,
     DataSplit,
     DeletionFile,
@@ -20,8 +22,6 @@ from pypaimon.streaming.internals import (
     PaimonPlan,
     TableSchema,
 )
-from pypaimon.streaming.model.position import Position
-from pypaimon.streaming.model.row_selection import RowSelection
 
 _EPOCH = datetime.fromtimestamp(0, tz=timezone.utc)
 _FILES_SHOWN = 3
@@ -308,7 +308,8 @@ class Plan(PaimonPlan):
     @property
     def schema(self) -> TableSchema:
         """The schema that the rows are read with."""
-        return self._of_stream("_schema")
+        schema: TableSchema = self._of_stream("_schema")
+        return schema
 
     @property
     def watermark(self) -> int | None:

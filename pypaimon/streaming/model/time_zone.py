@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.paimon.handles import ReadableTable
 
 TIME_ZONE = "time-zone"
 """The option that names the zone of a table's readers and writers."""
@@ -241,7 +242,7 @@ def zone_of(options: Mapping[str, Any]) -> TimeZone:
     return option_zone(options.get(TIME_ZONE))
 
 
-def zone_of_table(table: Any) -> TimeZone:
+def zone_of_table(table: ReadableTable) -> TimeZone:
     """As `zone_of`, for pypaimon's table."""
     return zone_of(table.options.options.to_map())
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.internals import DataField, TableSchema
 from pypaimon.streaming.model.data_types import BLOB, is_blob, is_blob_collection
 from pypaimon.streaming.options.arguments import typed
 from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.paimon.internals import DataField, TableSchema
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from difflib import get_close_matches
 from functools import lru_cache
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
-from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.paimon.internals import TableSchema
 
 _SHORTEST = 8
 """Shorter keys are not compared, because users have options of their own such as `paths` or `branches`."""

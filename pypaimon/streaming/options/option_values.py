@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta, timezone
 from enum import Enum
 from typing import Any, TypeVar
@@ -39,8 +39,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _TIMESTAMP = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?)?$")
 
 
-class OptionValues:
-    """A table's options with typed access; an absent key gives the default.
+class OptionValues(Mapping[str, Any]):
+    """A table's options, read-only, with typed access; an absent key gives the default.
 
     A table's own options are texts. `table.copy({...})` also accepts Python values, as pypaimon does: booleans,
     numbers, members of an `Enum`, `timedelta`, `MemorySize`.
@@ -53,6 +53,15 @@ class OptionValues:
     def __init__(self, options: Mapping[str, Any], *, strict: bool = False) -> None:
         self._options = options
         self._booleans = _BOOLEANS if strict else _BOOLEANS_OF_PYPAIMON
+
+    def __getitem__(self, key: str) -> Any:
+        return self._options[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._options)
+
+    def __len__(self) -> int:
+        return len(self._options)
 
     def with_value(self, key: str, value: str) -> OptionValues:
         """These options with one more."""

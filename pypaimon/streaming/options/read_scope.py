@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.options.stream_options import StreamOptions
 from pypaimon.streaming.options.views import View
+from pypaimon.streaming.paimon.internals import TableSchema
 
 if TYPE_CHECKING:
-    from pypaimon.streaming.filter_internals import Predicate
+    from pypaimon.streaming.paimon.filter_internals import Predicate
 
 _PROBED = 1024
 """Buckets for which a bucket filter of the user is called."""

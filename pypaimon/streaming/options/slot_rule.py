@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from pypaimon.streaming.internals import DataField, TableSchema
 from pypaimon.streaming.options.table_traits import TableTraits
+from pypaimon.streaming.paimon.internals import DataField, TableSchema
 
 LEAST_SLOTS = 64
 """For tables whose number of buckets or partitions may grow."""

@@ -8,7 +8,6 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
-from pypaimon.streaming.internals import PaimonFollowUpScanner, TableSchema
 from pypaimon.streaming.model.position import Unit
 from pypaimon.streaming.model.row_selection import RowSelection
 from pypaimon.streaming.model.time_zone import zone_of
@@ -20,9 +19,10 @@ from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.slot_rule import SlotSet
 from pypaimon.streaming.options.start import Start, start_of_options
 from pypaimon.streaming.options.table_traits import ChangelogProducer, TableTraits
+from pypaimon.streaming.paimon.internals import PaimonFollowUpScanner, TableSchema
 
 if TYPE_CHECKING:
-    from pypaimon.streaming.filter_internals import Predicate
+    from pypaimon.streaming.paimon.filter_internals import Predicate
 
 DEFAULT_POLL_INTERVAL_MS = 1000
 DEFAULT_IO_TIMEOUT = 60.0

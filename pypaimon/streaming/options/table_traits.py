@@ -8,10 +8,10 @@ from enum import Enum
 from typing import Any
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
-from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.retention import changelogs_outlive
+from pypaimon.streaming.paimon.internals import TableSchema
 
 DYNAMIC_OR_UNAWARE_BUCKET = -1
 SNAPSHOT_ORDERING = "sequence.snapshot-ordering"

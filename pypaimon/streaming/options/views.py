@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pypaimon.streaming.internals import AtomicType, DataField, SpecialFields, TableSchema
 from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.paimon.internals import AtomicType, DataField, SpecialFields, TableSchema
 
 View = Literal["audit_log", "binlog", "row_tracking", "ro"]
 

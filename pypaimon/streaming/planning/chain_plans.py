@@ -16,12 +16,12 @@ import pyarrow as pa
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.filtering.pruning import Scan
 from pypaimon.streaming.formats.binary_row import decode_columns
-from pypaimon.streaming.internals import DataField, DeletionFile
 from pypaimon.streaming.merge.ordering import KeyCodec
 from pypaimon.streaming.metadata.data_file_meta import OWN_PARTITION
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.model.plan import BranchFiles, SplitMode
 from pypaimon.streaming.model.position import Unit
+from pypaimon.streaming.paimon.internals import DataField, DeletionFile
 from pypaimon.streaming.planning.chain_start import ChainStarts
 from pypaimon.streaming.planning.planned_units import PlannedUnits, without_statistics
 from pypaimon.streaming.planning.planner_state import ChainStart

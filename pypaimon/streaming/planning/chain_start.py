@@ -11,13 +11,13 @@ from functools import cached_property
 from typing import Any
 
 from pypaimon.streaming.errors import StoreError, StreamConfigError, UnsupportedTableError
-from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.metadata.history import SnapshotRangeValidator
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.chain import ChainBranches
 from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.paimon.internals import TableSchema
 from pypaimon.streaming.planning.planner_state import ChainStart
 from pypaimon.streaming.planning.start import ResolvedStart
 

@@ -9,11 +9,11 @@ from enum import Enum
 from typing import Any
 
 from pypaimon.streaming.errors import StreamConfigError, TableChangedError
-from pypaimon.streaming.internals import PaimonChangelogFollowUpScanner, PaimonFollowUpScanner
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.model.plan import PlanKind
 from pypaimon.streaming.options.stream_options import OnOverwrite, StreamOptions
 from pypaimon.streaming.options.table_traits import ChangelogProducer, TableTraits
+from pypaimon.streaming.paimon.internals import PaimonChangelogFollowUpScanner, PaimonFollowUpScanner
 
 
 class CommitKind(str, Enum):

@@ -8,7 +8,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
-from pypaimon.streaming.internals import ManifestEntry
 from pypaimon.streaming.metadata.data_file_meta import manifest_entries
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.file_paths import FilePaths
@@ -18,6 +17,8 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import Plan, PlanKind
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.stream_options import options_of_table
+from pypaimon.streaming.paimon.handles import ReadableTable
+from pypaimon.streaming.paimon.internals import ManifestEntry
 from pypaimon.streaming.planning.snapshot_plans import SnapshotPlans
 
 _FROM_APPEND = 0
@@ -37,7 +38,7 @@ class IncrementalDiffScanner:
         plans: Plans of single snapshots for a stream's filter and shard. Default: the whole table.
     """
 
-    def __init__(self, table: Any, plans: SnapshotPlans | None = None) -> None:
+    def __init__(self, table: ReadableTable, plans: SnapshotPlans | None = None) -> None:
         if plans is None:
             directory = TableDirectory.of(table)
             schema = directory.reading_schema(directory.latest_schema().id)

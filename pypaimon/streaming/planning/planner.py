@@ -23,7 +23,6 @@ from dataclasses import replace
 
 from pypaimon.streaming.errors import PaimonStreamError, PositionExpiredError, TableChangedError
 from pypaimon.streaming.filtering.filters import columns_of
-from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.io.conditional_writes import is_local
 from pypaimon.streaming.metadata.history import SnapshotRangeValidator
 from pypaimon.streaming.metadata.snapshots import Snapshot
@@ -34,6 +33,7 @@ from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import StreamOptions, needs_fixed_start
 from pypaimon.streaming.options.table_traits import TableTraits
+from pypaimon.streaming.paimon.internals import TableSchema
 from pypaimon.streaming.planning.between import RangeScanner
 from pypaimon.streaming.planning.catch_up import CatchUpScanner
 from pypaimon.streaming.planning.follow_up import Bounds, CommitKind, FollowUp, follow_up_scanner

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.model.plan import Plan
 from pypaimon.streaming.model.position import Phase, Position
 from pypaimon.streaming.options.start import Start
 from pypaimon.streaming.options.stream_options import OnOverwrite
+from pypaimon.streaming.paimon.handles import ReadableTable
 from pypaimon.streaming.planning.follow_up import CommitKind
 from pypaimon.streaming.planning.planner_state import Step
 from pypaimon.streaming.planning.start import ResolvedStart
@@ -22,7 +21,7 @@ class PlannerLog:
         table: pypaimon's table.
     """
 
-    def __init__(self, table: Any) -> None:
+    def __init__(self, table: ReadableTable) -> None:
         self._log = StreamLog.of(__name__, table)
         self._last: object = None
         self._warned_of_overwrite = False

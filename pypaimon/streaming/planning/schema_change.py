@@ -8,8 +8,8 @@ from typing import Any
 
 from pypaimon.streaming.errors import SchemaChangedError, TableChangedError
 from pypaimon.streaming.filtering.field_paths import Path, find, find_ids, ids_of
-from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.options.stream_options import OnSchemaChange
+from pypaimon.streaming.paimon.internals import TableSchema
 
 ReadFields = frozenset[tuple[int, ...]]
 """Fields that are read or used by a filter, each as the field ids of its path from the top column down."""

@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 
 from pypaimon.streaming.filtering.pruning import KNOWLEDGE, Pruner, Scan
 from pypaimon.streaming.formats import binary_row
-from pypaimon.streaming.internals import DataField, TableSchema
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.data_types import is_local_timestamp
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
@@ -24,6 +23,7 @@ from pypaimon.streaming.model.time_zone import zone_of
 from pypaimon.streaming.options.slot_rule import DividedBy, SlotRule, SlotSet
 from pypaimon.streaming.options.stream_options import StreamOptions
 from pypaimon.streaming.options.table_traits import TableTraits
+from pypaimon.streaming.paimon.internals import DataField, TableSchema
 from pypaimon.streaming.planning.units import column
 
 AnyScan = Scan | Literal["added"]

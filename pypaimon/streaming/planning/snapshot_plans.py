@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.filtering.pruning import Scan
-from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.metadata import index_manifests
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.file_paths import FilePaths
@@ -24,6 +23,7 @@ from pypaimon.streaming.model.plan import SplitMode, StreamSplit
 from pypaimon.streaming.model.position import Unit
 from pypaimon.streaming.options.stream_options import StreamOptions
 from pypaimon.streaming.options.table_traits import TableTraits
+from pypaimon.streaming.paimon.internals import TableSchema
 from pypaimon.streaming.planning import comparison
 from pypaimon.streaming.planning.planned_units import KeptUnits, PlannedUnits, UnitPrefetcher, without_statistics
 from pypaimon.streaming.planning.selection import AnyScan, EntrySelection, filtered, partition_texts

@@ -14,12 +14,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pypaimon.streaming.formats.binary_row import decode_rows
-from pypaimon.streaming.internals import DataFileMeta, DeletionFile, GenericRow, TableSchema
 from pypaimon.streaming.metadata.data_file_meta import DataFiles, FileRange
 from pypaimon.streaming.metadata.file_paths import FilePaths
 from pypaimon.streaming.model.plan import BranchFiles, SplitMode, StreamSplit
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.options.table_traits import TableTraits
+from pypaimon.streaming.paimon.internals import DataFileMeta, DeletionFile, GenericRow, TableSchema
 from pypaimon.streaming.planning.units import Units, column, on_each_side
 
 _Numbers = npt.NDArray[np.int64]
@@ -288,7 +288,8 @@ class Files:
 
     def partition(self, index: int) -> GenericRow:
         """The partition of a file, typed."""
-        return self.partition_rows[self.partition_indices[index]]
+        row: GenericRow = self.partition_rows[self.partition_indices[index]]
+        return row
 
     def key(self, index: int) -> _Key:
         """Partition (serialised) and bucket of a file."""

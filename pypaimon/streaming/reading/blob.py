@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from pypaimon.streaming.internals import BlobDescriptor, PaimonBlob
+from pypaimon.streaming.paimon.internals import BlobDescriptor, PaimonBlob
 from pypaimon.streaming.reading.blob_fetcher import BlobFetcher
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.files.blob_files import References, cells_of
 from pypaimon.streaming.formats.blob_format import Elements, Fetch, Numbers, array_elements, map_elements
-from pypaimon.streaming.internals import DataType
+from pypaimon.streaming.paimon.internals import DataType
 from pypaimon.streaming.reading.blob_fetcher import BlobFetcher
 
 

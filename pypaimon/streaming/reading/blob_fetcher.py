@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from pypaimon.streaming.errors import CorruptTableError, UnsupportedTableError
 from pypaimon.streaming.files.blob_files import References, references_of
-from pypaimon.streaming.internals import local_path
 from pypaimon.streaming.io.byte_ranges import GAP, ByteRanges, Range
 from pypaimon.streaming.io.conditional_writes import is_local
+from pypaimon.streaming.paimon.internals import local_path
 
 if TYPE_CHECKING:
     from pypaimon.streaming.io.store import Store

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +13,6 @@ from pypaimon.streaming.errors import CorruptTableError, StoreError, Unsupported
 from pypaimon.streaming.files.deletion_vectors import IndexBlocks, PlanVectors
 from pypaimon.streaming.files.row_id_groups import row_id_groups
 from pypaimon.streaming.formats.blob_format import Numbers
-from pypaimon.streaming.internals import BlobViewStruct, DataField, TableNotExistException
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.metadata.snapshots import catalog_error
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -24,6 +22,8 @@ from pypaimon.streaming.model.system_columns import ROW_ID
 from pypaimon.streaming.options.blob_storage import BlobStorage
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import StreamOptions, Unmatched
+from pypaimon.streaming.paimon.handles import ReadableTable
+from pypaimon.streaming.paimon.internals import BlobViewStruct, DataField, TableNotExistException
 from pypaimon.streaming.reading.blob_columns import BlobArray, EitherBlobs, blob_array
 from pypaimon.streaming.reading.blob_fetcher import BlobFetcher, BlobPlaces
 from pypaimon.streaming.reading.query_auth import QueryAuth
@@ -47,7 +47,7 @@ class ReferredTable:
         directory: The directory of the table.
     """
 
-    def __init__(self, table: Any, io_timeout: float) -> None:
+    def __init__(self, table: ReadableTable, io_timeout: float) -> None:
         self.directory = TableDirectory.of(table, io_timeout)
         self._schema = table.table_schema
         self._splits: list[StreamSplit] | None = None
@@ -220,9 +220,10 @@ class BlobViews:
                     "or set 'blob-view.resolve.enabled' to false to get the references themselves."
                 )
 
-            def load(name: str) -> object:
+            def load(name: str) -> ReadableTable:
                 try:
-                    return loader.load().get_table(name)
+                    found: ReadableTable = loader.load().get_table(name)
+                    return found
                 except TableNotExistException as error:
                     raise self._wrong(column, f"refers to {name}, which does not exist") from error
                 except Exception as error:

@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from pypaimon.streaming.errors import CorruptTableError, UnsupportedTableError
 from pypaimon.streaming.filtering import filters
-from pypaimon.streaming.internals import DataFileMeta
 from pypaimon.streaming.io.conditional_writes import is_local
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.merge import (
@@ -23,6 +22,7 @@ from pypaimon.streaming.merge import (
 )
 from pypaimon.streaming.merge.stages import Begin
 from pypaimon.streaming.model.system_columns import LEVEL, SEQUENCE_NUMBER, VALUE_KIND
+from pypaimon.streaming.paimon.internals import DataFileMeta
 from pypaimon.streaming.reading.file_rows import FileRows, begun
 from pypaimon.streaming.reading.read_layout import ReadLayout
 from pypaimon.streaming.reading.split_files import SplitFiles

@@ -14,7 +14,6 @@ from pypaimon.streaming.files.blob_files import index_pieces
 from pypaimon.streaming.files.deletion_vectors import IndexBlocks, PlanVectors
 from pypaimon.streaming.files.row_id_groups import RowIdGroup, row_id_groups
 from pypaimon.streaming.formats.registry import FORMATS
-from pypaimon.streaming.internals import DataFileMeta, TableSchema
 from pypaimon.streaming.io.conditional_writes import is_local
 from pypaimon.streaming.io.fetch_ahead import Lane, Piece
 from pypaimon.streaming.io.remote_files import WHOLE_BYTES, is_read_whole
@@ -22,6 +21,7 @@ from pypaimon.streaming.io.retried_requests import asked_ahead
 from pypaimon.streaming.io.shared_fetches import SharedFetches
 from pypaimon.streaming.metadata.file_paths import ByteRange, SpelledPath, merged_changelog_range
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit, last_split, next_plans
+from pypaimon.streaming.paimon.internals import DataFileMeta, TableSchema
 from pypaimon.streaming.reading.joined_rows import blob_fields, files_joined
 from pypaimon.streaming.reading.read_layout import ReadLayout
 from pypaimon.streaming.reading.split_files import deletion_files

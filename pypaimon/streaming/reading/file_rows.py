@@ -11,12 +11,12 @@ import pyarrow as pa
 from pypaimon.streaming.errors import CorruptTableError, UnsupportedTableError
 from pypaimon.streaming.files.data_files import constant, read_file
 from pypaimon.streaming.files.deletion_vectors import DeletionVector, PlanVectors
-from pypaimon.streaming.internals import DataField, DataFileMeta, DeletionFile
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.model.system_columns import SEQUENCE_NUMBER, WRITTEN_NUMBER
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.table_traits import SNAPSHOT_ORDERING
+from pypaimon.streaming.paimon.internals import DataField, DataFileMeta, DeletionFile
 from pypaimon.streaming.reading.read_layout import ReadLayout
 from pypaimon.streaming.reading.split_files import SplitFiles
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.internals import DataField
 from pypaimon.streaming.metadata.snapshots import catalog_error
 from pypaimon.streaming.model.data_types import holds_blobs
+from pypaimon.streaming.paimon.internals import DataField
 from pypaimon.streaming.reading.records import Records
 
 if TYPE_CHECKING:
     from pypaimon.streaming.metadata.table_directory import TableDirectory
-    from pypaimon.streaming.read_internals import TableQueryAuthResult
+    from pypaimon.streaming.paimon.read_internals import TableQueryAuthResult
     from pypaimon.streaming.reading.read_layout import ReadLayout
 
 
@@ -73,7 +73,7 @@ class Rules:
             records = records.keep(visible(records.batch).fill_null(False))
         if not self.result.column_masking:
             return records
-        from pypaimon.streaming.read_internals import apply_auth_masking, compile_auth_masking_rules
+        from pypaimon.streaming.paimon.read_internals import apply_auth_masking, compile_auth_masking_rules
 
         batch, schema = records.batch, records.batch.schema
         masked = apply_auth_masking(batch, compile_auth_masking_rules(self.result.column_masking, list(fields)))
@@ -113,7 +113,7 @@ class QueryAuth:
         result = self._request(lambda _: self._ask(columns))
         if result is None or not result.has_restrictions:
             return None
-        from pypaimon.streaming.read_internals import latest_auth_fields
+        from pypaimon.streaming.paimon.read_internals import latest_auth_fields
 
         latest = self._request(lambda _: latest_auth_fields(self._directory.table))
         rules: Rules = _refusing(_bound, result, layout, latest)

@@ -14,7 +14,6 @@ from pypaimon.streaming.concurrency.background_threads import spawn_detached
 from pypaimon.streaming.concurrency.forking import polars_works
 from pypaimon.streaming.concurrency.lazy import Lazy
 from pypaimon.streaming.files.deletion_vectors import PlanVectors
-from pypaimon.streaming.internals import DataField, OffsetRow, TableSchema
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.merge import MOST_RUNS
@@ -24,6 +23,8 @@ from pypaimon.streaming.model.plan import Plan, PlanKind, SplitMode, StreamSplit
 from pypaimon.streaming.model.row_selection import RowSelection
 from pypaimon.streaming.options.stream_options import Unmatched
 from pypaimon.streaming.options.views import LOGS
+from pypaimon.streaming.paimon.handles import ReadableTable
+from pypaimon.streaming.paimon.internals import DataField, OffsetRow, TableSchema
 from pypaimon.streaming.reading.blob import Blob, blobs_of
 from pypaimon.streaming.reading.blob_values import BlobValues
 from pypaimon.streaming.reading.output_columns import output_columns, unbroken
@@ -39,10 +40,10 @@ if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped, unused-ignore]
     import polars
 
-    import pypaimon.streaming.filter_internals as filter_internals
+    import pypaimon.streaming.paimon.filter_internals as filter_internals
 else:
     duckdb, pandas, polars = LazyModule("duckdb"), LazyModule("pandas"), LazyModule("polars")
-    filter_internals = LazyModule("pypaimon.streaming.filter_internals")
+    filter_internals = LazyModule("pypaimon.streaming.paimon.filter_internals")
 
 T = TypeVar("T")
 _THREADS = 8
@@ -58,7 +59,7 @@ class StreamRead:
             awaited methods do not block.
     """
 
-    def __init__(self, table: Any, io_timeout: float, parts: Lazy[ReadParts]) -> None:
+    def __init__(self, table: ReadableTable, io_timeout: float, parts: Lazy[ReadParts]) -> None:
         self.table = table
         self.output_projection = None
         self.limit = None
@@ -327,7 +328,7 @@ class StreamRead:
 R = TypeVar("R", bound=StreamRead)
 
 
-def made_read(kind: type[R], table: Any, io_timeout: float, parts: Lazy[ReadParts]) -> R:
+def made_read(kind: type[R], table: ReadableTable, io_timeout: float, parts: Lazy[ReadParts]) -> R:
     """A read of a class with the arguments of `StreamRead`."""
     read = kind.__new__(kind)
     StreamRead.__init__(read, table, io_timeout, parts)
@@ -352,7 +353,7 @@ def _drop_prefetched(parts: Lazy[ReadParts]) -> None:
         parts.known.prefetcher.close()
 
 
-def _unpickled(kind: type[R], table: Any, io_timeout: float, settings: ReadSettings) -> R:
+def _unpickled(kind: type[R], table: ReadableTable, io_timeout: float, settings: ReadSettings) -> R:
     directory = TableDirectory.of(table, io_timeout)
     directory.know(settings.schema)
     return made_read(kind, table, io_timeout, Lazy.of(ReadParts.of(directory, settings)))
@@ -376,7 +377,7 @@ def _tuples(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
     if not batch.num_columns:
         return iter([()] * batch.num_rows)
     if not polars_works():
-        from pypaimon.streaming.read_internals import polars_table
+        from pypaimon.streaming.paimon.read_internals import polars_table
 
         return zip(*(column.to_pylist() for column in polars_table(batch).columns), strict=True)
     return _polars_frame(batch).iter_rows()
@@ -385,7 +386,7 @@ def _tuples(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
 def _polars_frame(batch: pa.RecordBatch) -> polars.DataFrame:
     import polars
 
-    from pypaimon.streaming.read_internals import polars_table
+    from pypaimon.streaming.paimon.read_internals import polars_table
 
     frame = polars.from_arrow(polars_table(batch))
     assert isinstance(frame, polars.DataFrame)

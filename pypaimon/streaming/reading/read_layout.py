@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 from pypaimon.streaming.errors import SchemaChangedError, StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.filtering import filters
 from pypaimon.streaming.filtering.field_paths import Path, find, ids_of, rebound, rebound_filter
-from pypaimon.streaming.internals import ArrayType, DataField, DataType, RowType, TableSchema
 from pypaimon.streaming.model.arrow_types import arrow_schema
 from pypaimon.streaming.model.data_types import holds_blobs, is_blob, is_blob_collection
 from pypaimon.streaming.model.system_columns import SYSTEM_TYPES
@@ -24,9 +23,10 @@ from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.stream_options import DEFAULT_BATCH_SIZE, Unmatched
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.options.views import LOGS, ROWKIND, ROWKIND_FIELD, View
+from pypaimon.streaming.paimon.internals import ArrayType, DataField, DataType, RowType, TableSchema
 
 if TYPE_CHECKING:
-    from pypaimon.streaming.filter_internals import Predicate
+    from pypaimon.streaming.paimon.filter_internals import Predicate
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +300,7 @@ def _pruned(fields: Sequence[DataField], paths: Sequence[Sequence[str]]) -> list
         if not tails:
             continue
         if all(tails):
-            inner = RowType(field.type.nullable, _pruned(field.type.fields, tails))
+            inner = RowType(field.type.nullable, _pruned(cast(RowType, field.type).fields, tails))
             field = DataField(field.id, field.name, inner, field.description, field.default_value)
         result.append(field)
     return result
@@ -318,7 +318,7 @@ def requested(fields: Sequence[DataField], paths: Sequence[Sequence[str]]) -> li
 def _with_fields(field: DataField, inside: Sequence[Sequence[str]]) -> DataField:
     if not all(inside):
         return field
-    row = RowType(field.type.nullable, requested(field.type.fields, inside))
+    row = RowType(field.type.nullable, requested(cast(RowType, field.type).fields, inside))
     return DataField(field.id, field.name, row, field.description, field.default_value)
 
 

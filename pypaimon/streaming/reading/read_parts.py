@@ -9,12 +9,12 @@ from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.files.deletion_vectors import IndexBlocks
 from pypaimon.streaming.filtering.field_paths import rebound, rebound_filter
 from pypaimon.streaming.filtering.filters import columns_of, conjunction
-from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import StreamSplit
 from pypaimon.streaming.model.row_selection import RowSelection
 from pypaimon.streaming.options.stream_options import Unmatched, refuse_hidden_deletes
 from pypaimon.streaming.options.table_traits import TableTraits
+from pypaimon.streaming.paimon.internals import TableSchema
 from pypaimon.streaming.reading.file_prefetch import FilePrefetcher, ReadPieces, schema_key
 from pypaimon.streaming.reading.query_auth import QueryAuth
 from pypaimon.streaming.reading.read_layout import ReadLayout, ReadSettings, follow, layout

@@ -10,11 +10,11 @@ from itertools import groupby
 import pyarrow as pa
 
 from pypaimon.streaming.errors import PaimonStreamError
-from pypaimon.streaming.internals import DataFileMeta, DeletionFile, PyarrowFieldParser, TableSchema
 from pypaimon.streaming.metadata.history import SnapshotRangeValidator
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import BranchFiles, SplitMode, StreamSplit
 from pypaimon.streaming.options.table_traits import TableTraits
+from pypaimon.streaming.paimon.internals import DataFileMeta, DeletionFile, PyarrowFieldParser, TableSchema
 
 
 @dataclass(frozen=True, slots=True)

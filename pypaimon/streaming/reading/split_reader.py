@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 
 from pypaimon.streaming.files.deletion_vectors import DeletionVector, PlanVectors
 from pypaimon.streaming.files.row_id_groups import row_id_groups
-from pypaimon.streaming.internals import DataFileMeta, DeletionFile
 from pypaimon.streaming.io.conditional_writes import is_local
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.merge import differing_rows, net_changes
@@ -25,6 +24,7 @@ from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.model.system_columns import VALUE_KIND
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.stream_options import Unmatched
+from pypaimon.streaming.paimon.internals import DataFileMeta, DeletionFile
 from pypaimon.streaming.reading.bucket_merge import BucketMerge
 from pypaimon.streaming.reading.file_rows import FileRows, one_ahead
 from pypaimon.streaming.reading.joined_rows import joined_rows
@@ -35,8 +35,8 @@ from pypaimon.streaming.reading.split_files import SplitFiles
 if TYPE_CHECKING:
     from pypaimon.streaming.files.index_files import FileIndexes
     from pypaimon.streaming.files.row_id_groups import RowIdGroup
-    from pypaimon.streaming.filter_internals import Predicate
     from pypaimon.streaming.metadata.table_directory import TableDirectory
+    from pypaimon.streaming.paimon.filter_internals import Predicate
 
 _FEW_ROWS = 10_000
 """Files of this many rows are decoded about as fast as they are passed to another thread."""

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pypaimon.streaming.concurrency.background_threads import spawn_detached
 from pypaimon.streaming.concurrency.threads_to_asyncio import wait_for_future
 from pypaimon.streaming.concurrency.waits import Wait, Waits, run, run_async
 from pypaimon.streaming.errors import EndOfScan, StreamConfigError
-from pypaimon.streaming.internals import PaimonFollowUpScanner
 from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.model.plan import Plan
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.paimon.handles import ReadableTable
+from pypaimon.streaming.paimon.internals import PaimonFollowUpScanner
 from pypaimon.streaming.planning.follow_up import follow_up_scanner
 from pypaimon.streaming.scanning.driver import ScanDriver
 from pypaimon.streaming.scanning.handover import AsyncIteration, BlockingIteration, Iteration
@@ -19,9 +20,9 @@ from pypaimon.streaming.scanning.lag import Lag
 from pypaimon.streaming.scanning.metrics import ScanMetrics
 
 if TYPE_CHECKING:
-    import pypaimon.streaming.filter_internals as filter_internals
+    import pypaimon.streaming.paimon.filter_internals as filter_internals
 else:
-    filter_internals = LazyModule("pypaimon.streaming.filter_internals")
+    filter_internals = LazyModule("pypaimon.streaming.paimon.filter_internals")
 
 S = TypeVar("S", bound="StreamScan")
 
@@ -91,7 +92,7 @@ class StreamScan:
         driver: Takes the scan from plan to plan.
     """
 
-    def __init__(self, table: Any, driver: ScanDriver) -> None:
+    def __init__(self, table: ReadableTable, driver: ScanDriver) -> None:
         self.table = table
         self._driver = driver
 

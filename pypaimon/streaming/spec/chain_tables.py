@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.filtering.filters import columns_of
-from pypaimon.streaming.internals import TableSchema, on_branch
 from pypaimon.streaming.options.chain import ChainBranches
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.start import Start, StartMode, start_of_options
 from pypaimon.streaming.options.stream_options import StreamOptions
 from pypaimon.streaming.options.table_traits import TableTraits
+from pypaimon.streaming.paimon.handles import ReadableTable, on_branch
+from pypaimon.streaming.paimon.internals import TableSchema
 from pypaimon.streaming.spec.stream_spec import StreamSpec
 
 
-def followed_table(table: Any) -> tuple[Any, ChainBranches | None]:
+def followed_table(table: ReadableTable) -> tuple[ReadableTable, ChainBranches | None]:
     """The handle of the table, or branch, whose snapshots a stream of a table follows.
 
     Returns:
@@ -27,7 +27,7 @@ def followed_table(table: Any) -> tuple[Any, ChainBranches | None]:
 
 
 def options_of_chain(
-    table: Any, chain: ChainBranches, schema: TableSchema, spec: StreamSpec, options: StreamOptions
+    table: ReadableTable, chain: ChainBranches, schema: TableSchema, spec: StreamSpec, options: StreamOptions
 ) -> StreamOptions:
     """The settings of a stream of a chain table.
 

@@ -7,7 +7,6 @@ here, by name and before the first row.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.model.position import Position
@@ -15,6 +14,7 @@ from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import OnExpired, OnOverwrite, Unmatched
 from pypaimon.streaming.options.table_traits import RECORD_EXPIRY
+from pypaimon.streaming.paimon.handles import ReadableTable
 from pypaimon.streaming.spec.resolve import ResolvedStream
 from pypaimon.streaming.spec.stream_spec import StreamSpec
 
@@ -52,7 +52,7 @@ def spec_for_copy(stream: ResolvedStream, copied: Position | None) -> StreamSpec
     return replace(spec, start=start, consumer=consumer, on_overwrite=on_overwrite, keeps_state=True)
 
 
-def refuse_itself(source: Any, target: Any) -> None:
+def refuse_itself(source: ReadableTable, target: ReadableTable) -> None:
     """Refuse to copy a table into itself, which would never end. A branch is another table.
 
     Args:
@@ -67,7 +67,7 @@ def refuse_itself(source: Any, target: Any) -> None:
         raise StreamConfigError(f"{name} is the source and the target of the copy: copy it into another table.")
 
 
-def _place(table: Any) -> tuple[str, str]:
+def _place(table: ReadableTable) -> tuple[str, str]:
     return str(table.table_path).rstrip("/"), table.current_branch() or "main"
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.filtering.field_paths import find
-from pypaimon.streaming.internals import DataField, DataType, RowType
 from pypaimon.streaming.model import row_kinds
 from pypaimon.streaming.options.arguments import typed
+from pypaimon.streaming.paimon.internals import DataField, DataType, RowType
 
 
 def named_columns(projection: Mapping[Any, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:

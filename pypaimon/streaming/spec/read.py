@@ -6,19 +6,20 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.internals import DataField
 from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.options.stream_options import DEFAULT_IO_TIMEOUT
-from pypaimon.streaming.read_internals import TableRead
+from pypaimon.streaming.paimon.handles import ReadableTable
+from pypaimon.streaming.paimon.internals import DataField
+from pypaimon.streaming.paimon.read_internals import TableRead
 from pypaimon.streaming.reading.read import StreamRead, made_read
 from pypaimon.streaming.spec.resolve import ResolvedStream
 from pypaimon.streaming.spec.spec_builder import SpecBuilder, resolved
 from pypaimon.streaming.spec.streamed_table import StreamedTable
 
 if TYPE_CHECKING:
-    import pypaimon.streaming.filter_internals as filter_internals
+    import pypaimon.streaming.paimon.filter_internals as filter_internals
 else:
-    filter_internals = LazyModule("pypaimon.streaming.filter_internals")
+    filter_internals = LazyModule("pypaimon.streaming.paimon.filter_internals")
 
 
 class StreamTableRead(StreamRead, TableRead):
@@ -51,7 +52,7 @@ class StreamTableRead(StreamRead, TableRead):
 
     def __init__(
         self,
-        table: Any,
+        table: ReadableTable,
         predicate: filter_internals.Predicate | None,
         read_type: Iterable[DataField] | None,
         include_row_kind: bool = False,

@@ -16,7 +16,6 @@ from pypaimon.streaming.consumers.consumer_names import reader_name
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.filtering.filters import columns_of, conjunction
 from pypaimon.streaming.filtering.partition_spec import chosen_partitions
-from pypaimon.streaming.internals import DataField, TableSchema
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import of_table
@@ -35,6 +34,7 @@ from pypaimon.streaming.options.stream_options import (
 )
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.options.views import LOGS, fields
+from pypaimon.streaming.paimon.internals import DataField, TableSchema
 from pypaimon.streaming.spec.chain_tables import options_of_chain
 from pypaimon.streaming.spec.projections import check_types, known_columns
 from pypaimon.streaming.spec.stream_spec import StreamSpec, options_of_range
@@ -42,8 +42,8 @@ from pypaimon.streaming.spec.streamed_table import StreamedTable, TableFacts
 
 if TYPE_CHECKING:
     from pypaimon.streaming.consumers.progress import Progress
-    from pypaimon.streaming.filter_internals import Predicate
     from pypaimon.streaming.metadata.snapshots import Snapshot
+    from pypaimon.streaming.paimon.filter_internals import Predicate
     from pypaimon.streaming.planning.planned_units import KeptUnits
     from pypaimon.streaming.planning.planner import Planner
     from pypaimon.streaming.reading.read_layout import ReadSettings

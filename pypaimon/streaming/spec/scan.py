@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.internals import PaimonFollowUpScanner
 from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.options.arguments import at_least
 from pypaimon.streaming.options.stream_options import DEFAULT_POLL_INTERVAL_MS
+from pypaimon.streaming.paimon.handles import ReadableTable
+from pypaimon.streaming.paimon.internals import PaimonFollowUpScanner
 from pypaimon.streaming.scanning.driver import ScanDriver
 from pypaimon.streaming.scanning.scan import StreamScan
 from pypaimon.streaming.spec.resolve import ResolvedStream
@@ -17,9 +18,9 @@ from pypaimon.streaming.spec.spec_builder import SpecBuilder, resolved
 from pypaimon.streaming.spec.streamed_table import StreamedTable
 
 if TYPE_CHECKING:
-    import pypaimon.streaming.filter_internals as filter_internals
+    import pypaimon.streaming.paimon.filter_internals as filter_internals
 else:
-    filter_internals = LazyModule("pypaimon.streaming.filter_internals")
+    filter_internals = LazyModule("pypaimon.streaming.paimon.filter_internals")
 
 
 class AsyncStreamingTableScan(StreamScan):
@@ -54,7 +55,7 @@ class AsyncStreamingTableScan(StreamScan):
 
     def __init__(
         self,
-        table: Any,
+        table: ReadableTable,
         predicate: filter_internals.Predicate | None = None,
         poll_interval_ms: int = DEFAULT_POLL_INTERVAL_MS,
         follow_up_scanner: PaimonFollowUpScanner | None = None,

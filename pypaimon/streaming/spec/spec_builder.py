@@ -12,7 +12,6 @@ from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.consumers.consumer_names import reader_name
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.filtering.filters import columns_of
-from pypaimon.streaming.internals import DataField, PaimonFollowUpScanner
 from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.model.time_zone import option_zone
@@ -32,15 +31,16 @@ from pypaimon.streaming.options.stream_options import (
     Unmatched,
 )
 from pypaimon.streaming.options.views import VIEWS, View, fields
+from pypaimon.streaming.paimon.internals import DataField, PaimonFollowUpScanner
 from pypaimon.streaming.spec.projections import check_types, known_columns, named_columns, read_type_paths
 from pypaimon.streaming.spec.resolve import ResolvedStream, resolve
 from pypaimon.streaming.spec.stream_spec import StreamSpec
 from pypaimon.streaming.spec.streamed_table import StreamedTable
 
 if TYPE_CHECKING:
-    import pypaimon.streaming.filter_internals as filter_internals
+    import pypaimon.streaming.paimon.filter_internals as filter_internals
 else:
-    filter_internals = LazyModule("pypaimon.streaming.filter_internals")
+    filter_internals = LazyModule("pypaimon.streaming.paimon.filter_internals")
 
 B = TypeVar("B", bound="SpecBuilder")
 
@@ -94,7 +94,7 @@ class SpecBuilder:
 
                 parse_filter(predicate, known)
         elif predicate is not None:
-            from pypaimon.streaming.filter_internals import Predicate
+            from pypaimon.streaming.paimon.filter_internals import Predicate
 
             typed(Predicate, "with_filter", predicate)
             self._check_columns("with_filter", columns_of(predicate))

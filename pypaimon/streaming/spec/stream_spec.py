@@ -7,13 +7,13 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.internals import DataField
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import CallerOptions, CatchUp, ConsumerOptions, OnExpired, StreamOptions
 from pypaimon.streaming.options.views import View
+from pypaimon.streaming.paimon.internals import DataField
 
 if TYPE_CHECKING:
-    from pypaimon.streaming.filter_internals import Predicate
+    from pypaimon.streaming.paimon.filter_internals import Predicate
 
 
 @dataclass(frozen=True, slots=True)

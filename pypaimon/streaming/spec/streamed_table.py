@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from pypaimon.streaming.concurrency.lazy import Lazy
 from pypaimon.streaming.concurrency.threads_to_asyncio import on_event_loop
 from pypaimon.streaming.errors import TableChangedError, UnsupportedTableError
-from pypaimon.streaming.internals import TableSchema, is_paimon_table
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.metadata.table_handle import TableHandle
 from pypaimon.streaming.model.time_zone import TIME_ZONE
 from pypaimon.streaming.options.chain import ChainBranches
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.table_traits import TableTraits
+from pypaimon.streaming.paimon.internals import TableSchema, is_paimon_table
 from pypaimon.streaming.spec.chain_tables import followed_table
 
 if TYPE_CHECKING:

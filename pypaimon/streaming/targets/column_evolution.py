@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from pypaimon.streaming.errors import OtherColumnsError
-from pypaimon.streaming.internals import AtomicType
 from pypaimon.streaming.model.data_types import parameter, root
+from pypaimon.streaming.paimon.internals import AtomicType
 from pypaimon.streaming.targets.changes import RESERVED, AnyBatch
 from pypaimon.streaming.targets.target_state import BEGIN_AGAIN, Column, SavedState
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.merge.engines.factory import IGNORE_DELETE
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.table_traits import RECORD_EXPIRY, TableTraits
-from pypaimon.streaming.write_internals import Schema
+from pypaimon.streaming.paimon.internals import TableSchema
+from pypaimon.streaming.paimon.write_internals import Schema
 
 COPIED_FROM = "pypaimon.copied-from"
 """Option of a table made by a copy of a database: which table it is a copy of, and its columns."""

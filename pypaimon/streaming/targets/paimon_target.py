@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.files.casts import CastError, cast
-from pypaimon.streaming.internals import AtomicType, DataField, DataType, PyarrowFieldParser, TableSchema
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.plan import PlanKind
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.model.system_columns import ROW_KIND
-from pypaimon.streaming.model.time_zone import zone_of
 from pypaimon.streaming.options.arguments import needed
+from pypaimon.streaming.paimon.handles import WritableTable
+from pypaimon.streaming.paimon.internals import AtomicType, DataField, DataType, PyarrowFieldParser, TableSchema
 from pypaimon.streaming.targets.changes import AnyBatch, inserts
 from pypaimon.streaming.targets.column_evolution import is_wider, refuse_other_columns
 from pypaimon.streaming.targets.copy_schema import refuse_merging
 from pypaimon.streaming.targets.plan_transactions import PlanTransactions, TransactionalTable, TransactionTarget
 from pypaimon.streaming.targets.target_keys import TargetKeys
 from pypaimon.streaming.targets.target_state import Saved, SavedState
-from pypaimon.streaming.writing.record_writer import orders_by_snapshot
 from pypaimon.streaming.writing.table_writer import TableWriter
 from pypaimon.streaming.writing.writer_settings import WriterSettings
 
@@ -59,16 +58,16 @@ class PaimonTarget(TransactionTarget):
     _follows_columns = False
 
     def __init__(
-        self, table: Any, *, shared: bool = False, commit_user: str | None = None, replace: bool = False
+        self, table: WritableTable, *, shared: bool = False, commit_user: str | None = None, replace: bool = False
     ) -> None:
         needed("PaimonTarget: table", table, "a table of a catalog of pypaimon", "table_schema", "identifier")
-        self._table = table
+        self._table = given = PaimonTable(table)
         self._resumes = commit_user is not None or not shared
         self._user = commit_user or (f"{_USER}-{uuid4()}" if shared else _USER)
-        self._kind: str | None = table.table_schema.options.get("rowkind.field")
-        self._schema = pa.schema([_arrow_field(field) for field in table.fields])
+        self._kind = given.options.text("rowkind.field")
+        self._schema = pa.schema([_arrow_field(field) for field in given.fields])
         self._rows = PaimonRows(
-            table, self._open_writer, self._fitted, shared=shared, follows_columns=self._follows_columns
+            given, self._open_writer, self._fitted, shared=shared, follows_columns=self._follows_columns
         )
         self._plans = PlanTransactions(self._rows, replace)
 
@@ -106,7 +105,7 @@ class PaimonTarget(TransactionTarget):
         target = next(each.type for each in self._table.fields if each.name == field.name)
         if isinstance(source, AtomicType) and isinstance(target, AtomicType) and not _are_same(source, target):
             try:
-                convert = cast(source, target, exact=True, zone=zone_of(self._table.table_schema.options))
+                convert = cast(source, target, exact=True, zone=self._table.zone)
                 chunks = [convert(chunk) for chunk in values.chunks]
             except CastError as error:
                 raise StreamConfigError(f"values do not fit column {field.name} ({field.type}): {error}") from error
@@ -160,7 +159,7 @@ class PaimonRows(TransactionalTable):
     - With `sequence.snapshot-ordering` the rows of one commit have to fit into memory.
 
     Args:
-        table: pypaimon's table.
+        table: The table.
         open_writer: Returns an open writer of the table; called again after an error has ended the last one.
         fit: Converts rows, read with a schema of the source, to the columns of the table.
         shared: Others write to the table too: a full state is added to what is there.
@@ -175,7 +174,7 @@ class PaimonRows(TransactionalTable):
 
     def __init__(
         self,
-        table: Any,
+        table: PaimonTable,
         open_writer: Callable[[], TableWriter],
         fit: Fit = lambda rows, _: rows,
         *,
@@ -183,12 +182,12 @@ class PaimonRows(TransactionalTable):
         follows_columns: bool = False,
     ) -> None:
         self.given_keys = TargetKeys(table.primary_keys)
-        self.where = table.identifier.get_full_name()
+        self.where = table.name
         self._open_writer = open_writer
         self._fit = fit
         self._shared = shared
         self._follows_columns = follows_columns
-        self._orders_by_snapshot = orders_by_snapshot(table)
+        self._orders_by_snapshot = table.traits.snapshot_ordering
         self._writer: TableWriter | None = None
         self._overwrites = False
         self._state: str | None = None
@@ -204,7 +203,7 @@ class PaimonRows(TransactionalTable):
 
     def check(self, batch: AnyBatch) -> None:
         if not self._shared:
-            refuse_merging(self._opened().table.table_schema, batch.schema, self.where)
+            refuse_merging(self._opened().table.schema, batch.schema, self.where)
 
     def can_join(self, batch: AnyBatch) -> bool:
         if self._orders_by_snapshot:

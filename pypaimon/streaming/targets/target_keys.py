@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 
 from pypaimon.streaming.batches.batch import Batch, BlockingBatch
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.options.table_traits import TableTraits, moved_by
+from pypaimon.streaming.paimon.internals import TableSchema
 
 AnyBatch = Batch | BlockingBatch
 GivenKeys = str | Sequence[str] | None

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 from pypaimon import CatalogFactory, Schema
 
-from pypaimon.streaming.internals import PyarrowFieldParser
 from pypaimon.streaming.model.system_columns import ROW_KIND
+from pypaimon.streaming.paimon.internals import PyarrowFieldParser
 from pypaimon.streaming.read_builder import StreamReadBuilder, stream_read_builder
 from pypaimon.streaming.writing.builder import stream_write_builder
 

@@ -11,14 +11,14 @@ from typing import Any
 import pyarrow as pa
 
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.internals import BlobDescriptor, BlobViewStruct, MapType, PaimonBlob, map_key_serializer
-from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.data_types import holds_blobs, is_blob, is_blob_collection
 from pypaimon.streaming.options.blob_storage import BlobStorage
 from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.paimon.internals import BlobDescriptor, BlobViewStruct, MapType, PaimonBlob, map_key_serializer
+from pypaimon.streaming.paimon.write_internals import BlobData
 from pypaimon.streaming.reading.blob import Blob
 from pypaimon.streaming.reading.blob_fetcher import BlobFetcher, BlobPlaces
-from pypaimon.streaming.write_internals import BlobData
 
 _REFERENCES = ("VIDEOFRM", "BLOBVIEW", "BLOBDESC")
 _MARKS = tuple(name.encode()[::-1] for name in _REFERENCES)
@@ -161,19 +161,18 @@ def _refused(field: Any, why: str) -> UnsupportedTableError:
     return UnsupportedTableError(f"Column '{field.name}' is {field.type}, {why}.")
 
 
-def blob_sources(table: Any) -> dict[str, Callable[[bytes], PaimonBlob]]:
+def blob_sources(table: PaimonTable) -> dict[str, Callable[[bytes], PaimonBlob]]:
     """How the values of each column that goes to blob files become blobs.
 
     Raises:
         UnsupportedTableError: Its blobs cannot be written.
     """
-    forms = {name: form for name, form in blob_forms(table.table_schema).items() if form.in_blob_files}
+    forms = {name: form for name, form in blob_forms(table.schema).items() if form.in_blob_files}
     if BlobForm.COPIED not in forms.values():
         return dict.fromkeys(forms, BlobData)
-    path = str(table.table_path)
     # As readers do by default, this follows descriptors only within the file system and the bucket of the table.
-    fetcher = BlobFetcher(TableDirectory.of(table).store, BlobPlaces.of(path, None))
-    return dict.fromkeys(forms, partial(_read, fetcher, path))
+    fetcher = BlobFetcher(table.new_directory().store, BlobPlaces.of(table.path, None))
+    return dict.fromkeys(forms, partial(_read, fetcher, table.path))
 
 
 def _read(fetcher: BlobFetcher, table: str, value: bytes) -> PaimonBlob:

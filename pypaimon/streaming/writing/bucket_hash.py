@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.formats.binary_row_encoding import RowColumn, layouts, row_column, serialised
-from pypaimon.streaming.internals import PyarrowFieldParser
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.options.table_traits import BucketFunctionType, bucket_function_of
+from pypaimon.streaming.paimon.internals import PyarrowFieldParser
 
 _Words = npt.NDArray[np.uint32]
 _Longs = npt.NDArray[np.int64]
@@ -36,14 +37,12 @@ class BucketKeys:
     by_remainder: bool = False
 
     @staticmethod
-    def of(table: Any) -> BucketKeys | None:
+    def of(table: PaimonTable) -> BucketKeys | None:
         """The bucket key of a table; None if its number of buckets is not fixed."""
-        schema = table.table_schema
-        buckets = int(table.options.bucket())
-        if buckets <= 0:
+        if table.total_buckets <= 0:
             return None
-        by_remainder = bucket_function_of(table.options.options.to_map()) is BucketFunctionType.MOD
-        return BucketKeys(tuple(schema.logical_bucket_key_fields), buckets, by_remainder)
+        by_remainder = bucket_function_of(table.options) is BucketFunctionType.MOD
+        return BucketKeys(tuple(table.schema.logical_bucket_key_fields), table.total_buckets, by_remainder)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -10,13 +10,15 @@ from uuid import uuid4
 from pypaimon.streaming.consumers.consumer_names import check_consumer_id
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.filtering.partition_spec import PartitionSpec
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.time_zone import TIME_ZONE, option_zone
 from pypaimon.streaming.options.arguments import a_table, at_least
+from pypaimon.streaming.paimon.handles import WritableTable
 from pypaimon.streaming.writing.stream_writer import BlockingStreamWriter, StreamWriter
 from pypaimon.streaming.writing.writer_settings import WriterSettings
 
 
-def stream_write_builder(table: Any) -> StreamWriteBuilder:
+def stream_write_builder(table: WritableTable) -> StreamWriteBuilder:
     """A builder of writers of a table. Each of their commits is made exactly once.
 
     Args:
@@ -32,9 +34,10 @@ class StreamWriteBuilder:
         table: pypaimon's table.
     """
 
-    def __init__(self, table: Any) -> None:
-        self._table = a_table("stream_write_builder: table", table)
-        self._settings = WriterSettings(_new_user(table))
+    def __init__(self, table: WritableTable) -> None:
+        self._table = PaimonTable(a_table("stream_write_builder: table", table))
+        prefix, unique = self._table.options.text("commit.user-prefix"), str(uuid4())
+        self._settings = WriterSettings(unique if prefix is None else f"{prefix}_{unique}")
 
     def with_commit_user(self, user: str) -> StreamWriteBuilder:
         """Set the commit user of the writer.
@@ -69,8 +72,7 @@ class StreamWriteBuilder:
             StreamConfigError: `partition` is empty, names a column that is not a partition column, or a value does not
                 fit its column.
         """
-        schema = self._table.table_schema
-        overwrite = True if partition is None else PartitionSpec.of(schema, partition, "with_overwrite")
+        overwrite = True if partition is None else PartitionSpec.of(self._table.schema, partition, "with_overwrite")
         self._settings = replace(self._settings, overwrite=overwrite)
         return self
 
@@ -107,7 +109,7 @@ class StreamWriteBuilder:
         if not isinstance(name, str):
             raise StreamConfigError(f"with_time_zone: expected the name of a time zone, got {name!r}.")
         option_zone(name)
-        self._table = self._table.copy_without_time_travel({TIME_ZONE: name})
+        self._table = self._table.copy({TIME_ZONE: name})
         if isinstance(self._settings.overwrite, PartitionSpec):
             # The text of a timestamp means another partition in another zone.
             return self.with_overwrite(self._settings.overwrite.given)
@@ -120,8 +122,3 @@ class StreamWriteBuilder:
     def open_sync(self) -> BlockingStreamWriter:
         """A writer for `with`."""
         return BlockingStreamWriter(self._table, self._settings)
-
-
-def _new_user(table: Any) -> str:
-    prefix = table.options.options.to_map().get("commit.user-prefix")
-    return str(uuid4()) if prefix is None else f"{prefix}_{uuid4()}"

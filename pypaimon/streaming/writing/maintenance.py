@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pypaimon.streaming.logs import StreamLog
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.options.option_values import OptionValues
 
 _LOG = StreamLog(__name__)
@@ -49,9 +48,8 @@ _NOTHING = ("", "none", "disabled", "false", "0 s", "0s")
 _warned: set[tuple[str, str]] = set()
 
 
-def left_out(table: Any) -> str:
+def left_out(options: OptionValues) -> str:
     """The options of a table that are not carried out here, with what to do instead; empty if there are none."""
-    options = OptionValues(table.options.options.to_map())
     asked = _CALLBACKS if options.boolean("write-only", False) else {**_MAINTENANCE, **_CALLBACKS}
     found = [
         (key, advice) for key, advice in asked.items() if (options.text(key) or "").strip().lower() not in _NOTHING
@@ -59,11 +57,11 @@ def left_out(table: Any) -> str:
     return ", ".join(f"{key} ({advice})" for key, advice in found)
 
 
-def warn_unsupported_maintenance(table: Any, name: str) -> None:
+def warn_unsupported_maintenance(table: PaimonTable) -> None:
     """Log, once in a process, the maintenance that a table's options ask for and commits here do not do."""
-    options = left_out(table)
-    key = str(table.table_path), options
+    options = left_out(table.options)
+    key = table.path, options
     if options and key not in _warned:
         _warned.add(key)
         text = "after commits to %(table)s a writer of Java would do more than is done here: %(options)s"
-        _LOG.warning("upkeep_left_out", text, table=name, options=options)
+        _LOG.warning("upkeep_left_out", text, table=table.name, options=options)

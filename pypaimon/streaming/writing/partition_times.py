@@ -9,7 +9,7 @@ from typing import Any
 from pypaimon.streaming.errors import BadRowError, UnsupportedTableError
 from pypaimon.streaming.formats.binary_row_encoding import encoded_row
 from pypaimon.streaming.metadata.file_paths import FilePaths
-from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 
 STRICT, FORMATTER = "partition.timestamp-format.strict", "partition.timestamp-formatter"
 PATTERN = "partition.timestamp-pattern"
@@ -42,15 +42,15 @@ class PartitionTimes:
         self._formatter = None if formatter is None else _Formatter(formatter)
 
     @staticmethod
-    def of(table: Any) -> PartitionTimes | None:
+    def of(table: PaimonTable) -> PartitionTimes | None:
         """The rule of a table; None: its partitions are not checked."""
-        options = OptionValues(table.options.options.to_map())
+        options = table.options
         pattern, formatter = options.text(PATTERN), options.text(FORMATTER)
         is_asked = options.boolean(STRICT, False) and (pattern is not None or formatter is not None)
         if not is_asked or not table.partition_keys:
             return None
         # Java checks the `toString()` of the values, which is what legacy names are, even if the table has others.
-        paths = FilePaths(str(table.table_path), tuple(table.partition_keys_fields), legacy_names=True)
+        paths = FilePaths(str(table.path), tuple(table.partition_fields), legacy_names=True)
         return PartitionTimes(paths, pattern, formatter)
 
     def check(self, partition: Sequence[Any]) -> None:

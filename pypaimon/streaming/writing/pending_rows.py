@@ -20,13 +20,14 @@ from pypaimon.streaming.commit.request import Overwrite
 from pypaimon.streaming.commit.session import LastCommit
 from pypaimon.streaming.commit.table_state import TableState
 from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.write_internals import BucketMode
+from pypaimon.streaming.paimon.write_internals import BucketMode, CommitMessage
 from pypaimon.streaming.writing.arrow_input import arrow_input, narrowed_schema
 from pypaimon.streaming.writing.dynamic_buckets.bucket_assigner import BucketAssigner
-from pypaimon.streaming.writing.record_writer import RecordWriter, orders_by_snapshot
-from pypaimon.streaming.writing.routing import check_date_range, dated_keys
+from pypaimon.streaming.writing.record_writer import RecordWriter
+from pypaimon.streaming.writing.routing import check_date_range
 from pypaimon.streaming.writing.row_layout import RowLayout, TargetTable, row_layout
 from pypaimon.streaming.writing.write_state import WriteState, write_state
 from pypaimon.streaming.writing.writer_settings import WriterSettings, kind_column
@@ -38,20 +39,20 @@ class PendingRows:
     """Rows in memory, files that are open, and files that are finished. Not for several threads.
 
     Attributes:
-        table: pypaimon's table, with the schema that is written.
+        table: The table, with the schema that is written.
         kind_column: Column of row kinds, or None.
         buckets_of: The oldest snapshot from which rows took their number of buckets; None: they have no such number.
     """
 
-    def __init__(self, table: Any, settings: WriterSettings) -> None:
+    def __init__(self, table: PaimonTable, settings: WriterSettings) -> None:
         self.table = table
-        self.kind_column = kind_column(table, settings.kind_column)
+        self.kind_column = kind_column(table.options, settings.kind_column)
         self.buckets_of: int | None = None
         self._settings = settings
         self._replaces_table = False
         self._layout: tuple[pa.Schema, RowLayout] | None = None
         self._records: RecordWriter | None = None
-        self._finished: list[Any] = []
+        self._finished: list[CommitMessage] = []
         # What the table holds: `_state` is that of snapshot `_base`, with the rows that were written since.
         self._state: WriteState | None = None
         self._base = 0
@@ -71,9 +72,9 @@ class PendingRows:
         return True if self._replaces_table else self._settings.overwrite
 
     @property
-    def table_to_write(self) -> Any:
+    def table_to_write(self) -> PaimonTable:
         """The table with the options of this commit."""
-        return self.table.copy_without_time_travel(_WHOLE_TABLE) if self._replaces_table else self.table
+        return self.table.copy(_WHOLE_TABLE) if self._replaces_table else self.table
 
     @property
     def key_indexes(self) -> KeyIndexes:
@@ -82,7 +83,7 @@ class PendingRows:
 
     def replace_table(self) -> bool:
         """Have the commit replace everything that the table holds. Returns whether it holds rows."""
-        latest = _latest_snapshot(TableDirectory.of(self.table))
+        latest = _latest_snapshot(self.table.new_directory())
         self._replaces_table = latest is not None and latest.total_record_count != 0
         return self._replaces_table
 
@@ -107,14 +108,14 @@ class PendingRows:
         if not batch.num_rows:
             return
         if self._records is None:
-            if self._finished and orders_by_snapshot(self.table):
+            if self._finished and self.table.traits.snapshot_ordering:
                 raise UnsupportedTableError(
                     "The table has 'sequence.snapshot-ordering', and rows of one commit would be written under two of "
                     "its schemas, so that of two rows of one key neither would be the newer one. Commit before its "
                     "columns change."
                 )
             state = self._known_state(last)
-            if self.buckets_of is None and self.table.bucket_mode() == BucketMode.HASH_FIXED:
+            if self.buckets_of is None and self.table.bucket_mode == BucketMode.HASH_FIXED:
                 self.buckets_of = self._base
             self._records = RecordWriter(
                 self.table_to_write,
@@ -126,13 +127,13 @@ class PendingRows:
             )
         self._records.write(batch)
 
-    def change_table(self, table: Any) -> None:
+    def change_table(self, table: PaimonTable) -> None:
         """Write under another schema of the table. Earlier rows stay under theirs, and all are committed together."""
         self._finish()
         self.table = table
         self._layout = None
 
-    def messages(self) -> list[Any]:
+    def messages(self) -> list[CommitMessage]:
         """Finish the files. Returns pypaimon's commit messages, which belong to the caller once it calls `taken`."""
         self._finish()
         if self._finished and self._assigner is not None:
@@ -178,13 +179,13 @@ class PendingRows:
     # The table's columns
 
     def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        check_date_range(batch, dated_keys(self.table), self.table.identifier.get_full_name())
+        check_date_range(batch, self.table)
         return batch
 
     def _layout_of(self, given: pa.Schema) -> RowLayout:
         known = self._layout
         if known is None or not known[0].equals(given):
-            target = TargetTable.of(self.table, self.table.identifier.get_full_name())
+            target = TargetTable.of(self.table)
             narrowed = narrowed_schema(given, self.table.fields)
             known = self._layout = given, row_layout(narrowed, target, kind_column=self.kind_column)
         return known[1]
@@ -193,13 +194,13 @@ class PendingRows:
 
     def _known_state(self, last: LastCommit | None) -> WriteState:
         """What decides the sequence numbers and the buckets of new rows."""
-        mode = self.table.bucket_mode()
+        mode = self.table.bucket_mode
         if mode not in (BucketMode.HASH_FIXED, BucketMode.HASH_DYNAMIC):
             return WriteState()
         replaces = self.overwrite is not False
         if mode == BucketMode.HASH_DYNAMIC and (self._assigner is None or self._assigner.replaces != replaces):
             self._assigner, self._state = BucketAssigner(self.table, replaces=replaces), None
-        directory = TableDirectory.of(self.table)
+        directory = self.table.new_directory()
         if self._state is None or self._others_have_committed(directory, last):
             latest = _latest_snapshot(directory)
             self._base = 0 if latest is None else latest.id
@@ -237,7 +238,7 @@ def _latest_snapshot(directory: TableDirectory) -> Snapshot | None:
     return directory.snapshots.get_latest_snapshot()
 
 
-def _advanced(state: WriteState, messages: Sequence[Any]) -> WriteState:
+def _advanced(state: WriteState, messages: Sequence[CommitMessage]) -> WriteState:
     """The state after files of this writer."""
     numbers = [file.max_sequence_number for message in messages for file in message.new_files]
     return replace(state, sequence=max([state.sequence, *numbers]))

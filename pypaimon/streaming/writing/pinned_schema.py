@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pypaimon.streaming.errors import TableChangedError
-from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.write_internals import FileStoreTable
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,44 +29,44 @@ class PinnedSchema:
     columns: tuple[tuple[int, str, str], ...]
 
     @staticmethod
-    def of(table: Any) -> PinnedSchema:
+    def of(table: PaimonTable) -> PinnedSchema:
         """The schema of a table handle. One request."""
-        schema = table.table_schema
-        return PinnedSchema(TableDirectory.of(table).current_identity(), schema.id, _columns(schema))
+        schema = table.schema
+        return PinnedSchema(table.new_directory().current_identity(), schema.id, _columns(schema))
 
-    def apply(self, table: Any) -> Any:
+    def apply(self, table: PaimonTable) -> PaimonTable:
         """The table under this schema. One request if its schema is another one now.
 
         Raises:
             TableChangedError: The schema is gone.
         """
-        schema = table.table_schema
+        schema = table.schema
         if (schema.id, _columns(schema)) == (self.schema_id, self.columns):
             return table
         try:
-            pinned = TableDirectory.of(table).reading_schema(self.schema_id)
+            pinned = table.new_directory().reading_schema(self.schema_id)
         except FileNotFoundError:
             raise self._gone(table) from None
         if _columns(pinned) != self.columns:
             raise self._gone(table)
-        return FileStoreTable(table.file_io, table.identifier, table.table_path, pinned, table.catalog_environment)
+        return table.with_schema(pinned)
 
-    def check(self, table: Any) -> None:
+    def check(self, table: PaimonTable) -> None:
         """Check that the table is still the same one, before anything is committed to it. One request.
 
         Raises:
             TableChangedError: It was dropped or recreated.
         """
         try:
-            identity = TableDirectory.of(table).current_identity()
+            identity = table.new_directory().current_identity()
         except FileNotFoundError:
             raise self._gone(table) from None
         if identity != self.identity:
             raise self._gone(table)
 
-    def _gone(self, table: Any) -> TableChangedError:
+    def _gone(self, table: PaimonTable) -> TableChangedError:
         return TableChangedError(
-            f"{table.identifier.get_full_name()} was dropped or recreated, or its schema {self.schema_id} was rolled "
+            f"{table.name} was dropped or recreated, or its schema {self.schema_id} was rolled "
             "back, while the batch was written. Nothing was committed. Run it again to write to the current table."
         )
 

@@ -11,14 +11,12 @@ from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.formats.binary_row_encoding import encoded_row
 from pypaimon.streaming.formats.registry import check_format
 from pypaimon.streaming.merge.engines.factory import merge_engine
-from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.options.table_traits import (
     SNAPSHOT_ORDERING,
     ChangelogProducer,
-    changelog_producer_of,
-    merge_engine_of,
 )
-from pypaimon.streaming.write_internals import BucketMode, CommitMessage
+from pypaimon.streaming.paimon.write_internals import BucketMode, CommitMessage
 from pypaimon.streaming.writing.blob_forms import blob_sources
 from pypaimon.streaming.writing.dynamic_buckets.bucket_assigner import BucketAssigner
 from pypaimon.streaming.writing.files.append_bucket import AppendBucket, PostponedBucket
@@ -55,24 +53,25 @@ class RecordWriter:
 
     def __init__(
         self,
-        table: Any,
+        table: PaimonTable,
         user: str,
         overwrite: bool,
         state: WriteState | None = None,
         buffer_bytes: int | None = None,
         assigner: BucketAssigner | None = None,
     ) -> None:
-        options = OptionValues(table.options.options.to_map())
         self._table = table
         self._overwrite = overwrite
         self._state = state
-        self._bound = options.size_bytes("write-buffer-size", _BUFFER_BYTES) if buffer_bytes is None else buffer_bytes
-        self._flushes_once = orders_by_snapshot(table)
+        self._bound = (
+            buffer_bytes if buffer_bytes is not None else table.options.size_bytes("write-buffer-size", _BUFFER_BYTES)
+        )
+        self._flushes_once = table.traits.snapshot_ordering
         self._options = FileOptions.of(table, user)
         self._blobs = blob_sources(table)
         for format_ in {self._options.data.format, self._options.changelog.format}:
             check_format(format_, [field for field in table.fields if field.name not in self._blobs])
-        self._engine = merge_engine(table.table_schema) if table.is_primary_key_table else None
+        self._engine = merge_engine(table.schema) if table.is_primary_key_table else None
         self._router = Router(table, assigner)
         self._times = PartitionTimes.of(table)
         self._buckets: dict[tuple[Any, ...], _Bucket] = {}
@@ -107,7 +106,7 @@ class RecordWriter:
         """The snapshot from which rows took their number of buckets; None: they have no such number."""
         return None if self._state is None or not self._places else self._state.snapshot
 
-    def prepare(self) -> list[Any]:
+    def prepare(self) -> list[CommitMessage]:
         """Finish the files. Returns pypaimon's commit messages, which own them from now on.
 
         Raises:
@@ -191,11 +190,10 @@ class RecordWriter:
         return found
 
     def _made(self, files: BucketFiles) -> _Bucket:
-        mode = self._table.bucket_mode()
-        keys = self._table.trimmed_primary_keys
-        options = self._table.options.options.to_map()
+        table = self._table
+        mode, keys = table.bucket_mode, table.key_names
         if mode == BucketMode.BUCKET_UNAWARE:
-            tracked = OptionValues(options).boolean("row-tracking.enabled", False)
+            tracked = table.options.boolean("row-tracking.enabled", False)
             return AppendBucket(files, 0, tracked=tracked, blobs=self._blobs)
         if mode == BucketMode.POSTPONE_MODE:
             return PostponedBucket(files, Records(keys, 0))
@@ -203,9 +201,8 @@ class RecordWriter:
         if self._engine is None:
             return AppendBucket(files, first)
         # An overwrite has no changelog in Java either.
-        changelog = not self._overwrite and changelog_producer_of(options) is ChangelogProducer.INPUT
-        newest = merge_engine_of(options).keeps_newest
-        return KeyedBucket(files, self._engine, newest, Records(keys, first), changelog)
+        changelog = not self._overwrite and table.traits.producer is ChangelogProducer.INPUT
+        return KeyedBucket(files, self._engine, table.traits.merge_engine.keeps_newest, Records(keys, first), changelog)
 
     def _last_sequence(self, partition: tuple[Any, ...]) -> int:
         """The greatest sequence number before the new rows of a partition.
@@ -216,7 +213,7 @@ class RecordWriter:
         if self._state is None:
             self._state = write_state(self._table)
         rescaled = self._state.rescaled
-        row = encoded_row(partition, self._table.partition_keys_fields) if rescaled else b""
+        row = encoded_row(partition, self._table.partition_fields) if rescaled else b""
         if row in rescaled and not self._overwrite:
             buckets = rescaled[row]
             values = dict(zip(self._table.partition_keys, partition, strict=True))
@@ -226,11 +223,6 @@ class RecordWriter:
                 "with its own rows first (INSERT OVERWRITE), or set 'bucket' back."
             )
         return self._state.sequence
-
-
-def orders_by_snapshot(table: Any) -> bool:
-    """Whether snapshots decide which record of a key is the newer one, so a commit may have only one of each key."""
-    return OptionValues(table.options.options.to_map()).boolean(SNAPSHOT_ORDERING, False)
 
 
 def _distinct(value: Any) -> Any:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from pypaimon.streaming.errors import BadRowError
 from pypaimon.streaming.filtering.filters import float_bits
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.writing.bucket_hash import BucketKeys, key_hashes
 from pypaimon.streaming.writing.dynamic_buckets.bucket_assigner import BucketAssigner
@@ -29,13 +30,13 @@ class Router:
     """Divides the rows of batches. Rows of a bucket stay in their order.
 
     Args:
-        table: pypaimon's table, with a fixed number of buckets, without buckets, or with postponed or dynamic ones.
+        table: The table, with a fixed number of buckets, without buckets, or with postponed or dynamic ones.
         assigner: Assigns buckets to keys, if they are dynamic.
     """
 
-    def __init__(self, table: Any, assigner: BucketAssigner | None = None) -> None:
+    def __init__(self, table: PaimonTable, assigner: BucketAssigner | None = None) -> None:
         self._assigner = assigner
-        self._key_fields = tuple(table.trimmed_primary_keys_fields)
+        self._key_fields = tuple(table.key_fields)
         self._partition_keys: Sequence[str] = tuple(table.partition_keys)
         self._buckets = BucketKeys.of(table)
         self._bucket = POSTPONE_BUCKET if table.is_primary_key_table else _UNAWARE_BUCKET
@@ -113,22 +114,22 @@ def _stable_order(codes: _Codes) -> _Codes:
     return np.argsort(small, kind="stable")
 
 
-def dated_keys(table: Any) -> list[str]:
+def _dated_keys(table: PaimonTable) -> list[str]:
     """The columns of dates and timestamps whose values decide in which partition or bucket a row is."""
-    bucket_key = table.options.options.to_map().get("bucket-key", "").split(",")
+    bucket_key = (table.options.text("bucket-key") or "").split(",")
     keys = {*table.primary_keys, *table.partition_keys, *(name.strip() for name in bucket_key)}
     return [
         field.name for field in table.fields if field.name in keys and str(field.type).startswith(("DATE", "TIMES"))
     ]
 
 
-def check_date_range(batch: pa.RecordBatch, names: Sequence[str], table: str) -> None:
+def check_date_range(batch: pa.RecordBatch, table: PaimonTable) -> None:
     """Check that columns hold years from 1 to 9999, because Python's dates, which name partitions, hold no others.
 
     Raises:
         BadRowError: A value is outside of that range; the message names the column.
     """
-    for name in names:
+    for name in _dated_keys(table):
         column = batch.column(name)
         bounds = _bounds(column.type)
         if bounds is None:
@@ -137,8 +138,8 @@ def check_date_range(batch: pa.RecordBatch, names: Sequence[str], table: str) ->
         least, greatest = found["min"].as_py(), found["max"].as_py()
         if least is not None and (least < bounds[0] or greatest > bounds[1]):
             raise BadRowError(
-                f"Column '{name}' of {table} decides the partition or bucket of a row, and a row holds a time outside "
-                "of the years 1 to 9999 in it: such times are not written here."
+                f"Column '{name}' of {table.name} decides the partition or bucket of a row, and a row holds a time "
+                "outside of the years 1 to 9999 in it: such times are not written here."
             )
 
 

@@ -12,14 +12,13 @@ import pyarrow.compute as pc
 
 from pypaimon.streaming.errors import BadRowError, SchemaMismatchError, UnsupportedTableError
 from pypaimon.streaming.files.casts import CastError, cast
-from pypaimon.streaming.internals import AtomicType, MultisetType
 from pypaimon.streaming.merge.engines.factory import merge_engine
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.arrow_types import arrow_type
 from pypaimon.streaming.model.normal_form import UnfitValueError, normal_array, normal_type
 from pypaimon.streaming.model.system_columns import ROW_KIND, VALUE_KIND
-from pypaimon.streaming.model.time_zone import TimeZone, zone_of_table
-from pypaimon.streaming.options.option_values import OptionValues
-from pypaimon.streaming.options.table_traits import merge_engine_of
+from pypaimon.streaming.model.time_zone import TimeZone
+from pypaimon.streaming.paimon.internals import AtomicType, MultisetType
 from pypaimon.streaming.writing.blob_forms import BlobForm, blob_forms, blob_problem
 
 _KINDS = pa.array(["+I", "-U", "+U", "-D"])
@@ -73,15 +72,14 @@ class KindRules:
     ignore_before: bool
 
     @staticmethod
-    def of(table: Any) -> KindRules:
-        raw = table.options.options.to_map()
-        keyed = bool(table.is_primary_key_table)
+    def of(table: PaimonTable) -> KindRules:
+        keyed = table.is_primary_key_table
         return KindRules(
             keyed=keyed,
-            retractions=merge_engine(table.table_schema).retractions if keyed else frozenset(),
-            engine=merge_engine_of(raw).value,
-            ignore_deletes=bool(table.options.ignore_delete()),
-            ignore_before=OptionValues(raw).boolean("ignore-update-before", False),
+            retractions=merge_engine(table.schema).retractions if keyed else frozenset(),
+            engine=table.traits.merge_engine.value,
+            ignore_deletes=bool(table.handle.options.ignore_delete()),
+            ignore_before=table.options.boolean("ignore-update-before", False),
         )
 
 
@@ -104,10 +102,8 @@ class TargetTable:
     blobs: Mapping[str, BlobForm] = dataclasses.field(default_factory=dict)
 
     @staticmethod
-    def of(table: Any, name: str) -> TargetTable:
-        """pypaimon's table, under a name for messages."""
-        forms = blob_forms(table.table_schema)
-        return TargetTable(name, table.fields, KindRules.of(table), zone_of_table(table), forms)
+    def of(table: PaimonTable) -> TargetTable:
+        return TargetTable(table.name, table.fields, KindRules.of(table), table.zone, blob_forms(table.schema))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

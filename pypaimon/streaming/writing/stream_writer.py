@@ -23,6 +23,7 @@ from pypaimon.streaming.commit.report import CommitReport
 from pypaimon.streaming.concurrency.threads_to_asyncio import wait_for_future
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.io.io_pool import IOPool
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.writing.table_writer import TableWriter
 from pypaimon.streaming.writing.writer_settings import WriterSettings
@@ -33,7 +34,7 @@ T = TypeVar("T")
 class _Writer:
     """Common part of both writers. Made by `StreamWriteBuilder`, opened by `async with` or `with`."""
 
-    def __init__(self, table: Any, settings: WriterSettings) -> None:
+    def __init__(self, table: PaimonTable, settings: WriterSettings) -> None:
         self._given = table
         self._settings = settings
         self._writer: TableWriter | None = None
@@ -79,7 +80,7 @@ class _Writer:
 
     def __repr__(self) -> str:
         state = "not open" if self._writer is None else "open" if self._writer.is_open else "ended"
-        return f"{type(self).__name__}({self._given.identifier.get_full_name()}, {self.commit_user!r}, {state})"
+        return f"{type(self).__name__}({self._given.name}, {self.commit_user!r}, {state})"
 
 
 class BlockingStreamWriter(_Writer):
@@ -149,7 +150,7 @@ class StreamWriter(_Writer):
     `last_committed` and `position` of the next writer of the same commit user show it.
     """
 
-    def __init__(self, table: Any, settings: WriterSettings) -> None:
+    def __init__(self, table: PaimonTable, settings: WriterSettings) -> None:
         super().__init__(table, settings)
         self._pool = IOPool(1, math.inf, "paimon-writer")
         self._running: Future[Any] | None = None

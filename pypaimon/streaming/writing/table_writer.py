@@ -30,16 +30,13 @@ from pypaimon.streaming.errors import (
     WriterClosedError,
     WriterConflictError,
 )
-from pypaimon.streaming.indexes.file_index import warn_about_unwritten_indexes
 from pypaimon.streaming.logs import StreamLog
-from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.model.system_columns import ROW_KIND
-from pypaimon.streaming.writing.files.file_options import warn_about_orc_zone
-from pypaimon.streaming.writing.maintenance import warn_unsupported_maintenance
 from pypaimon.streaming.writing.pending_rows import PendingRows
 from pypaimon.streaming.writing.pinned_schema import PinnedSchema
-from pypaimon.streaming.writing.writable_tables import check_writable
+from pypaimon.streaming.writing.writable_tables import check_writable, warn_about_gaps
 from pypaimon.streaming.writing.writer_settings import WriterSettings, check_watermark
 
 _LOG = StreamLog(__name__)
@@ -79,15 +76,13 @@ class TableWriter:
         TableChangedError: It is unknown how far the commit user has got.
     """
 
-    def __init__(self, table: Any, settings: WriterSettings) -> None:
-        self.name: str = table.identifier.get_full_name()
+    def __init__(self, table: PaimonTable, settings: WriterSettings) -> None:
+        self.name = table.name
         self.user = settings.user
-        check_writable(table, self.name, settings.overwrite is not False)
-        warn_about_unwritten_indexes(table, self.name)
-        warn_unsupported_maintenance(table, self.name)
-        warn_about_orc_zone(table, self.name)
+        check_writable(table, settings.overwrite is not False)
+        warn_about_gaps(table)
         self._pending = PendingRows(table, settings)
-        self._directory = TableDirectory.of(table)
+        self._directory = table.new_directory()
         self._is_named = settings.is_named
         self._schema = PinnedSchema.of(table)
         self._progress: CommitProgress = progress_of(self._directory, self.user)
@@ -98,8 +93,8 @@ class TableWriter:
         self._lock = threading.Lock()
 
     @property
-    def table(self) -> Any:
-        """pypaimon's table, with the schema that is written."""
+    def table(self) -> PaimonTable:
+        """The table, with the schema that is written."""
         return self._pending.table
 
     @property
@@ -110,7 +105,7 @@ class TableWriter:
     @property
     def is_keyed(self) -> bool:
         """Whether the table has a primary key, so that rows have kinds."""
-        return bool(self.table.is_primary_key_table)
+        return self.table.is_primary_key_table
 
     @property
     def kind_column(self) -> str | None:
@@ -176,9 +171,9 @@ class TableWriter:
             for batch in rows:
                 self._pending.take(batch, self.last)
 
-    def _change_table(self, table: Any) -> None:
+    def _change_table(self, table: PaimonTable) -> None:
         self._pending.change_table(table)
-        self._directory = TableDirectory.of(table)
+        self._directory = table.new_directory()
         self._schema = PinnedSchema.of(table)
 
     def commit(

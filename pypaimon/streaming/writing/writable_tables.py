@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pypaimon.streaming.commit.snapshot_commit import check_commit_options
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.indexes.file_index import FileIndex, IndexOptions
+from pypaimon.streaming.logs import StreamLog
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.arrow_types import arrow_schema
 from pypaimon.streaming.model.data_types import root
-from pypaimon.streaming.model.time_zone import zone_of_table
+from pypaimon.streaming.model.time_zone import zone_of
 from pypaimon.streaming.options.known_options import refuse_misspelled_keys
-from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.table_traits import (
     SNAPSHOT_ORDERING,
     BucketFunctionType,
     bucket_function_of,
 )
-from pypaimon.streaming.write_internals import BucketMode
+from pypaimon.streaming.paimon.write_internals import BucketMode
 from pypaimon.streaming.writing.blob_forms import blob_forms
 from pypaimon.streaming.writing.dynamic_buckets.key_buckets import BucketRules
-from pypaimon.streaming.writing.record_writer import RecordWriter, orders_by_snapshot
+from pypaimon.streaming.writing.files.file_options import warn_about_orc_zone
+from pypaimon.streaming.writing.maintenance import warn_unsupported_maintenance
+from pypaimon.streaming.writing.record_writer import RecordWriter
+
+_LOG = StreamLog(__name__)
 
 
-def check_writable(table: Any, name: str, overwrite: bool, *, by_tasks: bool = False) -> None:
+def check_writable(table: PaimonTable, overwrite: bool, *, by_tasks: bool = False) -> None:
     """Refuse a table that cannot be written exactly.
 
     Args:
-        name: Its name, for messages.
         overwrite: Whether existing rows are replaced.
         by_tasks: Whether several tasks write rows of one commit without knowing of each other.
 
@@ -36,15 +38,15 @@ def check_writable(table: Any, name: str, overwrite: bool, *, by_tasks: bool = F
         StreamConfigError: An option of its commits, time zone, dynamic buckets or file indexes cannot be read, or a key
             is misspelled.
     """
-    refuse_misspelled_keys(table.options.options.to_map())
+    refuse_misspelled_keys(table.options)
     check_commit_options(table)
-    zone_of_table(table)
-    _check_partition_columns(table, name)
+    zone_of(table.options)
+    _check_partition_columns(table)
     if overwrite:
-        _check_chain(table, name)
-    mode = table.bucket_mode()
+        _check_chain(table)
+    name, mode = table.name, table.bucket_mode
     if mode == BucketMode.HASH_DYNAMIC:
-        BucketRules.of(table)
+        BucketRules.of(table.options)
         if by_tasks:
             raise UnsupportedTableError(
                 f"{name} has dynamic buckets ('bucket' = '-1' with a primary key): one assigner must know every key, "
@@ -57,45 +59,55 @@ def check_writable(table: Any, name: str, overwrite: bool, *, by_tasks: bool = F
             "all keys. Put the partition columns into the primary key."
         )
     if mode == BucketMode.HASH_FIXED:
-        _check_bucket_function(table, name)
-    if mode == BucketMode.POSTPONE_MODE and orders_by_snapshot(table):
+        _check_bucket_function(table)
+    if mode == BucketMode.POSTPONE_MODE and table.traits.snapshot_ordering:
         raise UnsupportedTableError(
             f"{name} has '{SNAPSHOT_ORDERING}' and postponed buckets, whose records would lose the order of a commit."
         )
-    blob_forms(table.table_schema)
+    blob_forms(table.schema)
     # Raises if the options of the indexes cannot be used.
-    FileIndex(IndexOptions.of(table).written, arrow_schema(table.fields))
+    FileIndex(IndexOptions.of(table.options, table.fields).written, arrow_schema(table.fields))
     try:
         RecordWriter(table, "check", overwrite)
     except (NotImplementedError, ValueError) as error:
         raise UnsupportedTableError(f"{name} cannot be written: {error}") from error
 
 
-def _check_partition_columns(table: Any, name: str) -> None:
-    if not OptionValues(table.options.options.to_map()).boolean("partition.legacy-name", True):
+def warn_about_gaps(table: PaimonTable) -> None:
+    """Log what a table's options ask for and writers here do not do; to be called once for each writer."""
+    if unwritten := IndexOptions.of(table.options, table.fields).unwritten:
+        text = "some file indexes of %(table)s are not written (%(indexes)s): reads are correct, but skip fewer files"
+        _LOG.warning("indexes_not_written", text, table=table.name, indexes=", ".join(map(str, unwritten)))
+    warn_unsupported_maintenance(table)
+    warn_about_orc_zone(table)
+
+
+def _check_partition_columns(table: PaimonTable) -> None:
+    if not table.options.boolean("partition.legacy-name", True):
         return
-    for field in table.partition_keys_fields:
+    for field in table.partition_fields:
         if root(field.type) in ("BINARY", "VARBINARY"):
             raise UnsupportedTableError(
-                f"{name}: partition column '{field.name}' ({field.type}) cannot be written, because Java does not find "
-                "the files of such a partition again. Create the table with 'partition.legacy-name' = 'false', or make "
-                "the column a STRING."
+                f"{table.name}: partition column '{field.name}' ({field.type}) cannot be written, because Java does "
+                "not find the files of such a partition again. Create the table with 'partition.legacy-name' = "
+                "'false', or make the column a STRING."
             )
 
 
-def _check_chain(table: Any, name: str) -> None:
-    options = OptionValues(table.options.options.to_map())
+def _check_chain(table: PaimonTable) -> None:
+    options = table.options
     delta = options.text("scan.fallback-delta-branch") or ""
-    if options.boolean("chain-table.enabled", False) and str(table.current_branch()).lower() == delta.lower():
+    if options.boolean("chain-table.enabled", False) and table.branch.lower() == delta.lower():
         raise UnsupportedTableError(
-            f"{name} is the delta branch of a chain table. Java empties the partitions of its snapshot branch when it "
-            "is overwritten, and this library does not. Overwrite it with Java."
+            f"{table.name} is the delta branch of a chain table. Java empties the partitions of its snapshot branch "
+            "when it is overwritten, and this library does not. Overwrite it with Java."
         )
 
 
-def _check_bucket_function(table: Any, name: str) -> None:
-    function = bucket_function_of(table.options.options.to_map())
-    kinds = [str(field.type).partition(" ")[0].upper() for field in table.table_schema.logical_bucket_key_fields]
+def _check_bucket_function(table: PaimonTable) -> None:
+    name = table.name
+    function = bucket_function_of(table.options)
+    kinds = [str(field.type).partition(" ")[0].upper() for field in table.schema.logical_bucket_key_fields]
     if function is BucketFunctionType.MOD and kinds not in (["INT"], ["BIGINT"]):
         raise UnsupportedTableError(f"{name}: 'bucket-function.type' = 'mod' needs a bucket key of one INT or BIGINT.")
     if function is BucketFunctionType.HIVE:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,8 +13,9 @@ from pypaimon.streaming.concurrency.forking import cache_lock
 from pypaimon.streaming.formats.binary_row_encoding import all_forms
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.manifests import live
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.write_internals import BucketMode
+from pypaimon.streaming.paimon.write_internals import BucketMode
 
 NO_SEQUENCE = -1
 """The number before the first sequence number."""
@@ -53,15 +53,15 @@ _summaries: LRUCache[str, _Summary] = LRUCache(_MAX_SUMMARIES)
 _lock = cache_lock(_summaries)
 
 
-def write_state(table: Any) -> WriteState:
+def write_state(table: PaimonTable) -> WriteState:
     """What a writer must know about the existing files of a table.
 
     Costs the latest snapshot, two manifest lists, and each manifest that this process has not read yet. It costs
     nothing for a table whose buckets do not number their rows.
     """
-    if table.bucket_mode() not in (BucketMode.HASH_FIXED, BucketMode.HASH_DYNAMIC):
+    if table.bucket_mode not in (BucketMode.HASH_FIXED, BucketMode.HASH_DYNAMIC):
         return WriteState()
-    directory = TableDirectory.of(table)
+    directory = table.new_directory()
     snapshot = directory.snapshots.get_latest_snapshot()
     if snapshot is None:
         return WriteState(snapshot=0)
@@ -93,10 +93,10 @@ def _summary(entries: pa.Table) -> _Summary:
     return _Summary(NO_SEQUENCE if greatest is None else greatest, counts)
 
 
-def _rescaled(table: Any, entries: pa.Table) -> dict[bytes, int]:
+def _rescaled(table: PaimonTable, entries: pa.Table) -> dict[bytes, int]:
     """Partitions whose live files have another number of buckets."""
     there = live(entries).select(["partition", "total_buckets"])
     others = there.filter(pc.not_equal(there["total_buckets"], table.total_buckets))
     pairs = others.group_by(["partition", "total_buckets"]).aggregate([]).to_pylist()
-    fields = table.partition_keys_fields
+    fields = table.partition_fields
     return {row: pair["total_buckets"] for pair in pairs for row in all_forms([pair["partition"]], fields)}

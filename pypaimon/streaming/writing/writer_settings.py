@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from pypaimon.streaming.commit.request import Overwrite
 from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.options.option_values import OptionValues
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,9 @@ class WriterSettings:
     is_named: bool = False
 
 
-def kind_column(table: Any, given: str | None) -> str | None:
+def kind_column(options: OptionValues, given: str | None) -> str | None:
     """The column of row kinds, from the settings or the table's option. Raises StreamConfigError if they differ."""
-    of_table: str | None = table.options.options.to_map().get("rowkind.field")
+    of_table = options.text("rowkind.field")
     if of_table is not None and given not in (None, of_table):
         raise StreamConfigError(
             f"with_row_kind_column: got {given!r}, but the table's option 'rowkind.field' names '{of_table}'; leave it "

@@ -17,7 +17,7 @@ from pypaimon.streaming.cdc.change_reader import read_changes, reading_of, to_ar
 from pypaimon.streaming.cdc.change_records import Declared
 from pypaimon.streaming.cdc.change_values import Reading, column_of
 from pypaimon.streaming.errors import BadChangeError, StreamConfigError
-from pypaimon.streaming.internals import ArrayType, AtomicType, DataField, MapType, RowType
+from pypaimon.streaming.paimon.internals import ArrayType, AtomicType, DataField, MapType, RowType
 from support.tables.change_rows import changed, fields
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from pypaimon.streaming.cdc.change_reader import read_changes
 from pypaimon.streaming.errors import BadChangeError, StreamConfigError
-from pypaimon.streaming.internals import ArrayType, AtomicType, DataField
+from pypaimon.streaming.paimon.internals import ArrayType, AtomicType, DataField
 from support.tables.change_rows import changed, fields
 
 PRODUCTS = fields(id="BIGINT NOT NULL", name="STRING", description="STRING", weight="DOUBLE")

@@ -19,7 +19,8 @@ from pypaimon.streaming.cdc.new_columns import (
     refuse_new_columns,
 )
 from pypaimon.streaming.errors import BadChangeError, SchemaChangeRefusedError, StreamConfigError
-from pypaimon.streaming.internals import AtomicType
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
+from pypaimon.streaming.paimon.internals import AtomicType
 from support.tables.change_rows import fields
 
 
@@ -137,7 +138,7 @@ def types(table: Any) -> dict[str, str]:
 
 
 def test_the_catalog_alters_the_table(catalog: Any) -> None:
-    table = altered(catalog.get_table("db.t").copy({"write-only": "true"}), WANTED)
+    table = altered(PaimonTable(catalog.get_table("db.t").copy({"write-only": "true"})), WANTED)
     assert types(table) == {
         "id": "INT NOT NULL",
         "v": "BIGINT NOT NULL",
@@ -146,18 +147,18 @@ def test_the_catalog_alters_the_table(catalog: Any) -> None:
         "new": "TIMESTAMP(6) WITH LOCAL TIME ZONE",
     }
     assert types(catalog.get_table("db.t")) == types(table)
-    assert table.options.options.to_map()["write-only"] == "true"
-    assert altered(table, WANTED).table_schema.id == table.table_schema.id
+    assert table.options["write-only"] == "true"
+    assert altered(table, WANTED).schema.id == table.schema.id
 
 
 def test_what_others_altered_meanwhile_stays(catalog: Any) -> None:
-    stale = catalog.get_table("db.t")
+    stale = PaimonTable(catalog.get_table("db.t"))
     altered(stale, [Alteration("v", "BIGINT", AtomicType("INT", False)), Alteration("new", "STRING")])
     table = altered(stale, WANTED)
     assert (types(table)["new"], types(table)["d"]) == ("STRING", "DECIMAL(7, 3)")
 
 
 def test_a_refusal_of_the_catalog_is_told(catalog: Any) -> None:
-    table = catalog.get_table("db.t")
+    table = PaimonTable(catalog.get_table("db.t"))
     with pytest.raises(SchemaChangeRefusedError, match=r"db\.t could not get column 'v' as DATE: "):
         altered(table, [Alteration("v", "DATE", AtomicType("INT", False))])

@@ -19,6 +19,7 @@ from pypaimon.streaming.commit.report import CommitReport
 from pypaimon.streaming.commit.request import CommitRequest
 from pypaimon.streaming.commit.session import CommitSession
 from pypaimon.streaming.errors import CommitFailedError
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.writing.record_writer import RecordWriter
 
@@ -103,11 +104,11 @@ def commit(
     session: CommitSession | None = None,
 ) -> CommitReport:
     """Commit rows of days."""
-    writer = RecordWriter(table, user, False)
+    writer = RecordWriter(PaimonTable(table), user, False)
     writer.write(pa.RecordBatch.from_pylist([{"dt": day, "v": value} for day, value in rows], COLUMNS))
     messages = writer.prepare()
     writer.close()
-    return commit_once(CommitRequest(table, user, identifier, messages), session)
+    return commit_once(CommitRequest(PaimonTable(table), user, identifier, messages), session)
 
 
 def kept(table: Any) -> list[tuple[str, int]]:

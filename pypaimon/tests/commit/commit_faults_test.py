@@ -16,6 +16,7 @@ from pypaimon.streaming.commit.report import CommitReport
 from pypaimon.streaming.commit.request import CommitRequest
 from pypaimon.streaming.commit.session import CommitSession
 from pypaimon.streaming.errors import PaimonStreamError
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from support.crash.crashing_file_io import MortalFileIO
 from support.samples import SOAK, sample_seed
 from support.spark.sink_world import COLUMNS, World, write
@@ -102,7 +103,7 @@ for _name in ("new_input_stream", "list_status", "exists", "delete", "rename", "
 
 def _commit(world: World, table: Any, identifier: int, session: CommitSession) -> CommitReport:
     messages = write(world.table(), world.rows_of(identifier), "query", False)
-    return commit_once(CommitRequest(table, "query", identifier, messages), session)
+    return commit_once(CommitRequest(PaimonTable(table), "query", identifier, messages), session)
 
 
 def _identifiers(world: World) -> list[int]:
@@ -168,14 +169,14 @@ def test_a_fault_at_every_request_to_a_store_that_compares(server: S3Server, fau
 
         def commit(identifier: int, table: Any = table, session: CommitSession | None = session) -> CommitReport:
             messages = write(table, [(identifier, 0)], "query", False)
-            return commit_once(CommitRequest(table, "query", identifier, messages), session)
+            return commit_once(CommitRequest(PaimonTable(table), "query", identifier, messages), session)
 
         for identifier in range(3):
             commit(identifier)
         messages = write(table, [(3, 0)], "query", False)
         with server.failing(f"/t{first}/", *[None] * first, fault) as waiting:
             try:
-                commit_once(CommitRequest(table, "query", 3, messages), session)
+                commit_once(CommitRequest(PaimonTable(table), "query", 3, messages), session)
             except PaimonStreamError:
                 assert fault == 403
             left = len(waiting)

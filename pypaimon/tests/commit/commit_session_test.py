@@ -16,6 +16,7 @@ from pypaimon.streaming.commit.report import CommitReport
 from pypaimon.streaming.commit.request import CommitRequest
 from pypaimon.streaming.commit.session import MOST_AHEAD, MOST_SECONDS, CommitSession
 from pypaimon.streaming.errors import CommitFailedError, CommitUnknownError
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.crash.crashing_file_io import Killed, MortalFileIO
 from support.samples import SOAK, sample_seed
@@ -44,7 +45,9 @@ class Writer:
 
     def commit(self, identifier: int, **settings: Any) -> CommitReport:
         messages = write(self.world.table(), self.world.rows_of(identifier), self.user, False)
-        return commit_once(CommitRequest(self.table, self.user, identifier, messages, **settings), self.session)
+        return commit_once(
+            CommitRequest(PaimonTable(self.table), self.user, identifier, messages, **settings), self.session
+        )
 
 
 def identifiers(world: World) -> list[int]:
@@ -65,7 +68,7 @@ def test_a_commit_of_one_small_file_costs_six_requests(server: S3Server) -> None
     for identifier in range(7):
         messages = write(table, [(identifier, 0)], "query", False)
         with server.asked() as asked:
-            commit_once(CommitRequest(table, "query", identifier, messages), session)
+            commit_once(CommitRequest(PaimonTable(table), "query", identifier, messages), session)
         found.append(asked)
     manifests = [("PUT", "manifest")] * 3
     published = [("GET", "snapshot"), ("PUT", "snapshot"), ("PUT", "snapshot")]

@@ -27,8 +27,9 @@ from pypaimon.streaming.errors import (
     UnsupportedTableError,
 )
 from pypaimon.streaming.filtering.partition_spec import PartitionSpec
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.write_internals import CommitMessage
+from pypaimon.streaming.paimon.write_internals import CommitMessage
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from support.crash.crashing_file_io import MortalFileIO
 from support.spark.sink_world import World, write
@@ -47,7 +48,7 @@ def commit(world: World, identifier: int, rows: list[tuple[int, int]] | None = N
     """Commit rows, two by default."""
     rows = world.rows_of(identifier) if rows is None else rows
     messages = write(world.table(), rows, "query", False) if rows else []
-    return commit_once(CommitRequest(world.table(), "query", identifier, messages, **settings))
+    return commit_once(CommitRequest(PaimonTable(world.table()), "query", identifier, messages, **settings))
 
 
 def snapshot(world: World, number: int | None = None) -> dict[str, Any]:
@@ -108,7 +109,7 @@ def test_statistics_of_the_table_are_kept_while_its_schema_is(world: World) -> N
 def test_a_commit_of_changelog_alone_is_a_commit(world: World) -> None:
     (message,) = write(world.table(), [(1, 1)], "query", False)
     logged = CommitMessage(message.partition, message.bucket, [], changelog_files=message.new_files)
-    assert commit_once(CommitRequest(world.table(), "query", 0, [logged])).snapshot == 1
+    assert commit_once(CommitRequest(PaimonTable(world.table()), "query", 0, [logged])).snapshot == 1
     found = snapshot(world)
     assert (found["changelogRecordCount"], found["totalRecordCount"]) == (1, 0)
     directory = TableDirectory.of(world.table())
@@ -120,17 +121,17 @@ def test_frames_of_videos_are_refused(world: World) -> None:
     (message,) = write(world.table(), [(1, 1)], "query", False)
     apart = replace(message, new_files=[replace(message.new_files[0], file_name="data-1-0.video")])
     with pytest.raises(UnsupportedTableError, match=r"data-1-0\.video"):
-        commit_once(CommitRequest(world.table(), "query", 0, [apart]))
+        commit_once(CommitRequest(PaimonTable(world.table()), "query", 0, [apart]))
     assert world.latest() == 0
 
 
 def test_a_compaction_replaces_files_and_keeps_what_came_meanwhile(world: World) -> None:
     messages = [write(world.table(), [(1, each)], "query", False)[0] for each in range(3)]
     for message in messages:
-        commit_batch(world.table(), [message], overwrite=False)
+        commit_batch(PaimonTable(world.table()), [message], overwrite=False)
     before = [file for message in messages[:2] for file in message.new_files]
     work = compaction(world, before, [(1, 0), (1, 1)])
-    report = commit_compaction(CommitRequest(world.table(), "compactor", 0, [work]), planned_at=2)
+    report = commit_compaction(CommitRequest(PaimonTable(world.table()), "compactor", 0, [work]), planned_at=2)
     assert (report.snapshot, report.repeated, report.written.rows) == (4, False, 2)
     assert world.rows() == [(1, 0), (1, 1), (1, 2)]
     found = snapshot(world)
@@ -139,32 +140,32 @@ def test_a_compaction_replaces_files_and_keeps_what_came_meanwhile(world: World)
     manifests = directory.manifests.manifest_list(found["deltaManifestList"])
     # Expiry replays them in this order.
     assert directory.manifests.entries(manifests)["kind"].to_pylist() == [1, 1, 0]
-    again = commit_compaction(CommitRequest(world.table(), "compactor", 0, [work]), planned_at=2)
+    again = commit_compaction(CommitRequest(PaimonTable(world.table()), "compactor", 0, [work]), planned_at=2)
     assert (again.snapshot, again.repeated) == (4, True)
     assert world.rows() == [(1, 0), (1, 1), (1, 2)] and world.latest() == 4
 
 
 def test_the_second_compaction_of_the_same_files_is_refused_and_its_files_are_deleted(world: World) -> None:
     (message,) = write(world.table(), [(1, 1)], "query", False)
-    commit_batch(world.table(), [message], overwrite=False)
+    commit_batch(PaimonTable(world.table()), [message], overwrite=False)
     first, second = (compaction(world, message.new_files, [(1, 1)]) for _ in range(2))
-    commit_compaction(CommitRequest(world.table(), "compactor", 0, [first]), planned_at=1)
+    commit_compaction(CommitRequest(PaimonTable(world.table()), "compactor", 0, [first]), planned_at=1)
     with pytest.raises(CommitConflictError, match="not in the table any more"):
-        commit_compaction(CommitRequest(world.table(), "compactor", 1, [second]), planned_at=1)
+        commit_compaction(CommitRequest(PaimonTable(world.table()), "compactor", 1, [second]), planned_at=1)
     assert world.rows() == [(1, 1)] and world.latest() == 2
     assert world.data_files() == world.live_files() | {message.new_files[0].file_name}
 
 
 def test_files_of_a_compaction_stay_where_it_may_have_been_committed_before(world: World) -> None:
     (message,) = write(world.table(), [(1, 1)], "query", False)
-    commit_batch(world.table(), [message], overwrite=False)
+    commit_batch(PaimonTable(world.table()), [message], overwrite=False)
     work = compaction(world, message.new_files, [(1, 1)])
-    commit_compaction(CommitRequest(world.table(), "compactor", 0, [work]), planned_at=1)
+    commit_compaction(CommitRequest(PaimonTable(world.table()), "compactor", 0, [work]), planned_at=1)
     for _ in range(2):
         world.other()
     (world.path / "snapshot" / "snapshot-2").unlink()
     with pytest.raises(CommitFailedError, match="its files are kept"):
-        commit_compaction(CommitRequest(world.table(), "compactor", 0, [work]), planned_at=1)
+        commit_compaction(CommitRequest(PaimonTable(world.table()), "compactor", 0, [work]), planned_at=1)
     assert world.rows() == sorted([(1, 1), *(row for row in world.rows() if row[0] == -1)])
 
 
@@ -196,12 +197,12 @@ def test_files_of_a_compaction_that_was_committed_before_stay_whichever_request_
 
 def test_a_writer_that_compacts_too_makes_two_snapshots_of_one_identifier(world: World) -> None:
     (first,) = write(world.table(), [(1, 1)], "query", False)
-    commit_batch(world.table(), [first], overwrite=False)
+    commit_batch(PaimonTable(world.table()), [first], overwrite=False)
     (second,) = write(world.table(), [(2, 2)], "query", False)
     work = compaction(world, first.new_files, [(1, 1)])
     both = replace(second, compact_before=work.compact_before, compact_after=work.compact_after)
     for repeated in (False, True):
-        report = commit_once(CommitRequest(world.table(), "query", 1, [both]))
+        report = commit_once(CommitRequest(PaimonTable(world.table()), "query", 1, [both]))
         assert report.repeated == repeated and world.rows() == [(1, 1), (2, 2)]
     kinds = [(snapshot(world, number)["commitKind"], snapshot(world, number)["commitIdentifier"]) for number in (2, 3)]
     assert kinds == [("APPEND", 1), ("COMPACT", 1)] and world.latest() == 3
@@ -212,7 +213,7 @@ def test_a_compaction_that_cannot_follow_its_rows_is_left_out(world: World, capl
     work = compaction(world, first.new_files, [(1, 1)])
     (second,) = write(world.table(), [(2, 2)], "query", False)
     both = replace(second, compact_before=work.compact_before, compact_after=work.compact_after)
-    commit_once(CommitRequest(world.table(), "query", 1, [both]))
+    commit_once(CommitRequest(PaimonTable(world.table()), "query", 1, [both]))
     assert world.rows() == [(2, 2)] and world.latest() == 1
     assert "the compaction of a commit of db.t is left out" in caplog.text
     assert world.data_files() == world.live_files() | {first.new_files[0].file_name}
@@ -224,13 +225,13 @@ def days(tmp_path: Path) -> Any:
     catalog.create_database("db", True)
     catalog.create_table("db.days", Schema.from_pyarrow_schema(DAYS, partition_keys=["dt"]), False)
     table = catalog.get_table("db.days")
-    commit_batch(table, written(table, ("a", 1), ("b", 1), (None, 1)), overwrite=False)
+    commit_batch(PaimonTable(table), written(table, ("a", 1), ("b", 1), (None, 1)), overwrite=False)
     return table
 
 
 def written(table: Any, *rows: tuple[str | None, int]) -> list[Any]:
     """Messages with rows of days."""
-    writer = RecordWriter(table, "query", False)
+    writer = RecordWriter(PaimonTable(table), "query", False)
     writer.write(pa.RecordBatch.from_pylist([{"dt": day, "v": value} for day, value in rows], DAYS))
     messages = writer.prepare()
     writer.close()
@@ -258,7 +259,9 @@ def spec(table: Any, value: str) -> PartitionSpec:
 def test_an_overwrite_replaces_partitions(tmp_path: Path, overwrite: Any, expected: list[tuple[Any, int]]) -> None:
     table = days(tmp_path)
     commit_batch(
-        table, written(table, ("a", 2)), overwrite=overwrite if overwrite in (True, False) else spec(table, "a")
+        PaimonTable(table),
+        written(table, ("a", 2)),
+        overwrite=overwrite if overwrite in (True, False) else spec(table, "a"),
     )
     assert held(table) == sorted(expected, key=str)
     found = TableDirectory.of(table).snapshots.get_latest_snapshot()
@@ -268,14 +271,14 @@ def test_an_overwrite_replaces_partitions(tmp_path: Path, overwrite: Any, expect
 
 def test_an_overwrite_of_the_whole_table_needs_no_partition(tmp_path: Path) -> None:
     table = days(tmp_path).copy_without_time_travel({"dynamic-partition-overwrite": "false"})
-    commit_batch(table, [], overwrite=True)
+    commit_batch(PaimonTable(table), [], overwrite=True)
     assert held(table) == []
 
 
 def test_rows_of_other_partitions_than_are_overwritten_are_refused(tmp_path: Path) -> None:
     table = days(tmp_path)
     with pytest.raises(StreamConfigError, match=r"only .*'dt': 'b'.* is to be overwritten"):
-        commit_batch(table, written(table, ("a", 2)), overwrite=spec(table, "b"))
+        commit_batch(PaimonTable(table), written(table, ("a", 2)), overwrite=spec(table, "b"))
     assert held(table) == [("a", 1), ("b", 1), (None, 1)]
 
 
@@ -286,7 +289,7 @@ def test_new_rows_get_their_ids_when_they_are_committed(tmp_path: Path) -> None:
     catalog.create_table("db.days", Schema.from_pyarrow_schema(DAYS, partition_keys=["dt"], options=options), False)
     table = catalog.get_table("db.days")
     for _ in range(2):
-        commit_batch(table, written(table, ("b", 1), ("a", 1), ("a", 2)), overwrite=False)
+        commit_batch(PaimonTable(table), written(table, ("b", 1), ("a", 1), ("a", 2)), overwrite=False)
     directory = TableDirectory.of(table)
     latest = directory.snapshots.get_latest_snapshot()
     assert latest is not None and latest.next_row_id == 6
@@ -306,7 +309,7 @@ def test_columns_apart_are_refused_without_their_rows(tmp_path: Path, name: str)
     (message,) = written(table, ("b", 1))
     apart = replace(message, new_files=[replace(message.new_files[0], file_name=name, write_cols=["dt"])])
     with pytest.raises(CommitFailedError, match=f"{re.escape(name)} holds columns of rows that are not part"):
-        commit_batch(table, [apart], overwrite=False)
+        commit_batch(PaimonTable(table), [apart], overwrite=False)
     assert table.snapshot_manager().get_latest_snapshot() is None
 
 
@@ -316,13 +319,13 @@ def test_the_greatest_sequence_number_is_noted_where_writers_ask_for_it(tmp_path
     noted = []
     for identifier in range(2):
         messages = write(world.table(), [(1, 1), (2, 2), (3, 3)], "query", False)
-        commit_once(CommitRequest(table, "query", identifier, messages))
+        commit_once(CommitRequest(PaimonTable(table), "query", identifier, messages))
         greatest = max(file.max_sequence_number for message in messages for file in message.new_files)
         noted.append(snapshot(world)["properties"] == {"sequence.generation.max-sequence-number": str(greatest)})
     assert noted == [True, True]
     commit(world, 2)
     assert "properties" not in snapshot(world)
-    commit_once(CommitRequest(table, "query", 3, write(world.table(), [(1, 2)], "query", False)))
+    commit_once(CommitRequest(PaimonTable(table), "query", 3, write(world.table(), [(1, 2)], "query", False)))
     # Of the commit before it nobody knows: who asks next looks at all files.
     assert "properties" not in snapshot(world)
 
@@ -332,7 +335,7 @@ def test_the_snapshot_is_the_sequence_number_where_it_orders_rows(tmp_path: Path
     table = world.table().copy_without_time_travel({"sequence.snapshot-ordering": "true", "write-only": "true"})
     for identifier in range(2):
         messages = write(world.table(), [(1, 1), (2, 2), (3, 3)], "query", False)
-        commit_once(CommitRequest(table, "query", identifier, messages))
+        commit_once(CommitRequest(PaimonTable(table), "query", identifier, messages))
     directory = TableDirectory.of(world.table())
     latest = directory.snapshots.get_latest_snapshot()
     assert latest is not None
@@ -346,7 +349,7 @@ def test_the_snapshot_is_the_sequence_number_where_it_orders_rows(tmp_path: Path
 def test_manifests_that_cannot_be_written_are_refused_by_name(world: World, options: dict[str, str]) -> None:
     table = world.table().copy_without_time_travel(options)
     with pytest.raises((UnsupportedTableError, StreamConfigError), match=next(iter(options))):
-        commit_once(CommitRequest(table, "query", 0, write(world.table(), [(1, 1)], "query", False)))
+        commit_once(CommitRequest(PaimonTable(table), "query", 0, write(world.table(), [(1, 1)], "query", False)))
     assert world.latest() == 0
 
 
@@ -361,7 +364,7 @@ def test_options_of_commits_are_read_before_a_file_is_written(world: World, key:
 @pytest.mark.parametrize("codec", ["null", "deflate", "zstd"])
 def test_manifests_are_compressed_as_the_table_says(world: World, codec: str) -> None:
     table = world.table(MortalFileIO()).copy_without_time_travel({"manifest.compression": codec})
-    commit_once(CommitRequest(table, "query", 0, write(world.table(), [(1, 1)], "query", False)))
+    commit_once(CommitRequest(PaimonTable(table), "query", 0, write(world.table(), [(1, 1)], "query", False)))
     name = {"zstd": b"zstandard"}.get(codec, codec.encode())
     assert all(name in path.read_bytes() for path in (world.path / "manifest").glob("manifest-*"))
     assert world.rows() == [(1, 1)]

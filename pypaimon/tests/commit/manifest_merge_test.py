@@ -21,6 +21,7 @@ from pypaimon.streaming.commit.manifest_merge import full_merge, merged_manifest
 from pypaimon.streaming.commit.manifests import ManifestOptions, ManifestWriter, NewFiles
 from pypaimon.streaming.metadata.manifest_tables import list_parser
 from pypaimon.streaming.metadata.manifests import live
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.samples import SOAK
 from support.tables.manifest_entries import added, deleted
@@ -46,7 +47,7 @@ class Metadata:
         catalog.create_database("db", True)
         catalog.create_table("db.t", Schema.from_pyarrow_schema(COLUMNS), False)
         table = catalog.get_table("db.t")
-        return Metadata(TableDirectory.of(table), ManifestWriter(table, options))
+        return Metadata(TableDirectory.of(table), ManifestWriter(PaimonTable(table), options))
 
     def commit(self, changes: list[FileChange]) -> None:
         new = NewFiles()
@@ -161,7 +162,7 @@ def test_what_manifests_say_of_their_partitions_is_joined(tmp_path: Path) -> Non
     columns = pa.schema([("dt", pa.string()), ("hh", pa.int32()), ("v", pa.int64())])
     catalog.create_table("db.t", Schema.from_pyarrow_schema(columns, partition_keys=["dt", "hh"]), False)
     table = catalog.get_table("db.t")
-    writer, new = ManifestWriter(table, OPTIONS), NewFiles()
+    writer, new = ManifestWriter(PaimonTable(table), OPTIONS), NewFiles()
     rows = {values: _row(table, values) for values in [("a", 3), ("c", 1), (None, 2)]}
     metas = [writer.manifests(new, [added("x", partition=row)])[0] for row in rows.values()]
     (joined,) = writer.copied(new, [(3, b"")], metas)
@@ -177,7 +178,7 @@ def test_partitions_that_readers_sort_otherwise_have_no_bounds_and_are_found(tmp
     columns = pa.schema([("b", pa.binary()), ("f", pa.float64()), ("n", pa.int32()), ("v", pa.int64())])
     catalog.create_table("db.t", Schema.from_pyarrow_schema(columns, partition_keys=["b", "f", "n"]), False)
     table = catalog.get_table("db.t")
-    writer, new = ManifestWriter(table, OPTIONS), NewFiles()
+    writer, new = ManifestWriter(PaimonTable(table), OPTIONS), NewFiles()
     rows = [_row(table, values) for values in [(b"\x7f", math.nan, 3), (b"\xf0", 1.0, None), (b"\x00", 2.0, 5)]]
     metas = [writer.manifests(new, [added("x", partition=row)])[0] for row in rows]
     for each, stated in zip(metas, [(None, None, 3), (None, 1.0, None), (None, 2.0, 5)], strict=True):
@@ -196,6 +197,6 @@ def test_partitions_that_readers_sort_otherwise_have_no_bounds_and_are_found(tmp
 
 
 def _row(table: Any, values: tuple[Any, ...]) -> bytes:
-    from pypaimon.streaming.internals import GenericRow, GenericRowSerializer
+    from pypaimon.streaming.paimon.internals import GenericRow, GenericRowSerializer
 
     return bytes(GenericRowSerializer.to_bytes(GenericRow(list(values), table.partition_keys_fields)))

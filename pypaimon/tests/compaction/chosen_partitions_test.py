@@ -16,8 +16,9 @@ from pypaimon.streaming.compaction.chosen_partitions import ChosenPartitions
 from pypaimon.streaming.compaction.live_entries import LiveEntries
 from pypaimon.streaming.compaction.live_files import LiveBucket, live_buckets
 from pypaimon.streaming.formats.binary_row import decode
-from pypaimon.streaming.internals import Timestamp
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.paimon.internals import Timestamp
 
 COLUMNS = pa.schema([("id", pa.int64()), ("at", pa.timestamp("ms"))])
 TIMES = [datetime.datetime(2026, 1, day, 8, 30) for day in (1, 2, 3)]
@@ -40,7 +41,7 @@ def buckets_of(table: Any) -> list[LiveBucket]:
     directory = TableDirectory.of(table)
     snapshot = directory.snapshots.get_latest_snapshot()
     assert snapshot is not None
-    return list(live_buckets(table, LiveEntries().look(directory, snapshot)))
+    return list(live_buckets(PaimonTable(table), LiveEntries().look(directory, snapshot)))
 
 
 def aged(bucket: LiveBucket, hours: int) -> LiveBucket:
@@ -59,13 +60,13 @@ def test_a_partition_is_as_old_as_its_youngest_file(table: Any) -> None:
     hours = {buckets[0].row: [5, 5], buckets[2].row: [1, 5], buckets[4].row: [1, 1]}
     given = [aged(bucket, hours[bucket.row][bucket.bucket]) for bucket in buckets]
     assert len(given) == 6
-    chosen = ChosenPartitions(table, idle_seconds=3 * 3600)
+    chosen = ChosenPartitions(PaimonTable(table), idle_seconds=3 * 3600)
     assert [(each.row, each.bucket) for each in chosen.idle(given)] == [(buckets[0].row, 0), (buckets[0].row, 1)]
-    assert list(ChosenPartitions(table).idle(given)) == given
+    assert list(ChosenPartitions(PaimonTable(table)).idle(given)) == given
 
 
 def test_conditions_on_partitions_of_times(table: Any) -> None:
-    chosen = ChosenPartitions(table, where="at >= '2026-01-02 00:00:00' and at <> '2026-01-03 08:30:00'")
+    chosen = ChosenPartitions(PaimonTable(table), where="at >= '2026-01-02 00:00:00' and at <> '2026-01-03 08:30:00'")
     rows = pa.array([bucket.row for bucket in buckets_of(table)])
     found = [decode(row, table.partition_keys_fields) for row in chosen.among(rows).to_pylist()]
     assert [str(at) for (at,) in found] == ["2026-01-02 08:30:00"] * 2
@@ -74,4 +75,4 @@ def test_conditions_on_partitions_of_times(table: Any) -> None:
 @pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf")])
 def test_an_age_that_is_none_is_refused(table: Any, seconds: float) -> None:
     with pytest.raises(StreamConfigError, match="idle_seconds"):
-        ChosenPartitions(table, idle_seconds=seconds)
+        ChosenPartitions(PaimonTable(table), idle_seconds=seconds)

@@ -17,6 +17,7 @@ from pypaimon.streaming.commit.request import CommitRequest
 from pypaimon.streaming.compaction.compactor import Compaction
 from pypaimon.streaming.compaction.live_entries import LiveEntries
 from pypaimon.streaming.compaction.live_files import live_buckets
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int64())])
@@ -41,10 +42,10 @@ def compacted_by_a_writer(table: Any) -> int:
     directory = TableDirectory.of(table)
     snapshot = directory.snapshots.get_latest_snapshot()
     assert snapshot is not None
-    (bucket,) = live_buckets(table, LiveEntries().look(directory, snapshot))
+    (bucket,) = live_buckets(PaimonTable(table), LiveEntries().look(directory, snapshot))
     (file,) = [each for each in bucket.files if each.level == 0]
     message = CommitMessage((), 0, [], compact_before=[file.replaced()], compact_after=[file.moved(4)])
-    commit_compaction(CommitRequest(table, "writer", 1, [message]), planned_at=snapshot.id)
+    commit_compaction(CommitRequest(PaimonTable(table), "writer", 1, [message]), planned_at=snapshot.id)
     return snapshot.id + 1
 
 
@@ -56,7 +57,7 @@ def test_a_writer_that_compacts_is_named_once(tmp_path: Path, caplog: pytest.Log
     table = created(tmp_path)
     write(table)
     compact(table, full=True)
-    compaction = Compaction(table)
+    compaction = Compaction(PaimonTable(table))
     compaction.run()
     assert warnings(caplog) == []
     write(table)

@@ -18,6 +18,7 @@ from pypaimon.streaming.compaction.compactor import Compaction
 from pypaimon.streaming.compaction.live_entries import LiveEntries
 from pypaimon.streaming.compaction.live_files import LiveBucket, live_buckets
 from pypaimon.streaming.merge.runs import key_order
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.samples import SOAK
 
@@ -83,7 +84,11 @@ class Life:
         """The files of the latest snapshot."""
         directory = TableDirectory.of(self.table)
         snapshot = directory.snapshots.get_latest_snapshot()
-        return [] if snapshot is None else list(live_buckets(self.table, LiveEntries().look(directory, snapshot)))
+        return (
+            []
+            if snapshot is None
+            else list(live_buckets(PaimonTable(self.table), LiveEntries().look(directory, snapshot)))
+        )
 
     def check_files(self) -> None:
         """Above level 0 no two files of a level hold the same key; every file is there."""
@@ -128,7 +133,7 @@ def test_append_tables(bucket: dict[str, str], steps: list[Any], least: int, sma
 
 
 def live(life: Life, steps: list[Any]) -> None:
-    again = Compaction(life.table)
+    again = Compaction(PaimonTable(life.table))
     for step in steps:
         if not isinstance(step, str):
             life.write(step)

@@ -17,9 +17,10 @@ from pypaimon.streaming.compaction.compactor import Compaction
 from pypaimon.streaming.compaction.live_entries import LiveEntries
 from pypaimon.streaming.compaction.tasks import Threads
 from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, UnsupportedTableError
-from pypaimon.streaming.internals import AtomicType
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.write_internals import SchemaChange
+from pypaimon.streaming.paimon.internals import AtomicType
+from pypaimon.streaming.paimon.write_internals import SchemaChange
 from support.crash.crashing_file_io import Killed, MortalFileIO
 from support.samples import SOAK, sample_seed
 from support.spark.sink_world import COLUMNS, World, write
@@ -99,7 +100,7 @@ def test_it_takes_longer_than_snapshots_are_kept(tmp_path: Path, keyed: bool) ->
                 world.other()
             world.expire()
 
-    report = Compaction(due(world), full=True).run(check=meanwhile)
+    report = Compaction(PaimonTable(due(world)), full=True).run(check=meanwhile)
     assert report.snapshots == (world.latest(),)
     assert not report.conflicts
     world.check()
@@ -116,7 +117,7 @@ def test_of_a_table_that_is_rolled_back_meanwhile_no_file_is_left_over(tmp_path:
         (world.path / "snapshot" / "LATEST").write_text("2")
 
     with pytest.raises(PaimonStreamError, match=r"rolled back to before snapshot 3.*its files are deleted"):
-        Compaction(due(world), full=True).run(check=meanwhile)
+        Compaction(PaimonTable(due(world)), full=True).run(check=meanwhile)
     assert world.data_files() == files
 
 
@@ -167,7 +168,7 @@ def test_files_that_others_have_replaced_and_that_have_expired_are_a_conflict(
     table = catalog.get_table("db.parts")
 
     def commit(row: tuple[int, int], overwrite: bool) -> None:
-        commit_batch(table, write(table, [row], "writer", overwrite), overwrite=overwrite)
+        commit_batch(PaimonTable(table), write(table, [row], "writer", overwrite), overwrite=overwrite)
 
     for number in range(6):
         commit((number, number % 2), False)
@@ -182,7 +183,7 @@ def test_files_that_others_have_replaced_and_that_have_expired_are_a_conflict(
                 for each in replaced:
                     each.unlink()
 
-    report = Compaction(table, full=True, workers=Threads(threads)).run(check=meanwhile)
+    report = Compaction(PaimonTable(table), full=True, workers=Threads(threads)).run(check=meanwhile)
     assert [each.partition for each in report.compacted] == [{"v": 0}]
     assert [each.partition for each in report.conflicts] == [{"v": 1}]
     assert sorted(rows_of(table)) == [(0, 0), (2, 0), (4, 0), (7, 1)]
@@ -238,7 +239,7 @@ def test_several_threads_do_what_one_does(tmp_path: Path) -> None:
 
 def test_each_run_of_one_compaction_commits_anew(tmp_path: Path) -> None:
     world = world_of(tmp_path, keyed=False)
-    compaction = Compaction(due(world), full=True)
+    compaction = Compaction(PaimonTable(due(world)), full=True)
     assert len(compaction.run().snapshots) == 1
     assert not compaction.run().snapshots
     for _ in range(3):
@@ -272,7 +273,7 @@ def test_what_is_stopped_in_the_midst_of_a_bucket_leaves_no_file(tmp_path: Path)
             raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        Compaction(table, full=True).run(check=stop)
+        Compaction(PaimonTable(table), full=True).run(check=stop)
     assert set(Path(str(table.table_path)).glob("bucket-0/*")) == files
 
 
@@ -303,7 +304,7 @@ def test_nulls_from_before_a_column_was_not_null_are_an_error_of_their_file(
 
 def test_options_that_are_altered_make_other_files_due(tmp_path: Path) -> None:
     world = world_of(tmp_path, keyed=False)
-    compaction = Compaction(world.table())
+    compaction = Compaction(PaimonTable(world.table()))
     assert not compaction.run().compacted
     world.catalog.alter_table("db.t", [SchemaChange.set_option("compaction.min.file-num", "2")], False)
     assert compaction.run().compacted

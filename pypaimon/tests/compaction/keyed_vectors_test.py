@@ -22,8 +22,9 @@ from pypaimon.streaming.compaction.live_files import LiveBucket, live_buckets
 from pypaimon.streaming.compaction.vector_index import VectorIndex
 from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.metadata.index_manifests import IndexEntry
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.write_internals import SchemaChange
+from pypaimon.streaming.paimon.write_internals import SchemaChange
 from support.crash.crashing_file_io import Killed, MortalFileIO
 from support.samples import SOAK, sample_seed
 from support.tables.handles import batch_table
@@ -82,7 +83,7 @@ class Marked:
         """Readers see what was compacted, and above level 0 each key is there once."""
         assert self._read(self.table) == self.model
         directory = TableDirectory.of(self.table)
-        reader = FileReader(self.table, directory, lambda: None)
+        reader = FileReader(PaimonTable(self.table), directory, lambda: None)
         keys: Counter[int] = Counter()
         for bucket in self.buckets():
             for file in bucket.files:
@@ -107,8 +108,8 @@ class Marked:
         snapshot = directory.snapshots.get_latest_snapshot()
         if snapshot is None:
             return []
-        buckets = live_buckets(self.table, LiveEntries().look(directory, snapshot))
-        return list(VectorIndex.of(self.table, directory, snapshot).attached(buckets))
+        buckets = live_buckets(PaimonTable(self.table), LiveEntries().look(directory, snapshot))
+        return list(VectorIndex.of(PaimonTable(self.table), directory, snapshot).attached(buckets))
 
     def index(self) -> tuple[IndexEntry, ...]:
         directory = TableDirectory.of(self.table)
@@ -233,7 +234,7 @@ def test_rows_that_are_marked_meanwhile_stay_gone(tmp_path: Path, levels: Marked
             marked.compact()
 
     table = marked.table.copy({"compaction.force-rewrite-all-files": force})
-    report = Compaction(table, full=True).run(check=meanwhile)
+    report = Compaction(PaimonTable(table), full=True).run(check=meanwhile)
     assert report.conflicts
     assert not report.snapshots
     marked.check()
@@ -280,7 +281,7 @@ def test_vectors_that_others_have_replaced_and_that_have_expired_are_a_conflict(
             marked.compact()
             path.unlink()
 
-    report = Compaction(marked.table).run(check=meanwhile)
+    report = Compaction(PaimonTable(marked.table)).run(check=meanwhile)
     assert (len(report.conflicts), report.snapshots) == (1, ())
     marked.check()
 
@@ -303,7 +304,7 @@ def test_vectors_that_lie_together_are_asked_for_once(tmp_path: Path, levels: Ma
     (bucket,) = marked.buckets()
     files = [file for file in bucket.files if file.deletions is not None]
     assert len(files) == 3
-    reader = FileReader(marked.table, directory, lambda: None).expecting(files)
+    reader = FileReader(PaimonTable(marked.table), directory, lambda: None).expecting(files)
     asked = directory.store.requests["read"]
     for file in files:
         assert not list(reader.records([file], levels=False))

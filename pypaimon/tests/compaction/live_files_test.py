@@ -12,6 +12,7 @@ import pytest
 
 from pypaimon.streaming.compaction.live_entries import LiveEntries
 from pypaimon.streaming.compaction.live_files import LiveBucket, live_buckets
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.spark.sink_world import World
 
@@ -37,7 +38,7 @@ def many(world: World, count: int) -> pa.Table:
 def peak(table: Any, entries: pa.Table) -> int:
     tracemalloc.start()
     try:
-        assert sum(len(bucket.files) for bucket in live_buckets(table, entries)) == entries.num_rows
+        assert sum(len(bucket.files) for bucket in live_buckets(PaimonTable(table), entries)) == entries.num_rows
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -53,10 +54,10 @@ def test_each_bucket_comes_once_with_its_files_as_the_manifests_have_them(tmp_pa
     world = World(tmp_path)
     world.run()
     entries = many(world, 1500)
-    found: list[LiveBucket] = list(live_buckets(world.table(), entries))
+    found: list[LiveBucket] = list(live_buckets(PaimonTable(world.table()), entries))
     assert [each.bucket for each in found] == sorted(set(entries["bucket"].to_pylist()))
     expected: dict[int, list[str]] = {}
     for bucket, name in zip(entries["bucket"].to_pylist(), entries["file_name"].to_pylist(), strict=True):
         expected.setdefault(bucket, []).append(name)
     assert {each.bucket: [file.name for file in each.files] for each in found} == expected
-    assert not list(live_buckets(world.table(), entries.slice(0, 0)))
+    assert not list(live_buckets(PaimonTable(world.table()), entries.slice(0, 0)))

@@ -17,8 +17,9 @@ from pypaimon.streaming import compact, stream_read_builder, stream_write_builde
 from pypaimon.streaming.compaction.compactor import Compaction
 from pypaimon.streaming.compaction.record_expiry import RecordExpiry
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.internals import AtomicType
-from pypaimon.streaming.write_internals import SchemaChange
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
+from pypaimon.streaming.paimon.internals import AtomicType
+from pypaimon.streaming.paimon.write_internals import SchemaChange
 from support.samples import SOAK
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
@@ -62,7 +63,7 @@ class Aging:
         return report.before.files
 
     def compaction(self, *, full: bool) -> Compaction:
-        return Compaction(self.table, full=full, now=lambda: datetime.fromtimestamp(self.now + 0.9))
+        return Compaction(PaimonTable(self.table), full=full, now=lambda: datetime.fromtimestamp(self.now + 0.9))
 
     def expired(self, row: Row) -> bool:
         return row[1] is not None and self.now > row[1] + 10
@@ -163,7 +164,7 @@ def gone_of(directory: Path, kind: pa.DataType, times: list[int | None], now: da
     columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("t", kind)])
     schema = Schema.from_pyarrow_schema(columns, primary_keys=["id"], options=EXPIRY)
     catalog.create_table("d.t", schema, False)
-    found = RecordExpiry.of(catalog.get_table("d.t"))
+    found = RecordExpiry.of(PaimonTable(catalog.get_table("d.t")))
     assert found is not None
     batch = pa.record_batch({"id": pa.array(range(len(times)), pa.int64()), "t": pa.array(times, kind)})
     kept = [key for each in found.at(now).dropped([batch]) for key in each["id"].to_pylist()]
@@ -223,12 +224,20 @@ def test_a_file_that_moves_keeps_its_records(tmp_path: Path, vectors: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("field", "named"), [("nowhere", "not a column"), ("v", "v.*BIGINT or a timestamp"), (None, "' is not set")]
+    ("field", "named"),
+    [
+        ("nowhere", "not a column"),
+        ("v", "v.*BIGINT or a timestamp"),
+        ("several", "ARRAY.*BIGINT or a timestamp"),
+        (None, "' is not set"),
+    ],
 )
 def test_a_time_field_that_holds_no_time_is_refused(tmp_path: Path, field: str | None, named: str) -> None:
     catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
     catalog.create_database("d", False)
-    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
+    columns = pa.schema(
+        [pa.field("id", pa.int64(), nullable=False), ("v", pa.string()), ("several", pa.list_(pa.int64()))]
+    )
     schema = Schema.from_pyarrow_schema(columns, primary_keys=["id"], options={"bucket": "1"})
     catalog.create_table("d.t", schema, False)
     options = {"record-level.expire-time": "1 h", **({} if field is None else {"record-level.time-field": field})}

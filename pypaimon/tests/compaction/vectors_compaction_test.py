@@ -10,6 +10,7 @@ from pypaimon.streaming import compact, stream_read_builder, table_files
 from pypaimon.streaming.compaction.compactor import Compaction
 from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.metadata.index_manifests import IndexEntry
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.java.live import LiveJava
 from support.java.shared_table import Shared
@@ -126,7 +127,7 @@ def test_rows_that_are_deleted_meanwhile_stay_deleted(java: LiveJava, tmp_path: 
         for seed in seeds:
             shared.delete(seed)
 
-    report = Compaction(shared.table, full=True).run(check=meanwhile)
+    report = Compaction(PaimonTable(shared.table), full=True).run(check=meanwhile)
     assert report.conflicts
     assert not report.snapshots
     shared.check()

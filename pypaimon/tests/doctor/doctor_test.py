@@ -19,11 +19,11 @@ from pypaimon.streaming.doctor import examination
 from pypaimon.streaming.doctor.checks import CHECKS, diagnose
 from pypaimon.streaming.doctor.examination import Layout
 from pypaimon.streaming.doctor.findings import Finding, Level
-from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.retention import Retention
 from pypaimon.streaming.options.table_traits import TableTraits
+from pypaimon.streaming.paimon.internals import TableSchema
 from support.docs.cli_runs import Program
 from support.stores.fault_file_io import UNAVAILABLE, FaultFileIO, failing
 from support.tables.chain_tables import DELTA, ChainTable

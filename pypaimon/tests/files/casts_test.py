@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from pypaimon.streaming.files.casts import CastError, cast
-from pypaimon.streaming.internals import AtomicType
 from pypaimon.streaming.model.time_zone import time_zone
+from pypaimon.streaming.paimon.internals import AtomicType
 
 
 def cast_text(text: str, kind: str, exact: bool = False) -> Any:

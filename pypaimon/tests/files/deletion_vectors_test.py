@@ -22,10 +22,10 @@ from pyroaring import BitMap, BitMap64
 
 from pypaimon.streaming.files import deletion_vectors
 from pypaimon.streaming.files.deletion_vectors import DeletionVector
-from pypaimon.streaming.internals import DeletionFile, TableSchema
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.metadata.file_paths import FilePaths
 from pypaimon.streaming.metadata.index_manifests import deletion_files, parse_index_manifest
+from pypaimon.streaming.paimon.internals import DeletionFile, TableSchema
 from support.corpus.cases import ARCHIVES, unpack
 
 

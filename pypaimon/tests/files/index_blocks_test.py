@@ -22,9 +22,9 @@ from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.files import deletion_vectors
 from pypaimon.streaming.files.deletion_vectors import IndexBlocks, PlanVectors
-from pypaimon.streaming.internals import DeletionFile
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.model.plan import SplitMode
+from pypaimon.streaming.paimon.internals import DeletionFile
 from support.stores.fault_file_io import SCHEME, Call, FaultFileIO, Meeting
 from support.tables.handles import create_table
 from support.tables.stream_files import put, reader, records, split

@@ -14,7 +14,8 @@ from pypaimon.common.json_util import JSON
 
 from pypaimon.streaming.errors import SchemaChangedError
 from pypaimon.streaming.files.data_files import read_file
-from pypaimon.streaming.internals import (
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.paimon.internals import (
     ArrayType,
     AtomicType,
     DataField,
@@ -24,7 +25,6 @@ from pypaimon.streaming.internals import (
     RowType,
     TableSchema,
 )
-from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.tables.handles import create_table
 from support.tables.stream_files import put
 

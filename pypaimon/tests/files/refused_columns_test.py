@@ -10,7 +10,7 @@ import pytest
 from pypaimon import CatalogFactory
 
 from pypaimon.streaming import StreamConfigError, StreamReadBuilder, UnsupportedTableError, stream_read_builder
-from pypaimon.streaming.internals import AtomicType, DataField, RowType, TableSchema
+from pypaimon.streaming.paimon.internals import AtomicType, DataField, RowType, TableSchema
 from pypaimon.streaming.reading.read_layout import ReadSettings, layout
 from support.corpus.cases import load
 from support.docs.cli_runs import Program

@@ -9,7 +9,7 @@ import pytest
 from pypaimon.common.predicate import Predicate
 
 from pypaimon.streaming.filtering.bucket_selection import MAX_KEYS, candidate_keys
-from pypaimon.streaming.internals import AtomicType, DataField
+from pypaimon.streaming.paimon.internals import AtomicType, DataField
 
 KEYS = [DataField(0, "a", AtomicType("INT")), DataField(1, "b", AtomicType("INT"))]
 

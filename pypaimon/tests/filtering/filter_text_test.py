@@ -10,7 +10,7 @@ import pytest
 
 from pypaimon.streaming import StreamConfigError
 from pypaimon.streaming.filtering.filter_text import parse_filter
-from pypaimon.streaming.internals import AtomicType, DataField, RowType
+from pypaimon.streaming.paimon.internals import AtomicType, DataField, RowType
 
 FIELDS = [
     DataField(0, "id", AtomicType("BIGINT")),

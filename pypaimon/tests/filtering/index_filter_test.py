@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pypaimon.streaming.filter_internals import Predicate
 from pypaimon.streaming.filtering.filters import mask
 from pypaimon.streaming.filtering.index_filter import IndexFilter
 from pypaimon.streaming.indexes.container import IndexPart, index_parts
+from pypaimon.streaming.paimon.filter_internals import Predicate
 from support.java.indexes import COLUMN, JavaIndex, java_indexes, schema_of
 from support.samples import SOAK, examples
 

@@ -11,7 +11,7 @@ from pypaimon.common.predicate import Predicate
 
 from pypaimon.streaming.filtering.filters import mask
 from pypaimon.streaming.filtering.statistics import ColumnStats, may_hold
-from pypaimon.streaming.internals import AtomicType, PyarrowFieldParser
+from pypaimon.streaming.paimon.internals import AtomicType, PyarrowFieldParser
 
 MOMENT = datetime(2026, 1, 1, 10, 0, 0, 123456)
 LITERALS: dict[str, Any] = {

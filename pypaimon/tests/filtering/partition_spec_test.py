@@ -18,8 +18,8 @@ from pypaimon.streaming import StreamConfigError, compact, stream_read_builder, 
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.filtering.partition_spec import PartitionSpec
 from pypaimon.streaming.formats.binary_row_encoding import encoded_columns
-from pypaimon.streaming.internals import AtomicType, DataField, PyarrowFieldParser, TableSchema
 from pypaimon.streaming.metadata.file_paths import FilePaths
+from pypaimon.streaming.paimon.internals import AtomicType, DataField, PyarrowFieldParser, TableSchema
 from support.tables.chain_tables import DELTA, SNAPSHOT, ChainTable
 
 UTC = dt.timezone.utc

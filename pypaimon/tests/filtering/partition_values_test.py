@@ -17,8 +17,8 @@ from pypaimon.schema.data_types import PyarrowFieldParser
 
 from pypaimon.streaming import stream_read_builder
 from pypaimon.streaming.errors import CorruptTableError
-from pypaimon.streaming.internals import GenericRow, GenericRowSerializer
 from pypaimon.streaming.metadata.file_paths import FilePaths
+from pypaimon.streaming.paimon.internals import GenericRow, GenericRowSerializer
 from support.tables.handles import create_table
 from support.tables.stream_files import write
 

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from pypaimon.streaming.filter_internals import Predicate
 from pypaimon.streaming.filtering.pruning import Pruner, Scan
-from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.metadata.manifest_tables import ENTRY_SCHEMA, list_parser, manifest_parser
 from pypaimon.streaming.metadata.manifests import live
 from pypaimon.streaming.options.table_traits import ChangelogProducer, TableTraits
+from pypaimon.streaming.paimon.filter_internals import Predicate
+from pypaimon.streaming.paimon.internals import TableSchema
 from support.corpus.cases import unpack
 from support.corpus.values import literal
 from support.samples import SOAK, is_drawn

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pypaimon.write.row_key_extractor import FixedBucketRowKeyExtractor
 
-from pypaimon.streaming.filter_internals import Predicate
 from pypaimon.streaming.filtering.filters import mask, split_and
 from pypaimon.streaming.filtering.pruning import Pruner, Scan
-from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.metadata.manifest_tables import ENTRY_SCHEMA, MANIFEST_SCHEMA
+from pypaimon.streaming.paimon.filter_internals import Predicate
+from pypaimon.streaming.paimon.internals import TableSchema
 from support.models.pruning import TYPES, File, Row, batch, encode, entries_of, predicates, rows, schema
 from support.samples import SOAK
 

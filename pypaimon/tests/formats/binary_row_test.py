@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from pypaimon.table.row.generic_row import GenericRowSerializer
 
 from pypaimon.streaming.formats.binary_row import decode, decode_column, decode_rows
-from pypaimon.streaming.internals import AtomicType, DataField, GenericRow, GenericRowDeserializer, TableSchema
 from pypaimon.streaming.metadata.manifest_tables import manifest_parser
+from pypaimon.streaming.paimon.internals import AtomicType, DataField, GenericRow, GenericRowDeserializer, TableSchema
 from support.corpus.cases import ARCHIVES, unpack
 from support.samples import examples, some
 

@@ -10,6 +10,7 @@ import pytest
 
 from pypaimon.streaming import stream_write_builder
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from support.tables.handles import create_table
 from support.tables.written_rows import rows_of
@@ -38,7 +39,7 @@ def test_types_are_refused_before_the_first_row(
 ) -> None:
     table = create_table(warehouse, "t", pa.schema(columns), options={"file.format": format_})
     with pytest.raises(UnsupportedTableError, match=message):
-        RecordWriter(table, "user", False)
+        RecordWriter(PaimonTable(table), "user", False)
 
 
 @pytest.mark.parametrize("format_", ["orc", "avro"])
@@ -65,7 +66,7 @@ def test_a_field_may_have_the_name_of_a_type_that_a_format_lacks(warehouse: Any,
 def test_values_are_refused_that_orc_would_spoil(warehouse: Any, kind: pa.DataType, value: Any, message: str) -> None:
     schema = pa.schema([("v", kind)])
     table = create_table(warehouse, "t", schema, options={"file.format": "orc", "target-file-size": "1 b"})
-    writer = RecordWriter(table, "user", False)
+    writer = RecordWriter(PaimonTable(table), "user", False)
     writer.write(rows_of(schema, [(None,)]))
     with pytest.raises(UnsupportedTableError, match=message):
         writer.write(rows_of(schema, [(value,)]))
@@ -76,7 +77,7 @@ def test_values_are_refused_that_orc_would_spoil(warehouse: Any, kind: pa.DataTy
 def test_milliseconds_before_1970_are_written(warehouse: Any) -> None:
     schema = pa.schema([("v", MICROS)])
     table = create_table(warehouse, "t", schema, options={"file.format": "orc"})
-    writer = RecordWriter(table, "user", False)
+    writer = RecordWriter(PaimonTable(table), "user", False)
     writer.write(rows_of(schema, [(-1_000,)]))
     assert len(writer.prepare()) == 1
 
@@ -85,7 +86,7 @@ def test_milliseconds_before_1970_are_written(warehouse: Any) -> None:
 def test_a_codec_that_a_format_lacks_is_refused(warehouse: Any, format_: str) -> None:
     schema = pa.schema([("v", pa.int32())])
     table = create_table(warehouse, "t", schema, options={"file.format": format_, "file.compression": "lzo"})
-    writer = RecordWriter(table, "user", False)
+    writer = RecordWriter(PaimonTable(table), "user", False)
     writer.write(rows_of(schema, [(1,)]))
     with pytest.raises(StreamConfigError, match=r"'file\.compression' = 'lzo'"):
         writer.prepare()
@@ -97,7 +98,7 @@ def test_a_codec_that_a_format_lacks_is_refused(warehouse: Any, format_: str) ->
 def test_another_format_is_refused(warehouse: Any, format_: str) -> None:
     table = create_table(warehouse, "t", pa.schema([("v", pa.int32())]), options={"file.format": format_})
     with pytest.raises(UnsupportedTableError, match=f"'file.format' = '{format_}' cannot be written"):
-        RecordWriter(table, "user", False)
+        RecordWriter(PaimonTable(table), "user", False)
 
 
 def test_manifests_of_another_format_are_refused_before_the_first_row(warehouse: Any) -> None:

@@ -14,6 +14,7 @@ from pypaimon.streaming.compaction.compactor import compact
 from pypaimon.streaming.errors import CorruptTableError, UnsupportedTableError
 from pypaimon.streaming.formats.format import FileContext, Format, Nanoseconds, WriteSettings
 from pypaimon.streaming.formats.registry import FORMATS, WRITABLE
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from support.tables.handles import create_table, current_files
 
@@ -79,10 +80,10 @@ def test_what_a_format_that_was_added_cannot_hold_is_refused(warehouse: Any) -> 
     columns = pa.schema([("t", pa.timestamp("ns"))])
     table = create_table(warehouse, "t", columns, options=OPTIONS)
     with pytest.raises(UnsupportedTableError, match=r"Feather holds no nanoseconds.* Set it to parquet or orc"):
-        RecordWriter(table, "user", False)
+        RecordWriter(PaimonTable(table), "user", False)
 
 
 def test_a_format_that_is_read_only_is_not_written(warehouse: Any) -> None:
     table = create_table(warehouse, "t", COLUMNS, options={"file.format": "lance"})
     with pytest.raises(UnsupportedTableError, match=r"'lance' cannot be written\. Set one of parquet, orc, avro"):
-        RecordWriter(table, "user", False)
+        RecordWriter(PaimonTable(table), "user", False)

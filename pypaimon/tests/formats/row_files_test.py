@@ -17,10 +17,10 @@ from pypaimon.write.writer.format_row_writer import FormatRowWriter
 from pypaimon.streaming import CorruptTableError, UnsupportedTableError
 from pypaimon.streaming.files.data_files import stored_fields
 from pypaimon.streaming.formats.row_format import RowFileReader, _OneFile
-from pypaimon.streaming.internals import ArrayType, AtomicType, DataField, DataType, MapType, RowType
 from pypaimon.streaming.model.arrow_types import arrow_schema, with_arrow_types
 from pypaimon.streaming.model.plan import SplitMode
-from pypaimon.streaming.read_internals import FormatRowReader
+from pypaimon.streaming.paimon.internals import ArrayType, AtomicType, DataField, DataType, MapType, RowType
+from pypaimon.streaming.paimon.read_internals import FormatRowReader
 from support.samples import SOAK, seeded
 from support.tables.handles import create_table, current_files
 from support.tables.stream_files import reader, split, write

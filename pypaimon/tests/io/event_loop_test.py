@@ -22,8 +22,8 @@ from pypaimon.streaming import (
     TableChangedError,
     stream_read_builder,
 )
-from pypaimon.streaming.filter_internals import PredicateBuilder
-from pypaimon.streaming.internals import PyarrowFieldParser
+from pypaimon.streaming.paimon.filter_internals import PredicateBuilder
+from pypaimon.streaming.paimon.internals import PyarrowFieldParser
 from pypaimon.streaming.spec.spec_builder import resolved
 from support.stores.fault_file_io import UNAVAILABLE, Call, FaultFileIO, failing
 from support.tables.streamed_table import COLUMNS, Table, keys

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pypaimon.streaming.internals import AtomicType, DataField, RowType, TableSchema
 from pypaimon.streaming.live.row_store import are_same_columns
+from pypaimon.streaming.paimon.internals import AtomicType, DataField, RowType, TableSchema
 
 
 def schema(schema_id: int, nested_id: int) -> TableSchema:

@@ -14,7 +14,6 @@ import pytest
 from pypaimon.table.row.generic_row import GenericRowSerializer
 from pypaimon.utils.file_store_path_factory import FileStorePathFactory
 
-from pypaimon.streaming.internals import AtomicType, DataField, GenericRow
 from pypaimon.streaming.metadata.file_paths import (
     ByteRange,
     FilePaths,
@@ -22,6 +21,7 @@ from pypaimon.streaming.metadata.file_paths import (
     java_float_text,
     merged_changelog_range,
 )
+from pypaimon.streaming.paimon.internals import AtomicType, DataField, GenericRow
 
 
 def _directory(type_: str, value: Any, *, legacy: bool = True) -> str:

@@ -36,12 +36,12 @@ from pypaimon.streaming import (
 from pypaimon.streaming.consumers.consumer_manager import Consumer
 from pypaimon.streaming.files import deletion_vectors
 from pypaimon.streaming.formats import avro_container
-from pypaimon.streaming.internals import DeletionFile
 from pypaimon.streaming.metadata import index_manifests
 from pypaimon.streaming.metadata.file_paths import check_file_name
 from pypaimon.streaming.metadata.manifest_tables import list_parser, manifest_parser
 from pypaimon.streaming.metadata.snapshot_files import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.paimon.internals import DeletionFile
 from support.samples import SOAK
 from support.stores.s3_server import ACCESS_KEY, SECRET_KEY, S3Server
 from support.tables.avro_bytes import avro_long, avro_text, container

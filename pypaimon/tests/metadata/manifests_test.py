@@ -21,7 +21,6 @@ from pypaimon.manifest.schema.manifest_file_meta import MANIFEST_FILE_META_SCHEM
 
 from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.formats.binary_row import decode_rows
-from pypaimon.streaming.internals import DataField, TableSchema
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.metadata import manifest_cache, manifest_tables, manifests
 from pypaimon.streaming.metadata.data_file_meta import DataFiles
@@ -39,6 +38,7 @@ from pypaimon.streaming.metadata.manifest_tables import (
     together,
 )
 from pypaimon.streaming.metadata.manifests import ManifestReader, live
+from pypaimon.streaming.paimon.internals import DataField, TableSchema
 from support.corpus.cases import ARCHIVES, unpack
 from support.samples import SOAK, examples, is_drawn, seeded
 from support.tables.handles import current_files

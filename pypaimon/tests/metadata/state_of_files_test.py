@@ -17,8 +17,8 @@ from pypaimon.table.row.generic_row import GenericRow
 from pyroaring import BitMap
 
 from pypaimon.streaming import stream_read_builder
-from pypaimon.streaming.internals import DeletionFile
 from pypaimon.streaming.model.plan import SplitMode
+from pypaimon.streaming.paimon.internals import DeletionFile
 from support.models.table import POSTPONED, Record
 from support.tables.crafted_table import CraftedTable
 from support.tables.handles import create_table

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pypaimon.common.identifier import Identifier
 
-from pypaimon.streaming.internals import dynamic_options
 from pypaimon.streaming.metadata.table_handle import FilesOnly, TableHandle
+from pypaimon.streaming.paimon.handles import dynamic_options
 from support.tables.streamed_table import Table
 
 ATTRIBUTES = ("identifier", "table_path", "table_schema")

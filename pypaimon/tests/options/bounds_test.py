@@ -28,6 +28,7 @@ from pypaimon.streaming.groups.group_settings import GroupSettings, times_and_ru
 from pypaimon.streaming.indexes.bitmap import BitmapIndexWriter
 from pypaimon.streaming.indexes.bloom_filter import BloomFilterWriter
 from pypaimon.streaming.live.temp_database import memory_bound
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.stream_options import StreamOptions, options_of_table
 from pypaimon.streaming.spec.scan import AsyncStreamingTableScan
@@ -164,7 +165,7 @@ BOUNDS = [
     of_table("streaming.read.snapshot.delay", of_stream, "0 s", "-1 s", "a duration such as"),
     of_table("source.split.target-size", of_stream, "0 b", "-1 b", "a size such as"),
     *(
-        of_table(key, CompactionOptions.of, *whole_from(least))
+        of_table(key, lambda table: CompactionOptions.of(PaimonTable(table)), *whole_from(least))
         for key, least in (
             ("num-sorted-run.compaction-trigger", 1),
             ("num-levels", 2),
@@ -173,10 +174,10 @@ BOUNDS = [
             ("compaction.min.file-num", 1),
         )
     ),
-    of_table("target-file-row-num", lambda table: FileOptions.of(table, "me"), *whole_from(1)),
-    of_table("commit.max-retries", commit_backoff, *whole_from(0)),
+    of_table("target-file-row-num", lambda table: FileOptions.of(PaimonTable(table), "me"), *whole_from(1)),
+    of_table("commit.max-retries", lambda table: commit_backoff(PaimonTable(table).options), *whole_from(0)),
     *(
-        of_table(f"dynamic-bucket.{name}", BucketRules.of, *bound)
+        of_table(f"dynamic-bucket.{name}", lambda table: BucketRules.of(PaimonTable(table).options), *bound)
         for name, greatest in (
             ("target-row-num", GREATEST_LONG),
             ("initial-buckets", 32767),

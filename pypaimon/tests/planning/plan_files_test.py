@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 from pypaimon.manifest.schema.manifest_entry import MANIFEST_ENTRY_SCHEMA
 
 from pypaimon.streaming.formats import avro_container
-from pypaimon.streaming.internals import (
+from pypaimon.streaming.metadata import data_file_meta
+from pypaimon.streaming.metadata.data_file_meta import DataFiles
+from pypaimon.streaming.metadata.file_paths import FilePaths
+from pypaimon.streaming.metadata.manifest_tables import manifest_parser
+from pypaimon.streaming.model.plan import SplitMode, StreamSplit
+from pypaimon.streaming.options.table_traits import TableTraits
+from pypaimon.streaming.paimon.internals import (
     AtomicType,
     DataField,
     DataFileMeta,
@@ -24,12 +30,6 @@ from pypaimon.streaming.internals import (
     TableSchema,
     Timestamp,
 )
-from pypaimon.streaming.metadata import data_file_meta
-from pypaimon.streaming.metadata.data_file_meta import DataFiles
-from pypaimon.streaming.metadata.file_paths import FilePaths
-from pypaimon.streaming.metadata.manifest_tables import manifest_parser
-from pypaimon.streaming.model.plan import SplitMode, StreamSplit
-from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.planning.selection import name_hashes
 from pypaimon.streaming.planning.splits import SplitFactory
 from support.tables.manifest_files import avro, entry_record

@@ -16,8 +16,8 @@ from pypaimon import CatalogFactory
 
 from pypaimon.streaming import stream_read_builder
 from pypaimon.streaming.files.row_id_groups import row_id_groups
-from pypaimon.streaming.filter_internals import Predicate
 from pypaimon.streaming.logs import FIELDS as LOGGED
+from pypaimon.streaming.paimon.filter_internals import Predicate
 from support.samples import examples
 from support.stores.counting_file_io import CountingFileIO
 from support.stores.fault_file_io import SCHEME

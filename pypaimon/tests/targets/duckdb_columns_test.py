@@ -13,7 +13,7 @@ from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 
 from pypaimon.streaming import DuckDBTarget, StreamConfigError
-from pypaimon.streaming.internals import PyarrowFieldParser
+from pypaimon.streaming.paimon.internals import PyarrowFieldParser
 from support.tables.copied_table import COLUMNS, batches, keyed, rows_of, stream
 from support.tables.duckdb_copy import KEYS, followed, held
 from support.tables.streamed_table import COLUMNS as COLUMN_TYPES

@@ -19,6 +19,7 @@ from pypaimon.streaming import stream_read_builder, stream_write_builder
 from pypaimon.streaming.commit.idempotent_commit import commit_batch
 from pypaimon.streaming.commit.table_state import TableState
 from pypaimon.streaming.errors import CommitConflictError, UnsupportedTableError
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.system_columns import VALUE_KIND
 from pypaimon.streaming.writing.record_writer import RecordWriter
@@ -87,10 +88,10 @@ overwrites = partial(streams, overwrite=True)
 def batch(world: Rescaled, partition: int) -> Callable[[], Any]:
     """Messages of which nobody says by which snapshot they were divided."""
     table = world.table
-    writer = RecordWriter(table, "batch", False)
+    writer = RecordWriter(PaimonTable(table), "batch", False)
     writer.write(aligned(table, partition))
     messages = writer.prepare()
-    return lambda: commit_batch(table, messages, overwrite=False)
+    return lambda: commit_batch(PaimonTable(table), messages, overwrite=False)
 
 
 def aligned(table: Any, partition: int) -> pa.RecordBatch:

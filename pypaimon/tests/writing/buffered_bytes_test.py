@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from pypaimon import Schema
 
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.system_columns import VALUE_KIND
 from pypaimon.streaming.writing.record_writer import RecordWriter
 
@@ -18,7 +19,7 @@ COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("p", pa.int32(
 def test_buffered_bytes_are_those_of_the_rows_in_no_file(warehouse: Any, keyed: bool) -> None:
     keys = {"primary_keys": ["id"], "options": {"bucket": "2"}} if keyed else {}
     warehouse.create_table("db.t", Schema.from_pyarrow_schema(COLUMNS, **keys), False)
-    writer = RecordWriter(warehouse.get_table("db.t"), "user", False)
+    writer = RecordWriter(PaimonTable(warehouse.get_table("db.t")), "user", False)
     assert writer.buffered_bytes == 0
     batch = pa.record_batch([range(1000), [1] * 1000, ["x" * 100] * 1000], schema=COLUMNS)
     if keyed:

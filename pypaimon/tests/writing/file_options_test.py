@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from pypaimon.streaming import compact, stream_read_builder, stream_write_builder
 from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.writing.files.statistics import ColumnBounds, StatsMode
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from support.tables.handles import create_table
@@ -125,7 +126,7 @@ def test_an_unknown_mode_is_refused(warehouse: Any) -> None:
     table = create_table(warehouse, "t", COLUMNS, options={"fields.v.stats-mode": "truncate(0)"})
     expected = r"'fields.v.stats-mode': expected none, counts, full or truncate\(n\) from 1"
     with pytest.raises(StreamConfigError, match=expected):
-        RecordWriter(table, "user", False)
+        RecordWriter(PaimonTable(table), "user", False)
 
 
 TEXT = st.text(st.sampled_from("a\ud7ff\U0010ffff\x7f\u0100"), max_size=4)
@@ -228,7 +229,7 @@ def test_many_partitions_stay_within_the_bound(warehouse: Any, keyed: bool, part
     keys = {"primary_keys": ["p", "id"], "options": {"bucket": "2", "write-buffer-size": "32 kb"}}
     append = {"options": {"write-buffer-size": "32 kb"}}
     table = create_table(warehouse, "t", schema, partition_keys=["p"], **(keys if keyed else append))
-    writer = RecordWriter(table, "user", False)
+    writer = RecordWriter(PaimonTable(table), "user", False)
     rows = [(number % partitions, number, "x" * 100) for number in range(600)]
     batch = rows_of(schema, rows, [0] * len(rows) if keyed else None)
     for start in range(0, len(rows), 100):

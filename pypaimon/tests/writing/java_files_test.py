@@ -16,6 +16,7 @@ from pypaimon.schema.data_types import AtomicType
 
 from pypaimon.streaming import compact, stream_read_builder, stream_write_builder
 from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.arrow_types import arrow_type
 from pypaimon.streaming.model.system_columns import ROW_KIND, VALUE_KIND
 from pypaimon.streaming.writing.bucket_hash import BucketKeys
@@ -129,7 +130,7 @@ def test_keys_of_any_type_lie_in_javas_buckets(java: LiveJava, tmp_path: Path) -
         keys = [None, *ODD_KEYS.get(type_, []), *(value(type_, source, True) for _ in range(12))]
         java.call("write", flushes=[[["+I", key, source.choice([None, "x", "more than seven"])] for key in keys]])
         made = CatalogFactory.create({"warehouse": str(tmp_path / str(number))}).get_table("d.t")
-        bucket_keys = BucketKeys.of(made)
+        bucket_keys = BucketKeys.of(PaimonTable(made))
         assert bucket_keys is not None
         builder = stream_read_builder(made)
         count = 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.writing.dynamic_buckets.key_buckets import BucketRules, KeyBuckets
 
 HASHES = st.lists(st.integers(-12, 12) | st.sampled_from([-(2**31), 2**31 - 1]), max_size=40)
@@ -110,10 +110,9 @@ def test_when_all_buckets_are_full() -> None:
     ],
 )
 def test_options(options: dict[str, str], rules: Any) -> None:
-    named = {f"dynamic-bucket.{name}": value for name, value in options.items()}
-    table = SimpleNamespace(options=SimpleNamespace(options=SimpleNamespace(to_map=lambda: named)))
+    named = OptionValues({f"dynamic-bucket.{name}": value for name, value in options.items()})
     if isinstance(rules, BucketRules):
-        assert BucketRules.of(table) == rules
+        assert BucketRules.of(named) == rules
         return
     with pytest.raises(StreamConfigError, match=rules):
-        BucketRules.of(table)
+        BucketRules.of(named)

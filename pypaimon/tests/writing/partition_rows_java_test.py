@@ -20,6 +20,7 @@ from pypaimon.streaming.commit.table_state import TableState
 from pypaimon.streaming.errors import BadRowError, UnsupportedTableError
 from pypaimon.streaming.filtering.partition_spec import PartitionSpec
 from pypaimon.streaming.formats.binary_row_encoding import encoded_row
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.writing.partition_times import FORMATTER, PATTERN, STRICT, PartitionTimes
 from support.java.live import JavaError, LiveJava
@@ -139,7 +140,7 @@ def test_only_partitions_that_java_takes_for_times_are_written(
     java.call("create", warehouse=str(tmp_path), fields=[["p", "STRING"], ["q", "INT"]], partition_keys=["p", "q"],
               primary_keys=[], options=given)  # fmt: skip
     table = CatalogFactory.create({"warehouse": str(tmp_path)}).get_table("d.t")
-    checked = PartitionTimes.of(table)
+    checked = PartitionTimes.of(PaimonTable(table))
     assert checked is not None
     for text in [*TIMES, None]:
         is_written = is_done(JavaError, partial(java.call, "write", flushes=[[["+I", text, 7]]]))

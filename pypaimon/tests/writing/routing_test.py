@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.writing.bucket_hash import BucketKeys
 from pypaimon.streaming.writing.routing import Router
 from pypaimon.streaming.writing.writable_tables import check_writable
@@ -41,7 +42,7 @@ def test_each_row_comes_once_with_its_partition_and_bucket_in_order(
     table = warehouse.get_table(name)
     batch = rows_of(COLUMNS, [(*row, number) for number, row in enumerate(rows)])
     seen, places = [], set()
-    for values, bucket, part in Router(table).parts(batch):
+    for values, bucket, part in Router(PaimonTable(table)).parts(batch):
         place = (repr(values), bucket)
         assert place not in places
         places.add(place)
@@ -54,7 +55,7 @@ def test_each_row_comes_once_with_its_partition_and_bucket_in_order(
             if function == "mod":
                 assert bucket == (key or 0) % 3
             elif function:
-                assert bucket == BucketKeys.of(table).buckets_of([pa.array([key], pa.int64())])[0]
+                assert bucket == BucketKeys.of(PaimonTable(table)).buckets_of([pa.array([key], pa.int64())])[0]
             else:
                 assert bucket == 0
     assert sorted(seen) == list(range(len(rows)))
@@ -72,4 +73,4 @@ def test_other_bucket_functions_are_refused(warehouse: Any, function: str, key: 
     options = {"bucket": "3", "bucket-key": key, "bucket-function.type": function}
     table = create_table(warehouse, "t", COLUMNS, options=options)
     with pytest.raises(UnsupportedTableError, match=message):
-        check_writable(table, "db.t", False)
+        check_writable(PaimonTable(table), False)

@@ -480,7 +480,7 @@ def test_snapshots_before_the_newest_commits_may_expire(table: Table) -> None:
 
 def _break_publishing(writer: Any) -> None:
     """From now on no snapshot is published."""
-    environment = writer._writer.table.catalog_environment
+    environment = writer._writer.table.handle.catalog_environment
 
     def broken(*_: Any) -> Any:
         raise RuntimeError("publishing fails")

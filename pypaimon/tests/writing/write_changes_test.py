@@ -17,7 +17,7 @@ from pypaimon.streaming import (
     stream_read_builder,
     stream_write_builder,
 )
-from pypaimon.streaming.internals import AtomicType, DataField
+from pypaimon.streaming.paimon.internals import AtomicType, DataField
 from support.tables.handles import batch_read
 from support.tables.streamed_table import Table
 from support.tables.written_tables import key_value_table

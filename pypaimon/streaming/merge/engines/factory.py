@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
-from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.merge.engines.aggregation import Aggregation
 from pypaimon.streaming.merge.engines.base import MergeEngine
 from pypaimon.streaming.merge.engines.deduplicate import Deduplicate
@@ -25,6 +24,7 @@ from pypaimon.streaming.options.table_traits import (
     changelog_producer_of,
     merge_engine_of,
 )
+from pypaimon.streaming.paimon.internals import TableSchema
 
 IGNORE_DELETE = (
     "ignore-delete",

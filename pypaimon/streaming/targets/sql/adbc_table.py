@@ -10,9 +10,9 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from pypaimon.streaming.errors import StreamConfigError, TargetError, UnsupportedTableError
-from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.model.sql_names import quoted
 from pypaimon.streaming.options.arguments import a_name, needed
+from pypaimon.streaming.paimon.internals import TableSchema
 from pypaimon.streaming.targets.changes import RESERVED, AnyBatch, inserts, last_changes, refuse_reserved
 from pypaimon.streaming.targets.column_evolution import evolve_columns
 from pypaimon.streaming.targets.plan_transactions import PlanTransactions, TransactionalTable, others_write

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.model.sql_names import quoted
 from pypaimon.streaming.options.arguments import a_name, needed
+from pypaimon.streaming.paimon.internals import TableSchema
 from pypaimon.streaming.targets.changes import AnyBatch, inserts, last_changes, refuse_reserved
 from pypaimon.streaming.targets.column_evolution import Alter, evolve_columns, is_equal_in
 from pypaimon.streaming.targets.plan_transactions import (

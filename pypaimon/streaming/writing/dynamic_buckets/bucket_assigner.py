@@ -11,7 +11,8 @@ from pypaimon.streaming.commit.changes import AvroRecord
 from pypaimon.streaming.commit.cleanup import discard
 from pypaimon.streaming.commit.conflicts import KeyIndexes
 from pypaimon.streaming.metadata.index_manifests import HASH
-from pypaimon.streaming.write_internals import CommitMessage
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
+from pypaimon.streaming.paimon.write_internals import CommitMessage
 from pypaimon.streaming.writing.dynamic_buckets.index_files import IndexFile, PartitionIndex
 from pypaimon.streaming.writing.dynamic_buckets.key_buckets import BucketRules, Buckets, Hashes, KeyBuckets
 
@@ -49,10 +50,10 @@ class BucketAssigner:
         StreamConfigError: An option of the table cannot be read.
     """
 
-    def __init__(self, table: Any, *, replaces: bool) -> None:
+    def __init__(self, table: PaimonTable, *, replaces: bool) -> None:
         self.replaces = replaces
         self._table = table
-        self._rules = BucketRules.of(table)
+        self._rules = BucketRules.of(table.options)
         self._there: dict[bytes, list[IndexFile]] = {}
         self._partitions: dict[bytes, _Partition] = {}
 

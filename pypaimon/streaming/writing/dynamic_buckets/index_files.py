@@ -13,12 +13,11 @@ import pyarrow as pa
 from pypaimon.streaming.commit.changes import AvroRecord
 from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.formats.binary_row_encoding import encoded_row
-from pypaimon.streaming.internals import GenericRow
 from pypaimon.streaming.metadata.entry_kind import EntryKind
-from pypaimon.streaming.metadata.file_paths import FilePaths
 from pypaimon.streaming.metadata.index_manifests import HASH
-from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.write_internals import IndexFileMeta, IndexManifestEntry
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
+from pypaimon.streaming.paimon.internals import GenericRow
+from pypaimon.streaming.paimon.write_internals import IndexFileMeta, IndexManifestEntry
 from pypaimon.streaming.writing.dynamic_buckets.key_buckets import Hashes
 
 _STORED = ">i4"
@@ -56,11 +55,11 @@ class PartitionIndex:
         row: The partition, serialised.
     """
 
-    def __init__(self, table: Any, partition: tuple[Any, ...]) -> None:
-        self._directory = TableDirectory.of(table)
-        self._partition = GenericRow(list(partition), table.partition_keys_fields)
-        self._paths = FilePaths.of(str(table.table_path), table.table_schema)
-        self.row = encoded_row(partition, table.partition_keys_fields)
+    def __init__(self, table: PaimonTable, partition: tuple[Any, ...]) -> None:
+        self._directory = table.new_directory()
+        self._partition = GenericRow(list(partition), table.partition_fields)
+        self._paths = table.paths
+        self.row = encoded_row(partition, table.partition_fields)
         (self._home,) = self._paths.partitions(pa.array([self.row], pa.binary()))
 
     def read(self, file: IndexFile) -> Hashes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,13 +35,12 @@ class BucketRules:
     most: int | None = None
 
     @staticmethod
-    def of(table: Any) -> BucketRules:
-        """The rules of a table.
+    def of(options: OptionValues) -> BucketRules:
+        """The rules that a table's options give.
 
         Raises:
             StreamConfigError: An option cannot be read, or is out of range.
         """
-        options = OptionValues(table.options.options.to_map())
 
         def number(key: str, default: int, lowest: int, greatest: int) -> int:
             value = options.integer(key, least=lowest, most=greatest)

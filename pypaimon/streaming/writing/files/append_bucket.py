@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from pypaimon.streaming.internals import DataFileMeta
+from pypaimon.streaming.paimon.internals import DataFileMeta
 from pypaimon.streaming.writing.files.blob_encoder import BlobSource
 from pypaimon.streaming.writing.files.bucket_files import BucketFiles
 from pypaimon.streaming.writing.files.record_facts import AppendedFacts, Counter, KeyedFacts
@@ -89,7 +89,7 @@ class PostponedBucket(AppendBucket):
     def __init__(self, files: BucketFiles, records: Records) -> None:
         super().__init__(files, 0)
         self._records = records
-        fields = files.table.trimmed_primary_keys_fields
+        fields = files.table.key_fields
         self._rolling = RollingFiles(files, files.options.data, lambda: KeyedFacts(fields, files.options.thin))
 
     def _table(self, batches: list[pa.RecordBatch]) -> pa.Table:

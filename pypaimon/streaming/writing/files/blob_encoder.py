@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from pypaimon.streaming.errors import BadRowError
-from pypaimon.streaming.internals import GenericRow, PaimonBlob
-from pypaimon.streaming.write_internals import BlobFormatWriter
+from pypaimon.streaming.paimon.internals import GenericRow, PaimonBlob
+from pypaimon.streaming.paimon.write_internals import BlobFormatWriter
 
 BlobSource = Callable[[bytes], PaimonBlob]
 """Makes pypaimon's blob of given bytes."""

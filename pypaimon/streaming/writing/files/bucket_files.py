@@ -8,9 +8,10 @@ from uuid import uuid4
 import pyarrow as pa
 
 from pypaimon.streaming.formats.binary_row_encoding import encoded_row
-from pypaimon.streaming.metadata.file_paths import FilePaths, SpelledPath
+from pypaimon.streaming.metadata.file_paths import SpelledPath
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.arrow_types import arrow_type
-from pypaimon.streaming.write_internals import canonical_data_file_path
+from pypaimon.streaming.paimon.write_internals import canonical_data_file_path
 from pypaimon.streaming.writing.files.file_options import FileKind, FileOptions
 
 
@@ -18,23 +19,24 @@ class BucketFiles:
     """Paths of new files of one bucket of one partition.
 
     Args:
-        table: pypaimon's table.
         options: How new files are written.
         partition: Values of the partition columns.
         bucket: The bucket; -2 is the postponed one.
     """
 
-    def __init__(self, table: Any, options: FileOptions, partition: tuple[Any, ...], bucket: int) -> None:
+    def __init__(self, table: PaimonTable, options: FileOptions, partition: tuple[Any, ...], bucket: int) -> None:
         self.table = table
         self.options = options
         self.partition = partition
         self.bucket = bucket
-        self._paths = FilePaths.of(str(table.table_path), table.table_schema)
-        row = encoded_row(partition, table.partition_keys_fields)
+        self._paths = table.paths
+        row = encoded_row(partition, table.partition_fields)
         (self._directory,) = self._paths.partitions(pa.array([row], pa.binary()))
-        self._external = table.path_factory().create_external_path_provider(partition, bucket, canonical_partition=True)
+        self._external = table.handle.path_factory().create_external_path_provider(
+            partition, bucket, canonical_partition=True
+        )
         # pypaimon's paths lose the nanoseconds of a partition, and are in the time zone of the process.
-        kinds = [arrow_type(field.type) for field in table.partition_keys_fields]
+        kinds = [arrow_type(field.type) for field in table.partition_fields]
         self._is_spelled_here = any(pa.types.is_timestamp(kind) and (kind.tz or kind.unit == "ns") for kind in kinds)
         self._unique = uuid4()
         self._count = 0
@@ -53,5 +55,5 @@ class BucketFiles:
         path = self._paths.data_file(self._directory, self.bucket, name)
         if not isinstance(path, SpelledPath) and not self._is_spelled_here:
             # pypaimon's own, which knows how a local URI must be spelled.
-            path = canonical_data_file_path(self.table, self.partition, self.bucket, name)
+            path = canonical_data_file_path(self.table.handle, self.partition, self.bucket, name)
         return name, str(path)

@@ -14,7 +14,9 @@ from pypaimon.streaming.files.orc_local_zones import is_legacy
 from pypaimon.streaming.formats.registry import WRITABLE
 from pypaimon.streaming.indexes.file_index import IndexOptions
 from pypaimon.streaming.logs import StreamLog
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.arrow_types import arrow_type, holds_local_timestamps
+from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.model.time_zone import TimeZone, zone_of
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.writing.files.statistics import NONE, StatsModes
@@ -77,7 +79,7 @@ class FileOptions:
     orc_zone: TimeZone | None = None
 
     @staticmethod
-    def of_compacted(table: Any, level: int) -> FileOptions:
+    def of_compacted(table: PaimonTable, level: int) -> FileOptions:
         """The options of files that a compaction makes for a level (0 for a table without levels).
 
         Only changelog files, whose rows are new, are bounded by their number of rows. Errors as `of`.
@@ -86,11 +88,10 @@ class FileOptions:
         return replace(made, data=replace(made.data, source=COMPACTED, target_rows=None))
 
     @staticmethod
-    def of(table: Any, user: str, level: int = 0) -> FileOptions:
+    def of(table: PaimonTable, user: str, level: int = 0) -> FileOptions:
         """The options of a table.
 
         Args:
-            table: pypaimon's table.
             user: Commit user, which is in the names of files of postponed buckets, see `_writer_prefix`.
             level: Level of the files, which may have formats and codecs of its own.
 
@@ -98,8 +99,7 @@ class FileOptions:
             UnsupportedTableError: The format or the codec cannot be written.
             StreamConfigError: An option is invalid.
         """
-        options = OptionValues(table.options.options.to_map())
-        keyed, postponed = bool(table.is_primary_key_table), table.options.bucket() == -2
+        options, keyed, postponed = table.options, table.is_primary_key_table, table.total_buckets == POSTPONE_BUCKET
         prefix = options.text("data-file.prefix") or _DATA_PREFIX
         if postponed:
             prefix = _writer_prefix(prefix, user)
@@ -109,12 +109,11 @@ class FileOptions:
         format_ = _format(format_ or ("avro" if postponed else "parquet"), "file.format")
         compression = its_own("file.compression.per.level") or options.text("file.compression") or "zstd"
         stats = "none" if postponed else its_own("metadata.stats-mode.per.level")
-        data = _kind(options, table, format_, compression, prefix, stats)
-        indexes = IndexOptions.of(table)
+        data = _kind(table, format_, compression, prefix, stats)
+        indexes = IndexOptions.of(options, table.fields)
         if indexes.written and not postponed:
             data = replace(data, indexes=indexes)
         changelog = _kind(
-            options,
             table,
             _format(options.text("changelog-file.format") or format_, "changelog-file.format"),
             options.text("changelog-file.compression") or compression,
@@ -129,17 +128,16 @@ class FileOptions:
             keyed and options.boolean("data-file.thin-mode", False),
             options.boolean("parquet.write-page-index.enabled", True),
             level,
-            orc_zone(table.options.options.to_map()),
+            orc_zone(options),
         )
 
     @staticmethod
-    def of_blobs(table: Any) -> FileOptions:
+    def of_blobs(table: PaimonTable) -> FileOptions:
         """The options of blob files, whose only statistics are their numbers of rows. Errors as `of`."""
         made = FileOptions.of(table, "")
-        options = OptionValues(table.options.options.to_map())
         stats = StatsModes({field.name: NONE for field in table.fields}, made.data.stats.dense)
         data = FileKind("blob", "none", made.data.prefix, stats, BLOB_FILE, made.data.source)
-        target = options.size_bytes("blob.target-file-size", made.target_bytes)
+        target = table.options.size_bytes("blob.target-file-size", made.target_bytes)
         return replace(made, data=data, target_bytes=target)
 
 
@@ -159,10 +157,8 @@ def small_file_bytes(options: OptionValues, target: int) -> int:
     return int(target * options.number("compaction.small-file-ratio", 0.7))
 
 
-def _kind(
-    options: OptionValues, table: Any, format_: str, compression: str, prefix: str, stats: str | None
-) -> FileKind:
-    codec = compression.strip().lower()
+def _kind(table: PaimonTable, format_: str, compression: str, prefix: str, stats: str | None) -> FileKind:
+    options, codec = table.options, compression.strip().lower()
     between = f".{codec}" if options.boolean("file.suffix.include.compression", False) else ""
     modes = StatsModes.of(options, [field.name for field in table.fields], stats)
     rows = options.integer("target-file-row-num", least=1)
@@ -200,23 +196,18 @@ def _of_level(options: OptionValues, level: int, key: str) -> str | None:
     return None
 
 
-def warn_about_orc_zone(table: Any, name: str) -> None:
-    """Log, once in a process, that Java reads columns of a table correctly in one time zone only.
-
-    Args:
-        table: pypaimon's table.
-        name: The name to log.
-    """
-    options = table.options.options.to_map()
+def warn_about_orc_zone(table: PaimonTable) -> None:
+    """Log, once in a process, that Java reads columns of a table correctly in one time zone only."""
+    options = table.options
     columns = [field.name for field in table.fields if holds_local_timestamps(arrow_type(field.type))]
     if not columns or not is_legacy(options) or not any("orc" in str(options.get(key)) for key in _FORMAT_OPTIONS):
         return
     zone = orc_zone(options)
-    warning = str(table.table_path), "UTC" if zone is None else str(zone.name)
+    warning = table.path, "UTC" if zone is None else str(zone.name)
     if warning not in _warned:
         _warned.add(warning)
         text = (
             "Java reads %(columns)s in the ORC files of %(table)s correctly only in a JVM of time zone %(zone)s: set "
             "another zone with the option 'time-zone', or set 'orc.timestamp-ltz.legacy.type' to 'false'"
         )
-        _LOG.warning("orc_time_zone", text, table=name, columns=", ".join(columns), zone=warning[1])
+        _LOG.warning("orc_time_zone", text, table=table.name, columns=", ".join(columns), zone=warning[1])

@@ -6,11 +6,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pypaimon.streaming.internals import DataFileMeta
 from pypaimon.streaming.merge.engines.base import MergeEngine
 from pypaimon.streaming.merge.merge_on_read import merge_records
 from pypaimon.streaming.merge.ordering import Codes, KeyCodec, ranks
 from pypaimon.streaming.model.system_columns import KEY_PREFIX
+from pypaimon.streaming.paimon.internals import DataFileMeta
 from pypaimon.streaming.writing.files.bucket_files import BucketFiles
 from pypaimon.streaming.writing.files.record_facts import KeyedFacts
 from pypaimon.streaming.writing.files.rolling_files import RollingFiles
@@ -43,8 +43,8 @@ class KeyedBucket:
         self._engine = engine
         self._newest = newest
         self._records = records
-        self._keys = files.table.trimmed_primary_keys
-        fields = files.table.trimmed_primary_keys_fields
+        self._keys = files.table.key_names
+        fields = files.table.key_fields
         thin = files.options.thin
         self._data = RollingFiles(files, files.options.data, lambda: KeyedFacts(fields, thin))
         self._changelog = (

@@ -14,14 +14,13 @@ from uuid import uuid4
 
 from pypaimon.streaming.errors import PaimonStreamError, StoreError
 from pypaimon.streaming.formats.binary_row_encoding import encoded_row
-from pypaimon.streaming.internals import DataFileMeta
 from pypaimon.streaming.io.new_object import NewObject
 from pypaimon.streaming.io.request_errors import translated
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.metadata.file_paths import merged_changelog_name
-from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.options.option_values import OptionValues
-from pypaimon.streaming.write_internals import CommitMessage
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
+from pypaimon.streaming.paimon.internals import DataFileMeta
+from pypaimon.streaming.paimon.write_internals import CommitMessage
 from pypaimon.streaming.writing.files.file_options import small_file_bytes, target_file_bytes
 
 _OPTION, _FORMER_OPTION = "precommit-compact", "changelog.precommit-compact"
@@ -52,7 +51,7 @@ class _Part:
         return str(self.file.file_name).rpartition(".")[2]
 
 
-def merged_changelogs(table: Any, messages: Sequence[CommitMessage]) -> list[CommitMessage]:
+def merged_changelogs(table: PaimonTable, messages: Sequence[CommitMessage]) -> list[CommitMessage]:
     """Merge small changelog files of a commit, if the table sets `precommit-compact`.
 
     Files of a partition and format become one file, up to the target size of tables without a primary key. Only files
@@ -61,7 +60,6 @@ def merged_changelogs(table: Any, messages: Sequence[CommitMessage]) -> list[Com
     compactions are not mixed.
 
     Args:
-        table: pypaimon's table.
         messages: Messages of files that are in no snapshot yet.
 
     Returns:
@@ -71,30 +69,30 @@ def merged_changelogs(table: Any, messages: Sequence[CommitMessage]) -> list[Com
         StoreError: A file cannot be read or written. The files of `messages` are unchanged.
         StreamConfigError: An option is invalid.
     """
-    options = OptionValues(table.options.options.to_map())
+    options = table.options
     if not options.boolean(_OPTION, options.boolean(_FORMER_OPTION, False)):
         return list(messages)
-    merging = _Merging(TableDirectory.of(table).store)
+    merging = _Merging(table.new_directory().store)
     try:
         for field in _FIELDS:
-            for parts in _groups(table, options, messages, field):
+            for parts in _groups(table, messages, field):
                 merging.merge(parts)
     except BaseException:
         merging.undo()
         raise
     merging.delete_parts()
-    return [
-        replace(message, **{field: merging.renamed(getattr(message, field)) for field in _FIELDS})
-        for message in messages
+    files: list[dict[str, Any]] = [
+        {field: merging.renamed(getattr(each, field)) for field in _FIELDS} for each in messages
     ]
+    return [replace(each, **renamed) for each, renamed in zip(messages, files, strict=True)]
 
 
-def _groups(table: Any, options: OptionValues, messages: Sequence[CommitMessage], field: str) -> Iterator[list[_Part]]:
+def _groups(table: PaimonTable, messages: Sequence[CommitMessage], field: str) -> Iterator[list[_Part]]:
     """The parts of each new file, sorted by bucket."""
-    target = target_file_bytes(options, keyed=False)
+    options, target = table.options, target_file_bytes(table.options, keyed=False)
     small = min(small_file_bytes(options, target), options.size_bytes(_BUFFER, 128 << 20))
     parts = [
-        _Part(encoded_row(message.partition, table.partition_keys_fields), message.bucket, file)
+        _Part(encoded_row(message.partition, table.partition_fields), message.bucket, file)
         for message in messages
         for file in getattr(message, field)
         if file.file_size < small

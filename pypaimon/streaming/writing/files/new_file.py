@@ -16,13 +16,12 @@ from pypaimon.streaming.formats.format import FormatWriter, WriteSettings
 from pypaimon.streaming.formats.registry import new_file
 from pypaimon.streaming.indexes.column_index import kind_of
 from pypaimon.streaming.indexes.file_index import FileIndex
-from pypaimon.streaming.internals import DataFileMeta, GenericRow, Timestamp
 from pypaimon.streaming.io.new_object import NewObject
 from pypaimon.streaming.io.request_errors import translated
-from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.normal_form import UnfitValueError, normal_table
 from pypaimon.streaming.model.system_columns import KEY_PREFIX
-from pypaimon.streaming.model.time_zone import TimeZone, zone_of_table
+from pypaimon.streaming.model.time_zone import TimeZone
+from pypaimon.streaming.paimon.internals import DataFileMeta, GenericRow, Timestamp
 from pypaimon.streaming.writing.files.blob_encoder import BlobEncoder, BlobSource
 from pypaimon.streaming.writing.files.bucket_files import BucketFiles
 from pypaimon.streaming.writing.files.file_options import FileKind
@@ -97,7 +96,7 @@ class NewFile:
         self._stream: Any = None
         self._encoder: Any = None
         with self._guarded():
-            self._stream = TableDirectory.of(files.table).store.open_new(self.path)
+            self._stream = files.table.new_directory().store.open_new(self.path)
         with self._guarded():
             self._encoder = self._encoding(self._stream, stored)
 
@@ -141,7 +140,7 @@ class NewFile:
             self._stream.close()
             embedded, index_files = self._indexed()
         first, last = self._facts.sequence_range()
-        key_fields = self._facts.key_fields
+        key_fields = list(self._facts.key_fields)
         least, greatest = self._facts.key_range()
         return DataFileMeta.create(
             file_name=self._name,
@@ -153,10 +152,10 @@ class NewFile:
             value_stats=self._values.result(),
             min_sequence_number=first,
             max_sequence_number=last,
-            schema_id=self._files.table.table_schema.id,
+            schema_id=self._files.table.schema.id,
             level=self._files.options.level,
             extra_files=index_files,
-            creation_time=_CREATION_TIMES.next(zone_of_table(self._files.table)),
+            creation_time=_CREATION_TIMES.next(self._files.table.zone),
             delete_row_count=self._facts.deletes,
             file_source=self._kind.source,
             value_stats_cols=self._values.names,
@@ -187,7 +186,7 @@ class NewFile:
         if len(data) <= self._kind.indexes.embedded_bytes:
             return data, []
         self._paths.append(self.path + _INDEX_FILE)
-        stream = TableDirectory.of(self._files.table).store.open_new(self._paths[-1])
+        stream = self._files.table.new_directory().store.open_new(self._paths[-1])
         stream.write(data)
         stream.close()
         return None, [self._name + _INDEX_FILE]

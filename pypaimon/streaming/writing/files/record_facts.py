@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.formats.binary_row_encoding import encoded_columns
-from pypaimon.streaming.internals import BinaryRow, GenericRow, RowKind
 from pypaimon.streaming.model.system_columns import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
+from pypaimon.streaming.paimon.internals import BinaryRow, GenericRow, RowKind
 
 _RETRACTS = pa.array([RowKind.UPDATE_BEFORE.value, RowKind.DELETE.value], pa.int8())
 

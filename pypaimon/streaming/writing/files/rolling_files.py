@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 
-from pypaimon.streaming.internals import DataFileMeta
+from pypaimon.streaming.paimon.internals import DataFileMeta
 from pypaimon.streaming.writing.files.blob_encoder import BlobSource
 from pypaimon.streaming.writing.files.bucket_files import BucketFiles
 from pypaimon.streaming.writing.files.file_options import FileKind, FileOptions

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.internals import GenericRow, SimpleStats
 from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.paimon.internals import GenericRow, SimpleStats
 
 _TRUNCATE = re.compile(r"TRUNCATE\((\d+)\)")
 _DEFAULT = "truncate(16)"

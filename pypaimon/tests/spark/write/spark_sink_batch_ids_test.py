@@ -18,6 +18,7 @@ from pypaimon.streaming.commit.ledger_record import IdRanges, LedgerRecord
 from pypaimon.streaming.commit.report import Assumption, CommitReport
 from pypaimon.streaming.commit.request import CommitRequest
 from pypaimon.streaming.errors import BatchOrderError, CommitFailedError, CommitUnknownError
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.crash.crashing_file_io import Killed, MortalFileIO
 from support.samples import every, examples
@@ -44,7 +45,7 @@ def named(
     """A batch write that names its batch."""
     return commit_once(
         CommitRequest(
-            world.table(file_io),
+            PaimonTable(world.table(file_io)),
             "query",
             batch,
             write(world.table(), world.rows_of(batch), "query", False),
@@ -133,7 +134,7 @@ def test_a_batch_of_a_stream_never_lands_after_a_later_one(world: World, step: i
     table = world.table(file_io)
     messages = write(world.table(), world.rows_of(1), "query", False)
     try:
-        commit_once(CommitRequest(table, "query", 1, messages))
+        commit_once(CommitRequest(PaimonTable(table), "query", 1, messages))
     except BatchOrderError:
         assert batches(world) == [0, 2]
     else:
@@ -271,7 +272,7 @@ def test_a_query_that_is_new_to_a_table_looks_at_its_last_snapshots_only(world: 
     assert directory.store.requests["read"] <= 40 and directory.store.requests.get("list", 0) == 0
     asked = MortalFileIO()
     messages = write(world.table(), world.rows_of(17), "new", False)
-    report = commit_once(CommitRequest(world.table(asked), "new", 17, messages))
+    report = commit_once(CommitRequest(PaimonTable(world.table(asked)), "new", 17, messages))
     assert report.snapshot == SNAPSHOTS + 1
     assert asked.steps <= 80
 

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pypaimon import Schema
 
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.writing.bucket_hash import BucketKeys
 from support.samples import examples
 
@@ -43,7 +44,7 @@ def test_as_pypaimon_hashes(warehouse: Any, data: st.DataObject) -> None:
     table = _table(warehouse, {name: TYPES[name][0] for name in names})
     columns = [pa.array([row[index] for row in rows], TYPES[name][0]) for index, name in enumerate(names)]
     batch = pa.RecordBatch.from_arrays(columns, names=names)
-    keys = BucketKeys.of(table)
+    keys = BucketKeys.of(PaimonTable(table))
     assert keys is not None
     wanted = table.create_row_key_extractor()._extract_buckets_batch(batch)
     assert keys.buckets_of(columns).tolist() == wanted
@@ -66,14 +67,14 @@ def test_as_pypaimon_hashes(warehouse: Any, data: st.DataObject) -> None:
 def test_other_types_are_hashed_as_pypaimon_does(warehouse: Any, type_: pa.DataType, values: list[Any]) -> None:
     table = _table(warehouse, {"k": type_})
     column = pa.array(values, type_)
-    keys = BucketKeys.of(table)
+    keys = BucketKeys.of(PaimonTable(table))
     assert keys is not None
     wanted = table.create_row_key_extractor()._extract_buckets_batch(pa.RecordBatch.from_arrays([column], names=["k"]))
     assert keys.buckets_of([column]).tolist() == wanted
 
 
 def test_narrower_types_are_hashed_as_the_tables(warehouse: Any) -> None:
-    keys = BucketKeys.of(_table(warehouse, {"k": pa.int64()}))
+    keys = BucketKeys.of(PaimonTable(_table(warehouse, {"k": pa.int64()})))
     assert keys is not None
     numbers = [-5, 0, 77]
     assert (keys.buckets_of([pa.array(numbers, pa.int32())]) == keys.buckets_of([pa.array(numbers, pa.int64())])).all()

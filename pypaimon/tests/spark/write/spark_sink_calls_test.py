@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from support.crash.crashing_file_io import MortalFileIO
 from support.spark.sink_world import OTHER, World, write
 from support.stores.lossy_store import SCHEME, LossyStore
@@ -98,7 +99,7 @@ def test_a_conflict_that_cannot_be_retried_fails_the_batch_with_its_reason(world
     table = world.table(Crowded()).copy({"commit.max-retries": "1"})
     messages = write(world.table(), world.rows_of(1), "query", False)
     with pytest.raises(CommitFailedError, match=r"Commit 1 of 'query' failed: .*retr.*was not committed") as caught:
-        commit_once(CommitRequest(table, "query", 1, messages))
+        commit_once(CommitRequest(PaimonTable(table), "query", 1, messages))
     assert caught.value.retriable
     assert [row for row in world.rows() if row[0] != OTHER] == world.rows_of(0)
     assert world.data_files() == world.live_files()

@@ -11,6 +11,7 @@ import pytest
 from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming.commit.idempotent_commit import commit_batch
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.system_columns import VALUE_KIND
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from support.spark.session import ATTEMPTS
@@ -68,9 +69,9 @@ def _change(catalog: Any, rng: random.Random) -> None:
         kinds = [rng.choice((0, 0, 2, 3)) for _ in ids]
         columns = [pa.array(ids, pa.int64()), pa.array([f"{rng.random()}"] * len(ids)), pa.array(kinds, pa.int8())]
         table = catalog.get_table("db.origin")
-        writer = RecordWriter(table, "origin", False)
+        writer = RecordWriter(PaimonTable(table), "origin", False)
         writer.write(pa.record_batch(columns, schema=COLUMNS.append(pa.field(VALUE_KIND, pa.int8(), nullable=False))))
-        commit_batch(table, writer.prepare(), overwrite=False)
+        commit_batch(PaimonTable(table), writer.prepare(), overwrite=False)
         writer.close()
 
 

@@ -16,6 +16,7 @@ from pypaimon.streaming.commit.ledger import CommitLedger
 from pypaimon.streaming.commit.report import Assumption
 from pypaimon.streaming.commit.request import CommitRequest
 from pypaimon.streaming.errors import CommitUnknownError
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.crash.crashing_file_io import Killed, MortalFileIO
 from support.samples import SOAK, every, sample_seed
@@ -169,14 +170,16 @@ def test_two_queries_of_one_table_do_not_know_of_each_other(tmp_path: Path) -> N
 def test_an_empty_batch_commits_nothing(tmp_path: Path) -> None:
     world = World(tmp_path)
     table = world.table()
-    report = commit_once(CommitRequest(table, "query", 0, []))
+    report = commit_once(CommitRequest(PaimonTable(table), "query", 0, []))
     assert report.snapshot is None and not report.repeated and world.latest() == 0
 
 
 def test_an_empty_overwrite_empties_the_table(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.run()
-    commit_once(CommitRequest(world.table(), "query", 1, write(world.table(), [], "query", True), overwrite=True))
+    commit_once(
+        CommitRequest(PaimonTable(world.table()), "query", 1, write(world.table(), [], "query", True), overwrite=True)
+    )
     assert world.rows() == []
 
 

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pypaimon import Schema
 
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from support.crash.crashing_file_io import MortalFileIO
 
 pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is installed")
@@ -29,10 +30,10 @@ from pypaimon.spark.write.key_ownership import KeyOwnersError
 from pypaimon.spark.write.sink import Sink
 from pypaimon.streaming import stream_read_builder
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.internals import GenericRow, GenericRowSerializer
 from pypaimon.streaming.metadata.file_paths import FilePaths
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.system_columns import VALUE_KIND
+from pypaimon.streaming.paimon.internals import GenericRow, GenericRowSerializer
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from pypaimon.streaming.writing.write_state import write_state
 from support.samples import examples
@@ -126,7 +127,7 @@ def test_one_record_of_each_key_is_left_and_all_are_logged(
          pa.array(range(len(changes)), pa.int64()), pa.array([kind for kind, _ in changes], pa.int8())],
         schema=KEYED.append(pa.field(VALUE_KIND, pa.int8(), nullable=False)),
     )  # fmt: skip
-    writer = RecordWriter(table, "user", False)
+    writer = RecordWriter(PaimonTable(table), "user", False)
     writer.write(batch)
     (message,) = writer.prepare()
     (file,), (changelog,) = message.new_files, message.changelog_files
@@ -204,7 +205,7 @@ def test_sequence_numbers_grow_within_each_bucket(warehouse: Any) -> None:
     days = [date(2024, 1, 1 + number) for number in range(2)]
     for value in "abc":
         written = write(warehouse, "t", [(key, day, value) for key in range(4) for day in days])
-        before = write_state(warehouse.get_table("db.t")).sequence
+        before = write_state(PaimonTable(warehouse.get_table("db.t"))).sequence
         assert all(file.max_sequence_number <= before for file in written)
         assert min(file.min_sequence_number for file in write(warehouse, "t", [(0, days[0], value * 2)])) > before
     assert rows_of(warehouse, "t") == sorted(
@@ -239,7 +240,9 @@ def test_tasks_ask_nothing_of_the_files_that_are_there(warehouse: Any, monkeypat
     for value in "abc":
         write(warehouse, "t", [(1, day, value) for day in days])
     asked = Asked()
-    monkeypatch.setattr("pypaimon.spark.write.sink.load_sink_table", lambda options: _with(asked, warehouse))
+    monkeypatch.setattr(
+        "pypaimon.spark.write.sink.load_sink_table", lambda options: PaimonTable(_with(asked, warehouse))
+    )
     writer = PaimonBatchWriter(sink_of(warehouse, "t", ROWS))
     pickled = pickle.dumps(writer)
     planned = Counter(asked.read)

@@ -11,6 +11,7 @@ from pypaimon import CatalogFactory
 
 from pypaimon.streaming.commit.idempotent_commit import commit_once
 from pypaimon.streaming.commit.request import CommitRequest
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.system_columns import VALUE_KIND
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from support.java.live import LiveJava
@@ -48,11 +49,11 @@ def _commit(warehouse: Path, rows: list[tuple[int, int, str]], number: int, keye
     batch = pa.record_batch([pa.array(ids, pa.int64()), pa.array(names)], schema=COLUMNS)
     if keyed:
         batch = batch.append_column(pa.field(VALUE_KIND, pa.int8(), nullable=False), pa.array(kinds, pa.int8()))
-    writer = RecordWriter(table, "query", False)
+    writer = RecordWriter(PaimonTable(table), "query", False)
     writer.write(batch)
     messages = writer.prepare()
     writer.close()
-    commit_once(CommitRequest(table, "query", number, messages))
+    commit_once(CommitRequest(PaimonTable(table), "query", number, messages))
 
 
 def _java_rows(java: LiveJava) -> dict[int, str]:

@@ -13,6 +13,7 @@ from pypaimon.streaming.commit.idempotent_commit import commit_batch, commit_onc
 from pypaimon.streaming.commit.report import CommitReport
 from pypaimon.streaming.commit.request import CommitRequest
 from pypaimon.streaming.errors import CommitFailedError
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from support.crash.crashing_file_io import MortalFileIO
 from support.spark.sink_world import World, write
 from support.stores.lossy_store import SCHEME, Answer, LossyStore, lossy_links
@@ -36,7 +37,7 @@ def in_store(world: World, store: LossyStore, retries: int = 2) -> Any:
 
 def commit(world: World, table: Any, batch: int = 0) -> CommitReport:
     messages = write(world.table(), world.rows_of(batch), "query", world.overwrite)
-    return commit_once(CommitRequest(table, "query", batch, messages, overwrite=world.overwrite))
+    return commit_once(CommitRequest(PaimonTable(table), "query", batch, messages, overwrite=world.overwrite))
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
@@ -93,7 +94,7 @@ def test_a_link_that_was_made_and_told_as_a_failure(world: World, monkeypatch: p
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_a_batch_write_is_published_once(world: World, answer: Answer) -> None:
     messages = write(world.table(), world.rows_of(0), "query", world.overwrite)
-    report = commit_batch(in_store(world, LossyStore(answer)), messages, overwrite=world.overwrite)
+    report = commit_batch(PaimonTable(in_store(world, LossyStore(answer))), messages, overwrite=world.overwrite)
     assert report.snapshot == 1
     assert world.rows() == world.after(0) and world.latest() == 1
 
@@ -103,7 +104,9 @@ def test_a_batch_write_whose_outcome_is_unknown_says_how_to_find_out(world: Worl
     messages = write(world.table(), world.rows_of(0), "query", world.overwrite)
     text = r"may have been committed all the same; its files are kept\. Look for a snapshot .* before you write again"
     with pytest.raises(CommitFailedError, match=text) as failed:
-        commit_batch(in_store(world, LossyStore(answer, effective=False)), messages, overwrite=world.overwrite)
+        commit_batch(
+            PaimonTable(in_store(world, LossyStore(answer, effective=False))), messages, overwrite=world.overwrite
+        )
     assert "restart" not in str(failed.value)
     assert world.data_files()
 
@@ -146,7 +149,7 @@ def test_a_store_that_fails_is_not_taken_for_an_expiry(tmp_path: Path) -> None:
     world.run()
     messages = write(world.table(), world.rows_of(1), "query", False)
     store = Failing("error", effective=False, left=1)
-    assert commit_batch(in_store(world, store), messages, overwrite=False).snapshot == 2
+    assert commit_batch(PaimonTable(in_store(world, store)), messages, overwrite=False).snapshot == 2
     assert store.looks > 2 and world.rows() == world.after(1)
 
 

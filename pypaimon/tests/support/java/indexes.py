@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 from pypaimon.schema.data_types import AtomicType, DataField
 
-from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.model.arrow_types import arrow_type
+from pypaimon.streaming.paimon.internals import TableSchema
 from support.repository import TESTS
 
 COLUMN = "cé"

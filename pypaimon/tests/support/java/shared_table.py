@@ -10,9 +10,10 @@ from pypaimon import CatalogFactory
 
 from pypaimon.streaming.commit.idempotent_commit import commit_batch, commit_compaction
 from pypaimon.streaming.commit.request import CommitRequest
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.system_columns import VALUE_KIND
-from pypaimon.streaming.write_internals import CommitMessage
+from pypaimon.streaming.paimon.write_internals import CommitMessage
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from support.java.live import LiveJava
 
@@ -41,7 +42,7 @@ class Shared:
         if self.keyed:
             kinds = pa.array([0] * len(rows), pa.int8())
             batch = batch.append_column(pa.field(VALUE_KIND, pa.int8(), nullable=False), kinds)
-        writer = RecordWriter(self.table, "ours", False)
+        writer = RecordWriter(PaimonTable(self.table), "ours", False)
         writer.write(batch)
         (message,) = writer.prepare()
         writer.close()
@@ -50,7 +51,7 @@ class Shared:
 
     def ours(self, *rows: tuple[int, str]) -> CommitMessage:
         message = self.written(*rows)
-        commit_batch(self.table, [message], overwrite=False)
+        commit_batch(PaimonTable(self.table), [message], overwrite=False)
         self._now(rows)
         return message
 
@@ -65,7 +66,9 @@ class Shared:
         latest = TableDirectory.of(self.table).snapshots.latest_id()
         assert latest is not None
         message = CommitMessage((), 0, [], compact_before=before, compact_after=after)
-        commit_compaction(CommitRequest(self.table, "our-compactor", identifier, [message]), planned_at=latest)
+        commit_compaction(
+            CommitRequest(PaimonTable(self.table), "our-compactor", identifier, [message]), planned_at=latest
+        )
 
     def check(self) -> None:
         reply = self.java.call("read", options={"scan.mode": "latest-full"})

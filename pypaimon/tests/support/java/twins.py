@@ -26,9 +26,10 @@ from pypaimon.streaming.commit.request import CommitRequest
 from pypaimon.streaming.commit.table_state import TableState
 from pypaimon.streaming.compaction.compactor import compact
 from pypaimon.streaming.errors import PaimonStreamError, UnsupportedTableError
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.arrow_types import arrow_type
-from pypaimon.streaming.write_internals import BucketMode
+from pypaimon.streaming.paimon.write_internals import BucketMode
 from pypaimon.streaming.writing.dynamic_buckets.bucket_assigner import BucketAssigner
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from pypaimon.streaming.writing.row_layout import BadRowError, TargetTable, row_layout
@@ -239,16 +240,16 @@ class _Twin(live_java_writer.Writer):
 
 def write(table: Any, flushes: list[list[list[Any]]], user: str, watermark: int | None) -> None:
     """One commit of ours: rows as live Java gets them, in as many flushes."""
-    check_writable(table, "d.t", False)
+    check_writable(PaimonTable(table), False)
     fields = [(each.name, each.type, arrow_type(each.type)) for each in table.fields]
     keyed = bool(table.is_primary_key_table)
     schema = pa.schema([(name, kind) for name, _, kind in fields] + ([(_KIND, pa.string())] if keyed else []))
-    layout = row_layout(schema, TargetTable.of(table, "d.t"), kind_column=_KIND if keyed else None)
+    layout = row_layout(schema, TargetTable.of(PaimonTable(table)), kind_column=_KIND if keyed else None)
     messages: list[Any] = []
-    state, assigner = write_state(table), None
+    state, assigner = write_state(PaimonTable(table)), None
     if table.bucket_mode() == BucketMode.HASH_DYNAMIC:
         directory = TableDirectory.of(table)
-        assigner = BucketAssigner(table, replaces=False)
+        assigner = BucketAssigner(PaimonTable(table), replaces=False)
         assigner.follow(TableState(directory, directory.snapshots.get_latest_snapshot()).index)
     for rows in flushes:
         columns = [
@@ -257,7 +258,7 @@ def write(table: Any, flushes: list[list[list[Any]]], user: str, watermark: int 
         ]
         if keyed:
             columns.append(pa.array([row[0] for row in rows], pa.string()))
-        writer = RecordWriter(table, user, False, state, assigner=assigner)
+        writer = RecordWriter(PaimonTable(table), user, False, state, assigner=assigner)
         try:
             writer.write(layout.align(pa.RecordBatch.from_arrays(columns, schema=schema)))
             messages += writer.prepare()
@@ -270,7 +271,7 @@ def write(table: Any, flushes: list[list[list[Any]]], user: str, watermark: int 
     if assigner is not None:
         messages += assigner.messages()
     settings = {} if watermark is None else {"watermark": watermark}
-    commit_once(CommitRequest(table, user, 1, messages, keep_empty=True, **settings))
+    commit_once(CommitRequest(PaimonTable(table), user, 1, messages, keep_empty=True, **settings))
     for name in (f"consumer-{user}", f"sink-{user}"):  # so that expiry does in both tables the same
         (Path(str(table.table_path)) / "consumer" / name).unlink(missing_ok=True)
 

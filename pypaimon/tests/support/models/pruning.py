@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 from hypothesis import strategies as st
 from pypaimon.schema.data_types import AtomicType, DataField
 
-from pypaimon.streaming.filter_internals import Predicate
-from pypaimon.streaming.internals import GenericRow, GenericRowSerializer, PyarrowFieldParser, TableSchema
 from pypaimon.streaming.metadata.manifest_tables import ENTRY_SCHEMA
+from pypaimon.streaming.paimon.filter_internals import Predicate
+from pypaimon.streaming.paimon.internals import GenericRow, GenericRowSerializer, PyarrowFieldParser, TableSchema
 
 Row = dict[str, Any]
 

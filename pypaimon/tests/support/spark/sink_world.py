@@ -16,6 +16,7 @@ from pypaimon.streaming.commit.report import Assumption, CommitReport
 from pypaimon.streaming.commit.request import CommitRequest
 from pypaimon.streaming.consumers.consumer_manager import ConsumerManager
 from pypaimon.streaming.errors import CommitUnknownError
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.system_columns import VALUE_KIND
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from support.crash.crashing_file_io import Killed, MortalFileIO
@@ -65,7 +66,7 @@ class World:
         messages = write(self.table(file_io), self.rows_of(batch), user, self.overwrite)
         return commit_once(
             CommitRequest(
-                self.table(file_io),
+                PaimonTable(self.table(file_io)),
                 user,
                 batch,
                 messages,
@@ -114,7 +115,9 @@ class World:
     def other(self) -> None:
         """Another writer appends a row, or changes a key of its own."""
         rows = [(OTHER, len(self.model))]
-        commit_once(CommitRequest(self.table(), "other", self.latest(), write(self.table(), rows, "other", False)))
+        commit_once(
+            CommitRequest(PaimonTable(self.table()), "other", self.latest(), write(self.table(), rows, "other", False))
+        )
         self.model = applied(self.model, rows, self.keyed)
 
     def after(self, batch: int) -> list[tuple[int, int]]:
@@ -165,7 +168,7 @@ class World:
 
 def write(table: Any, rows: list[tuple[int, int]], user: str, overwrite: bool) -> list[Any]:
     """Commit messages of a task that writes rows."""
-    writer = RecordWriter(table, user, overwrite)
+    writer = RecordWriter(PaimonTable(table), user, overwrite)
     ids, values = ([row[position] for row in rows] for position in (0, 1))
     batch = pa.record_batch([pa.array(ids, pa.int64()), pa.array(values, pa.int64())], schema=COLUMNS)
     if table.is_primary_key_table:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pypaimon.streaming.cdc.change_reader import read_changes, reading_of, to_arrow
-from pypaimon.streaming.internals import AtomicType, DataField
 from pypaimon.streaming.model.system_columns import ROW_KIND
+from pypaimon.streaming.paimon.internals import AtomicType, DataField
 
 
 def fields(**types: str) -> list[DataField]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming import stream_write_builder
-from pypaimon.streaming.internals import DataFileMeta
+from pypaimon.streaming.paimon.internals import DataFileMeta
 from support.tables.kept_commits import commit_once
 
 EVOLUTION = {"row-tracking.enabled": "true", "data-evolution.enabled": "true"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pypaimon.streaming.commit.changes import FileChange
 from pypaimon.streaming.compaction.compaction_options import CompactionOptions
 from pypaimon.streaming.compaction.live_files import LiveFile
-from pypaimon.streaming.internals import DataFileMeta, GenericRow, SimpleStats, Timestamp
 from pypaimon.streaming.metadata.entry_kind import EntryKind
+from pypaimon.streaming.paimon.internals import DataFileMeta, GenericRow, SimpleStats, Timestamp
 
 OPTIONS = CompactionOptions(
     trigger=3,

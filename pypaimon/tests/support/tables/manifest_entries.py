@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from pypaimon.streaming.commit.changes import AvroRecord, FileChange
-from pypaimon.streaming.internals import GenericRow, GenericRowSerializer
 from pypaimon.streaming.metadata.entry_kind import EntryKind
+from pypaimon.streaming.paimon.internals import GenericRow, GenericRowSerializer
 
 EMPTY_ROW: bytes = GenericRowSerializer.to_bytes(GenericRow([], []))
 _STATS = {"_MIN_VALUES": EMPTY_ROW, "_MAX_VALUES": EMPTY_ROW, "_NULL_COUNTS": []}

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from pypaimon.streaming.commit.idempotent_commit import commit_once
 from pypaimon.streaming.commit.request import CommitRequest
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.arrow_types import arrow_type
 from pypaimon.streaming.model.system_columns import SEQUENCE_NUMBER, VALUE_KIND
@@ -32,7 +33,7 @@ def rows_of(schema: pa.Schema, rows: Sequence[Sequence[Any]], kinds: Sequence[in
 
 def write(table: Any, *batches: pa.RecordBatch, user: str = "user", **settings: Any) -> list[Any]:
     """Commit messages of a writer that takes these batches."""
-    writer = RecordWriter(table, user, settings.pop("overwrite", False), **settings)
+    writer = RecordWriter(PaimonTable(table), user, settings.pop("overwrite", False), **settings)
     for batch in batches:
         writer.write(batch)
     messages = writer.prepare()
@@ -44,7 +45,7 @@ def commit(table: Any, identifier: int, *batches: pa.RecordBatch, user: str = "u
     """Write batches and commit them; the messages."""
     messages = write(table, *batches, user=user, **settings)
     overwrite = bool(settings.get("overwrite", False))
-    commit_once(CommitRequest(table, user, identifier, messages, overwrite=overwrite))
+    commit_once(CommitRequest(PaimonTable(table), user, identifier, messages, overwrite=overwrite))
     return messages
 
 

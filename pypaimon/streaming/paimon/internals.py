@@ -99,7 +99,6 @@ __all__ = [
     "assemble_shredded_column",
     "build_variant_schema",
     "catalog_options",
-    "dynamic_options",
     "entries_of",
     "is_filesystem_catalog",
     "is_paimon_table",
@@ -107,7 +106,6 @@ __all__ = [
     "local_path",
     "map_key_serializer",
     "object_stream",
-    "on_branch",
     "resolve_path",
     "table_names",
     "table_with_schema",
@@ -201,16 +199,6 @@ def table_names(catalog: Any, database: str) -> list[str]:
         raise DatabaseNotExistException(database) from error
 
 
-def dynamic_options(table: Any) -> dict[str, Any]:
-    """The options that `table.copy({...})` has added, over all copies; None for an option that was removed."""
-    return dict(getattr(table, "_applied_dynamic_options", {}))
-
-
-def on_branch(table: Any, branch: str) -> Any:
-    """A handle of another branch of a table, with the same dynamic options. Its schema is still that of this branch."""
-    return table.copy_without_time_travel({"branch": branch})
-
-
 def is_filesystem_catalog(catalog: Any) -> bool:
     """Whether it is pypaimon's own file system catalog, which finds tables by their directories."""
     return _full_name(catalog) == "pypaimon.catalog.filesystem_catalog.FileSystemCatalog"
@@ -236,7 +224,7 @@ def arrow_file_io(file_io: Any, path: str) -> Any:
     return file_io if own and type(file_io.filesystem) is S3FileSystem else None
 
 
-def is_paimon_table(table: Any) -> bool:
+def is_paimon_table(table: object) -> bool:
     """Whether it is pypaimon's handle of a table in Paimon's own format. Imports the module of these handles."""
     from pypaimon.table.file_store_table import FileStoreTable
 

@@ -1,0 +1,105 @@
+"""`PaimonTable`: a table with types, made once from pypaimon's, which has none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+from pypaimon.streaming.metadata.file_paths import FilePaths
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.model.time_zone import TimeZone, zone_of
+from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options.table_traits import TableTraits
+from pypaimon.streaming.paimon.handles import WritableTable
+from pypaimon.streaming.paimon.internals import TableSchema
+
+
+class PaimonTable:
+    """One table and branch, under one schema and with the options of one handle. Never changes; makes no requests.
+
+    Public functions take pypaimon's table and wrap it; everything below them takes this class, so that a type checker
+    knows its attributes, and options are parsed once.
+
+    Args:
+        handle: pypaimon's table.
+        name: Its name in messages; None: that of the identifier.
+
+    Attributes:
+        handle: pypaimon's table, for the few calls that only it has.
+        identifier: Its name in the catalog.
+        name: Its name in messages.
+        path: The directory of the table.
+        schema: The schema of the handle, with its options.
+        fields: The columns.
+        partition_fields: The partition columns.
+        key_names: The primary key without the partition columns; empty without a primary key.
+        key_fields: The columns of `key_names`.
+        total_buckets: The option `bucket`.
+    """
+
+    def __init__(self, handle: WritableTable, name: str | None = None) -> None:
+        self.handle = handle
+        self.identifier = handle.identifier
+        self._given_name = name
+        self.name = str(handle.identifier.get_full_name()) if name is None else name
+        self.path = str(handle.table_path)
+        self.file_io = handle.file_io
+        self.schema = handle.table_schema
+        self.fields = handle.fields
+        self.partition_keys = handle.partition_keys
+        self.partition_fields = handle.partition_keys_fields
+        self.primary_keys = handle.primary_keys
+        self.key_names = handle.trimmed_primary_keys
+        self.key_fields = handle.trimmed_primary_keys_fields
+        self.is_primary_key_table = bool(handle.is_primary_key_table)
+        self.total_buckets = int(handle.total_buckets)
+
+    @cached_property
+    def options(self) -> OptionValues:
+        """The options of the table and those that the handle adds: a read-only mapping, with typed access."""
+        return OptionValues(self.handle.options.options.to_map())
+
+    @cached_property
+    def traits(self) -> TableTraits:
+        """The facts of the schema; raises if one of its options cannot be parsed."""
+        return TableTraits.of(self.schema)
+
+    @cached_property
+    def paths(self) -> FilePaths:
+        """The paths of its files."""
+        return FilePaths.of(self.path, self.schema)
+
+    @cached_property
+    def zone(self) -> TimeZone:
+        """The time zone of writers; raises StreamConfigError if it is unknown."""
+        return zone_of(self.options)
+
+    @cached_property
+    def bucket_mode(self) -> Any:
+        """How rows find their buckets, a `BucketMode`."""
+        return self.handle.bucket_mode()
+
+    @property
+    def branch(self) -> str:
+        return self.handle.current_branch() or "main"
+
+    def new_directory(self) -> TableDirectory:
+        """The files of the table. A new directory knows nothing yet, so it sees the table as it is now."""
+        return TableDirectory.of(self.handle)
+
+    def copy(self, options: Mapping[str, Any]) -> PaimonTable:
+        """The same table with other options; None removes one.
+
+        Raises:
+            ValueError: An option cannot be changed.
+        """
+        return PaimonTable(self.handle.copy_without_time_travel(dict(options)), self._given_name)
+
+    def with_schema(self, schema: TableSchema) -> PaimonTable:
+        """The same table under another of its schemas."""
+        from pypaimon.streaming.paimon.write_internals import FileStoreTable
+
+        own = self.handle
+        made = FileStoreTable(own.file_io, own.identifier, own.table_path, schema, own.catalog_environment)
+        return PaimonTable(made, self._given_name)
