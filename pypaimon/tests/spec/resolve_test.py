@@ -36,7 +36,7 @@ def test_a_spec_cannot_be_changed() -> None:
     assert spec == StreamSpec(poll_interval_ms=7) != replace(spec, poll_interval_ms=8)
 
 
-def test_a_setting_stands_twice_only_if_options_of_a_table_set_it_too() -> None:
+def test_a_setting_is_declared_twice_only_if_table_options_set_it_too() -> None:
     spec, options, callers = (
         {each.name for each in fields(kind)} for kind in (StreamSpec, StreamOptions, CallerOptions)
     )
@@ -71,7 +71,7 @@ def test_a_spec_needs_no_builder(table: Table) -> None:
         ({"shard": (0, 2), "bucket_filter": {0}.__contains__}, "a shard and chosen buckets"),
     ],
 )
-def test_what_contradicts_the_table_is_raised_when_it_is_used(table: Table, settings: Any, text: str) -> None:
+def test_contradictions_are_raised_by_the_members_of_a_stream(table: Table, settings: Any, text: str) -> None:
     stream = resolve(StreamedTable.of(table.handle()), StreamSpec(**settings))
     for use in (lambda: stream.options, stream.scan_driver, stream.read_parts):
         with pytest.raises(StreamConfigError, match=text):
