@@ -15,10 +15,10 @@ import pytest
 from pypaimon import CatalogFactory
 from pypaimon.filesystem.local_file_io import LocalFileIO
 
-from pypaimon.streaming import internals
 from pypaimon.streaming.databases.tables_of_database import TablesOfDatabase
 from pypaimon.streaming.errors import NoDatabaseError, StoreError
 from pypaimon.streaming.io.store import Store
+from pypaimon.streaming.paimon import internals
 from support.tables.databases import Database
 from support.tables.handles import catalog_with_database
 

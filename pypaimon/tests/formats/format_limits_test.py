@@ -47,11 +47,11 @@ def test_a_field_may_have_the_name_of_a_type_that_a_format_lacks(warehouse: Any,
     row = pa.struct([("variant", pa.int32()), ("vector_id", pa.int32())])
     schema = pa.schema([("r", row), ("a", pa.list_(row)), ("m", pa.map_(pa.string(), row))])
     table = create_table(warehouse, "t", schema, options={"file.format": format_})
-    RecordWriter(table, "user", False)
+    RecordWriter(PaimonTable(table), "user", False)
     deep = pa.schema([("r", pa.struct([("x", pa.map_(pa.string(), pa.list_(VARIANT)))]))])
     table = create_table(warehouse, "deep", deep, options={"file.format": format_})
     with pytest.raises(UnsupportedTableError, match=r"'r' is ROW.* and Java has VARIANT in parquet files only"):
-        RecordWriter(table, "user", False)
+        RecordWriter(PaimonTable(table), "user", False)
 
 
 @pytest.mark.parametrize(

@@ -26,13 +26,13 @@ from pypaimon.streaming import (
     StreamConfigError,
     TableChangedError,
 )
-from pypaimon.streaming.builder.assembly import with_latest
-from pypaimon.streaming.builder.opened import opened_chunks
 from pypaimon.streaming.errors import EndOfScan
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.options.end import End
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import CatchUp, Limits, OnExpired, OnOverwrite
+from pypaimon.streaming.spec.openers import open_chunks
+from pypaimon.streaming.spec.spec_builder import resolved
 from support.models.table import Record
 from support.stores.fault_file_io import Call, FaultFileIO
 from support.stores.virtual_clock import VirtualClock
@@ -565,7 +565,7 @@ def test_a_latest_snapshot_that_has_waited_too_long_is_read_again(
     builder = table.builder(clock=clock)
     if is_bounded:
         builder.with_end(latest=True)
-    _, _, reader = opened_chunks(with_latest(builder, latest, clock.now), 1 << 20)
+    _, _, reader = open_chunks(resolved(builder).with_latest(latest, clock.now), 1 << 20)
     table.commit([2])
     clock.now += seconds
     try:
