@@ -147,7 +147,7 @@ def test_merging_schemas_widens_and_adds_and_does_nothing_else(
     table = prepare_sink_table(parse_sink(options), pa.schema(given.items()), overwrite=False)
     before = {"n": "INT", "items": "ARRAY<INT>"}
     assert {field.name: str(field.type) for field in table.fields} == {**before, **changed}
-    assert table.table_schema.id == bool(changed)
+    assert table.schema.id == bool(changed)
 
 
 def test_values_that_would_be_cut_are_refused() -> None:
