@@ -10,6 +10,7 @@ from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.metadata.table_directory import naming_unreadable_types
 from pypaimon.streaming.metadata.table_handle import FilesOnly, TableHandle
 from pypaimon.streaming.paimon.handles import ReadableTable
+from pypaimon.streaming.paimon.internals import Identifier, new_file_io
 
 if TYPE_CHECKING:
     from pypaimon.spark.options.sink_options import SinkOptions
@@ -54,8 +55,6 @@ def _with_options(table: T, options: SourceOptions | SinkOptions) -> T:
 
 def _handle_of_catalog(options: SourceOptions, name: str) -> TableHandle | None:
     """A table of a file system catalog, found as pypaimon finds it; None for other catalogs, or if it is missing."""
-    from pypaimon.common.identifier import Identifier
-
     catalog = options.catalog
     if catalog.get("metastore", "filesystem") != "filesystem" or not catalog.get("warehouse") or _FALLBACK in catalog:
         return None
@@ -72,23 +71,13 @@ def _handle_of_catalog(options: SourceOptions, name: str) -> TableHandle | None:
 
 
 def _handle_at_path(options: SourceOptions) -> TableHandle | None:
-    from pypaimon.common.identifier import Identifier
-
     path = cast(str, options.path).rstrip("/")
     return _handle(path, path, FilesOnly(Identifier("default", "table")), options.catalog)
 
 
 def _handle(root: str, path: str, environment: FilesOnly, catalog: Mapping[str, str]) -> TableHandle | None:
     """A table that is at `root`, or whose catalog is; None if there is no table."""
-    from pypaimon.common.file_io import FileIO
-    from pypaimon.common.options import Options
-    from pypaimon.filesystem.caching_file_io import CachingFileIO
-
-    given = Options(dict(catalog))
-    file_io = FileIO.get(root, given)
-    if environment.catalog is not None:
-        cache = CachingFileIO.create_cache_manager(given)
-        file_io = CachingFileIO.wrap_with_caching_if_needed(file_io, given, cache)
+    file_io = new_file_io(root, catalog, of_catalog=environment.catalog is not None)
     return TableHandle.found(file_io, path, environment)
 
 
@@ -107,8 +96,7 @@ def _without_view(name: str | None) -> tuple[str | None, View | None]:
 
 
 def _of_catalog(options: SourceOptions | SinkOptions, name: str) -> Any:
-    from pypaimon.catalog.catalog_exception import CatalogException
-    from pypaimon.catalog.catalog_factory import CatalogFactory
+    from pypaimon.streaming.paimon.catalogs import CatalogException, CatalogFactory
 
     try:
         return CatalogFactory.create(dict(options.catalog)).get_table(_on_branch(options, name))
@@ -120,7 +108,7 @@ def _of_catalog(options: SourceOptions | SinkOptions, name: str) -> Any:
 
 
 def _at_path(options: SourceOptions | SinkOptions) -> Any:
-    from pypaimon.table.file_store_table import FileStoreTable
+    from pypaimon.streaming.paimon.catalogs import FileStoreTable
 
     path = cast(str, options.path)
     try:

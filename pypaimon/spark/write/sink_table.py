@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from pypaimon.spark.internals import CatalogFactory, Schema, SchemaChange, TableNotExistException
 from pypaimon.spark.options.sink_options import SinkOptions
 from pypaimon.spark.options.tables import load_table
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.arrow_types import arrow_type
 from pypaimon.streaming.model.system_columns import ROW_KIND
-from pypaimon.streaming.paimon.internals import PyarrowFieldParser
+from pypaimon.streaming.paimon.catalogs import CatalogFactory
+from pypaimon.streaming.paimon.internals import PyarrowFieldParser, TableNotExistException
+from pypaimon.streaming.paimon.write_internals import Schema, SchemaChange
 from pypaimon.streaming.writing.row_layout import fits
 from pypaimon.streaming.writing.writable_tables import check_writable, warn_about_gaps
 

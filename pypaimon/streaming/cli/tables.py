@@ -12,7 +12,6 @@ from typing import Any, TypeVar, cast
 
 import click
 import yaml
-from pypaimon.catalog.catalog_factory import CatalogFactory
 
 from pypaimon.streaming.cli.advice import text_of
 from pypaimon.streaming.cli.connectivity import naming_causes, reach, reporting_hangs
@@ -25,6 +24,7 @@ from pypaimon.streaming.metadata.table_directory import naming_unreadable_types
 from pypaimon.streaming.model.time_zone import TIME_ZONE
 from pypaimon.streaming.options.known_options import HEEDED_BY_READERS
 from pypaimon.streaming.options.views import VIEWS, View
+from pypaimon.streaming.paimon.catalogs import CatalogFactory
 from pypaimon.streaming.paimon.handles import ReadableTable, WritableTable
 from pypaimon.streaming.paimon.internals import ConfigOption, CoreOptions
 from pypaimon.streaming.read_builder import StreamReadBuilder

@@ -44,7 +44,6 @@ class PaimonTable:
         self._given_name = name
         self.name = str(handle.identifier.get_full_name()) if name is None else name
         self.path = str(handle.table_path)
-        self.file_io = handle.file_io
         self.schema = handle.table_schema
         self.fields = handle.fields
         self.partition_keys = handle.partition_keys
@@ -79,6 +78,11 @@ class PaimonTable:
     def bucket_mode(self) -> Any:
         """How rows find their buckets, a `BucketMode`."""
         return self.handle.bucket_mode()
+
+    @property
+    def file_io(self) -> Any:
+        """pypaimon's FileIO of the table."""
+        return self.handle.file_io
 
     @property
     def branch(self) -> str:

@@ -1,10 +1,11 @@
 """Internals of pypaimon that this package uses: types, schemas, rows, files.
 
-Those for filters are in `filter_internals`, those for reading tables in `read_internals`, which take much longer to
-import. No other module imports pypaimon's internals, so that a new release of pypaimon breaks only these.
+Those for filters are in `filter_internals`, those for reading tables in `read_internals`, those for writing them in
+`write_internals`, and catalogs in `catalogs`: these take much longer to import.
 """
 
 import os
+from collections.abc import Mapping
 from copy import copy
 from functools import cached_property
 from typing import Any
@@ -105,6 +106,7 @@ __all__ = [
     "is_shredded_variant",
     "local_path",
     "map_key_serializer",
+    "new_file_io",
     "object_stream",
     "resolve_path",
     "table_names",
@@ -222,6 +224,18 @@ def arrow_file_io(file_io: Any, path: str) -> Any:
         file_io = file_io._get_fileio(path)
     own = type(file_io) in (PyArrowFileIO, OssFileIO) and _is_untouched(file_io)
     return file_io if own and type(file_io.filesystem) is S3FileSystem else None
+
+
+def new_file_io(root: str, options: Mapping[str, str], *, of_catalog: bool) -> Any:
+    """pypaimon's FileIO for a path, with the cache that a catalog with these options gives its tables."""
+    from pypaimon.common.file_io import FileIO
+    from pypaimon.filesystem.caching_file_io import CachingFileIO
+
+    given = Options(dict(options))
+    file_io = FileIO.get(root, given)
+    if not of_catalog:
+        return file_io
+    return CachingFileIO.wrap_with_caching_if_needed(file_io, given, CachingFileIO.create_cache_manager(given))
 
 
 def is_paimon_table(table: object) -> bool:

@@ -7,9 +7,8 @@ from copy import deepcopy
 from random import Random
 from typing import Any
 
-from pypaimon.schema.data_types import AtomicType
-from pypaimon.schema.schema_change import SchemaChange
-
+from pypaimon.streaming.paimon.internals import AtomicType
+from pypaimon.streaming.paimon.write_internals import SchemaChange
 from pypaimon.streaming.testing.small_table import Change, SmallTable
 
 Rows = list[dict[str, Any]]

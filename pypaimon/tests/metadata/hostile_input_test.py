@@ -259,10 +259,8 @@ def test_json_that_is_nested_without_end_is_damage(table: Table) -> None:
             read_all(builder)
     finally:
         path.write_bytes(good)
-    with pytest.raises(StreamConfigError) as caught:
+    with pytest.raises(StreamConfigError, match="not a position"):
         Position.from_json(DEEP.decode())
-    # Its text with secrets left out takes a minute of so many brackets.
-    assert caught.value.args[0].startswith("not a position")
 
 
 def test_a_snapshot_in_the_place_of_another_is_damage(table: Table) -> None:

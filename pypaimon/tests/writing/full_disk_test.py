@@ -86,8 +86,8 @@ def without_pauses(table: Any) -> None:
 def write_on(table: Table, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two commits of a writer whose disk it is; the first one on another."""
     builder = table.writer()
-    builder._table.file_io = OnDisk(disk)
-    without_pauses(builder._table)
+    builder._table.handle.file_io = OnDisk(disk)
+    without_pauses(builder._table.handle)
     left, disk.left = disk.left, float("inf")
     with monkeypatch.context() as patched, builder.open_sync() as writer:
         patched.setattr(publishing, "open", disk.opened, raising=False)

@@ -153,7 +153,7 @@ def test_a_commit_behind_one_of_its_own_asks_little_of_the_store(table: Table) -
     """Whether others committed, the table's identity, its last commit and its schemas: four requests beside the files
     and what the commit itself costs."""
     builder = table.writer()
-    builder._table.file_io = file_io = MortalFileIO()
+    builder._table.handle.file_io = file_io = MortalFileIO()
     requests = []
     with builder.open_sync() as writer:
         for key in range(8):

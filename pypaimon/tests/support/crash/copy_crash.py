@@ -95,7 +95,7 @@ def copied(table: Table, target: Table, at: int | None, interval: float | None) 
         StreamReadBuilder(handle).with_start(snapshot_id=1, full=True).with_catch_up("replay").with_end(latest=True)
     )
     writer = target.writer("copy")
-    writer._table.file_io = SteppingCopyIO(step)
+    writer._table.handle.file_io = SteppingCopyIO(step)
     with writer.open_sync() as opened:
         copy_stream_sync(builder, opened, commit_interval_seconds=interval)
     return step.count

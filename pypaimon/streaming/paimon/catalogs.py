@@ -1,0 +1,7 @@
+"""Catalogs and tables of pypaimon. They import its REST and JDBC clients."""
+
+from pypaimon.catalog.catalog_exception import CatalogException
+from pypaimon.catalog.catalog_factory import CatalogFactory
+from pypaimon.table.file_store_table import FileStoreTable
+
+__all__ = ["CatalogException", "CatalogFactory", "FileStoreTable"]
