@@ -101,7 +101,7 @@ class Drafter:
             StrictModeError: Others have changed the same partition since the last safe snapshot.
         """
         changes = plan.changes(state)
-        if changes.empty and not plan.always:
+        if changes.empty and not plan.keep_empty:
             return None
         if self._strict is not None:
             self._strict.check(state, plan.kind, changes, request.user)

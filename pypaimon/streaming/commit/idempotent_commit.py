@@ -86,7 +86,7 @@ def commit_once(request: CommitRequest, session: CommitSession | None = None) ->
     ledger = CommitLedger(directory, request.user, request.origin)
     with discarded_on_error(request.table, request.messages) if request.is_first_attempt else nullcontext():
         plan = plan_of(request)
-        if not plan.always and all(message.is_empty() for message in request.messages):
+        if not plan.keep_empty and all(message.is_empty() for message in request.messages):
             return _report_empty(request, ledger)
         started: CommitStatus | CommitReport | None = session.reserved(request.identifier)
         was_reserved = started is not None

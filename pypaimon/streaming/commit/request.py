@@ -82,7 +82,7 @@ class CommitPlan(Protocol):
 
     Attributes:
         kind: Kind of the snapshot.
-        always: Whether there is a snapshot even without changes.
+        keep_empty: Whether there is a snapshot even without changes.
         may_conflict: Whether the changes must be checked against the state.
     """
 
@@ -93,7 +93,7 @@ class CommitPlan(Protocol):
     def may_conflict(self) -> bool: ...
 
     @property
-    def always(self) -> bool: ...
+    def keep_empty(self) -> bool: ...
 
     def changes(self, state: TableState) -> Changes:
         """The changes to this state."""
@@ -108,7 +108,7 @@ def plan_of(request: CommitRequest) -> CommitPlan:
     changes = data_changes(request.table, request.messages)
     if request.overwrite is False:
         return FixedChanges(
-            changes, always=request.keep_empty, key_indexes=request.key_indexes, buckets_of=request.buckets_of
+            changes, keep_empty=request.keep_empty, key_indexes=request.key_indexes, buckets_of=request.buckets_of
         )
     if request.overwrite is not True:
         return PartitionReplacement(changes, request.overwrite)
@@ -124,14 +124,14 @@ class FixedChanges:
     Attributes:
         given: The changes.
         compaction: Whether they leave the rows as they are.
-        always: Whether there is a snapshot even without changes.
+        keep_empty: Whether there is a snapshot even without changes.
         key_indexes: As in `CommitRequest`.
         buckets_of: As in `CommitRequest`.
     """
 
     given: Changes
     compaction: bool = False
-    always: bool = False
+    keep_empty: bool = False
     key_indexes: KeyIndexes = field(default_factory=dict)
     buckets_of: int | None = None
 
@@ -175,7 +175,7 @@ class PartitionReplacement:
     given: Changes
     replaced: PartitionSpec | Literal["all", "written"]
     kind: str = OVERWRITE
-    always: bool = True
+    keep_empty: bool = True
     may_conflict: bool = False
 
     def changes(self, state: TableState) -> Changes:

@@ -93,7 +93,7 @@ class KnownHistory:
 
     @staticmethod
     def up_to(latest: Snapshot | None) -> KnownHistory:
-        """That of a commit which nobody can have started before this latest snapshot."""
+        """What is known if no earlier attempt can have made this commit: all snapshots so far count as examined."""
         examined, fingerprint = (0, None) if latest is None else (latest.id, latest.fingerprint)
         return KnownHistory(latest, examined, fingerprint)
 

@@ -11,6 +11,8 @@ The words
     `group.instance.id`.
     *record*: what a member says of itself. It never changes either; the next *version* follows it, and the last counts.
     *lifetime*: a group that was ended from outside begins again in a directory of its own.
+    *barrier*: an overwrite, which may move rows between slots. A member reads it only once all slots have reached it;
+    the state says which barrier was passed last (`GroupState.passed`).
 
 What the store has to do
     Create a file only if its name is free (`If-None-Match: *`, `O_EXCL`), list what was created before, and, for the
@@ -74,6 +76,8 @@ How to follow a heartbeat to an assignment
     `member.py` sends heartbeats and watches; `group_view.py` lists and notices missing heartbeats; `coordinator.py`
     fences and writes states; `rebalance.py` computes them; `assigned_slots.py` adopts them for the reader. The contents
     of the files are in `group_files.py`. `group_requests.py` is the boundary to the store; `group_directory.py` and
-    `member_thread.py` are on its other side, or a simulation in tests. The streams use all this: `membership.py` (this
-    process as a member), `group_reader.py` (reads the slots), `group_stream.py` (hands out batches).
+    `member_thread.py` are on its other side, or a simulation in tests. A stream uses all this from
+    above: `group_builder.py` opens it, `group_stream.py` hands out batches, `group_reader.py` reads ahead, and
+    `membership.py` is this process as a member. `slot_cursor.py` reads the slots at one position, by a stream with a
+    `SlotSet`, whose files `planning/selection.py` keeps.
 """

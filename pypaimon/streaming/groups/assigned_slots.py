@@ -62,7 +62,7 @@ class SlotState:
         saved: What a version of the member's record says is confirmed.
         revoked_since: When a state revoked the slot, in seconds; None if none did.
         released: The member has given the slot back.
-        revoke_handled: The reader has called `on_revoked`.
+        revoke_handled: `on_revoked` has returned.
     """
 
     since: int
@@ -83,7 +83,7 @@ class AssignedSlots:
     Args:
         max_hold: Seconds for which a revoked slot waits until all that was handed out is confirmed. Later the slot is
             released without, and its next owner reads the rest again. None: it waits forever.
-        waits_for_reader: Whether a revoked slot also waits until `on_revoked` was called.
+        waits_for_reader: Whether a revoked slot also waits until `on_revoked` has returned.
         on_change: Called by the member's thread after the steps that change what may be handed out.
     """
 
@@ -164,7 +164,7 @@ class AssignedSlots:
             return now <= self._lease_until
 
     def handle_revoke(self, slots: Collection[int]) -> None:
-        """The reader has called `on_revoked` for slots: they may be released."""
+        """`on_revoked` has returned for slots: they may be released."""
         with self._lock:
             for slot in slots:
                 if (each := self._slots.get(slot)) is not None:

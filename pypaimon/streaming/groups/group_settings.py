@@ -30,7 +30,7 @@ class GroupSettings:
     Attributes:
         member: Under this name the member gets its slots back after a restart; None if it has none.
         session_timeout: Seconds without a heartbeat after which the others take over; None: from the poll interval.
-        commit: Whether asking for the next batch confirms the one before.
+        commit: What confirms a batch: asking for the next one (AUTO), or its own `commit()` (MANUAL).
         max_hold: Seconds for which a revoked slot waits for the reader; None: it waits forever.
         on_assigned: Called with slots that the member got.
         on_revoked: Called with slots that the member has to give back.

@@ -126,7 +126,7 @@ class GroupMember:
     def _attempt(self) -> Steps[None]:
         try:
             yield from self._step()
-            until = self._next()
+            until = self._due_at()
         except FencedError:
             self._assigned.lose_all()
             self._is_fenced = True
@@ -160,7 +160,7 @@ class GroupMember:
             if (yield from self._coordinator.act(self.id)):
                 yield from self._watch()
 
-    def _next(self) -> float:
+    def _due_at(self) -> float:
         """When the next step is due."""
         if self.id is None and not self.ended:
             return self._clock() if self._leaves else self._view.look_at

@@ -34,7 +34,7 @@ class AssignmentChangeKind(Enum):
     ASSIGNED = "assigned"
     """The member has them now."""
     REVOKED = "revoked"
-    """Another member gets them once `on_revoked` has returned."""
+    """Another member gets them once `on_revoked` has returned and their rows are confirmed, or `max_hold` is over."""
     LOST = "lost"
     """Another member may have them already."""
 

@@ -20,7 +20,7 @@ Records = Mapping[str, MemberRecord]
 # ---- states that follow ----
 
 
-def next_state(state: GroupState, records: Records, unsure: Collection[str] = ()) -> GroupState | None:
+def next_state(state: GroupState, records: Records, silent: Collection[str] = ()) -> GroupState | None:
     """The next generation: joining members are admitted, ended ones removed, free slots assigned, others revoked.
 
     A slot leaves its owner only because of what the owner's record says: that it was released or, if the record is
@@ -28,25 +28,25 @@ def next_state(state: GroupState, records: Records, unsure: Collection[str] = ()
 
     Args:
         records: Records of its members and of those that want to join.
-        unsure: Members that may be dead. They keep their slots, and get no others.
+        silent: Members that may be dead. They keep their slots, and get no others.
 
     Returns:
         The next state; None if nothing changes.
     """
-    members, successors = _members(state, records, unsure)
+    members, successors = _members(state, records, silent)
     owned = state.owned
     if state.begun:
-        owned = _owned(state, records, members, successors, unsure)
+        owned = _owned(state, records, members, successors, silent)
     passed = _passed(state, records)
     if (members, owned, passed) == (state.members, state.owned, state.passed):
         return None
     return replace(state, generation=state.generation + 1, members=members, owned=owned, passed=passed)
 
 
-def begun_state(state: GroupState, records: Records, unsure: Collection[str] = ()) -> GroupState:
+def begun_state(state: GroupState, records: Records, silent: Collection[str] = ()) -> GroupState:
     """The next state once the retention pin protects the start: slots are assigned."""
     begun = replace(state, begun=True)
-    return next_state(begun, records, unsure) or replace(begun, generation=state.generation + 1)
+    return next_state(begun, records, silent) or replace(begun, generation=state.generation + 1)
 
 
 def restarted_state(state: GroupState, start: Position) -> GroupState:
@@ -120,13 +120,13 @@ def members_to_fence(own: str, predecessors: Collection[str], records: Records) 
     ]
 
 
-def _members(state: GroupState, records: Records, unsure: Collection[str]) -> tuple[tuple[str, ...], dict[str, str]]:
+def _members(state: GroupState, records: Records, silent: Collection[str]) -> tuple[tuple[str, ...], dict[str, str]]:
     """The members of the next state, and the ended members whose slots a new one of the same name takes over."""
     final = {id for id, record in records.items() if record.is_final}
     joining = sorted(
         id
         for id, record in records.items()
-        if record.status is MemberStatus.JOINING and id not in state.members and id not in unsure
+        if record.status is MemberStatus.JOINING and id not in state.members and id not in silent
     )
     living = [member for member in state.members if member not in final]
     names = [name_of(id) for id in (*living, *joining)]
@@ -146,14 +146,14 @@ def _owned(
     records: Records,
     members: Sequence[str],
     successors: Mapping[str, str],
-    unsure: Collection[str],
+    silent: Collection[str],
 ) -> tuple[SlotOwnership, ...]:
     keeps = [_is_held(slot, ownership, records) for slot, ownership in enumerate(state.owned)]
     holders = [
         ownership.owner if kept else successors.get(ownership.owner or "")
         for ownership, kept in zip(state.owned, keeps, strict=True)
     ]
-    wanted = assign(holders, [ownership.moves_to for ownership in state.owned], members, unsure)
+    wanted = assign(holders, [ownership.moves_to for ownership in state.owned], members, silent)
     owned = []
     for slot, (ownership, kept, owner) in enumerate(zip(state.owned, keeps, wanted, strict=True)):
         if kept:
@@ -198,7 +198,7 @@ def assign(
     holders: Sequence[str | None],
     moving: Sequence[str | None],
     members: Sequence[str],
-    unsure: Collection[str] = (),
+    silent: Collection[str] = (),
 ) -> list[str | None]:
     """Divide the slots among the members: counts differ by at most one, and as few slots as possible move.
 
@@ -209,16 +209,16 @@ def assign(
         holders: For each slot the one of `members` that has it; None if it is free.
         moving: For each slot the member that gets it next by an earlier decision; None if it stays.
         members: Ids, in the order in which they were admitted.
-        unsure: Members that may be dead. They get nothing, and keep what they have.
+        silent: Members that may be dead. They get nothing, and keep what they have.
 
     Returns:
         For each slot the member that should have it; None only if no member can take it.
     """
-    takers = [member for member in members if member not in unsure]
+    takers = [member for member in members if member not in silent]
     if not takers:
         return list(holders)
     wanted: list[str | None] = [
-        to if holder in unsure and to in takers else holder for holder, to in zip(holders, moving, strict=True)
+        to if holder in silent and to in takers else holder for holder, to in zip(holders, moving, strict=True)
     ]
     quotas = _quotas(wanted, takers)
     for member in takers:

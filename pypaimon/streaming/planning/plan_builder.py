@@ -143,7 +143,7 @@ class PlanBuilder:
         if state.restarted and not planned.splits:
             # An empty state is a plan too: a caller that holds the rows before the restart has to drop them.
             return self._planned(state, after, snapshot, PlanKind.FULL, planned)
-        return self._handed_out(state, after, snapshot, PlanKind.FULL, planned)
+        return self._step_to(state, after, snapshot, PlanKind.FULL, planned)
 
     def span(self, state: PlannerState) -> Step:
         """The next part of a range that is one plan."""
@@ -162,7 +162,7 @@ class PlanBuilder:
         after = replace(state, unit=planned.last, watermark=span.last.watermark)
         if planned.last is None:
             after = replace(after, span=None, next_id=span.last.id + 1, before=SnapshotMark.of(span.last), ended=True)
-        return self._handed_out(state, after, span.last, kind, planned)
+        return self._step_to(state, after, span.last, kind, planned)
 
     def follow(self, state: PlannerState, snapshot: Snapshot) -> Step:
         """Read the next snapshot, pass over it, or begin the full state again because its changes are not enough."""
@@ -196,7 +196,7 @@ class PlanBuilder:
             after = replace(state, unit=planned.last, before=SnapshotMark.of(snapshot), watermark=watermark)
         else:
             after = replace(_after(state, snapshot), watermark=watermark)
-        return self._handed_out(state, after, snapshot, kind, planned)
+        return self._step_to(state, after, snapshot, kind, planned)
 
     def caught_up(self, state: PlannerState, found: CaughtUp, planned: PlannedSplits) -> Step:
         """Hand out several snapshots as one plan."""
@@ -204,7 +204,7 @@ class PlanBuilder:
         read = [snapshot for snapshot in found.snapshots if self._follow_up.is_read(snapshot)]
         watermark = read[-1].watermark if read else state.watermark
         after = replace(_after(state, last), watermark=watermark)
-        return self._handed_out(state, after, last, found.kind, planned)
+        return self._step_to(state, after, last, found.kind, planned)
 
     def _restarted(self, state: PlannerState, snapshot: Snapshot) -> Step:
         """The first part of the full state of a snapshot, in the middle of the stream."""
@@ -235,9 +235,10 @@ class PlanBuilder:
                     entries.append(plans.entries_added(snapshot))
         return pa.concat_tables(entries)
 
-    def _handed_out(
+    def _step_to(
         self, begin: PlannerState, after: PlannerState, snapshot: Snapshot, kind: PlanKind, planned: PlannedSplits
     ) -> Step:
+        """A step with a plan of these splits; without splits, one that only moves the state."""
         return self._planned(begin, after, snapshot, kind, planned) if planned.splits else Step(after)
 
     def _planned(

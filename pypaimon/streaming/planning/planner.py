@@ -164,11 +164,11 @@ class Planner:
             # The stream may have waited for its turn, and the snapshot may have expired.
             state = replace(state, hinted=None)
         state = self._bounded(state)
-        step = Step(state) if state.ended else self._taken(state)
+        step = Step(state) if state.ended else self._next_step(state)
         self.log.stepped(step)
         return step
 
-    def _taken(self, state: PlannerState) -> Step:
+    def _next_step(self, state: PlannerState) -> Step:
         try:
             if state.start is not None or state.next_id is None:
                 return self._begin(state)

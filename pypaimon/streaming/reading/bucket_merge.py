@@ -92,7 +92,7 @@ class BucketMerge:
             for file in members:
                 deletions = deletion_of[file.file_name]
                 directory = self._rows.directory_of(files, file)
-                batches = self._rows.of(file, deletions, fields, columns, files.constants, length, directory)
+                batches = self._rows.read(file, deletions, fields, columns, files.constants, length, directory)
                 for batch in batches:
                     if self._layout.on_keys is not None:
                         batch = batch.filter(filters.mask(self._layout.on_keys, batch))

@@ -45,7 +45,7 @@ class FileRows:
         self._ignore_lost = options.boolean("scan.ignore-lost-files", False)
         self._ignore_corrupt = options.boolean("scan.ignore-corrupt-files", False)
 
-    def of(
+    def read(
         self,
         file: DataFileMeta,
         deletions: DeletionFile | None,

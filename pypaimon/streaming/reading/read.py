@@ -125,14 +125,14 @@ class StreamRead:
         allowed: dict[int, Rules | None] = {}
         vectors = PlanVectors(parts.index_blocks, deletion_files(splits))
         for split in splits:
-            bound = self._bound(split)
-            schema_id, schema = bound.schema.id, self._arrow_schema(bound)
+            layout = self._layout_for(split)
+            schema_id, schema = layout.schema.id, self._arrow_schema(layout)
             if parts.auth is not None and schema_id not in allowed:
-                allowed[schema_id] = parts.auth.rules(bound)
-            blobs = BlobValues(parts.directory, bound, split, parts.settings) if bound.blobs else None
+                allowed[schema_id] = parts.auth.rules(layout)
+            blobs = BlobValues(parts.directory, layout, split, parts.settings) if layout.blobs else None
             try:
-                for records in self._records(split, bound, allowed.get(schema_id), vectors):
-                    columns = output_columns(records, bound, parts.settings, schema)
+                for records in self._records(split, layout, allowed.get(schema_id), vectors):
+                    columns = output_columns(records, layout, parts.settings, schema)
                     if not columns or not len(columns[0]):
                         continue
                     if blobs is None:
@@ -140,23 +140,23 @@ class StreamRead:
                     else:
                         yield from blobs.batches(columns, schema)
             except FileNotFoundError as error:
-                raise missing_file_error(parts.directory, bound.schema, split, error) from error
+                raise missing_file_error(parts.directory, layout.schema, split, error) from error
             finally:
                 if blobs is not None:
                     blobs.close()
 
     def _records(
-        self, split: StreamSplit, bound: ReadLayout, rules: Rules | None, vectors: PlanVectors
+        self, split: StreamSplit, layout: ReadLayout, rules: Rules | None, vectors: PlanVectors
     ) -> Iterator[Records]:
         """The records of a split that the filter and the catalog's rules let through."""
         if rules is not None:
-            bound = bound.reading(rules.needed)
+            layout = layout.reading(rules.needed)
         if split.mode is SplitMode.DIFF:
             # Rows also differ if they differ only in a column that is not given out.
-            bound = bound.reading([field.name for field in bound.schema.fields])
+            layout = layout.reading([field.name for field in layout.schema.fields])
         reader = SplitReader(
             self._parts.get().directory,
-            bound,
+            layout,
             unmatched=self._settings.unmatched,
             keep_deletes=self._settings.view in LOGS,
             with_deletes=self._settings.view in LOGS or self.include_row_kind,
@@ -167,9 +167,9 @@ class StreamRead:
         records = reader.read(split)
         if rules is not None:
             if reader.is_upserts(split) and self._settings.unmatched is Unmatched.DELETE:
-                rules.refuse_upserts({*bound.schema.primary_keys, *bound.schema.partition_keys})
-            records = rules.enforced(records, bound.fields)
-        return unbroken(records) if bound.packed else records
+                rules.refuse_upserts({*layout.schema.primary_keys, *layout.schema.partition_keys})
+            records = rules.enforced(records, layout.fields)
+        return unbroken(records) if layout.packed else records
 
     async def iter_batches_async(self, splits: Sequence[StreamSplit]) -> AsyncIterator[pa.RecordBatch]:
         """As `iter_batches`, without blocking the event loop: batch by batch on a thread.
@@ -302,7 +302,7 @@ class StreamRead:
             taken = self._taken = key, read
         return taken[1] or self
 
-    def _bound(self, split: StreamSplit) -> ReadLayout:
+    def _layout_for(self, split: StreamSplit) -> ReadLayout:
         return self._layout_of(split.schema or self._settings.schema)
 
     def _layout_of(self, schema: TableSchema) -> ReadLayout:
@@ -314,14 +314,14 @@ class StreamRead:
 
     def _schema_of(self, splits: Sequence[StreamSplit]) -> pa.Schema:
         read = self._reader_of(splits)
-        return read._arrow_schema(read._bound(splits[0])) if splits else self.schema
+        return read._arrow_schema(read._layout_for(splits[0])) if splits else self.schema
 
     def _output_arrow_schema(self) -> pa.Schema:
         """The schema without the row kind, which pypaimon's `to_torch` calls."""
         return self._layout_of(self._settings.schema).arrow_schema
 
-    def _arrow_schema(self, bound: ReadLayout) -> pa.Schema:
-        schema = bound.arrow_schema
+    def _arrow_schema(self, layout: ReadLayout) -> pa.Schema:
+        schema = layout.arrow_schema
         return schema.insert(0, row_kinds.ROW_KIND_FIELD) if self.include_row_kind else schema
 
 

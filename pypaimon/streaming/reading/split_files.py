@@ -33,7 +33,7 @@ class SplitFiles:
 
     @property
     def metas(self) -> list[DataFileMeta]:
-        """The files without deletion files."""
+        """The data files alone, whether or not they have a deletion file."""
         return [file for file, _ in self.files]
 
     def by_directory(self) -> list[list[DataFileMeta]]:

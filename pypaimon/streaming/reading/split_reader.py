@@ -132,7 +132,7 @@ class SplitReader:
             if files.branch(file) or self._index_filter.may_match(file, upserts=upserts):
                 directory = self._files.directory_of(files, file)
                 fields, constants = self._layout.fields, files.constants
-                yield from self._files.of(file, deletions, fields, columns, constants, directory=directory)
+                yield from self._files.read(file, deletions, fields, columns, constants, directory=directory)
 
         runs = [rows(file, deletions) for file, deletions in files.files]
         return one_ahead(self._openers, runs) if _are_begun_ahead(files.metas) else chain.from_iterable(runs)
@@ -203,7 +203,7 @@ class SplitReader:
         for file in {each.file_name: each for each in (*before.metas, *after.metas)}.values():
             vectors = [self._files.vector(side.get(file.file_name), file.row_count) for side in vectors_of]
             position = 0
-            for batch in self._files.of(file, None, fields, columns, after.constants):
+            for batch in self._files.read(file, None, fields, columns, after.constants):
                 was, is_now = (
                     _rows_there(file.file_name in side, vector, position, batch.num_rows)
                     for side, vector in zip(vectors_of, vectors, strict=True)
@@ -233,7 +233,7 @@ class SplitReader:
                 group,
                 self._layout,
                 self._directory,
-                lambda file, fields: self._files.of(file, None, fields, (), {}),
+                lambda file, fields: self._files.read(file, None, fields, (), {}),
                 constants=files.constants,
                 batch_size=self._batch_size,
             )

@@ -88,7 +88,7 @@ class ResolvedStream:
         self.spec = spec
         self.clock = clock
         self._options: StreamOptions | None = None
-        self._asks: TableDirectory | None = None
+        self._facts_directory: TableDirectory | None = None
         self._directory: TableDirectory | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -109,7 +109,9 @@ class ResolvedStream:
         known = self.table.facts.known
         if known is not None:
             return known
-        return self.table.facts.get(self._asks or TableDirectory.of(self.table.followed, self.spec.io_timeout))
+        return self.table.facts.get(
+            self._facts_directory or TableDirectory.of(self.table.followed, self.spec.io_timeout)
+        )
 
     @property
     def schema(self) -> TableSchema:
@@ -354,9 +356,9 @@ class ResolvedStream:
         made: Lazy[T] = Lazy(make)
         if self.table.facts.known is not None:
             made.get()
-        elif self._asks is None:
+        elif self._facts_directory is None:
             # One for all attempts, so that hanging requests are counted together.
-            self._asks = TableDirectory.of(self.table.followed, self.spec.io_timeout)
+            self._facts_directory = TableDirectory.of(self.table.followed, self.spec.io_timeout)
         return made
 
 

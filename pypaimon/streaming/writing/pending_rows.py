@@ -63,7 +63,7 @@ class PendingRows:
         return self._records is not None or bool(self._finished)
 
     @property
-    def any(self) -> bool:
+    def has_pending(self) -> bool:
         return self.has_rows or self._replaces_table
 
     @property
@@ -99,7 +99,7 @@ class PendingRows:
         aligned = (self._checked(layout.align(batch)) for batch in given.batches)
         return list(aligned) if given.in_memory else aligned
 
-    def take(self, batch: pa.RecordBatch, last: LastCommit | None) -> None:
+    def write(self, batch: pa.RecordBatch, last: LastCommit | None) -> None:
         """Write aligned rows.
 
         Args:

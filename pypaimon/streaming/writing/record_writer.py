@@ -24,7 +24,7 @@ from pypaimon.streaming.writing.files.bucket_files import BucketFiles
 from pypaimon.streaming.writing.files.file_options import FileOptions
 from pypaimon.streaming.writing.files.keyed_bucket import MOST_FLUSH_BYTES, KeyedBucket
 from pypaimon.streaming.writing.files.merged_changelogs import merged_changelogs
-from pypaimon.streaming.writing.files.system_columns import Records
+from pypaimon.streaming.writing.files.system_columns import RecordBuilder
 from pypaimon.streaming.writing.partition_times import PartitionTimes
 from pypaimon.streaming.writing.routing import Router
 from pypaimon.streaming.writing.write_state import WriteState, write_state
@@ -196,13 +196,15 @@ class RecordWriter:
             tracked = table.options.boolean("row-tracking.enabled", False)
             return AppendBucket(files, 0, tracked=tracked, blobs=self._blobs)
         if mode == BucketMode.POSTPONE_MODE:
-            return PostponedBucket(files, Records(keys, 0))
+            return PostponedBucket(files, RecordBuilder(keys, 0))
         first = self._last_sequence(files.partition) + 1
         if self._engine is None:
             return AppendBucket(files, first)
         # An overwrite has no changelog in Java either.
         changelog = not self._overwrite and table.traits.producer is ChangelogProducer.INPUT
-        return KeyedBucket(files, self._engine, table.traits.merge_engine.keeps_newest, Records(keys, first), changelog)
+        return KeyedBucket(
+            files, self._engine, table.traits.merge_engine.keeps_newest, RecordBuilder(keys, first), changelog
+        )
 
     def _last_sequence(self, partition: tuple[Any, ...]) -> int:
         """The greatest sequence number before the new rows of a partition.

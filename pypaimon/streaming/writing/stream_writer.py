@@ -1,7 +1,7 @@
 """`StreamWriter` and `BlockingStreamWriter`: write rows to a table, in commits that are made exactly once.
 
 The way of a row: `StreamWriter.write` calls `TableWriter.write`, which matches it with the table's columns
-(`PendingRows.aligned`) and passes it on (`PendingRows.take`). The `RecordWriter` of the commit finds its partition and
+(`PendingRows.aligned`) and passes it on (`PendingRows.write`). The `RecordWriter` of the commit finds its partition and
 bucket, and adds it to an `AppendBucket` or a `KeyedBucket`, which writes it to its `RollingFiles`, into the `NewFile`
 that is open. `TableWriter.commit` finishes the files and makes them visible (`pypaimon.streaming.commit`).
 """

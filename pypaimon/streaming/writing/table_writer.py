@@ -115,7 +115,7 @@ class TableWriter:
     @property
     def has_pending(self) -> bool:
         """Whether something was written and is not committed."""
-        return self._pending.any
+        return self._pending.has_pending
 
     @property
     def last(self) -> LastCommit | None:
@@ -169,7 +169,7 @@ class TableWriter:
         rows = self._pending.aligned(data)
         with self._ends_on_error("an error while rows were written"):
             for batch in rows:
-                self._pending.take(batch, self.last)
+                self._pending.write(batch, self.last)
 
     def _change_table(self, table: PaimonTable) -> None:
         self._pending.change_table(table)

@@ -11,7 +11,7 @@ from pypaimon.streaming.writing.files.blob_encoder import BlobSource
 from pypaimon.streaming.writing.files.bucket_files import BucketFiles
 from pypaimon.streaming.writing.files.record_facts import AppendedFacts, Counter, KeyedFacts
 from pypaimon.streaming.writing.files.rolling_files import MOST_PIECE_BYTES, RollingFiles
-from pypaimon.streaming.writing.files.system_columns import Records
+from pypaimon.streaming.writing.files.system_columns import RecordBuilder
 
 
 class AppendBucket:
@@ -86,11 +86,11 @@ class PostponedBucket(AppendBucket):
         records: Adds the system columns.
     """
 
-    def __init__(self, files: BucketFiles, records: Records) -> None:
+    def __init__(self, files: BucketFiles, records: RecordBuilder) -> None:
         super().__init__(files, 0)
         self._records = records
         fields = files.table.key_fields
         self._rolling = RollingFiles(files, files.options.data, lambda: KeyedFacts(fields, files.options.thin))
 
     def _table(self, batches: list[pa.RecordBatch]) -> pa.Table:
-        return self._records.of(super()._table(batches))
+        return self._records.records_of(super()._table(batches))

@@ -14,7 +14,7 @@ from pypaimon.streaming.paimon.internals import DataFileMeta
 from pypaimon.streaming.writing.files.bucket_files import BucketFiles
 from pypaimon.streaming.writing.files.record_facts import KeyedFacts
 from pypaimon.streaming.writing.files.rolling_files import RollingFiles
-from pypaimon.streaming.writing.files.system_columns import Records
+from pypaimon.streaming.writing.files.system_columns import RecordBuilder
 
 MOST_FLUSH_BYTES = 512 << 20
 """Most bytes of records to sort at once, so that the texts of a column stay below Arrow's 2 GB."""
@@ -38,7 +38,7 @@ class KeyedBucket:
     open_files = 0
 
     def __init__(
-        self, files: BucketFiles, engine: MergeEngine, newest: bool, records: Records, changelog: bool
+        self, files: BucketFiles, engine: MergeEngine, newest: bool, records: RecordBuilder, changelog: bool
     ) -> None:
         self._engine = engine
         self._newest = newest
@@ -66,7 +66,7 @@ class KeyedBucket:
             return
         rows = pa.Table.from_batches(self._pending)
         self._pending, self.buffered_bytes = [], 0
-        records, last = self._sorted(self._records.of(rows))
+        records, last = self._sorted(self._records.records_of(rows))
         if self._changelog is not None:
             self._changelog.write(records)
             self._changelog.end_file()

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pypaimon.streaming.model.system_columns import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
 
 
-class Records:
+class RecordBuilder:
     """Numbers the rows of one bucket in the order in which they are written.
 
     Args:
@@ -22,7 +22,7 @@ class Records:
         self._keys = tuple(keys)
         self._next = next_number
 
-    def of(self, rows: pa.Table) -> pa.Table:
+    def records_of(self, rows: pa.Table) -> pa.Table:
         """The records: `_KEY_<k>` columns, `_SEQUENCE_NUMBER`, `_VALUE_KIND`, then the columns of the table.
 
         Args:
