@@ -141,6 +141,7 @@ def commit_batch(
         schema_id=schema_id,
         buckets_of=buckets_of,
         ordered=False,
+        is_first_attempt=True,
     )
     with discarded_on_error(table, messages):
         directory = table.new_directory()
@@ -183,7 +184,7 @@ def commit_compaction(request: CommitRequest, planned_at: int, *, again: bool = 
                 f"files are {'kept' if again else 'deleted'}."
             )
         known = KnownHistory(latest, planned_at, None) if again else KnownHistory.up_to(latest)
-        commit = SnapshotCommit(directory, replace(request, ordered=False), plan, known)
+        commit = SnapshotCommit(directory, replace(request, ordered=False, is_first_attempt=True), plan, known)
     outcome = commit_or_clean_up(table, commit, messages, what, "Commit the messages again")
     return CommitReport(outcome.number, Written.by_compaction(messages), repeated=not outcome.ours)
 

@@ -47,8 +47,8 @@ class CommitRequest:
             is committed, also after a later one.
         origin: What counts the identifiers, if known: a streaming query that has an id.
         assumption: What an operator says where the outcome of an earlier attempt is unknown.
-        is_first_attempt: No earlier attempt can have published these files, so they are deleted if this one does not
-            get as far as trying. Otherwise they are kept in that case, because a snapshot may name them.
+        is_first_attempt: No earlier attempt can have published these files, so they are deleted if this one fails and
+            is certain not to have published them. Otherwise a failure keeps them, because a snapshot may name them.
     """
 
     table: PaimonTable

@@ -167,8 +167,10 @@ class SnapshotCommit:
         self.checks_previous = self._publisher.checks_previous
         self._delta_lists: set[str] = set()
         self._error: Exception | None = None
-        # An earlier call with the same compacted files may have committed them since.
-        self.uncertain = plan.kind == COMPACT and known.latest is not None and known.examined < known.latest.id
+        # An earlier call with the same files may have committed them since, or may still do so.
+        self.uncertain = not request.is_first_attempt or (
+            plan.kind == COMPACT and known.latest is not None and known.examined < known.latest.id
+        )
 
     @property
     def conditional(self) -> bool:
@@ -255,7 +257,7 @@ class SnapshotCommit:
             elif not self._publisher.conditional:
                 raise NoConditionalCommitError(number, snapshot.commit_user, self._publisher.why_unconditional)
             self._examined, self._fingerprint = number, snapshot.fingerprint
-        if not self._delta_lists:
+        if self.request.is_first_attempt and not self._delta_lists:
             self.uncertain = False
         return None
 

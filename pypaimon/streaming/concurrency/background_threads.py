@@ -12,6 +12,7 @@ import atexit
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -93,7 +94,7 @@ def spawn_detached(call: Callable[[], object]) -> None:
     except RuntimeError:
         # While the interpreter exits no thread can start, and the call is not needed.
         _detached.discard(token)
-    if _exit_until is not None:
+    if _exit_until is not None and threading.current_thread() is threading.main_thread():
         # A finalizer that runs at exit after `_at_exit`.
         _wait_for_threads(_exit_until)
 
@@ -113,6 +114,9 @@ def _register_hook() -> None:
     global _is_hooked
     if not _is_hooked and threading.main_thread().is_alive():
         _is_hooked = True
+        # Hooks run in reverse order. With a finalizer made here, that of all finalizers runs after ours, so they find
+        # the threads ended: one closes the database that a live table's thread uses.
+        weakref.finalize(BackgroundThread, int)
         atexit.register(_at_exit)
 
 

@@ -6,6 +6,7 @@ import contextlib
 import queue
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -119,6 +120,7 @@ class Sleeper:
         # Unlike an event, it may be used by a signal handler that has interrupted a use of it.
         self._woken: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._wakers: tuple[Callable[[], None], ...] = ()
+        self._awaited: weakref.ref[Future[Any]] | None = None
         self._origin = Origin()
 
     def wake(self) -> None:
@@ -127,8 +129,7 @@ class Sleeper:
             return
         if self._woken.empty():
             self._woken.put(None)
-        for wake in self._wakers:
-            wake()
+        self._wake_waits()
 
     def pause(self, seconds: float, is_cancelled: Callable[[], bool]) -> None:
         """Block for a time, or until the wait is cancelled."""
@@ -178,14 +179,24 @@ class Sleeper:
             return result()
 
         async def awaitable() -> T | None:
-            with self._awake() as (woken, wake):
-                future.add_done_callback(lambda _: wake())
+            with self._awake() as (woken, _):
+                self._wake_when_done(future)
                 while not (future.done() or is_cancelled()):
                     await woken.wait()
                     woken.clear()
             return result()
 
         return Wait(block, awaitable)
+
+    def _wake_when_done(self, future: Future[Any]) -> None:
+        # Once per future, because a caller with a timeout waits for the same one again and again.
+        if self._awaited is None or self._awaited() is not future:
+            self._awaited = weakref.ref(future)
+            future.add_done_callback(self._wake_waits)
+
+    def _wake_waits(self, _: object = None) -> None:
+        for wake in self._wakers:
+            wake()
 
     @contextlib.contextmanager
     def _awake(self) -> Iterator[tuple[asyncio.Event, Callable[[], None]]]:

@@ -228,10 +228,13 @@ class DatabaseEngine:
         """Apply what follows from the item that the caller has taken."""
         with self._state.lock:
             item = self._state.taken
+            if item is None:
+                # Another call has applied it. `drop` may be setting the next one now.
+                return
             if isinstance(item, DatabaseEvent):
                 if self._state.pending_events and self._state.pending_events[0].event is item:
                     self._state.pending_events.popleft().apply()
-            elif item is not None and self._state.rows.take(*item):
+            elif self._state.rows.take(*item):
                 table, chunk = item
                 table.schema = chunk.plan.schema
             # Last, because an interrupted `close` runs again and must find it.
@@ -240,11 +243,11 @@ class DatabaseEngine:
 
     def _start_workers(self) -> None:
         while self._threads < WORKERS + OPENERS and not self._state.closed:
-            self._threads += 1
-            opens = self._threads > WORKERS
-            schedule = self._state.openings if opens else self._state.schedule
-            name = f"paimon-database-{self._threads}"
-            BackgroundThread(self._work, name, self.close, schedule).start()
+            number = self._threads + 1
+            schedule = self._state.openings if number > WORKERS else self._state.schedule
+            BackgroundThread(self._work, f"paimon-database-{number}", self.close, schedule).start()
+            # Last, because a signal handler may have raised before the thread started.
+            self._threads = number
 
     def _work(self, schedule: Schedule[Job]) -> None:
         while (taken := self._next_job(schedule)) is not None:

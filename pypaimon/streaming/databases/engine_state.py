@@ -13,6 +13,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from pypaimon.streaming.batches.chunks import BatchChunk
 from pypaimon.streaming.batches.read_ahead import size_of
+from pypaimon.streaming.concurrency.background_threads import spawn_detached
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.databases.events import DatabaseEvent, SchemaChanged, TableDropped, TableFailed
 from pypaimon.streaming.databases.followed_table import FollowedTable
@@ -377,7 +378,8 @@ class EngineState:
             self.schedule.remove(table)
             self.rows.forget(table)
             self.of_forgotten = total_of((self.of_forgotten, table.driver.metrics), of_one_table=False)
-            table.close()
+            # Closing may wait for a write, and the lock is held, which callers on an event loop need.
+            spawn_detached(table.close)
         return table, place
 
     def park(self, name: str, error: Exception, table: FollowedTable | None) -> None:

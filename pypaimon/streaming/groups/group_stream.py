@@ -14,19 +14,18 @@ from pypaimon.streaming.batches.chunks import BatchChunk
 from pypaimon.streaming.batches.stream import AsyncStream, BlockingStream, StreamLoop
 from pypaimon.streaming.concurrency.background_threads import spawn_detached
 from pypaimon.streaming.concurrency.clock import Clock
+from pypaimon.streaming.concurrency.threads_to_asyncio import call_on_thread
 from pypaimon.streaming.concurrency.waits import Wait, Waits, calling, run, run_async
 from pypaimon.streaming.errors import AssignmentLostError, EndOfScan
 from pypaimon.streaming.groups.assigned_slots import Assignment
 from pypaimon.streaming.groups.group_reader import GroupReader, SlotChunk, UnconfirmedEnd
 from pypaimon.streaming.groups.group_settings import GroupSettings
 from pypaimon.streaming.groups.membership import AssignmentChangeKind
-from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.model.plan import Plan
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.stream_options import CommitMode
 from pypaimon.streaming.scanning.lag import Lag
 
-asyncio = LazyModule("asyncio")
 B = TypeVar("B")
 
 # ---- batches ----
@@ -108,22 +107,25 @@ class DeliveredPlans:
         last.is_complete = chunk.last
         self._last = chunk
 
-    def confirm(self, chunk: BatchChunk | None) -> list[tuple[Mapping[int, int], Position]]:
-        """Confirm everything up to a chunk. Returns the plans that this confirms: their slots and positions.
+    def up_to(self, chunk: BatchChunk | None) -> list[_DeliveredPlan]:
+        """The plans that confirming a chunk confirms. `forget` them afterwards, which an interrupt may prevent.
 
         A plan is confirmed with its last chunk, and plans without rows with the plan before them; with None only those
         at the front are. A plan whose slots went to another member halfway is never confirmed: that member reads it
         from its beginning.
         """
-        found: list[_DeliveredPlan] = []
-        if chunk is not None and any(each.plan is chunk.plan for each in self._plans):
-            while self._plans[0].plan is not chunk.plan:
-                found.append(self._plans.popleft())
-            if chunk.last:
-                found.append(self._plans.popleft())
-        while self._plans and self._plans[0].is_complete and not self._plans[0].has_rows:
-            found.append(self._plans.popleft())
-        return [(each.slots, each.plan.position) for each in found if each.is_complete]
+        plans, count = list(self._plans), 0
+        if chunk is not None and (whole := [number for number, each in enumerate(plans) if each.plan is chunk.plan]):
+            count = whole[0] + chunk.last
+        while count < len(plans) and plans[count].is_complete and not plans[count].has_rows:
+            count += 1
+        return plans[:count]
+
+    def forget(self, plans: list[_DeliveredPlan]) -> None:
+        """The plans at the front are confirmed. Idempotent."""
+        for each in plans:
+            if self._plans and self._plans[0] is each:
+                self._plans.popleft()
 
 
 # ---- streams ----
@@ -169,7 +171,7 @@ class _GroupLoop(StreamLoop[SlotChunk, B]):
         return self._reader.position(None if offered is None else offered.chunk)
 
     def _ended(self) -> Wait[None]:
-        return Wait(self._reader.leave, lambda: asyncio.to_thread(self._reader.leave))
+        return Wait(self._reader.leave, lambda: call_on_thread(self._reader.leave, "paimon-group-leave"))
 
     def _on_end(self, end: EndOfScan) -> Waits[None]:
         if isinstance(end, UnconfirmedEnd):
@@ -225,8 +227,11 @@ class _GroupLoop(StreamLoop[SlotChunk, B]):
         """Confirm everything up to a chunk. Returns the plans, and the slots of them that were lost meanwhile."""
         member = self._reader.membership
         assert member is not None
-        confirmed = self._plans.confirm(chunk)
+        plans = self._plans.up_to(chunk)
+        confirmed = [(each.slots, each.plan.position) for each in plans if each.is_complete]
+        # The member may be told twice, but must not be told never.
         lost = {slot for slots, after in confirmed for slot in member.confirm(slots, after)}
+        self._plans.forget(plans)
         if confirmed:
             self._reader.wake()
         return confirmed, lost
@@ -277,7 +282,7 @@ class GroupStream(_GroupLoop[GroupBatch], AsyncStream[SlotChunk, GroupBatch]):
         Raises:
             StoreError: The store failed.
         """
-        lag: Lag | None = await asyncio.to_thread(self._measured_lag)
+        lag: Lag | None = await call_on_thread(self._measured_lag, "paimon-group-lag")
         return lag
 
 

@@ -125,8 +125,15 @@ class IOPool:
             if self._refuses():
                 raise self._refusal()
             self._released = False
-            self._jobs.append(_Job(future, function, args, scope))
-            self._ensure_worker()
+            job = _Job(future, function, args, scope)
+            self._jobs.append(job)
+            try:
+                self._ensure_worker()
+            except BaseException:
+                # The caller sees the error, and may call again.
+                with suppress(ValueError):
+                    self._jobs.remove(job)
+                raise
         if scope is not None:
             scope.add(future, partial(self._leave, future))
         return future
@@ -254,10 +261,11 @@ class IOPool:
                 self._workers.add(thread)
                 finalize_s3_after_calls()
                 thread.begin(self._work, name, self.release)
-            finally:
-                # A signal handler may have raised before the thread began.
-                if thread.ident is None or thread.is_spare:
+            except BaseException:
+                # No thread can start, or a signal handler has raised.
+                if not thread.has_begun():
                     self._workers.discard(thread)
+                raise
 
     def _work(self) -> None:
         thread = cast(BackgroundThread, threading.current_thread())

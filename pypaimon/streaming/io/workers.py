@@ -13,6 +13,8 @@ from pypaimon.streaming.concurrency.background_threads import BackgroundThread
 SPARE_SECONDS = 1.0
 """How long a thread that its pool no longer needs waits for another pool before it ends."""
 
+_Given = tuple[Callable[[], object], str, Callable[[], object]]
+"""What a pool gives a thread: the call, the name of the thread, and how to release it."""
 _spares: deque[Worker] = deque()
 # Its methods are atomic, so it needs no lock, which a signal handler could find held.
 
@@ -30,7 +32,8 @@ class Worker(BackgroundThread):
     def __init__(self) -> None:
         super().__init__(self._serve, "paimon-spare", self._ask_to_end)
         self.is_spare = False
-        self._given: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._given: _Given | None = None
+        self._woken: SimpleQueue[bool] = SimpleQueue()
         self._release: Callable[[], object] | None = None
 
     @staticmethod
@@ -49,12 +52,25 @@ class Worker(BackgroundThread):
             name: The name of the thread meanwhile.
             release: Has the pool need it only until its current call is done.
         """
-        self.name = name
-        self._release = release
-        self._given.put(work)
+        self._given = work, name, release
+        self._woken.put(True)
         if self.ident is None:
             self.start()
-        self.is_spare = False
+
+    def has_begun(self) -> bool:
+        """Whether it works for the pool that has taken it, or soon will. If not, it is spare again.
+
+        For a caller of `begin` that a signal handler may have interrupted.
+        """
+        if self.ident is None:
+            return False
+        # Read before `is_spare`, which the thread changes first.
+        if self._given is not None:
+            self._woken.put(True)
+        elif self.is_spare:
+            _spares.append(self)
+            return False
+        return True
 
     def _ask_to_end(self) -> None:
         release = self._release
@@ -63,30 +79,42 @@ class Worker(BackgroundThread):
         # If a pool has taken it at this moment, the exit asks again.
         with suppress(ValueError):
             _spares.remove(self)
-            self._given.put(None)
+            self._woken.put(False)
 
     def _serve(self) -> None:
-        work = self._given.get()
-        while work is not None:
+        while (given := self._next()) is not None:
+            work, self.name, self._release = given
+            del given
             work()
             # A spare thread must not keep its last pool alive.
-            work = self._release = None
-            work = self._wait()
+            del work
+            self._release = None
+            self.name = "paimon-spare"
+            # Its call no longer hangs, if it did.
+            self.is_spare = self.is_awaited = True
+            _spares.append(self)
 
-    def _wait(self) -> Callable[[], object] | None:
-        """The work for the next pool; None if no pool needs the thread."""
-        self.name = "paimon-spare"
-        # Its call no longer hangs, if it did.
-        self.is_spare = self.is_awaited = True
-        _spares.append(self)
-        with suppress(Empty):
-            return self._given.get(timeout=SPARE_SECONDS)
-        try:
-            _spares.remove(self)
-        except ValueError:
-            # A pool has taken it at this moment.
-            return self._given.get()
-        return None
+    def _next(self) -> _Given | None:
+        """The work for the next pool; None if no pool needs the thread, or the interpreter exits."""
+        timeout: float | None = SPARE_SECONDS if self.is_spare else None
+        while True:
+            try:
+                may_go_on = self._woken.get(timeout=timeout)
+            except Empty:
+                try:
+                    _spares.remove(self)
+                except ValueError:
+                    # A pool has taken it at this moment.
+                    timeout = None
+                    continue
+                return None
+            given = self._given
+            if given is not None:
+                self.is_spare = False
+                self._given = None
+                return given
+            if not may_go_on:
+                return None
 
 
 # Threads stay in the parent. Windows has no forks.

@@ -122,5 +122,7 @@ def _let_go(database: duckdb.DuckDBPyConnection, directory: Path, origin: Origin
 
 
 def _remove(database: duckdb.DuckDBPyConnection, directory: Path) -> None:
-    database.close()
-    shutil.rmtree(directory, ignore_errors=True)
+    try:
+        database.close()
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)

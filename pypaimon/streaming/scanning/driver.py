@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from typing import Any
 
+from pypaimon.streaming.concurrency.background_threads import is_exiting
 from pypaimon.streaming.concurrency.clock import Clock, Sleeper
 from pypaimon.streaming.concurrency.lazy import Lazy
 from pypaimon.streaming.concurrency.threads_to_asyncio import call_on_thread, on_event_loop
@@ -319,7 +320,7 @@ class ScanDriver:
         """End at once, also a waiting call, and let the threads end. Confirms nothing. Idempotent.
 
         With a consumer id no write begins from then on. A write that is under way is waited for, except on an event
-        loop, where `closed` waits for it.
+        loop, where `closed` waits for it, and at the interpreter's exit, which does not wait for a store that hangs.
         """
         self._closed = True
         self.stop()
@@ -331,7 +332,7 @@ class ScanDriver:
         if parts is not None and parts.progress is not None:
             parts.progress.close()
         self._release()
-        if not on_event_loop():
+        if not (on_event_loop() or is_exiting()):
             self.wait_for_writes()
 
     async def closed(self) -> None:

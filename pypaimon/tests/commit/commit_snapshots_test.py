@@ -172,9 +172,9 @@ def test_files_of_a_compaction_stay_where_it_may_have_been_committed_before(worl
 @pytest.mark.slow
 def test_files_of_a_compaction_that_was_committed_before_stay_whichever_request_fails(world: World) -> None:
     (message,) = write(world.table(), [(1, 1)], "query", False)
-    commit_batch(world.table(), [message], overwrite=False)
+    commit_batch(PaimonTable(world.table()), [message], overwrite=False)
     work = compaction(world, message.new_files, [(1, 1)])
-    commit_compaction(CommitRequest(world.table(), "compactor", 0, [work]), planned_at=1)
+    commit_compaction(CommitRequest(PaimonTable(world.table()), "compactor", 0, [work]), planned_at=1)
 
     def refuse(call: Call) -> Any:
         # Nothing can be found out for a while, but files can be deleted.
@@ -188,11 +188,41 @@ def test_files_of_a_compaction_that_was_committed_before_stay_whichever_request_
         table.table_path = f"{SCHEME}{world.path}"
         file_io.wherever(refuse)
         with suppress(PaimonStreamError):
-            commit_compaction(CommitRequest(table, "compactor", 0, [work]), planned_at=1)
+            commit_compaction(CommitRequest(PaimonTable(table), "compactor", 0, [work]), planned_at=1)
         assert world.live_files() <= world.data_files()
         if len(file_io.calls) < number:
             break
     assert number > 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("further", [0, 1, 2, 3])
+def test_files_stay_that_an_earlier_attempt_commits_at_any_moment_of_a_later_one(tmp_path: Path, further: int) -> None:
+    """After so many further requests nothing can be found out for a while, but files can be deleted."""
+    for number in count(1):
+        if _requests_of_a_later_attempt(World(tmp_path / str(number)), number, further) < number:
+            break
+    assert number > 3
+
+
+def _requests_of_a_later_attempt(world: World, number: int, further: int) -> int:
+    """The requests of a later attempt, in the midst of which an earlier one with the same files commits."""
+    messages, file_io = write(world.table(), [(1, 1)], "query", False), FaultFileIO()
+
+    def answer(call: Call) -> Any:
+        made = len(file_io.calls)
+        if made == number:
+            commit_once(CommitRequest(PaimonTable(world.table()), "query", 1, messages))
+        fails = call.kind != "delete" and made >= number + further
+        return failing(FORBIDDEN)(call) if fails else call.answer()
+
+    table = world.table(file_io).copy_without_time_travel({"commit.max-retries": "1", "commit.max-retry-wait": "1 ms"})
+    table.table_path = f"{SCHEME}{world.path}"
+    file_io.wherever(answer)
+    with suppress(PaimonStreamError, OSError):
+        commit_once(CommitRequest(PaimonTable(table), "query", 1, messages))
+    assert world.live_files() <= world.data_files()
+    return len(file_io.calls)
 
 
 def test_a_writer_that_compacts_too_makes_two_snapshots_of_one_identifier(world: World) -> None:
@@ -213,7 +243,7 @@ def test_a_compaction_that_cannot_follow_its_rows_is_left_out(world: World, capl
     work = compaction(world, first.new_files, [(1, 1)])
     (second,) = write(world.table(), [(2, 2)], "query", False)
     both = replace(second, compact_before=work.compact_before, compact_after=work.compact_after)
-    commit_once(CommitRequest(PaimonTable(world.table()), "query", 1, [both]))
+    commit_once(CommitRequest(PaimonTable(world.table()), "query", 1, [both], is_first_attempt=True))
     assert world.rows() == [(2, 2)] and world.latest() == 1
     assert "the compaction of a commit of db.t is left out" in caplog.text
     assert world.data_files() == world.live_files() | {first.new_files[0].file_name}

@@ -14,6 +14,7 @@ from pypaimon.streaming import compact, stream_write_builder
 from pypaimon.streaming.commit.idempotent_commit import commit_batch, commit_once
 from pypaimon.streaming.commit.request import CommitRequest
 from pypaimon.streaming.errors import PaimonStreamError
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from support.crash.crashing_file_io import MortalFileIO
 from support.spark.sink_world import COLUMNS, World, write
 
@@ -27,17 +28,17 @@ Change = Callable[[World, MortalFileIO], Any]
 
 def by_writer(world: World, file_io: MortalFileIO) -> None:
     messages = write(world.table(), [(7, 7)], "query", False)
-    commit_once(CommitRequest(world.table(file_io), "query", 7, messages, is_first_attempt=True))
+    commit_once(CommitRequest(PaimonTable(world.table(file_io)), "query", 7, messages, is_first_attempt=True))
 
 
 def by_batch(world: World, file_io: MortalFileIO) -> None:
     messages = write(world.table(), [(7, 7)], "query", False)
-    commit_batch(world.table(file_io), messages, overwrite=False)
+    commit_batch(PaimonTable(world.table(file_io)), messages, overwrite=False)
 
 
 def by_overwrite(world: World, file_io: MortalFileIO) -> None:
     messages = write(world.table(), [(7, 7)], "query", True)
-    commit_batch(world.table(file_io), messages, overwrite=True)
+    commit_batch(PaimonTable(world.table(file_io)), messages, overwrite=True)
 
 
 def by_stream_writer(world: World, file_io: MortalFileIO) -> None:

@@ -106,6 +106,38 @@ reading.wait()
     ) == ("ended\n", "", 0)
 
 
+def test_finalizers_find_the_threads_ended() -> None:
+    """One of them closes the database that the thread of a live table uses."""
+    assert ended(
+        """
+import weakref
+
+class Owner: pass
+
+BackgroundThread(read_on, "reading", stopped.set).start()
+reading.wait()
+owner = Owner()
+weakref.finalize(owner, os.write, 1, b"finalized\\n")
+"""
+    ) == ("ended\nfinalized\n", "", 0)
+
+
+def test_a_finalizer_on_a_thread_that_the_exit_waits_for_does_not_wait_for_it() -> None:
+    assert ended(
+        """
+from pypaimon.streaming.concurrency import background_threads
+
+background_threads._LAST_SECONDS = 600
+
+def run():
+    stopped.wait()
+    spawn_detached(int)
+
+BackgroundThread(run, "ending", stopped.set).start()
+"""
+    ) == ("", "", 0)
+
+
 def test_a_forked_process_waits_for_no_thread_of_its_parent() -> None:
     assert ended(
         """

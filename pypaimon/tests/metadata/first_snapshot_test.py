@@ -11,6 +11,7 @@ import pytest
 from pypaimon.streaming import IncrementalDiffScanner, StreamReadBuilder, compact
 from pypaimon.streaming.cli.pruning_report import pruned
 from pypaimon.streaming.commit.idempotent_commit import commit_batch
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.writing.write_state import write_state
 from support.tables.streamed_table import Table
 
@@ -29,10 +30,10 @@ def _pruned(handle: Any) -> Any:
     "read",
     [
         lambda handle: compact(handle, dry_run=True).planned_at,
-        lambda handle: write_state(handle).snapshot,
+        lambda handle: write_state(PaimonTable(handle)).snapshot,
         lambda handle: len(IncrementalDiffScanner(handle).compute_diff(1, 1)) + 1,
         _pruned,
-        lambda handle: commit_batch(handle, [], overwrite=True).snapshot and 1,
+        lambda handle: commit_batch(PaimonTable(handle), [], overwrite=True).snapshot and 1,
     ],
     ids=["compaction", "writer", "difference", "explanation", "commit"],
 )
