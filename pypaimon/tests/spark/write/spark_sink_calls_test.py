@@ -134,7 +134,7 @@ def test_a_commit_that_nobody_arbitrates_is_not_taken_for_one_to_retry(
     table = world.table(Crowded(world))
     table.table_path = f"{SCHEME}{world.path}"
     files = opened.write(batches((1, 1)), "q", 0)
-    monkeypatch.setattr(Sink, "_table", lambda _: table)
+    monkeypatch.setattr(Sink, "_table", lambda _: PaimonTable(table))
     with pytest.raises(UnsafeCommitError, match=r"^db\.t: .*'other' has committed snapshot 1.*not committed") as caught:
         if kind == "stream":
             PaimonStreamWriter(opened).commit([TaskMessage("q", 0, files)], 0)
