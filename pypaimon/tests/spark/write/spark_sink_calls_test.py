@@ -99,7 +99,7 @@ def test_a_conflict_that_cannot_be_retried_fails_the_batch_with_its_reason(world
     table = world.table(Crowded()).copy({"commit.max-retries": "1"})
     messages = write(world.table(), world.rows_of(1), "query", False)
     with pytest.raises(CommitFailedError, match=r"Commit 1 of 'query' failed: .*retr.*was not committed") as caught:
-        commit_once(CommitRequest(PaimonTable(table), "query", 1, messages))
+        commit_once(CommitRequest(PaimonTable(table), "query", 1, messages, is_first_attempt=True))
     assert caught.value.retriable
     assert [row for row in world.rows() if row[0] != OTHER] == world.rows_of(0)
     assert world.data_files() == world.live_files()
