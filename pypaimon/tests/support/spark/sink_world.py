@@ -72,6 +72,7 @@ class World:
                 messages,
                 overwrite=self.overwrite,
                 assumption=assumption or Assumption(),
+                is_first_attempt=True,
             )
         )
 
