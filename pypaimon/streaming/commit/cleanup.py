@@ -57,7 +57,7 @@ def commit_or_clean_up(
 
 
 @contextmanager
-def discarded_on_error(table: Any, messages: Sequence[Any]) -> Iterator[None]:
+def discarded_on_error(table: PaimonTable, messages: Sequence[CommitMessage]) -> Iterator[None]:
     """A context for what precedes the first attempt of a commit: if it fails, the files are deleted.
 
     Not for messages that an earlier attempt may have committed.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pypaimon.streaming.concurrency.lazy import Lazy
 from pypaimon.streaming.concurrency.threads_to_asyncio import on_event_loop
@@ -15,6 +15,7 @@ from pypaimon.streaming.model.time_zone import TIME_ZONE
 from pypaimon.streaming.options.chain import ChainBranches
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.table_traits import TableTraits
+from pypaimon.streaming.paimon.handles import ReadableTable
 from pypaimon.streaming.paimon.internals import TableSchema, is_paimon_table
 from pypaimon.streaming.spec.chain_tables import followed_table
 
@@ -78,15 +79,15 @@ class StreamedTable:
         latest_at: The time before `latest` was requested, on the monotonic clock.
     """
 
-    handle: Any
-    followed: Any
+    handle: ReadableTable
+    followed: ReadableTable
     chain: ChainBranches | None
     facts: Lazy[TableFacts]
     latest: Snapshot | None = None
     latest_at: float = float("-inf")
 
     @staticmethod
-    def of(table: Any, newest: TableSchema | None = None) -> StreamedTable:
+    def of(table: ReadableTable, newest: TableSchema | None = None) -> StreamedTable:
         """The table of a stream. Reads its facts now; on an event loop the first step of a stream does.
 
         Args:
@@ -136,12 +137,14 @@ class StreamedTable:
         return replace(self, latest=latest if is_main else None, latest_at=at)
 
 
-def _facts_of(table: Any, directory: TableDirectory | None = None, newest: TableSchema | None = None) -> TableFacts:
+def _facts_of(
+    table: ReadableTable, directory: TableDirectory | None = None, newest: TableSchema | None = None
+) -> TableFacts:
     """The facts of a table, read through a directory of it, or after unpickling with the default time limit."""
     return TableFacts.of(directory or TableDirectory.of(table), newest)
 
 
-def refuse_unstreamable(table: Any) -> None:
+def refuse_unstreamable(table: ReadableTable) -> None:
     """Refuse tables without snapshots of one branch to follow. A chain table has those of its delta branch.
 
     Raises:
