@@ -9,6 +9,7 @@ import logging
 import os
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ from pathlib import Path
 import pytest
 
 from pypaimon.streaming import AsyncStreamingTableScan, Plan, StoreError, StreamTableRead
+from pypaimon.streaming.io import pool_registry
+from pypaimon.streaming.io.workers import Worker
 from pypaimon.streaming.metadata import snapshot_files
 from pypaimon.streaming.metadata.manifest_cache import ManifestCache
 from support.samples import SOAK
@@ -142,7 +145,20 @@ def no_log() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-def test_weeks_of_following_leave_everything_as_it_is(tmp_path: Path, small_caches: None, no_log: None) -> None:
+@pytest.fixture
+def no_idle_threads() -> None:
+    """Those of other tests would end during this one, and take their memory with them."""
+    for pool in list(pool_registry.pools):
+        pool.release()
+    until = time.monotonic() + 60
+    while any(isinstance(thread, Worker) for thread in threading.enumerate()):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_weeks_of_following_leave_everything_as_it_is(
+    tmp_path: Path, small_caches: None, no_log: None, no_idle_threads: None
+) -> None:
     table = Table(tmp_path / "w")
     table.commit([0])
     commits = RepeatedCommits(table, keep=3 * ROUND)
