@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import pypaimon.streaming
+import support
 
 pytestmark = pytest.mark.slow
 
@@ -88,6 +89,36 @@ background_threads._LAST_SECONDS = 600
 thread = BackgroundThread(threading.Event().wait, "hanging", int)
 thread.is_awaited = False
 thread.start()
+"""
+    ) == ("", "", 0)
+
+
+def test_the_exit_does_not_wait_for_a_save_of_progress_that_hangs(tmp_path: Path) -> None:
+    """Not even as long as a request may take, which is an hour here."""
+    assert ended(
+        f"""
+import sys
+from pathlib import Path
+
+sys.path.insert(0, {str(Path(support.__file__).parents[1])!r})
+from support.stores.fault_file_io import FaultFileIO
+from support.tables.streamed_table import Table
+
+def hang(call):
+    if "/consumer/" in call.path and is_following.is_set():
+        saving.set()
+        threading.Event().wait()
+    return call.answer()
+
+is_following, saving, files = threading.Event(), threading.Event(), FaultFileIO()
+files.wherever(hang)
+table = Table(Path({str(tmp_path)!r}))
+table.commit([1])
+stream = table.builder(files).with_consumer_id("c").with_io_timeout(3600).open_sync()
+next(stream)
+is_following.set()
+threading.Thread(target=next, args=(stream,), daemon=True).start()
+assert saving.wait(600)
 """
     ) == ("", "", 0)
 

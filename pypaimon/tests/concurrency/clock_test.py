@@ -107,3 +107,16 @@ async def test_a_cancelled_wait_leaves_the_call_alone() -> None:
     with pytest.raises(asyncio.CancelledError):
         await waiting
     assert not future.cancelled() and sleeper._wakers == ()
+
+
+async def test_a_wait_with_a_timeout_can_be_repeated_without_end() -> None:
+    """Each would leave a callback otherwise, as long as the future is not done."""
+    sleeper, future = Sleeper(Clock()), Future[int]()
+    for _ in range(20):
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(sleeper.until_done(future, lambda: False).awaitable(), 0.001)
+    assert len(future._done_callbacks) == 1
+    waiting = asyncio.create_task(sleeper.until_done(future, lambda: False).awaitable())
+    await asyncio.sleep(0)
+    threading.Thread(target=future.set_result, args=(7,)).start()
+    assert await waiting == 7

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from pypaimon.streaming.errors import IOTimeoutError
-from pypaimon.streaming.io import pool_registry, workers
+from pypaimon.streaming.io import io_pool, pool_registry, workers
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.io.workers import Worker
 from support.stores.request_time import hang
@@ -103,6 +103,39 @@ def test_a_thread_whose_call_hangs_serves_no_other_pool_until_the_call_returns()
     # It may serve the pool that has given it up.
     assert worker_of(pool) in hanging
     assert not pool.run(lambda: pool.given_up)
+    pool.close()
+
+
+@pytest.mark.slow
+def test_an_interrupt_before_a_thread_has_begun_makes_it_spare_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = IOPool(1, LONG), IOPool(1, LONG)
+    thread = worker_of(one)
+    one.close()
+    wait_until_spare(thread)
+
+    def interrupt() -> None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    made: list[int] = []
+    monkeypatch.setattr(io_pool, "finalize_s3_after_calls", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        other.submit(made.append, 1)
+    assert thread in workers._spares and not other.threads
+    assert worker_of(other) is thread and not made
+    other.close()
+
+
+@pytest.mark.slow
+def test_a_call_for_which_no_thread_can_start_is_not_made_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    pool, made = IOPool(1, LONG), list[int]()
+    with monkeypatch.context() as patched, pytest.raises(RuntimeError):
+        patched.setattr(threading.Thread, "start", refuse)
+        pool.submit(made.append, 1)
+    assert pool.run(len, "two") == 3 and not made
     pool.close()
 
 
