@@ -230,6 +230,7 @@ class DatabaseEngine:
             item = self._state.taken
             if item is None:
                 # Another call has applied it. `drop` may be setting the next one now.
+                self._state.wake()
                 return
             if isinstance(item, DatabaseEvent):
                 if self._state.pending_events and self._state.pending_events[0].event is item:

@@ -229,7 +229,7 @@ class _GroupLoop(StreamLoop[SlotChunk, B]):
         assert member is not None
         plans = self._plans.up_to(chunk)
         confirmed = [(each.slots, each.plan.position) for each in plans if each.is_complete]
-        # The member may be told twice, but must not be told never.
+        # Confirming twice is harmless, never confirming is not.
         lost = {slot for slots, after in confirmed for slot in member.confirm(slots, after)}
         self._plans.forget(plans)
         if confirmed:

@@ -125,15 +125,7 @@ class IOPool:
             if self._refuses():
                 raise self._refusal()
             self._released = False
-            job = _Job(future, function, args, scope)
-            self._jobs.append(job)
-            try:
-                self._ensure_worker()
-            except BaseException:
-                # The caller sees the error, and may call again.
-                with suppress(ValueError):
-                    self._jobs.remove(job)
-                raise
+            self._enqueue(_Job(future, function, args, scope))
         if scope is not None:
             scope.add(future, partial(self._leave, future))
         return future
@@ -249,6 +241,21 @@ class IOPool:
         return StoreError(
             f"{self._shared.now + len(self._left)} requests to the store hang. Is it reachable? Try again when it is."
         )
+
+    def _enqueue(self, job: _Job) -> None:
+        """Have a thread make a call; called with the lock held.
+
+        A method of its own: in Python 3.11 a signal handler that raises at a `try` inside of a `with` leaves the lock
+        held.
+        """
+        try:
+            self._jobs.append(job)
+            self._ensure_worker()
+        except BaseException:
+            # The caller sees the error, and may call again.
+            with suppress(ValueError):
+                self._jobs.remove(job)
+            raise
 
     def _ensure_worker(self) -> None:
         """Have a thread take the newest job; called with the lock held."""

@@ -52,6 +52,7 @@ class Worker(BackgroundThread):
             name: The name of the thread meanwhile.
             release: Has the pool need it only until its current call is done.
         """
+        self.name = name
         self._given = work, name, release
         self._woken.put(True)
         if self.ident is None:

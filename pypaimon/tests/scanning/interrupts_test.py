@@ -120,11 +120,15 @@ def test_interrupted_at_any_line_a_pool_of_one_thread_goes_on() -> None:
         pool = IOPool(1, LONG)
         assert lines.call(lambda pool=pool: pool.submit(int)).result(LONG) == 0  # type: ignore[misc]
         pool.close()
-    assert len(lines.seen) > 10
+    interrupted = 0
     for line in lines.seen:
         pool = IOPool(1, LONG)
         interrupt = Interrupt(line, 1)
-        with pytest.raises(KeyboardInterrupt):
+        # Some lines are run only if there is a spare thread, others only if there is none.
+        try:
             interrupt.call(lambda pool=pool: pool.submit(int))  # type: ignore[misc]
+        except KeyboardInterrupt:
+            interrupted += 1
         assert pool.submit(int).result(LONG) == 0, line
         pool.close()
+    assert interrupted > 10

@@ -133,8 +133,11 @@ class Seat:
             self._confirm(self._hand)
 
     def _confirm(self, chunk: BatchChunk | None) -> None:
-        for slots, after in self._plans.confirm(chunk):
-            self.assigned.confirm(slots, after)
+        plans = self._plans.up_to(chunk)
+        for each in plans:
+            if each.is_complete:
+                self.assigned.confirm(each.slots, each.plan.position)
+        self._plans.forget(plans)
         self.reader.wake()
 
 
