@@ -23,6 +23,9 @@ def no_spares() -> Iterator[None]:
     """No thread of another test is spare or becomes it, and none of these tests is left."""
     for pool in list(pool_registry.pools):
         pool.release()
+    until = time.monotonic() + LONG
+    while time.monotonic() < until and any(isinstance(thread, Worker) for thread in threading.enumerate()):
+        time.sleep(0.01)
     wait_for_spares(0)
     yield
     wait_for_spares(0)
