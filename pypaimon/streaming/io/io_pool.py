@@ -85,7 +85,8 @@ class IOPool:
         self._idle = 0
         self._running: dict[Future[Any], Running] = {}
         self._abandoned = 0
-        self._hanging = 0
+        # Threads whose calls were given up and have not returned yet.
+        self._hanging: set[BackgroundThread] = set()
         # Calls that nobody waits for any more, although they need not hang, by thread.
         self._left: dict[BackgroundThread, Running] = {}
         self._released = False
@@ -98,7 +99,7 @@ class IOPool:
     @property
     def hanging(self) -> int:
         """Calls that were given up and have not returned yet."""
-        return self._hanging
+        return len(self._hanging)
 
     @property
     def threads(self) -> int:
@@ -225,14 +226,14 @@ class IOPool:
     def _count_hanging(self, thread: BackgroundThread) -> None:
         thread.is_awaited = False
         self._abandoned += 1
-        self._hanging += 1
+        self._hanging.add(thread)
         self._shared.begin()
         self._was_answered = False
 
     def _refuses(self) -> bool:
         """Whether too many calls hang to accept new work; called with the lock held."""
         return (
-            self._hanging >= self._max_abandoned
+            len(self._hanging) >= self._max_abandoned
             or len(self._left) >= self.size + self._max_abandoned
             or (self._shared.now >= self._shared.most and not self._was_answered)
         )
@@ -289,8 +290,9 @@ class IOPool:
         """The next job; None if this thread has to end: abandoned, closed, or idle for too long."""
         with self._lock:
             if thread not in self._workers:
-                if self._left.pop(thread, None) is None:
-                    self._hanging -= 1
+                # Neither left nor hanging is a thread whose start an interrupt has cut off from the pool.
+                if self._left.pop(thread, None) is None and thread in self._hanging:
+                    self._hanging.remove(thread)
                     self._shared.end()
                 return None
             while True:

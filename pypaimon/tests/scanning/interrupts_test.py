@@ -130,5 +130,6 @@ def test_interrupted_at_any_line_a_pool_of_one_thread_goes_on() -> None:
         except KeyboardInterrupt:
             interrupted += 1
         assert pool.submit(int).result(LONG) == 0, line
+        assert pool.hanging == 0, line
         pool.close()
     assert interrupted > 10
