@@ -99,6 +99,10 @@ if TYPE_CHECKING:
     from pypaimon.streaming.groups.group_stream import GroupStream as GroupStream
     from pypaimon.streaming.live.live_table import BlockingLiveTable as BlockingLiveTable
     from pypaimon.streaming.live.live_table import LiveTable as LiveTable
+    from pypaimon.streaming.maintenance.maintain import maintain as maintain
+    from pypaimon.streaming.maintenance.plan import MaintenancePlan as MaintenancePlan
+    from pypaimon.streaming.maintenance.plan import MaintenanceReport as MaintenanceReport
+    from pypaimon.streaming.maintenance.policy import MaintenancePolicy as MaintenancePolicy
     from pypaimon.streaming.metadata.snapshots import Snapshot as Snapshot
     from pypaimon.streaming.metadata.snapshots import SnapshotManager as SnapshotManager
     from pypaimon.streaming.model.plan import Plan as Plan
@@ -209,6 +213,9 @@ _EXPORTS = {
     "groups.group_builder": ("GroupStreamBuilder",),
     "groups.group_stream": ("BlockingGroupBatch", "BlockingGroupStream", "GroupBatch", "GroupStream"),
     "live.live_table": ("BlockingLiveTable", "LiveTable"),
+    "maintenance.maintain": ("maintain",),
+    "maintenance.plan": ("MaintenancePlan", "MaintenanceReport"),
+    "maintenance.policy": ("MaintenancePolicy",),
     "metadata.snapshots": ("Snapshot", "SnapshotManager"),
     "model.plan": ("Plan", "PlanKind", "SplitMode", "StreamSplit"),
     "model.position": ("ChainBase", "Phase", "Position", "Unit"),

@@ -361,6 +361,15 @@ class WriterConflictError(PaimonStreamError):
     """
 
 
+class MaintenanceConflictError(PaimonStreamError):
+    """Something that maintenance decided by has changed meanwhile: a tag, a branch, a consumer. Nothing was deleted."""
+
+    retriable = True
+
+    def __init__(self, table: str, what: str) -> None:
+        super().__init__(f"{table}: {what}.", advice="Run it again.")
+
+
 # ---- Commits
 
 

@@ -50,6 +50,7 @@ Event = Literal[
     "query_lag",
     "sink_files_kept",
     "compacting_writer",
+    "maintained",
     "table_parked",
     "discovery_failed",
     "compaction_left_out",

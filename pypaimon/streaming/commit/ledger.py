@@ -25,6 +25,11 @@ _MAX_RANGES = 4096
 _RECORD_PREFIX = "sink-"
 
 
+def record_name(user: str) -> str:
+    """Name of the record of a commit user, in the directory of the consumers."""
+    return f"{_RECORD_PREFIX}{user}"
+
+
 @dataclass(frozen=True, slots=True)
 class CommitStatus:
     """What a table holds of a commit user.
@@ -180,7 +185,7 @@ class CommitLedger:
     @property
     def _record_path(self) -> str:
         # Not `consumer-...`: Java takes every file with that prefix for a consumer, and lets consumers expire.
-        return f"{self._consumers.directory}/{_RECORD_PREFIX}{self.user}"
+        return f"{self._consumers.directory}/{record_name(self.user)}"
 
     def _unrecorded(self, batch: int, latest: Snapshot | None, new_since: int) -> CommitStatus:
         """Without a record the user is new, unless the file was deleted. The last snapshots would show that."""

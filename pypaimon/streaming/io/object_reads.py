@@ -123,6 +123,11 @@ class ObjectReads:
         with one_request():
             client.overwrite(key, data)
 
+    def deletes_together(self, path: str) -> bool:
+        """Whether `delete` may take several objects of this bucket in one request."""
+        served = self._client(path)
+        return served is not None and served[0].trusted
+
     def delete(self, paths: Sequence[str], otherwise: Callable[[], None]) -> None:
         """Delete objects of one bucket in one request; the FileIO needs four for each.
 

@@ -37,6 +37,7 @@ CONCURRENCY = 32
 """Requests in flight at the same time, unless the caller chooses otherwise."""
 
 _ENTRIES = 256
+_DELETED_TOGETHER = 1000
 _LARGEST = 16 << 10
 
 
@@ -315,6 +316,19 @@ class Store(RetriedRequests):
 
         if paths:
             self._one("delete", paths[0], lambda _: self.objects.delete(paths, each))
+
+    def delete_all(self, paths: Sequence[str]) -> None:
+        """Delete files, if they exist: up to a thousand objects of a bucket in one request, others at the same time."""
+        buckets: dict[str, list[str]] = {}
+        for path in paths:
+            buckets.setdefault("/".join(path.split("/", 3)[:3]) if "://" in path else "", []).append(path)
+        for bucket, found in buckets.items():
+            for start in range(0, len(found), _DELETED_TOGETHER):
+                together = found[start : start + _DELETED_TOGETHER]
+                if bucket and self.objects.deletes_together(together[0]):
+                    self.delete_many(together)
+                else:
+                    self._ask("delete", together, self._writes.delete)
 
     def begin_delete(self, path: str) -> BegunCall[None]:
         """Submit a delete; the returned call raises FileNotFoundError for a missing file. See `begin_call`."""

@@ -167,6 +167,11 @@ class FilePaths:
             zone_of(schema.options),
         )
 
+    @property
+    def data_root(self) -> str:
+        """The directory of the partitions, or of the buckets of a table without any."""
+        return str(resolve_path(self.table_path, self.data_directory)).rstrip("/")
+
     def partitions(self, rows: pa.Array) -> list[str]:
         """The directory of each partition (serialised rows), such as `<table>/dt=19723/hh=7`; decoded in bulk.
 
@@ -174,7 +179,7 @@ class FilePaths:
             ValueError: A partition cannot be decoded.
         """
         levels = [self._names(rows, index) for index in range(len(self.partition_fields))]
-        root = str(resolve_path(self.table_path, self.data_directory))
+        root = self.data_root
         # A FileIO decodes file: URIs, but escapes in a directory name must stay, so use a plain path for them.
         plain = local_path(root) if root.startswith("file:") else root
 

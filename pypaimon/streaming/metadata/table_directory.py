@@ -219,15 +219,22 @@ class TableDirectory:
 
     def tag(self, name: str) -> Snapshot | None:
         """The snapshot that a tag keeps, or None if there is no such tag. One request."""
-        path = f"{self._home}/tag/{_TAG_PREFIX}{inside('tag', name)}"
         try:
-            return self.store.parse(path, Snapshot.from_json)
+            return self.store.parse(self.tag_path(name), Snapshot.from_json)
         except FileNotFoundError:
             return None
 
+    def tag_path(self, name: str) -> str:
+        """Path of a tag's file.
+
+        Raises:
+            StreamConfigError: It would be outside of the table's directory.
+        """
+        return f"{self._home}/tag/{_TAG_PREFIX}{inside('tag', name)}"
+
     def tagged(self, snapshot_id: int) -> Snapshot | None:
         """A snapshot that a tag keeps, or None. One listing, and one request per tag, at the same time."""
-        paths = [f"{self._home}/tag/{_TAG_PREFIX}{name}" for name in self.tag_names()]
+        paths = [self.tag_path(name) for name in self.tag_names()]
         for path, data in zip(paths, self.store.read_many(paths), strict=True):
             if data is None:
                 continue

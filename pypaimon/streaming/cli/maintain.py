@@ -1,0 +1,159 @@
+"""`paimon-stream maintain`: expire what a table no longer keeps, and delete the files that nothing needs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+
+import click
+from rich.filesize import decimal
+
+from pypaimon.streaming.cli.option_groups import Retrying, grouped, option
+from pypaimon.streaming.cli.output import Record, print_result
+from pypaimon.streaming.cli.settings import duration
+from pypaimon.streaming.cli.tables import TableSource, on_table, patiently
+from pypaimon.streaming.cli.tables_of_pattern import TableChoice, TablesOfPattern, say_failures
+from pypaimon.streaming.concurrency.signals import on_sigterm
+from pypaimon.streaming.doctor.findings import count
+from pypaimon.streaming.maintenance.maintain import maintain as maintain_table
+from pypaimon.streaming.maintenance.plan import MaintenancePlan, MaintenanceReport
+from pypaimon.streaming.maintenance.policy import MaintenancePolicy
+from pypaimon.streaming.paimon.handles import WritableTable
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """What is kept, in place of what the options of the table say."""
+
+    min_snapshots: int | None = option(
+        "--min-snapshots", type=click.IntRange(1), metavar="N", help="Keep the last N snapshots at any age."
+    )
+    max_snapshots: int | None = option(
+        "--max-snapshots", type=click.IntRange(1), metavar="N", help="Keep N snapshots at most."
+    )
+    snapshot_age: str | None = option("--snapshot-age", metavar="TIME", help="Keep other snapshots this long (2h, 7d).")
+    limit: int | None = option(
+        "--limit", type=click.IntRange(0), metavar="N", help="Expire N snapshots at most in one run."
+    )
+    protect: tuple[int, ...] = option(
+        "--protect", type=int, multiple=True, metavar="ID", help="Keep what a reader whose next snapshot is ID needs."
+    )
+    orphans: str | None = option(
+        "--orphans", metavar="AGE", help="Also delete files that nothing names and that are this old (1d or more)."
+    )
+
+    def policy(self) -> MaintenancePolicy:
+        """The policy that these options describe."""
+        return MaintenancePolicy(
+            min_snapshots=self.min_snapshots,
+            max_snapshots=self.max_snapshots,
+            snapshot_age=_age("--snapshot-age", self.snapshot_age),
+            expire_limit=self.limit,
+            protect=self.protect,
+            orphan_age=_age("--orphans", self.orphans),
+        )
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  paimon-stream maintain db.orders --dry-run
+  paimon-stream maintain db.orders
+  paimon-stream maintain db.orders --snapshot-age 7d --orphans 3d
+  paimon-stream maintain 'db.*' --every 1h
+"""
+)
+@on_table
+@grouped("choice", TableChoice)
+@grouped("keeping", Keeping)
+@click.option("--every", metavar="TIME", help="Run again after this time (10m, 1h), until Ctrl-C. [default: once]")
+@click.option("--dry-run", is_flag=True, help="Delete nothing; print what would be deleted.")
+@grouped("retrying", Retrying)
+@click.option("--json", "as_json", is_flag=True, help="Print the plan of each table as one JSON object.")
+def maintain(
+    source: TableSource,
+    choice: TableChoice,
+    keeping: Keeping,
+    every: str | None,
+    dry_run: bool,
+    retrying: Retrying,
+    as_json: bool,
+) -> int:
+    """Expire snapshots, changelogs, tags and consumers of TABLE as its options say, and delete what nothing needs.
+
+    What consumers, tags and branches need stays, whatever the options say. Runs next to writers, compactions and
+    readers; a run that is killed is finished by the next one. 'db.orders_*' stands for the tables that it matches.
+    """
+    policy, pause = keeping.policy(), _age("--every", every)
+    pattern = TablesOfPattern.of(source, choice)
+    form = "json" if as_json else "text"
+    run: Callable[[], int]
+    if pattern is None:
+        run = partial(_maintain_one, source, policy, dry_run, retrying.retry or pause is not None, form)
+    else:
+        run = partial(_maintain_each, pattern, policy, dry_run, form)
+    if pause is None:
+        return run()
+    stopped = threading.Event()
+    with on_sigterm(stopped.set):
+        while not stopped.is_set():
+            run()
+            stopped.wait(pause.total_seconds())
+    return 0
+
+
+def _maintain_one(source: TableSource, policy: MaintenancePolicy, dry_run: bool, retry: bool, form: str) -> int:
+    def run() -> MaintenanceReport:
+        return maintain_table(source.load(), policy, dry_run=dry_run)
+
+    _show(source.name, patiently(run) if retry else run(), form)
+    return 0
+
+
+def _maintain_each(pattern: TablesOfPattern, policy: MaintenancePolicy, dry_run: bool, form: str) -> int:
+    def run(_: TableSource, table: WritableTable) -> MaintenanceReport:
+        return maintain_table(table, policy, dry_run=dry_run)
+
+    answers = pattern.ask_each(run)
+    for name, answer in sorted(answers.items()):
+        if isinstance(answer, MaintenanceReport):
+            _show(f"{pattern.database}.{name}", answer, form)
+    return say_failures({name: each for name, each in answers.items() if isinstance(each, Exception)})
+
+
+def _show(name: str, report: MaintenanceReport, form: str) -> None:
+    record: Record = {**report.plan.to_value(), "dry_run": report.dry_run, "resumed_files": report.resumed}
+    print_result(record, "\n".join(_lines(name, report)), form)
+
+
+def _lines(name: str, report: MaintenanceReport) -> Iterator[str]:
+    plan = report.plan
+    if plan.is_empty and not report.resumed:
+        yield f"{name}: nothing is due"
+    else:
+        yield f"{name}: {'would delete' if report.dry_run else 'deleted'} {'; '.join(_parts(plan, report.resumed))}"
+    for each in plan.held_back:
+        yield f"  {each.kind} {each.name} keeps snapshot {each.first_kept} and later ones"
+
+
+def _parts(plan: MaintenancePlan, resumed: int) -> Iterator[str]:
+    if plan.snapshots:
+        yield f"{count(len(plan.snapshots), 'snapshot')} ({plan.snapshots[0]} to {plan.snapshots[-1]})"
+    for what, found in (("changelog", plan.changelogs), ("tag", plan.tags), ("consumer", plan.consumers)):
+        if found:
+            yield f"{count(len(found), what)} ({', '.join(map(str, found[:3]))}{', ...' if len(found) > 3 else ''})"
+    if plan.files:
+        kinds = ", ".join(f"{number} {kind}" for kind, number in plan.file_counts.items())
+        yield f"{count(len(plan.files), 'file')} ({kinds}; {decimal(plan.size)})"
+    if resumed:
+        yield f"{count(resumed, 'file')} of a run that did not end"
+
+
+def _age(name: str, text: str | None) -> timedelta | None:
+    age = None if text is None else duration(text)
+    if text is not None and age is None:
+        raise click.UsageError(f"{name} {text!r}: give a time as 90s, 5m, 2h, 1d")
+    return age

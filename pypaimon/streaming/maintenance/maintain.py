@@ -1,0 +1,385 @@
+"""`maintain`: expire what a table's options no longer keep, and delete the files that nothing needs.
+
+The order makes every step repeatable, and lets no reader find a snapshot whose files are gone:
+
+1. Everything is planned. What cannot be read stops the run before anything is deleted.
+2. The plan is written to a file, so that a later run can finish it.
+3. The hint to the earliest snapshot is moved, so that nobody begins below it.
+4. Consumers, tags and branches are read again. If one has appeared, the hint moves back and the run plans anew.
+5. Long-lived changelogs are written, then snapshots are deleted in ascending order, then the other files.
+
+Java deletes data files first, so that a snapshot may be found whose files are gone.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
+from uuid import uuid4
+
+from pypaimon.streaming.commit.ledger import record_name
+from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo, consumers_of
+from pypaimon.streaming.errors import CorruptTableError, MaintenanceConflictError
+from pypaimon.streaming.logs import StreamLog
+from pypaimon.streaming.maintenance.expiry import Protection, expired_changelogs, expired_snapshots
+from pypaimon.streaming.maintenance.orphans import OldFiles
+from pypaimon.streaming.maintenance.plan import MaintenancePlan, MaintenanceReport
+from pypaimon.streaming.maintenance.policy import KeepRules, MaintenancePolicy
+from pypaimon.streaming.maintenance.references import (
+    Candidates,
+    References,
+    Roots,
+    TableFile,
+    required,
+    unreferenced,
+)
+from pypaimon.streaming.maintenance.tags import Tag, tags_of
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
+from pypaimon.streaming.metadata.snapshots import Snapshot, branch_directory
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.options.arguments import a_table
+from pypaimon.streaming.options.table_traits import ChangelogProducer
+from pypaimon.streaming.paimon.handles import WritableTable
+
+_ATTEMPTS = 5
+_LISTINGS = 10
+_PLAN_PREFIX = "maintenance-"
+_LOG = StreamLog(__name__)
+
+
+def maintain(
+    table: WritableTable, policy: MaintenancePolicy | None = None, *, dry_run: bool = False
+) -> MaintenanceReport:
+    """Expire snapshots, long-lived changelogs and consumers, and delete the files that nothing needs. Blocks.
+
+    Rows of streams that are still protected, of tags and of branches do not change. May run at any time, next to
+    writers, compactors, readers, Java's own expiry, and itself; a run that is killed is finished by the next one.
+
+    Args:
+        table: pypaimon's table, as `catalog.get_table(...)` gives it.
+        policy: What to keep; None: what the table's options say.
+        dry_run: Delete nothing. The report says what would be deleted.
+
+    Raises:
+        StreamConfigError: An option or an argument cannot be read; nothing was deleted.
+        CorruptTableError: A file that decides what is needed is damaged or missing; nothing was deleted.
+        MaintenanceConflictError: Others kept changing what is protected meanwhile (retriable).
+        StoreError: The store failed (retriable).
+    """
+    given = PaimonTable(a_table("maintain: table", table))
+    rules = KeepRules.of(policy or MaintenancePolicy(), given.options)
+    protected = (policy or MaintenancePolicy()).protected_ids
+    for attempt in range(1, _ATTEMPTS + 1):
+        run = _Run(given, rules, protected)
+        try:
+            return run.report(dry_run)
+        except MaintenanceConflictError:
+            if attempt == _ATTEMPTS:
+                raise
+    raise AssertionError("unreachable")
+
+
+@dataclass(frozen=True, slots=True)
+class _Picture:
+    """What a table holds that keeps files, as it was read.
+
+    Attributes:
+        own: The roots of the branch that is maintained.
+        others: Those of the other branches.
+        tags: The tags of the branch.
+        tag_names: Names of all tags, by branch.
+        consumers: The consumer files of the branch.
+    """
+
+    own: Roots
+    others: tuple[Roots, ...]
+    tags: tuple[Tag, ...]
+    tag_names: dict[str, tuple[str, ...]]
+    consumers: tuple[ConsumerInfo, ...]
+
+
+class _Run:
+    """One attempt: a new picture of the table, a plan, and its execution."""
+
+    def __init__(self, table: PaimonTable, rules: KeepRules, protected: Sequence[int]) -> None:
+        self._table = table
+        self._rules = rules
+        self._protected = protected
+        self._directory = table.new_directory()
+        self._store = self._directory.store
+        self._consumers = consumers_of(self._directory)
+        self._now = time.time()
+        self._home = branch_directory(table.path, self._directory.branch)
+
+    def report(self, dry_run: bool) -> MaintenanceReport:
+        # Old files are listed before what names files: a commit that comes between cannot name them any more.
+        old = self._old_files()
+        picture = self._look()
+        plan = self._planned(picture)
+        unfinished = self._unfinished()
+        resumed: tuple[TableFile, ...] = ()
+        if old or unfinished or not plan.is_empty:
+            kept = self._kept(picture, plan)
+            needed = self._needed((kept, *picture.others))
+            plan = replace(plan, files=unreferenced([*self._candidates(picture, plan), *old], needed))
+            resumed = unreferenced((each for files in unfinished.values() for each in files), needed)
+        if not dry_run:
+            if not plan.is_empty:
+                self._execute(picture, plan)
+            self._delete(resumed)
+            for path in unfinished:
+                self._store.delete(path)
+        return MaintenanceReport(plan, dry_run, len(resumed))
+
+    # ---- What the table holds
+
+    def _look(self) -> _Picture:
+        names = ("main", *self._directory.branch_names())
+        directories = {name: self._of_branch(name) for name in names}
+        tags = {name: tags_of(each) for name, each in directories.items()}
+        roots = {name: _roots(each, tags[name]) for name, each in directories.items()}
+        own = self._directory.branch
+        others = tuple(found for name, found in roots.items() if name != own)
+        tag_names = {name: tuple(each.name for each in found) for name, found in tags.items()}
+        return _Picture(roots[own], others, tags[own], tag_names, tuple(self._consumers.infos()))
+
+    def _of_branch(self, name: str) -> TableDirectory:
+        return self._directory if name == self._directory.branch else self._directory.of_branch(name)
+
+    def _old_files(self) -> list[TableFile]:
+        if self._rules.orphan_age is None:
+            return []
+        before = datetime.fromtimestamp(self._now, timezone.utc) - self._rules.orphan_age
+        homes = [branch_directory(self._table.path, name) for name in ("main", *self._directory.branch_names())]
+        return list(OldFiles(self._store, self._table.paths, before).of_table(homes))
+
+    # ---- What goes
+
+    def _planned(self, picture: _Picture) -> MaintenancePlan:
+        expired = self._expired_consumers(picture.consumers)
+        protections = self._protections(picture.consumers, expired)
+        own, rules, now = picture.own, self._rules, int(self._now * 1000)
+        snapshots = expired_snapshots(own.snapshots, rules.snapshots, protections, now, rules.limit)
+        ids = tuple(each.id for each in snapshots)
+        kept = ids if rules.changelogs is not None else ()
+        old: tuple[int, ...] = ()
+        if own.snapshots:
+            latest = own.snapshots[-1].id
+            found = expired_changelogs(own.changelogs, latest, rules.changelogs, protections, now, rules.limit)
+            old = tuple(each.id for each in found)
+        remaining = own.snapshots[len(snapshots) :]
+        return MaintenancePlan(
+            self._table.name,
+            snapshots=ids,
+            changelogs=old,
+            kept_changelogs=kept,
+            tags=tuple(each.name for each in self._expired_tags(picture.tags)),
+            consumers=tuple(each.name.text for each in expired),
+            protections=tuple(protections),
+            earliest=remaining[0].id if remaining else None,
+            latest=remaining[-1].id if remaining else None,
+        )
+
+    def _expired_tags(self, tags: Sequence[Tag]) -> list[Tag]:
+        now = datetime.fromtimestamp(self._now, timezone.utc).replace(tzinfo=None)
+        now += timedelta(seconds=self._table.zone.offset(int(self._now)))
+        expiring = [each for each in tags if each.expires is not None and each.expires < now]
+        return expiring if self._rules.expire_tags else []
+
+    def _expired_consumers(self, consumers: Sequence[ConsumerInfo]) -> list[ConsumerInfo]:
+        """Consumers that have not saved for the time of `consumer.expiration-time`, without those of writers.
+
+        A writer saves only when it commits. Without its consumer, snapshots expire that show which of its commits are
+        in the table.
+        """
+        if self._rules.consumer_millis is None:
+            return []
+        oldest = datetime.fromtimestamp(self._now, timezone.utc) - timedelta(milliseconds=self._rules.consumer_millis)
+        stale = [each for each in consumers if each.last_save is not None and each.last_save < oldest]
+        names = set(self._store.list_names(self._consumers.directory)) if stale else set()
+        return [each for each in stale if record_name(each.name.text) not in names]
+
+    def _protections(self, consumers: Sequence[ConsumerInfo], expired: Sequence[ConsumerInfo]) -> list[Protection]:
+        reading = [each for each in consumers if each not in expired]
+        only = self._rules.changelog_only
+        return [
+            # A pin protects the state that a first plan is still reading.
+            *(
+                Protection("consumer", each.name.text, each.next_snapshot, only and not each.name.is_pin)
+                for each in reading
+            ),
+            *(Protection("position", str(number), number) for number in self._protected),
+        ]
+
+    # ---- Which files nothing needs
+
+    def _kept(self, picture: _Picture, plan: MaintenancePlan) -> Roots:
+        """The roots of the branch after the plan."""
+        own = picture.own
+        gone, old, late = set(plan.snapshots), set(plan.changelogs), set(plan.kept_changelogs)
+        changelogs = {each.id: each for each in (*own.changelogs, *own.snapshots) if each.id not in old}
+        long_lived = {each.id for each in own.changelogs} | late
+        return Roots(
+            tuple(each for each in own.snapshots if each.id not in gone),
+            tuple(each.snapshot for each in picture.tags if each.name not in plan.tags),
+            tuple(changelogs[number] for number in sorted(changelogs) if number in long_lived),
+        )
+
+    def _needed(self, roots: Iterable[Roots]) -> set[str]:
+        producer = self._table.traits.producer is not ChangelogProducer.NONE
+        references = References(self._directory.manifests, producer)
+        for each in roots:
+            self._add(references, each)
+        return references.names
+
+    def _add(self, references: References, roots: Roots) -> None:
+        try:
+            references.add(roots)
+        except FileNotFoundError as error:
+            self._check_still_there(roots)
+            raise required(error, "a snapshot, tag or changelog that stays") from error
+
+    def _check_still_there(self, roots: Roots) -> None:
+        """Another program may have expired, meanwhile, what needs a file that is missing."""
+        for each in roots.snapshots:
+            if self._directory.snapshots.refreshed(each.id) is None:
+                raise MaintenanceConflictError(self._table.name, f"snapshot {each.id} has expired meanwhile")
+
+    def _candidates(self, picture: _Picture, plan: MaintenancePlan) -> Iterator[TableFile]:
+        candidates = Candidates(self._directory.manifests, self._table.paths)
+        own = picture.own
+        gone, old = set(plan.snapshots), set(plan.changelogs)
+        following = next((each for each in own.snapshots if each.id not in gone), None)
+        if gone:
+            yield from candidates.of_snapshots([each for each in own.snapshots if each.id in gone], following)
+        if old:
+            yield from candidates.of_snapshots([each for each in own.changelogs if each.id in old], None)
+        yield from candidates.of_states([each.snapshot for each in picture.tags if each.name in plan.tags])
+
+    # ---- Execution
+
+    def _execute(self, picture: _Picture, plan: MaintenancePlan) -> None:
+        path = f"{self._consumers.directory}/{_PLAN_PREFIX}{uuid4()}"
+        hint = f"{self._home}/snapshot/EARLIEST"
+        before = picture.own.snapshots[0].id if picture.own.snapshots else None
+        self._store.write_atomic(path, _plan_text(plan.files))
+        if plan.snapshots and plan.earliest is not None:
+            self._store.write_atomic(hint, str(plan.earliest).encode())
+        try:
+            self._check_unchanged(picture, plan)
+        except BaseException:
+            if plan.snapshots and before is not None:
+                self._store.write_atomic(hint, str(before).encode())
+            self._store.delete(path)
+            raise
+        for name in plan.consumers:
+            self._store.delete(f"{self._consumers.directory}/consumer-{name}")
+        self._store.delete_all([self._directory.tag_path(name) for name in plan.tags])
+        self._expire_changelogs(picture, plan)
+        self._store.delete_all([f"{self._home}/snapshot/snapshot-{number}" for number in plan.snapshots])
+        self._delete(plan.files)
+        self._store.delete(path)
+        _LOG.info(
+            "maintained",
+            "%(table)s: expired %(snapshots)d snapshots and deleted %(files)d files",
+            table=plan.table,
+            snapshots=len(plan.snapshots),
+            files=len(plan.files),
+        )
+
+    def _expire_changelogs(self, picture: _Picture, plan: MaintenancePlan) -> None:
+        directory = f"{self._home}/changelog"
+        late = set(plan.kept_changelogs)
+        for each in picture.own.snapshots:
+            if each.id in late:
+                stored = self._store.read(f"{self._home}/snapshot/snapshot-{each.id}")
+                self._store.write_atomic(f"{directory}/changelog-{each.id}", stored)
+        if late:
+            self._store.write_atomic(f"{directory}/LATEST", str(max(late)).encode())
+        if plan.changelogs:
+            left = {each.id for each in picture.own.changelogs} - set(plan.changelogs) | late
+            if left:
+                self._store.write_atomic(f"{directory}/EARLIEST", str(min(left)).encode())
+            else:
+                self._store.delete_all([f"{directory}/EARLIEST", f"{directory}/LATEST"])
+            self._store.delete_all([f"{directory}/changelog-{number}" for number in plan.changelogs])
+
+    def _check_unchanged(self, picture: _Picture, plan: MaintenancePlan) -> None:
+        """Find out whether something has appeared that needs what is to be deleted."""
+        directory = self._table.new_directory()
+        names = ("main", *directory.branch_names())
+        if {*names} != {*picture.tag_names}:
+            raise MaintenanceConflictError(plan.table, "a branch was created or deleted meanwhile")
+        for name in names:
+            branch = directory if name == directory.branch else directory.of_branch(name)
+            if tuple(branch.tag_names()) != picture.tag_names[name]:
+                raise MaintenanceConflictError(plan.table, "a tag was created or deleted meanwhile")
+        known = {each.name.text for each in picture.consumers}
+        for info in self._consumers.infos():
+            late = info.name.text in plan.consumers and info not in picture.consumers
+            new = info.name.text not in known and plan.earliest is not None and info.next_snapshot <= plan.earliest
+            if late or new:
+                raise MaintenanceConflictError(plan.table, f"consumer {info.name.text!r} has saved meanwhile")
+        last = picture.own.snapshots[-1] if picture.own.snapshots else None
+        there = None if last is None else directory.snapshots.refreshed(last.id)
+        if last is not None and (there is None or there.fingerprint != last.fingerprint):
+            raise MaintenanceConflictError(plan.table, "the table was rolled back meanwhile")
+
+    def _delete(self, files: Sequence[TableFile]) -> None:
+        self._store.delete_all([each.path for each in files])
+
+    # ---- Plans that an earlier run did not finish
+
+    def _unfinished(self) -> dict[str, list[TableFile]]:
+        """The files of plans by the path of the plan. Which of them are needed is found out anew."""
+        directory = self._consumers.directory
+        names = [name for name in self._store.list_names(directory) if name.startswith(_PLAN_PREFIX)]
+        paths = [f"{directory}/{name}" for name in names]
+        found = zip(paths, self._store.read_many(paths), strict=True)
+        return {path: self._store.parse_data(path, data, _plan_files) for path, data in found if data is not None}
+
+
+def _roots(directory: TableDirectory, tags: Sequence[Tag]) -> Roots:
+    """Read the roots of a branch.
+
+    Raises:
+        CorruptTableError: One of them is damaged, or stays missing though it is listed.
+    """
+    manager = directory.snapshots
+    snapshots = _all(manager.list_ids, manager.get_snapshots_batch, "snapshot", directory)
+    changelogs = _all(manager.list_changelog_ids, manager.get_changelogs_batch, "changelog", directory)
+    if not snapshots and manager.hinted_latest_id() is not None:
+        raise CorruptTableError(f"{directory.table.table_path}/snapshot", "holds no snapshot, but a hint to the latest")
+    return Roots(snapshots, tuple(each.snapshot for each in tags), changelogs)
+
+
+def _all(
+    listed: Callable[[], list[int]],
+    fetched: Callable[[list[int]], dict[int, Snapshot | None]],
+    what: str,
+    directory: TableDirectory,
+) -> tuple[Snapshot, ...]:
+    """All snapshots of a listing; listed again if one is missing, because another program may expire it meanwhile."""
+    missing: list[int] = []
+    for _ in range(_LISTINGS):
+        found = fetched(listed())
+        missing = [number for number, snapshot in found.items() if snapshot is None]
+        if not missing:
+            return tuple(snapshot for snapshot in found.values() if snapshot is not None)
+    path = f"{directory.table.table_path}: {what} {missing[0]}"
+    raise CorruptTableError(path, "is listed, but cannot be found")
+
+
+def _plan_text(files: Sequence[TableFile]) -> bytes:
+    return json.dumps({"version": 1, "files": [[each.path, each.kind, each.size] for each in files]}).encode()
+
+
+def _plan_files(data: bytes) -> list[TableFile]:
+    try:
+        value = json.loads(data)
+        return [TableFile(str(path), str(kind), size) for path, kind, size in value["files"]]
+    except (LookupError, TypeError) as error:
+        raise ValueError(f"not a plan of maintenance: {error}") from error

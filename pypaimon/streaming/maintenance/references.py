@@ -1,0 +1,266 @@
+"""What the snapshots, tags and long-lived changelogs of a table name: the one rule by which files are deleted.
+
+A file is deleted if something that goes names it, and nothing that stays, on any branch, names it too. Java judges by
+the neighbours of what it deletes, which loses files that come back later, and those of other branches
+(docs/java-semantics.md#maintenance).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pypaimon.streaming.errors import CorruptTableError
+from pypaimon.streaming.metadata.entry_kind import EntryKind
+from pypaimon.streaming.metadata.file_paths import FilePaths, SpelledPath, merged_changelog_range
+from pypaimon.streaming.metadata.index_manifests import IndexEntry
+from pypaimon.streaming.metadata.manifest_tables import ENTRY_SCHEMA, MANIFEST_SCHEMA
+from pypaimon.streaming.metadata.manifests import ManifestReader
+from pypaimon.streaming.metadata.snapshots import Snapshot
+
+_NAMES = pa.schema([ENTRY_SCHEMA.field(name) for name in ("kind", "file_name", "extra_files", "file_source")])
+_PLACES = ("partition", "bucket", "file_name", "file_size", "extra_files", "external_path")
+_LOCATED = pa.schema([ENTRY_SCHEMA.field(name) for name in _PLACES])
+_COMPACT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TableFile:
+    """A file that may be deleted.
+
+    Attributes:
+        path: Its full path.
+        kind: What it is: `data`, `changelog`, `manifest`, `index` or `statistics`.
+        size: Its size in bytes; None if no entry says it.
+    """
+
+    path: str
+    kind: str
+    size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Roots:
+    """What keeps files of one branch.
+
+    Attributes:
+        snapshots: The snapshots that have a file, ascending.
+        tagged: The snapshots that tags hold.
+        changelogs: The long-lived changelogs, ascending.
+    """
+
+    snapshots: tuple[Snapshot, ...] = ()
+    tagged: tuple[Snapshot, ...] = ()
+    changelogs: tuple[Snapshot, ...] = ()
+
+
+@dataclass
+class References:
+    """The names of files that are needed. Names are unique in a table, so they stand for the files.
+
+    Args:
+        manifests: The manifests of the table.
+        with_producer: Whether the table has a changelog producer, so that a long-lived changelog is read from its
+            changelog files, and otherwise from the data files that its commit added.
+    """
+
+    manifests: ManifestReader
+    with_producer: bool
+    names: set[str] = field(default_factory=set)
+
+    def add(self, roots: Roots) -> None:
+        """Add what the roots of a branch need.
+
+        Raises:
+            FileNotFoundError: A file that is needed to know that is missing.
+            CorruptTableError: It is damaged.
+        """
+        for whole in _first_of_runs(roots.snapshots):
+            self._add_state(whole)
+        for tagged in roots.tagged:
+            self._add_state(tagged)
+        kept = [*roots.snapshots, *roots.tagged]
+        self._add_lists([name for each in kept for name in (each.base_manifest_list, each.delta_manifest_list)])
+        self._add_added([each.delta_manifest_list for each in roots.snapshots])
+        self._add_added([each.changelog_manifest_list for each in roots.snapshots])
+        self._add_changelogs(roots.changelogs)
+        for each in kept:
+            self._add_index(each)
+
+    def _add_state(self, snapshot: Snapshot) -> None:
+        """The live data files of a snapshot: names that are added once more often than deleted.
+
+        A file that compaction moves to another level is deleted and added by one commit, and a rollback adds files
+        again; neither depends on the order of manifests then.
+        """
+        entries = self._entries(snapshot.state_lists)
+        sign = pc.if_else(pc.equal(entries["kind"], EntryKind.ADD), 1, -1)
+        counted = pa.table({"name": entries["file_name"], "sign": sign}).group_by("name").aggregate([("sign", "sum")])
+        live = counted.filter(pc.greater(counted["sign_sum"], 0))["name"]
+        self._add_names(entries.filter(pc.is_in(entries["file_name"], value_set=live.combine_chunks())))
+
+    def _add_added(self, lists: Iterable[str | None]) -> None:
+        """The files that these manifest lists add, and the lists with their manifests."""
+        self._add_names(self._added(lists))
+
+    def _added(self, lists: Iterable[str | None]) -> pa.Table:
+        names = [name for name in lists if name is not None]
+        self._add_lists(names)
+        entries = self._entries(names)
+        return entries.filter(pc.equal(entries["kind"], EntryKind.ADD))
+
+    def _add_changelogs(self, changelogs: Sequence[Snapshot]) -> None:
+        self._add_added([each.changelog_manifest_list for each in changelogs])
+        if not self.with_producer:
+            self._add_lists([each.base_manifest_list for each in changelogs])
+            added = self._added([each.delta_manifest_list for each in changelogs])
+            # Streams do not read what compactions wrote, and Java deletes it.
+            written = pc.not_equal(pc.fill_null(added["file_source"], -1), _COMPACT)
+            self._add_names(added.filter(written))
+
+    def _add_index(self, snapshot: Snapshot) -> None:
+        if snapshot.statistics is not None:
+            self.names.add(snapshot.statistics)
+        if snapshot.index_manifest is not None and snapshot.index_manifest not in self.names:
+            self.names.add(snapshot.index_manifest)
+            self.names.update(each.file_name for each in self.manifests.index_entries(snapshot.index_manifest))
+
+    def _add_lists(self, names: Sequence[str]) -> None:
+        new = [name for name in dict.fromkeys(names) if name not in self.names]
+        for name, manifests in zip(new, self.manifests.manifest_lists(new), strict=True):
+            self.names.add(name)
+            self.names.update(manifests["file_name"].to_pylist())
+
+    def _entries(self, lists: Sequence[str]) -> pa.Table:
+        return self.manifests.entries(_distinct(self.manifests.manifest_lists(list(dict.fromkeys(lists)))), _NAMES)
+
+    def _add_names(self, entries: pa.Table) -> None:
+        self.names.update(map(_real_name, entries["file_name"].to_pylist()))
+        for extra in entries["extra_files"].to_pylist():
+            self.names.update(extra or ())
+
+
+class Candidates:
+    """The files that snapshots, changelogs and tags name which go. What is missing of them is gone already.
+
+    Args:
+        manifests: The manifests of the table.
+        paths: The paths of its files.
+    """
+
+    def __init__(self, manifests: ManifestReader, paths: FilePaths) -> None:
+        self._manifests = manifests
+        self._paths = paths
+        self._root = paths.table_path.rstrip("/")
+
+    def of_snapshots(self, snapshots: Sequence[Snapshot], following: Snapshot | None) -> Iterator[TableFile]:
+        """The files of expired snapshots.
+
+        The data files that are no longer needed are those that a later commit deleted, so the first snapshot that stays
+        is asked too.
+
+        Args:
+            snapshots: The snapshots that go, ascending.
+            following: The first one that stays.
+        """
+        for each in snapshots:
+            yield from self._metadata(each)
+        deltas = [each.delta_manifest_list for each in (*snapshots, *((following,) if following else ()))]
+        yield from self._data_files("data", deltas)
+        yield from self._data_files("changelog", [each.changelog_manifest_list for each in snapshots])
+
+    def of_states(self, snapshots: Sequence[Snapshot]) -> Iterator[TableFile]:
+        """All files of deleted tags."""
+        for each in snapshots:
+            yield from self._metadata(each, with_changelog=False)
+            yield from self._data_files("data", each.state_lists)
+
+    def _metadata(self, snapshot: Snapshot, with_changelog: bool = True) -> Iterator[TableFile]:
+        lists = [snapshot.base_manifest_list, snapshot.delta_manifest_list]
+        if with_changelog and snapshot.changelog_manifest_list is not None:
+            lists.append(snapshot.changelog_manifest_list)
+        for name in lists:
+            yield TableFile(f"{self._root}/manifest/{name}", "manifest")
+            manifests = self._list(name)
+            sizes = zip(manifests["file_name"].to_pylist(), manifests["file_size"].to_pylist(), strict=True)
+            yield from (TableFile(f"{self._root}/manifest/{each}", "manifest", size) for each, size in sizes)
+        if snapshot.statistics is not None:
+            yield TableFile(f"{self._root}/statistics/{snapshot.statistics}", "statistics")
+        if snapshot.index_manifest is not None:
+            yield TableFile(f"{self._root}/manifest/{snapshot.index_manifest}", "manifest")
+            yield from map(self._index_file, self._index_entries(snapshot.index_manifest))
+
+    def _index_file(self, entry: IndexEntry) -> TableFile:
+        (home,) = self._paths.partitions(pa.array([entry.partition], pa.binary()))
+        path = self._paths.index_file(home, entry.bucket, entry.file_name, entry.external_path)
+        return TableFile(path, "index", entry.file_size)
+
+    def _data_files(self, kind: str, lists: Sequence[str | None]) -> Iterator[TableFile]:
+        for manifest in _distinct([self._list(name) for name in dict.fromkeys(lists) if name is not None]).to_batches():
+            for row in range(manifest.num_rows):
+                try:
+                    entries = self._manifests.entries(pa.table(manifest.slice(row, 1)), _LOCATED)
+                except FileNotFoundError:
+                    continue
+                yield from self._located(kind, entries)
+
+    def _located(self, kind: str, entries: pa.Table) -> Iterator[TableFile]:
+        homes = self._paths.partitions(entries["partition"].combine_chunks()) if entries.num_rows else []
+        for home, entry in zip(homes, entries.to_pylist(), strict=True):
+            path = self._paths.data_file(home, entry["bucket"], entry["file_name"], entry["external_path"])
+            for each in (path, path.other) if isinstance(path, SpelledPath) else (path,):
+                merged = merged_changelog_range(each)
+                yield TableFile(each if merged is None else merged.path, kind, entry["file_size"])
+                directory = each.rpartition("/")[0]
+                yield from (TableFile(f"{directory}/{name}", kind) for name in entry["extra_files"] or ())
+
+    def _list(self, name: str) -> pa.Table:
+        try:
+            return self._manifests.manifest_list(name)
+        except FileNotFoundError:
+            return MANIFEST_SCHEMA.empty_table()
+
+    def _index_entries(self, name: str) -> tuple[IndexEntry, ...]:
+        try:
+            return self._manifests.index_entries(name)
+        except FileNotFoundError:
+            return ()
+
+
+def unreferenced(candidates: Iterable[TableFile], needed: set[str]) -> tuple[TableFile, ...]:
+    """The candidates that nothing needs, once each, in their order."""
+    found: dict[str, TableFile] = {}
+    for each in candidates:
+        if _real_name(each.path.rpartition("/")[2]) not in needed:
+            found.setdefault(each.path, each)
+    return tuple(found.values())
+
+
+def required(error: FileNotFoundError, what: str) -> CorruptTableError:
+    """The error for a file that something that stays needs."""
+    return CorruptTableError(str(error.filename or error), f"is missing, although {what} needs it")
+
+
+def _real_name(name: str) -> str:
+    """A file's name; of a part of a merged changelog file, that of the file."""
+    merged = merged_changelog_range(name)
+    return name if merged is None else merged.path.rpartition("/")[2]
+
+
+def _distinct(lists: Sequence[pa.Table]) -> pa.Table:
+    """The manifests of several lists, each once."""
+    if not lists:
+        return MANIFEST_SCHEMA.empty_table()
+    manifests = pa.concat_tables(lists).combine_chunks()
+    first: dict[str, int] = {}
+    for row, name in enumerate(manifests["file_name"].to_pylist()):
+        first.setdefault(name, row)
+    return manifests.take(pa.array(first.values(), pa.int64()))
+
+
+def _first_of_runs(snapshots: Sequence[Snapshot]) -> list[Snapshot]:
+    """The first snapshot, and each that follows a gap: the state there is not known from what came before."""
+    return [each for index, each in enumerate(snapshots) if index == 0 or snapshots[index - 1].id + 1 < each.id]
