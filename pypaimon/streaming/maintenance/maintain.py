@@ -6,7 +6,10 @@ The order makes every step repeatable, and lets no reader find a snapshot whose 
 2. The plan is written to a file, so that a later run can finish it.
 3. The hint to the earliest snapshot is moved, so that nobody begins below it.
 4. Consumers, tags and branches are read again. If one has appeared, the hint moves back and the run plans anew.
-5. Long-lived changelogs are written, then snapshots are deleted in ascending order, then the other files.
+5. Long-lived changelogs are written, then snapshots are deleted.
+6. Snapshots, tags and branches are read once more: whoever tags a snapshot while it expires keeps its files. Who looks
+   for the snapshot again after having written a tag knows whether it was in time.
+7. The other files are deleted.
 
 Java deletes data files first, so that a snapshot may be found whose files are gone.
 """
@@ -18,6 +21,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from uuid import uuid4
 
 from pypaimon.streaming.commit.ledger import record_name
@@ -40,13 +44,14 @@ from pypaimon.streaming.maintenance.tags import Tag, tags_of
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot, branch_directory
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.model.json_fields import parse_fields
 from pypaimon.streaming.options.arguments import a_table
 from pypaimon.streaming.options.table_traits import ChangelogProducer
 from pypaimon.streaming.paimon.handles import WritableTable
 
 _ATTEMPTS = 5
 _LISTINGS = 10
-_PLAN_PREFIX = "maintenance-"
+_PLAN_PREFIX, _PLAN_VERSION = "maintenance-", 1
 _LOG = StreamLog(__name__)
 
 
@@ -117,7 +122,7 @@ class _Run:
     def report(self, dry_run: bool) -> MaintenanceReport:
         # Old files are listed before what names files: a commit that comes between cannot name them any more.
         old = self._old_files()
-        picture = self._look()
+        picture = self._look(self._directory)
         plan = self._planned(picture)
         unfinished = self._unfinished()
         resumed: tuple[TableFile, ...] = ()
@@ -136,18 +141,15 @@ class _Run:
 
     # ---- What the table holds
 
-    def _look(self) -> _Picture:
-        names = ("main", *self._directory.branch_names())
-        directories = {name: self._of_branch(name) for name in names}
+    def _look(self, directory: TableDirectory) -> _Picture:
+        names = ("main", *directory.branch_names())
+        directories = {name: _of_branch(directory, name) for name in names}
         tags = {name: tags_of(each) for name, each in directories.items()}
         roots = {name: _roots(each, tags[name]) for name, each in directories.items()}
-        own = self._directory.branch
+        own = directory.branch
         others = tuple(found for name, found in roots.items() if name != own)
         tag_names = {name: tuple(each.name for each in found) for name, found in tags.items()}
         return _Picture(roots[own], others, tags[own], tag_names, tuple(self._consumers.infos()))
-
-    def _of_branch(self, name: str) -> TableDirectory:
-        return self._directory if name == self._directory.branch else self._directory.of_branch(name)
 
     def _old_files(self) -> list[TableFile]:
         if self._rules.orphan_age is None:
@@ -265,7 +267,7 @@ class _Run:
         path = f"{self._consumers.directory}/{_PLAN_PREFIX}{uuid4()}"
         hint = f"{self._home}/snapshot/EARLIEST"
         before = picture.own.snapshots[0].id if picture.own.snapshots else None
-        self._store.write_atomic(path, _plan_text(plan.files))
+        self._store.write_atomic(path, _plan_text(plan.files, self._table.path))
         if plan.snapshots and plan.earliest is not None:
             self._store.write_atomic(hint, str(plan.earliest).encode())
         try:
@@ -280,7 +282,7 @@ class _Run:
         self._store.delete_all([self._directory.tag_path(name) for name in plan.tags])
         self._expire_changelogs(picture, plan)
         self._store.delete_all([f"{self._home}/snapshot/snapshot-{number}" for number in plan.snapshots])
-        self._delete(plan.files)
+        self._delete(unreferenced(plan.files, self._newly_needed(picture)))
         self._store.delete(path)
         _LOG.info(
             "maintained",
@@ -288,6 +290,19 @@ class _Run:
             table=plan.table,
             snapshots=len(plan.snapshots),
             files=len(plan.files),
+        )
+
+    def _newly_needed(self, before: _Picture) -> set[str]:
+        """What snapshots, tags and branches need that have appeared since a picture was taken."""
+        now = self._look(self._table.new_directory())
+        known = {each.fingerprint for roots in (before.own, *before.others) for each in roots.snapshots}
+        tagged = {each.fingerprint for roots in (before.own, *before.others) for each in roots.tagged}
+        return self._needed(
+            Roots(
+                tuple(each for each in roots.snapshots if each.fingerprint not in known),
+                tuple(each for each in roots.tagged if each.fingerprint not in tagged),
+            )
+            for roots in (now.own, *now.others)
         )
 
     def _expire_changelogs(self, picture: _Picture, plan: MaintenancePlan) -> None:
@@ -314,8 +329,7 @@ class _Run:
         if {*names} != {*picture.tag_names}:
             raise MaintenanceConflictError(plan.table, "a branch was created or deleted meanwhile")
         for name in names:
-            branch = directory if name == directory.branch else directory.of_branch(name)
-            if tuple(branch.tag_names()) != picture.tag_names[name]:
+            if tuple(_of_branch(directory, name).tag_names()) != picture.tag_names[name]:
                 raise MaintenanceConflictError(plan.table, "a tag was created or deleted meanwhile")
         known = {each.name.text for each in picture.consumers}
         for info in self._consumers.infos():
@@ -339,7 +353,12 @@ class _Run:
         names = [name for name in self._store.list_names(directory) if name.startswith(_PLAN_PREFIX)]
         paths = [f"{directory}/{name}" for name in names]
         found = zip(paths, self._store.read_many(paths), strict=True)
-        return {path: self._store.parse_data(path, data, _plan_files) for path, data in found if data is not None}
+        parse = partial(_plan_files, self._table.path)
+        return {path: self._store.parse_data(path, data, parse) for path, data in found if data is not None}
+
+
+def _of_branch(directory: TableDirectory, name: str) -> TableDirectory:
+    return directory if name == directory.branch else directory.of_branch(name)
 
 
 def _roots(directory: TableDirectory, tags: Sequence[Tag]) -> Roots:
@@ -373,13 +392,17 @@ def _all(
     raise CorruptTableError(path, "is listed, but cannot be found")
 
 
-def _plan_text(files: Sequence[TableFile]) -> bytes:
-    return json.dumps({"version": 1, "files": [[each.path, each.kind, each.size] for each in files]}).encode()
+def _plan_text(files: Sequence[TableFile], root: str) -> bytes:
+    """A plan for another run, which may reach the table by another scheme: paths in the table are relative to it."""
+    paths = [each.path.removeprefix(f"{root.rstrip('/')}/") for each in files]
+    return json.dumps({"version": _PLAN_VERSION, "files": paths}).encode()
 
 
-def _plan_files(data: bytes) -> list[TableFile]:
-    try:
-        value = json.loads(data)
-        return [TableFile(str(path), str(kind), size) for path, kind, size in value["files"]]
-    except (LookupError, TypeError) as error:
-        raise ValueError(f"not a plan of maintenance: {error}") from error
+def _plan_files(root: str, data: bytes) -> list[TableFile]:
+    fields = parse_fields(data, "plan of maintenance")
+    if fields.get("version", int) != _PLAN_VERSION:
+        raise ValueError("it was written by a later version of this library")
+    return [
+        TableFile(path if "://" in path or path.startswith("/") else f"{root.rstrip('/')}/{path}", "unfinished")
+        for path in fields.get("files", list)
+    ]
