@@ -166,18 +166,18 @@ class _Run:
         own, rules, now = picture.own, self._rules, int(self._now * 1000)
         snapshots = expired_snapshots(own.snapshots, rules.snapshots, protections, now, rules.limit)
         ids = tuple(each.id for each in snapshots)
-        kept = ids if rules.changelogs is not None else ()
-        old: tuple[int, ...] = ()
-        if own.snapshots:
-            latest = own.snapshots[-1].id
-            found = expired_changelogs(own.changelogs, latest, rules.changelogs, protections, now, rules.limit)
-            old = tuple(each.id for each in found)
+        # The changelogs of the snapshots that expire are long-lived from now on, so that they may expire at once.
+        late = snapshots if rules.changelogs is not None else ()
+        changelogs = [*(each for each in own.changelogs if each.id not in ids), *late]
+        latest = own.snapshots[-1].id if own.snapshots else 0
+        found = expired_changelogs(changelogs, latest, rules.changelogs, protections, now, rules.limit)
+        old = tuple(each.id for each in found)
         remaining = own.snapshots[len(snapshots) :]
         return MaintenancePlan(
             self._table.name,
             snapshots=ids,
             changelogs=old,
-            kept_changelogs=kept,
+            kept_changelogs=tuple(each.id for each in late if each.id not in old),
             tags=tuple(each.name for each in self._expired_tags(picture.tags)),
             consumers=tuple(each.name.text for each in expired),
             protections=tuple(protections),
