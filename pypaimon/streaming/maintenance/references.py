@@ -8,6 +8,7 @@ the neighbours of what it deletes, which loses files that come back later, and t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -87,8 +88,7 @@ class References:
         self._add_added([each.delta_manifest_list for each in roots.snapshots])
         self._add_added([each.changelog_manifest_list for each in roots.snapshots])
         self._add_changelogs(roots.changelogs)
-        for each in kept:
-            self._add_index(each)
+        self._add_indexes(kept)
 
     def _add_state(self, snapshot: Snapshot) -> None:
         """The live data files of a snapshot: names that are added once more often than deleted.
@@ -121,12 +121,14 @@ class References:
             written = pc.not_equal(pc.fill_null(added["file_source"], -1), _COMPACT)
             self._add_names(added.filter(written))
 
-    def _add_index(self, snapshot: Snapshot) -> None:
-        if snapshot.statistics is not None:
-            self.names.add(snapshot.statistics)
-        if snapshot.index_manifest is not None and snapshot.index_manifest not in self.names:
-            self.names.add(snapshot.index_manifest)
-            self.names.update(each.file_name for each in self.manifests.index_entries(snapshot.index_manifest))
+    def _add_indexes(self, snapshots: Sequence[Snapshot]) -> None:
+        self.names.update(each.statistics for each in snapshots if each.statistics is not None)
+        names = {each.index_manifest for each in snapshots if each.index_manifest is not None} - self.names
+        for name, entries in zip(names, self.manifests.index_files(list(names)), strict=True):
+            if entries is None:
+                raise FileNotFoundError(name)
+            self.names.add(name)
+            self.names.update(each.file_name for each in entries)
 
     def _add_lists(self, names: Sequence[str]) -> None:
         new = [name for name in dict.fromkeys(names) if name not in self.names]
@@ -166,32 +168,29 @@ class Candidates:
             snapshots: The snapshots that go, ascending.
             following: The first one that stays.
         """
-        for each in snapshots:
-            yield from self._metadata(each)
+        yield from self._metadata(snapshots, [each.changelog_manifest_list for each in snapshots])
         deltas = [each.delta_manifest_list for each in (*snapshots, *((following,) if following else ()))]
         yield from self._data_files("data", deltas)
         yield from self._data_files("changelog", [each.changelog_manifest_list for each in snapshots])
 
     def of_states(self, snapshots: Sequence[Snapshot]) -> Iterator[TableFile]:
         """All files of deleted tags."""
-        for each in snapshots:
-            yield from self._metadata(each, with_changelog=False)
-            yield from self._data_files("data", each.state_lists)
+        yield from self._metadata(snapshots, ())
+        yield from self._data_files("data", [name for each in snapshots for name in each.state_lists])
 
-    def _metadata(self, snapshot: Snapshot, with_changelog: bool = True) -> Iterator[TableFile]:
-        lists = [snapshot.base_manifest_list, snapshot.delta_manifest_list]
-        if with_changelog and snapshot.changelog_manifest_list is not None:
-            lists.append(snapshot.changelog_manifest_list)
-        for name in lists:
-            yield TableFile(f"{self._root}/manifest/{name}", "manifest")
-            manifests = self._list(name)
-            sizes = zip(manifests["file_name"].to_pylist(), manifests["file_size"].to_pylist(), strict=True)
-            yield from (TableFile(f"{self._root}/manifest/{each}", "manifest", size) for each, size in sizes)
-        if snapshot.statistics is not None:
-            yield TableFile(f"{self._root}/statistics/{snapshot.statistics}", "statistics")
-        if snapshot.index_manifest is not None:
-            yield TableFile(f"{self._root}/manifest/{snapshot.index_manifest}", "manifest")
-            yield from map(self._index_file, self._index_entries(snapshot.index_manifest))
+    def _metadata(self, snapshots: Sequence[Snapshot], changelogs: Sequence[str | None]) -> Iterator[TableFile]:
+        states = [name for each in snapshots for name in (each.base_manifest_list, each.delta_manifest_list)]
+        lists = [*states, *(name for name in changelogs if name is not None)]
+        yield from (TableFile(f"{self._root}/manifest/{name}", "manifest") for name in lists)
+        manifests = self._manifests_of(lists)
+        sizes = zip(manifests["file_name"].to_pylist(), manifests["file_size"].to_pylist(), strict=True)
+        yield from (TableFile(f"{self._root}/manifest/{name}", "manifest", size) for name, size in sizes)
+        statistics = [each.statistics for each in snapshots if each.statistics is not None]
+        yield from (TableFile(f"{self._root}/statistics/{name}", "statistics") for name in statistics)
+        indexes = list(dict.fromkeys(each.index_manifest for each in snapshots if each.index_manifest is not None))
+        yield from (TableFile(f"{self._root}/manifest/{name}", "manifest") for name in indexes)
+        for entries in self._manifests.index_files(indexes):
+            yield from map(self._index_file, entries or ())
 
     def _index_file(self, entry: IndexEntry) -> TableFile:
         (home,) = self._paths.partitions(pa.array([entry.partition], pa.binary()))
@@ -199,13 +198,14 @@ class Candidates:
         return TableFile(path, "index", entry.file_size)
 
     def _data_files(self, kind: str, lists: Sequence[str | None]) -> Iterator[TableFile]:
-        for manifest in _distinct([self._list(name) for name in dict.fromkeys(lists) if name is not None]).to_batches():
-            for row in range(manifest.num_rows):
-                try:
-                    entries = self._manifests.entries(pa.table(manifest.slice(row, 1)), _LOCATED)
-                except FileNotFoundError:
-                    continue
-                yield from self._located(kind, entries)
+        manifests = self._manifests_of([name for name in lists if name is not None])
+        try:
+            yield from self._located(kind, self._manifests.entries(manifests, _LOCATED))
+        except FileNotFoundError:
+            # One by one, since some are gone.
+            for row in range(manifests.num_rows):
+                with suppress(FileNotFoundError):
+                    yield from self._located(kind, self._manifests.entries(manifests.slice(row, 1), _LOCATED))
 
     def _located(self, kind: str, entries: pa.Table) -> Iterator[TableFile]:
         homes = self._paths.partitions(entries["partition"].combine_chunks()) if entries.num_rows else []
@@ -217,17 +217,17 @@ class Candidates:
                 directory = each.rpartition("/")[0]
                 yield from (TableFile(f"{directory}/{name}", kind) for name in entry["extra_files"] or ())
 
-    def _list(self, name: str) -> pa.Table:
+    def _manifests_of(self, lists: Sequence[str]) -> pa.Table:
+        """The manifests of these lists, each once."""
+        names = list(dict.fromkeys(lists))
         try:
-            return self._manifests.manifest_list(name)
+            return _distinct(self._manifests.manifest_lists(names))
         except FileNotFoundError:
-            return MANIFEST_SCHEMA.empty_table()
-
-    def _index_entries(self, name: str) -> tuple[IndexEntry, ...]:
-        try:
-            return self._manifests.index_entries(name)
-        except FileNotFoundError:
-            return ()
+            found = []
+            for name in names:
+                with suppress(FileNotFoundError):
+                    found.append(self._manifests.manifest_list(name))
+            return _distinct(found)
 
 
 def unreferenced(candidates: Iterable[TableFile], needed: set[str]) -> tuple[TableFile, ...]:

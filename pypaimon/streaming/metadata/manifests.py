@@ -175,6 +175,18 @@ class ManifestReader:
         """
         return self._store.parse(self._path(name), parse_index_manifest)
 
+    def index_files(self, names: Sequence[str]) -> list[tuple[IndexEntry, ...] | None]:
+        """The index files of several index manifests, requested at the same time; None for missing ones.
+
+        Raises:
+            CorruptTableError: One cannot be decoded.
+        """
+        paths = [self._path(name) for name in names]
+        return [
+            None if data is None else self._store.parse_data(path, data, parse_index_manifest)
+            for path, data in zip(paths, self._store.read_many(paths), strict=True)
+        ]
+
     def _cached_bytes(self, name: str) -> bytes | None:
         content = self._cache.get(self._path(name))
         return content if isinstance(content, bytes) else None
