@@ -19,7 +19,7 @@ from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.model.plan import Plan, PlanKind, StreamSplit
 from pypaimon.streaming.model.position import Phase, Position, of_table
 from pypaimon.streaming.options.read_scope import ReadScope
-from pypaimon.streaming.reading.read import StreamRead, drop_prefetched, release_threads
+from pypaimon.streaming.reading.read import StreamRead, drop_prefetched
 from pypaimon.streaming.scanning.driver import ScanDriver
 from pypaimon.streaming.scanning.metrics import ScanMetrics
 from pypaimon.streaming.scanning.scan import BlockingPlanStream
@@ -132,10 +132,8 @@ class ChunkReader:
         return self._driver.idle_age if self._plan is None else None
 
     def rest(self) -> None:
-        """Release the threads until the next call, and drop prefetched plans."""
+        """Drop prefetched plans, until the next call."""
         self._driver.leave()
-        self._pool.release()
-        release_threads(self._read)
 
     def _next(self, find_plan: Callable[[], Plan | None]) -> BatchChunk | None:
         while True:

@@ -113,8 +113,6 @@ class TableHandle:
             return TableHandle(file_io, table_path, newest, catalog_environment, newest=newest, latest=latest)
         except FileNotFoundError:
             return None
-        finally:
-            directory.store.pool.release()
 
     def current_branch(self) -> str:
         """Name of the branch."""

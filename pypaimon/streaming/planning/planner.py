@@ -118,10 +118,6 @@ class Planner:
         self._builder.forget()
         self._prefetcher.forget()
 
-    def release(self) -> None:
-        """Let the threads end. They start again when they are needed."""
-        self._prefetcher.release()
-
     # ---- states ----
 
     def initial(self, saved: Position | None = None) -> PlannerState:

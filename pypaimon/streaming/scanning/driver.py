@@ -98,7 +98,7 @@ class ScanDriver:
         return self._current is loop
 
     def leave(self) -> None:
-        """End the current loop: drop prefetched steps and let the threads end. They start again when needed.
+        """End the current loop, and drop prefetched steps.
 
         The step of an interrupted call is given up if it may write, and taken again later.
         """
@@ -317,7 +317,7 @@ class ScanDriver:
         self._sleeper.wake()
 
     def close(self) -> None:
-        """End at once, also a waiting call, and let the threads end. Confirms nothing. Idempotent.
+        """End at once, also a waiting call. Confirms nothing. Idempotent.
 
         With a consumer id no write begins from then on. A write that is under way is waited for, except on an event
         loop, where `closed` waits for it, and at the interpreter's exit, which does not wait for a store that hangs.
@@ -364,23 +364,10 @@ class ScanDriver:
         return [each for each in writes if not each.done()]
 
     def _release(self) -> None:
-        """Drop prefetched steps, and let the threads end; busy ones end when they are done."""
-        if not self.handover.is_here:
+        """Drop prefetched steps, and no longer keep progress alive."""
+        parts = self.parts.known
+        if parts is None or not self.handover.is_here:
             return
-        busy: list[Future[Any]] = []
-        parts = self.parts.known
-        if parts is not None:
-            if parts.keep_alive is not None:
-                parts.keep_alive.end()
-            busy += parts.prefetcher.clear()
-        busy += [each.found for each in (self._pending, self._left) if each is not None]
-        self._let_threads_go()
-        for future in busy:
-            future.add_done_callback(lambda _: self._let_threads_go())
-
-    def _let_threads_go(self) -> None:
-        for each in (self._opening, self._pool, self.commits, self.lags):
-            each.release()
-        parts = self.parts.known
-        if parts is not None:
-            parts.release()
+        if parts.keep_alive is not None:
+            parts.keep_alive.end()
+        parts.prefetcher.clear()
