@@ -122,9 +122,13 @@ class ChunkReader:
         assert chunk is not None
         return chunk
 
-    def look(self, max_age: float = 0.0) -> BatchChunk | None:
-        """As `next`, without waiting: None if no new snapshot was found in the last `max_age` seconds or now."""
-        return self._next(partial(self._look_for_plan, max_age))
+    def look(self, max_age: float = 0.0, *, in_background: bool = False) -> BatchChunk | None:
+        """As `next`, without waiting: None if no new snapshot was found in the last `max_age` seconds or now.
+
+        Args:
+            in_background: See `ScanDriver.look`.
+        """
+        return self._next(partial(self._look_for_plan, max_age, in_background))
 
     @property
     def idle_age(self) -> float | None:
@@ -153,9 +157,9 @@ class ChunkReader:
             raise EndOfScan("the stream has reached its end")
         return plan
 
-    def _look_for_plan(self, max_age: float) -> Plan | None:
+    def _look_for_plan(self, max_age: float, in_background: bool) -> Plan | None:
         handover = self._driver.handover
-        handover.exclusively(lambda: run(self._driver.look(max_age)))
+        handover.exclusively(lambda: run(self._driver.look(max_age, in_background=in_background)))
         return handover.take() if handover.has_item else None
 
     def _next_plan(self, find_plan: Callable[[], Plan | None]) -> Plan | None:

@@ -130,7 +130,7 @@ class FollowedTable:
         """
         age = (self._reader.idle_age or 0.0) if self.is_known_idle(put_off) else 0.0
         try:
-            chunk = self._reader.look(self._poll_counts(put_off))
+            chunk = self._reader.look(self._poll_counts(put_off), in_background=True)
         except BaseException as error:
             if isinstance(error, EndOfScan):
                 self._seen = _Seen(self._read_until(), now())

@@ -73,15 +73,17 @@ class ScanDriver:
 
     # ---- one step ----
 
-    def look(self, max_age: float = 0.0) -> Waits[None]:
+    def look(self, max_age: float = 0.0, *, in_background: bool = False) -> Waits[None]:
         """Put a plan into `handover`, if there is one without waiting for new snapshots.
 
         Args:
             max_age: A prefetched poll that found nothing counts for this many seconds.
+            in_background: No signal handler can interrupt the thread of the caller. Where a step saves no progress, so
+                that closing the scan ends the wait for it at once, the thread then takes the step itself.
         """
         self.begin_call()
         while not self.handover.has_item:
-            if self.accept((yield self.next_advance(max_age))):
+            if self.accept((yield self.next_advance(max_age, in_background=in_background))):
                 return
 
     def begin_call(self, loop: object | None = None) -> None:
@@ -131,14 +133,17 @@ class ScanDriver:
         """Wait until the next poll is due, the scan is stopped, or the loop is over."""
         return self._sleeper.until_due(self._next_poll, lambda: self._stopping or is_cancelled())
 
-    def next_advance(self, max_age: float, is_cancelled: Callable[[], bool] = lambda: False) -> Wait[Advance | None]:
+    def next_advance(
+        self, max_age: float, is_cancelled: Callable[[], bool] = lambda: False, *, in_background: bool = False
+    ) -> Wait[Advance | None]:
         """Wait for the next result of a worker; None if the scan is closed or the loop is over before.
 
         After an interrupted wait the next call waits for the same result.
         """
-        return self._sleeper.until_done(self._begin_advance(max_age), lambda: self._closed or is_cancelled())
+        advance = self._begin_advance(max_age, in_background)
+        return self._sleeper.until_done(advance, lambda: self._closed or is_cancelled())
 
-    def _begin_advance(self, max_age: float) -> Future[Advance]:
+    def _begin_advance(self, max_age: float, in_background: bool) -> Future[Advance]:
         """Let a worker take the next step, or return the one that an interrupted call has begun."""
         if self._closed:
             raise EndOfScan("the scan is closed")
@@ -150,7 +155,9 @@ class ScanDriver:
                 parts.progress.confirm_handed_out()
             advancing = self._opening.advancing(state, parts)
             pending = self._pending = PendingAdvance(self._segment, state, max_age, advancing)
-        if not pending.is_submitted:
+        if in_background and parts is not None and parts.progress is None:
+            pending.make(lambda: self._stopping)
+        elif not pending.is_submitted:
             self._pool.submit(pending.make, lambda: self._stopping)
             if parts is not None and parts.keep_alive is not None:
                 parts.keep_alive.begin()
