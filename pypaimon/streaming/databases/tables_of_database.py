@@ -127,7 +127,6 @@ class TablesOfDatabase:
         table, newest, latest = found
         if not hasattr(table, "table_schema"):
             raise UnsupportedTableError(f"{name} is not a Paimon table, but a {type(table).__name__}.")
-        TableDirectory.share(table, _MOST_REQUESTS, self.manifests)
         builder = builder_of_newest(table, newest).with_on_schema_change("follow")
         for each in (*self.configure, *self.of_table.get(name, ())):
             each(builder)
@@ -151,12 +150,17 @@ class TablesOfDatabase:
         try:
             with translating(name):
                 if not is_filesystem_catalog(self.catalog):
-                    return self.catalog.get_table(f"{self.database}.{name}"), None, None
+                    table = self.catalog.get_table(f"{self.database}.{name}")
+                    self._limit(table)
+                    return table, None, None
                 path = self.catalog.get_table_path(identifier)
-                handle = TableHandle.found(self.catalog.file_io, path, FilesOnly(identifier), with_latest=with_latest)
+                handle = TableHandle.found(
+                    self.catalog.file_io, path, FilesOnly(identifier), with_latest=with_latest, prepare=self._limit
+                )
                 if handle is None:
                     return None
                 table = table_with_schema(self.catalog, identifier, handle.table_schema)
+                TableDirectory.pass_on(handle, table)
                 return table, handle.newest, handle.latest
         except TableNotExistException:
             return None
@@ -164,6 +168,10 @@ class TablesOfDatabase:
             if isinstance(error, PaimonStreamError):
                 raise
             raise CorruptTableError(f"{self.database}.{name}", f"its schema cannot be read: {error}") from error
+
+    def _limit(self, table: Any) -> None:
+        """Have the directories of a table share limits with the other tables."""
+        TableDirectory.share(table, _MOST_REQUESTS, self.manifests)
 
     def begin(self, opened: OpenedTable, place: TablePlace | None, *, is_new: bool) -> OpenedChunks:
         """The stream of a table from its start.
