@@ -104,7 +104,13 @@ class TablesOfDatabase:
         return {name for name in found if matches(name, self.include, self.exclude)}
 
     def open(
-        self, name: str, batch_bytes: int, monotonic: Callable[[], float], *, reads_state: bool = False
+        self,
+        name: str,
+        batch_bytes: int,
+        monotonic: Callable[[], float],
+        place: TablePlace | None = None,
+        *,
+        is_followed: bool = False,
     ) -> OpenedTable | None:
         """Open a table, without a start; None if it does not exist.
 
@@ -112,7 +118,9 @@ class TablesOfDatabase:
             name: Name of the table.
             batch_bytes: A plan with more bytes of rows comes in several chunks.
             monotonic: Seconds of a clock that never goes back.
-            reads_state: The stream probably begins with the table's state, so that the latest snapshot is read too.
+            place: Where an earlier stream of this table stopped, if there was one.
+            is_followed: Whether the table is followed already, and probably continues. Otherwise the latest snapshot is
+                read too, with which a stream probably begins.
 
         Raises:
             UnsupportedTableError: The table cannot be streamed.
@@ -121,7 +129,7 @@ class TablesOfDatabase:
             StoreError: The store failed (retriable).
         """
         opened_at = monotonic()
-        found = self._found(name, reads_state and self._begins_with_latest_state())
+        found = self._found(name, not is_followed and self._begins_with_latest(place))
         if found is None:
             return None
         table, newest, latest = found
@@ -135,8 +143,10 @@ class TablesOfDatabase:
         chunks = open_chunks(stream, batch_bytes)
         return OpenedTable(builder, stream.identity, batch_bytes, opened_at, chunks, latest)
 
-    def _begins_with_latest_state(self) -> bool:
-        """Whether the start of the database is the state of the latest snapshot. Options of a table may differ."""
+    def _begins_with_latest(self, place: TablePlace | None) -> bool:
+        """Whether a stream begins with the latest snapshot, or probably after it. Options of a table may differ."""
+        if place is not None:
+            return place.position is not None
         mode = self.start.get("mode")
         return not self.start or (mode is not None and Start(StartMode(mode)).is_latest_state)
 
