@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -237,6 +238,8 @@ class ChunkReader:
             rows = _cut(self._read.iter_batches(self._splits_of(plan)), self._chunk_bytes)
             self._rows = _Rows(self._pool, pairs_unbroken(rows), self._given_rows)
         size = 0
+        # The batch after the first one is waited for below, so it is pulled on the same thread without a break.
+        self._rows.begin(2)
         while not batches or self._rows.comes_soon():
             batch = self._rows.peek()
             if batch is None:
@@ -273,24 +276,26 @@ class _Rows:
     def __init__(self, pool: IOPool, batches: Iterator[pa.RecordBatch], skipped: int) -> None:
         self._pool = pool
         self._pull = _skipping(batches, skipped)
-        self._next: Future[pa.RecordBatch | None] | None = None
+        self._begun: deque[Future[pa.RecordBatch | None]] = deque()
+
+    def begin(self, count: int) -> None:
+        """Begin to pull so many batches, unless that was done."""
+        while len(self._begun) < count:
+            self._begun.append(self._pool.submit(self._pull))
 
     def peek(self) -> pa.RecordBatch | None:
         """The next batch, None at the end; it stays here until `drop`."""
-        return self._pool.result(self._started())
+        self.begin(1)
+        return self._pool.result(self._begun[0])
 
     def comes_soon(self) -> bool:
         """Whether `peek` answers within a moment."""
-        return is_done_within(self._started(), _SOON_SECONDS)
+        self.begin(1)
+        return is_done_within(self._begun[0], _SOON_SECONDS)
 
     def drop(self) -> None:
         """Continue with the batch after it."""
-        self._next = None
-
-    def _started(self) -> Future[pa.RecordBatch | None]:
-        if self._next is None:
-            self._next = self._pool.submit(self._pull)
-        return self._next
+        self._begun.popleft()
 
 
 def _cut(batches: Iterator[pa.RecordBatch], most_bytes: int) -> Iterator[pa.RecordBatch]:
