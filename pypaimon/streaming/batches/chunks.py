@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.model.plan import Plan, PlanKind, StreamSplit
 from pypaimon.streaming.model.position import Phase, Position, of_table
 from pypaimon.streaming.options.read_scope import ReadScope
-from pypaimon.streaming.reading.read import StreamRead, drop_prefetched, release_threads
+from pypaimon.streaming.reading.read import StreamRead, drop_prefetched
 from pypaimon.streaming.scanning.driver import ScanDriver
 from pypaimon.streaming.scanning.metrics import ScanMetrics
 from pypaimon.streaming.scanning.scan import BlockingPlanStream
@@ -122,9 +123,13 @@ class ChunkReader:
         assert chunk is not None
         return chunk
 
-    def look(self, max_age: float = 0.0) -> BatchChunk | None:
-        """As `next`, without waiting: None if no new snapshot was found in the last `max_age` seconds or now."""
-        return self._next(partial(self._look_for_plan, max_age))
+    def look(self, max_age: float = 0.0, *, in_background: bool = False) -> BatchChunk | None:
+        """As `next`, without waiting: None if no new snapshot was found in the last `max_age` seconds or now.
+
+        Args:
+            in_background: See `ScanDriver.look`.
+        """
+        return self._next(partial(self._look_for_plan, max_age, in_background))
 
     @property
     def idle_age(self) -> float | None:
@@ -132,10 +137,8 @@ class ChunkReader:
         return self._driver.idle_age if self._plan is None else None
 
     def rest(self) -> None:
-        """Release the threads until the next call, and drop prefetched plans."""
+        """Drop prefetched plans, until the next call."""
         self._driver.leave()
-        self._pool.release()
-        release_threads(self._read)
 
     def _next(self, find_plan: Callable[[], Plan | None]) -> BatchChunk | None:
         while True:
@@ -155,9 +158,9 @@ class ChunkReader:
             raise EndOfScan("the stream has reached its end")
         return plan
 
-    def _look_for_plan(self, max_age: float) -> Plan | None:
+    def _look_for_plan(self, max_age: float, in_background: bool) -> Plan | None:
         handover = self._driver.handover
-        handover.exclusively(lambda: run(self._driver.look(max_age)))
+        handover.exclusively(lambda: run(self._driver.look(max_age, in_background=in_background)))
         return handover.take() if handover.has_item else None
 
     def _next_plan(self, find_plan: Callable[[], Plan | None]) -> Plan | None:
@@ -235,6 +238,8 @@ class ChunkReader:
             rows = _cut(self._read.iter_batches(self._splits_of(plan)), self._chunk_bytes)
             self._rows = _Rows(self._pool, pairs_unbroken(rows), self._given_rows)
         size = 0
+        # The batch after the first one is waited for below, so it is pulled on the same thread without a break.
+        self._rows.begin(2)
         while not batches or self._rows.comes_soon():
             batch = self._rows.peek()
             if batch is None:
@@ -271,24 +276,26 @@ class _Rows:
     def __init__(self, pool: IOPool, batches: Iterator[pa.RecordBatch], skipped: int) -> None:
         self._pool = pool
         self._pull = _skipping(batches, skipped)
-        self._next: Future[pa.RecordBatch | None] | None = None
+        self._begun: deque[Future[pa.RecordBatch | None]] = deque()
+
+    def begin(self, count: int) -> None:
+        """Begin to pull so many batches, unless that was done."""
+        while len(self._begun) < count:
+            self._begun.append(self._pool.submit(self._pull))
 
     def peek(self) -> pa.RecordBatch | None:
         """The next batch, None at the end; it stays here until `drop`."""
-        return self._pool.result(self._started())
+        self.begin(1)
+        return self._pool.result(self._begun[0])
 
     def comes_soon(self) -> bool:
         """Whether `peek` answers within a moment."""
-        return is_done_within(self._started(), _SOON_SECONDS)
+        self.begin(1)
+        return is_done_within(self._begun[0], _SOON_SECONDS)
 
     def drop(self) -> None:
         """Continue with the batch after it."""
-        self._next = None
-
-    def _started(self) -> Future[pa.RecordBatch | None]:
-        if self._next is None:
-            self._next = self._pool.submit(self._pull)
-        return self._next
+        self._begun.popleft()
 
 
 def _cut(batches: Iterator[pa.RecordBatch], most_bytes: int) -> Iterator[pa.RecordBatch]:

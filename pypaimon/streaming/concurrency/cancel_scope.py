@@ -22,11 +22,12 @@ class CancelScope:
     @contextmanager
     def entered(self) -> Iterator[None]:
         """Calls that this thread makes within belong to the scope."""
-        before, _here.scope = current_scope(), self
+        before = current_scope()
+        enter(self)
         try:
             yield
         finally:
-            _here.scope = before
+            enter(before)
 
     def check(self) -> None:
         """Raise CancelledError if the scope was cancelled, before a call is made."""
@@ -63,6 +64,11 @@ class CancelScope:
 def current_scope() -> CancelScope | None:
     """The scope that this thread has entered."""
     return getattr(_here, "scope", None)
+
+
+def enter(scope: CancelScope | None) -> None:
+    """From now on calls that this thread makes belong to a scope; None: to no scope."""
+    _here.scope = scope
 
 
 @contextmanager

@@ -51,6 +51,8 @@ class DatabaseEngine:
         self._closed_tables: list[FollowedTable] = []
         self._origin = Origin()
         self._apply_pool = IOPool(1, timeout=float("inf"), name="paimon-database-notes")
+        # The item that a thread of the pool will apply.
+        self._applying: Item | None = None
         with self._state.lock:
             self._state.schedule.put(self._state.discovery, clock.monotonic())
             self._state.schedule.put(KeepAliveJob(), clock.monotonic() + KEEPING_ALIVE)
@@ -61,8 +63,9 @@ class DatabaseEngine:
         """A future that is done as soon as `peek` has an answer."""
         with self._state.lock:
             self._start_workers()
-            if self._state.taken is not None and not self._state.closed:
-                self._apply_pool.submit(self._apply_taken)
+            taken = self._state.taken
+            if taken is not None and taken is not self._applying and not self._state.closed:
+                self._begin_apply()
             if self._state.has_answer():
                 done: Future[None] = Future()
                 done.set_result(None)
@@ -100,10 +103,16 @@ class DatabaseEngine:
 
     def drop(self, item: Item) -> None:
         """Hand an item over to the caller. Idempotent."""
+        self._applying = None
         self._state.taken = item
         # If an interrupt comes here, or the engine is closed, the next `ready` applies it.
         with suppress(RuntimeError):
-            self._apply_pool.submit(self._apply_taken)
+            self._begin_apply()
+
+    def _begin_apply(self) -> None:
+        item = self._state.taken
+        self._apply_pool.submit(self._apply_taken)
+        self._applying = item
 
     def delivered(self, table: FollowedTable, chunk: BatchChunk) -> None:
         """Note that a chunk has reached the caller: from now on its table continues after it. Idempotent."""

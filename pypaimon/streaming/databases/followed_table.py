@@ -117,7 +117,7 @@ class FollowedTable:
         return max(put_off, min(self.driver.poll_seconds, _POLL_COUNTS_SECONDS))
 
     def look(self, now: Callable[[], float], put_off: float = 0.0) -> BatchChunk | None:
-        """The next chunk, None if there is nothing new. Its threads end then, as they do after an error.
+        """The next chunk, None if there is nothing new. Drops prefetched plans then, as after an error.
 
         A poll that was made while the last rows were read is not repeated at once.
 
@@ -130,7 +130,7 @@ class FollowedTable:
         """
         age = (self._reader.idle_age or 0.0) if self.is_known_idle(put_off) else 0.0
         try:
-            chunk = self._reader.look(self._poll_counts(put_off))
+            chunk = self._reader.look(self._poll_counts(put_off), in_background=True)
         except BaseException as error:
             if isinstance(error, EndOfScan):
                 self._seen = _Seen(self._read_until(), now())
@@ -165,7 +165,7 @@ class FollowedTable:
         self._reader.resume_after(cut.after, cut.rows)
 
     def rest(self) -> None:
-        """End the threads until the next `look`."""
+        """Drop prefetched plans, until the next `look`."""
         self._reader.rest()
 
     def idle_seconds(self, now: float, chance: float) -> float:
@@ -216,15 +216,12 @@ class FollowedTable:
             PaimonStreamError: The request failed.
         """
         parts = self.driver.parts.get()
-        try:
-            if position is None:
-                latest = parts.directory.snapshots.latest_id()
-                return TableLag(0, 0, 0.0, 0.0) if is_empty and latest is None else TableLag(age=0.0)
-            lag = parts.lag_meter.measure_at(position, None)
-            self._seen = _Seen(lag.latest or 0, now())
-            return TableLag(lag.snapshots, lag.rows, lag.seconds, 0.0)
-        finally:
-            parts.release()
+        if position is None:
+            latest = parts.directory.snapshots.latest_id()
+            return TableLag(0, 0, 0.0, 0.0) if is_empty and latest is None else TableLag(age=0.0)
+        lag = parts.lag_meter.measure_at(position, None)
+        self._seen = _Seen(lag.latest or 0, now())
+        return TableLag(lag.snapshots, lag.rows, lag.seconds, 0.0)
 
     def _read_until(self) -> int:
         """The last snapshot that was read, perhaps partly; 0 without any."""

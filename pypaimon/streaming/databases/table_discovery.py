@@ -90,10 +90,10 @@ class TableDiscovery:
         """Find out which table has a name now."""
         name = opening.name
         with self._state.lock:
-            reads_state = self._state.registry.place_of(name) is None
+            place, is_followed = self._state.registry.place_of(name), name in self._state.registry.followed
         try:
             size, monotonic = self._state.settings.batch_bytes, self._state.clock.monotonic
-            opened = self._tables.open(name, size, monotonic, reads_state=reads_state)
+            opened = self._tables.open(name, size, monotonic, place, is_followed=is_followed)
         except UnsupportedTableError as error:
             with self._state.lock:
                 self._skip(name, error)

@@ -104,7 +104,13 @@ class TablesOfDatabase:
         return {name for name in found if matches(name, self.include, self.exclude)}
 
     def open(
-        self, name: str, batch_bytes: int, monotonic: Callable[[], float], *, reads_state: bool = False
+        self,
+        name: str,
+        batch_bytes: int,
+        monotonic: Callable[[], float],
+        place: TablePlace | None = None,
+        *,
+        is_followed: bool = False,
     ) -> OpenedTable | None:
         """Open a table, without a start; None if it does not exist.
 
@@ -112,7 +118,9 @@ class TablesOfDatabase:
             name: Name of the table.
             batch_bytes: A plan with more bytes of rows comes in several chunks.
             monotonic: Seconds of a clock that never goes back.
-            reads_state: The stream probably begins with the table's state, so that the latest snapshot is read too.
+            place: Where an earlier stream of this table stopped, if there was one.
+            is_followed: Whether the table is followed already, and probably continues. Otherwise the latest snapshot is
+                read too, with which a stream probably begins.
 
         Raises:
             UnsupportedTableError: The table cannot be streamed.
@@ -121,13 +129,12 @@ class TablesOfDatabase:
             StoreError: The store failed (retriable).
         """
         opened_at = monotonic()
-        found = self._found(name, reads_state and self._begins_with_latest_state())
+        found = self._found(name, not is_followed and self._begins_with_latest(place))
         if found is None:
             return None
         table, newest, latest = found
         if not hasattr(table, "table_schema"):
             raise UnsupportedTableError(f"{name} is not a Paimon table, but a {type(table).__name__}.")
-        TableDirectory.share(table, _MOST_REQUESTS, self.manifests)
         builder = builder_of_newest(table, newest).with_on_schema_change("follow")
         for each in (*self.configure, *self.of_table.get(name, ())):
             each(builder)
@@ -136,8 +143,10 @@ class TablesOfDatabase:
         chunks = open_chunks(stream, batch_bytes)
         return OpenedTable(builder, stream.identity, batch_bytes, opened_at, chunks, latest)
 
-    def _begins_with_latest_state(self) -> bool:
-        """Whether the start of the database is the state of the latest snapshot. Options of a table may differ."""
+    def _begins_with_latest(self, place: TablePlace | None) -> bool:
+        """Whether a stream begins with the latest snapshot, or probably after it. Options of a table may differ."""
+        if place is not None:
+            return place.position is not None
         mode = self.start.get("mode")
         return not self.start or (mode is not None and Start(StartMode(mode)).is_latest_state)
 
@@ -151,12 +160,17 @@ class TablesOfDatabase:
         try:
             with translating(name):
                 if not is_filesystem_catalog(self.catalog):
-                    return self.catalog.get_table(f"{self.database}.{name}"), None, None
+                    table = self.catalog.get_table(f"{self.database}.{name}")
+                    self._limit(table)
+                    return table, None, None
                 path = self.catalog.get_table_path(identifier)
-                handle = TableHandle.found(self.catalog.file_io, path, FilesOnly(identifier), with_latest=with_latest)
+                handle = TableHandle.found(
+                    self.catalog.file_io, path, FilesOnly(identifier), with_latest=with_latest, prepare=self._limit
+                )
                 if handle is None:
                     return None
                 table = table_with_schema(self.catalog, identifier, handle.table_schema)
+                TableDirectory.pass_on(handle, table)
                 return table, handle.newest, handle.latest
         except TableNotExistException:
             return None
@@ -164,6 +178,10 @@ class TablesOfDatabase:
             if isinstance(error, PaimonStreamError):
                 raise
             raise CorruptTableError(f"{self.database}.{name}", f"its schema cannot be read: {error}") from error
+
+    def _limit(self, table: Any) -> None:
+        """Have the directories of a table share limits with the other tables."""
+        TableDirectory.share(table, _MOST_REQUESTS, self.manifests)
 
     def begin(self, opened: OpenedTable, place: TablePlace | None, *, is_new: bool) -> OpenedChunks:
         """The stream of a table from its start.

@@ -198,11 +198,7 @@ def examine(table: ReadableTable, clock: Clock | None = None) -> Examination:
         StoreError: The store kept failing (retriable).
     """
     refuse_unstreamable(table)
-    examiner = _Examiner(table, clock or Clock())
-    try:
-        return examiner.examination()
-    finally:
-        examiner.close()
+    return _Examiner(table, clock or Clock()).examination()
 
 
 class _Examiner:
@@ -253,9 +249,6 @@ class _Examiner:
             failures=self._failures,
             requests=self._requests(),
         )
-
-    def close(self) -> None:
-        self._directory.store.pool.release()
 
     def _tried(self, what: str, call: Callable[[], T]) -> T | None:
         """The result of a call, None after a permanent error, which is recorded as a failure."""

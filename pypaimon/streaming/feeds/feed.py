@@ -57,13 +57,10 @@ class Feed:
         stream = resolved(builder)
         _refuse(stream.options, what)
         parts = stream.scan_parts()
-        try:
-            state = parts.planner.begun(parts.planner.initial())
-            start = _start(parts.planner, parts.directory, state, parts.options)
-            last = _last(parts.directory, state, parts.options)
-            end = None if last is None else _position_after(parts.directory, start, last)
-        finally:
-            parts.release()
+        state = parts.planner.begun(parts.planner.initial())
+        start = _start(parts.planner, parts.directory, state, parts.options)
+        last = _last(parts.directory, state, parts.options)
+        end = None if last is None else _position_after(parts.directory, start, last)
         spec = replace(stream.spec, catch_up=CatchUp.REPLAY)
         if last is not None:
             spec = replace(spec, end=End(snapshot_id=last))

@@ -6,7 +6,7 @@ Java's rules: docs/java-semantics.md#filters-and-pruning.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -75,7 +75,6 @@ class Pruner:
         self._schema_of = schema_of
         self._predicate = predicate
         self._by = by
-        self._traits = TableTraits.of(schema)
         self._indexed = OptionValues(schema.options).boolean("file-index.read.enabled", True)
         self._fields = {field.name: field for field in schema.fields}
         self._on_keys, _ = split_and(predicate, [*schema.primary_keys, *schema.partition_keys])
@@ -85,9 +84,13 @@ class Pruner:
             if each is not None and bucket_function(schema) is not None
         }
 
+    @cached_property
+    def _traits(self) -> TableTraits:
+        return TableTraits.of(self._schema)
+
     def manifests(self, manifests: pa.Table) -> pa.BooleanArray:
         """Which manifests (MANIFEST_SCHEMA) can hold an entry that `entries` keeps, by their partition statistics."""
-        predicate = self._on_keys if self._traits.primary_key else self._predicate
+        predicate = self._on_keys if self._schema.primary_keys else self._predicate
         if predicate is None or not self._schema.partition_keys:
             return pa.array(np.ones(manifests.num_rows, dtype=bool))
         columns = {field.id: field for field in self._schema.fields if field.name in self._schema.partition_keys}

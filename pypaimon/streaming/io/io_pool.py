@@ -8,15 +8,15 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar, cast
 
 from pypaimon.streaming.concurrency.background_threads import BackgroundThread
-from pypaimon.streaming.concurrency.cancel_scope import CancelScope, current_scope
+from pypaimon.streaming.concurrency.cancel_scope import CancelScope, current_scope, enter
 from pypaimon.streaming.errors import IOTimeoutError, StoreError
-from pypaimon.streaming.io.io_requests import Hanging, Request, Running, at_call
+from pypaimon.streaming.io.io_requests import Hanging, Request, Running, begin_call
 from pypaimon.streaming.io.pool_registry import finalize_s3_after_calls, pools, refuse_background_work_at_exit
 from pypaimon.streaming.io.workers import Worker
 
@@ -37,16 +37,16 @@ class _Job:
 class IOPool:
     """A bounded set of daemon threads for blocking calls.
 
-    Threads start when they are needed and end after an idle time. A call whose request exceeds the time limit is given
-    up: its thread is abandoned, counted and replaced. While `max_abandoned` calls hang, every other call fails. Nothing
-    waits for an abandoned thread, not even the interpreter's exit. In a forked process a pool is empty again. Calls on
-    a pool must not wait for calls on the same pool: all threads could wait.
+    A pool has threads only while it has calls: without one a thread serves other pools (see `Worker`). A call whose
+    request exceeds the time limit is given up: its thread is abandoned, counted and replaced. While `max_abandoned`
+    calls hang, every other call fails. Nothing waits for an abandoned thread, not even the interpreter's exit. In a
+    forked process a pool is empty again. Calls on a pool must not wait for calls on the same pool: all threads could
+    wait.
 
     Args:
         size: The most calls that run at the same time.
         timeout: Seconds that one request may take. Waiting for a free thread does not count.
         name: Prefix of the threads' names.
-        idle_seconds: Seconds after which an idle thread ends.
         max_abandoned: Calls that may hang before the pool refuses work.
         hanging: Shared by pools whose hanging calls are limited together. While too many hang, only those pools work
             that have had an answer since they gave up a call of their own.
@@ -59,7 +59,6 @@ class IOPool:
         size: int,
         timeout: float,
         name: str = "paimon-io",
-        idle_seconds: float = 5.0,
         max_abandoned: int = 8,
         hanging: Hanging | None = None,
         marked: bool = False,
@@ -68,28 +67,23 @@ class IOPool:
         self.timeout = timeout
         self._marked = marked
         self._name = name
-        self._idle_seconds = idle_seconds
         self._max_abandoned = max_abandoned
-        self._shared = hanging or Hanging()
+        self._shared = hanging
         self._was_answered = False
         self._closed = False
         self._reset()
         pools[self] = None
 
     def _reset(self) -> None:
-        # Code takes the lock itself, not the condition: its `with` is one step, which no signal handler can interrupt.
         self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
         self._jobs: deque[_Job] = deque()
         self._workers: set[BackgroundThread] = set()
-        self._idle = 0
         self._running: dict[Future[Any], Running] = {}
         self._abandoned = 0
         # Threads whose calls were given up and have not returned yet.
         self._hanging: set[BackgroundThread] = set()
         # Calls that nobody waits for any more, although they need not hang, by thread.
         self._left: dict[BackgroundThread, Running] = {}
-        self._released = False
 
     @property
     def abandoned(self) -> int:
@@ -125,7 +119,6 @@ class IOPool:
                 raise RuntimeError("the IO pool is closed")
             if self._refuses():
                 raise self._refusal()
-            self._released = False
             self._enqueue(_Job(future, function, args, scope))
         if scope is not None:
             scope.add(future, partial(self._leave, future))
@@ -166,17 +159,9 @@ class IOPool:
         """Inside a call: whether it was given up, so that nobody waits for its result."""
         return threading.current_thread() not in self._workers
 
-    def release(self) -> None:
-        """End idle threads now, and busy ones after their calls, unless there is more work. The pool stays usable."""
-        with self._lock:
-            self._released = True
-            self._changed.notify_all()
-
     def close(self) -> None:
-        """End the threads after their calls, without waiting for them. Idempotent."""
-        with self._lock:
-            self._closed = True
-            self._changed.notify_all()
+        """Accept no more calls. Those that were submitted are made, without waiting for them. Idempotent."""
+        self._closed = True
 
     def give_up_overdue(self) -> None:
         """Give up all calls whose requests have exceeded the time limit, including those of other threads."""
@@ -227,7 +212,8 @@ class IOPool:
         thread.is_awaited = False
         self._abandoned += 1
         self._hanging.add(thread)
-        self._shared.begin()
+        if self._shared is not None:
+            self._shared.begin()
         self._was_answered = False
 
     def _refuses(self) -> bool:
@@ -235,12 +221,13 @@ class IOPool:
         return (
             len(self._hanging) >= self._max_abandoned
             or len(self._left) >= self.size + self._max_abandoned
-            or (self._shared.now >= self._shared.most and not self._was_answered)
+            or (self._shared is not None and self._shared.is_full and not self._was_answered)
         )
 
     def _refusal(self) -> StoreError:
+        hanging = len(self._hanging) if self._shared is None else self._shared.now
         return StoreError(
-            f"{self._shared.now + len(self._left)} requests to the store hang. Is it reachable? Try again when it is."
+            f"{hanging + len(self._left)} requests to the store hang. Is it reachable? Try again when it is."
         )
 
     def _enqueue(self, job: _Job) -> None:
@@ -260,54 +247,51 @@ class IOPool:
 
     def _ensure_worker(self) -> None:
         """Have a thread take the newest job; called with the lock held."""
-        if self._idle >= len(self._jobs):
-            self._changed.notify()
-        elif len(self._workers) < self.size:
-            thread = Worker.take()
-            name = f"{self._name}-{len(self._workers)}"
-            try:
-                self._workers.add(thread)
-                finalize_s3_after_calls()
-                thread.begin(self._work, name, self.release)
-            except BaseException:
-                # No thread can start, or a signal handler has raised.
-                if not thread.has_begun():
-                    self._workers.discard(thread)
-                raise
+        if len(self._workers) >= self.size:
+            return
+        thread = Worker.take()
+        name = f"{self._name}-{len(self._workers)}"
+        try:
+            self._workers.add(thread)
+            finalize_s3_after_calls()
+            thread.begin(self._work, name)
+        except BaseException:
+            # No thread can start, or a signal handler has raised.
+            if not thread.has_begun():
+                self._workers.discard(thread)
+            raise
 
     def _work(self) -> None:
         thread = cast(BackgroundThread, threading.current_thread())
         while (job := self._next_job(thread)) is not None:
-            with (
-                at_call(self._running.get(job.future), self._marked),
-                job.scope.entered() if job.scope else nullcontext(),
-            ):
+            begin_call(self._running.get(job.future), self._marked)
+            enter(job.scope)
+            try:
                 self._do(job)
-            # An idle thread must not keep objects of its last job alive.
+            finally:
+                begin_call(None, self._marked)
+                enter(None)
+            # A thread must not keep objects of its last job alive.
             del job
 
     def _next_job(self, thread: BackgroundThread) -> _Job | None:
-        """The next job; None if this thread has to end: abandoned, closed, or idle for too long."""
+        """The next job; None if this thread leaves the pool, because it was abandoned or there is none."""
         with self._lock:
             if thread not in self._workers:
                 # Neither left nor hanging is a thread whose start an interrupt has cut off from the pool.
                 if self._left.pop(thread, None) is None and thread in self._hanging:
                     self._hanging.remove(thread)
-                    self._shared.end()
+                    if self._shared is not None:
+                        self._shared.end()
                 return None
-            while True:
-                if not (self._jobs or self._closed or self._released):
-                    self._idle += 1
-                    self._changed.wait_for(lambda: self._jobs or self._closed or self._released, self._idle_seconds)
-                    self._idle -= 1
-                if not self._jobs:
-                    self._workers.discard(thread)
-                    return None
+            while self._jobs:
                 job = self._jobs.popleft()
                 if job.future.set_running_or_notify_cancel():
                     request = None if self._marked else Request(time.monotonic())
                     self._running[job.future] = Running(thread, request)
                     return job
+            self._workers.discard(thread)
+            return None
 
     def _do(self, job: _Job) -> None:
         try:

@@ -55,6 +55,11 @@ class Hanging:
         self.now = 0
         self._lock = ForkSafeLock()
 
+    @property
+    def is_full(self) -> bool:
+        """Whether as many hang as may."""
+        return self.now >= self.most
+
     def begin(self) -> None:
         """Count one more call that hangs."""
         with self._lock.held:
@@ -71,19 +76,14 @@ _here = threading.local()
 """The call of this thread, if the thread belongs to a pool."""
 
 
-@contextmanager
-def at_call(call: Running | None, marked: bool) -> Iterator[None]:
-    """Requests of this thread within belong to a call.
+def begin_call(call: Running | None, marked: bool) -> None:
+    """From now on requests of this thread belong to a call.
 
     Args:
-        call: The call; None if it was given up already.
+        call: The call; None after the call, and if it was given up already.
         marked: Whether only marked parts of the call are requests.
     """
     _here.call, _here.marked = call, marked
-    try:
-        yield
-    finally:
-        _here.call = None
 
 
 @contextmanager

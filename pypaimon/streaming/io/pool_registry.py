@@ -34,9 +34,11 @@ def finalize_s3_after_calls() -> None:
     that another hook has unregistered, and none that it registers, so both happen before the exit.
     """
     global _finalize_s3
+    if _finalize_s3 is not None:
+        return
     filesystem = sys.modules.get("pyarrow.fs")
     importing = getattr(getattr(filesystem, "__spec__", None), "_initializing", False)
-    if _finalize_s3 is not None or importing or not threading.main_thread().is_alive():
+    if importing or not threading.main_thread().is_alive():
         return
     # Without S3 pyarrow has no such hook.
     _finalize_s3 = getattr(filesystem, "ensure_s3_finalized", None)
@@ -83,7 +85,8 @@ def longest_wait() -> float:
 def _after_fork() -> None:
     # Threads and calls stay in the parent.
     for pool in _current_pools():
-        pool._shared.now = 0
+        if pool._shared is not None:
+            pool._shared.now = 0
         pool._reset()
 
 

@@ -15,6 +15,7 @@ from cachetools import LRUCache
 
 from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.concurrency.forking import cache_lock
+from pypaimon.streaming.concurrency.lazy import Lazy
 from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.io.conditional_writes import ConditionalWrites, Seen, is_local, is_renamed, not_renamed
 from pypaimon.streaming.io.exclusive_files import ExclusiveFiles
@@ -97,7 +98,6 @@ class Store(RetriedRequests):
     Attributes:
         file_io: As above.
         objects: Requests that bypass the FileIO, to save some, or because it cannot make them.
-        ahead: The prefetched pieces of this reader.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Store(RetriedRequests):
         super().__init__(timeout, concurrency, retry, sleep, rng or random.Random(), hung_attempts)
         self.file_io = file_io
         self.objects = ObjectReads(file_io, timeout)
-        self.ahead = FetchAhead(timeout)
+        self._ahead = Lazy(partial(FetchAhead, timeout))
         self._writes = ConditionalWrites(file_io, self.objects)
         self._exclusive = ExclusiveFiles(file_io, self.objects)
         self._cache = ValidatedCache()
@@ -121,8 +121,13 @@ class Store(RetriedRequests):
     def for_reader(self) -> Store:
         """See the base class."""
         store = super().for_reader()
-        store.ahead = FetchAhead(self.pool.timeout)
+        store._ahead = Lazy(partial(FetchAhead, self.pool.timeout))
         return store
+
+    @property
+    def ahead(self) -> FetchAhead:
+        """The prefetched pieces of this reader."""
+        return self._ahead.get()
 
     def read(self, path: str) -> bytes:
         """The bytes of a file. One request unless retried.
@@ -336,7 +341,8 @@ class Store(RetriedRequests):
 
     def close(self) -> None:
         """End the threads. Idempotent."""
-        self.ahead.close()
+        if (ahead := self._ahead.known) is not None:
+            ahead.close()
         self.pool.close()
 
     def _read(self, path: str) -> bytes:

@@ -11,10 +11,10 @@ from queue import Empty, SimpleQueue
 from pypaimon.streaming.concurrency.background_threads import BackgroundThread
 
 SPARE_SECONDS = 1.0
-"""How long a thread that its pool no longer needs waits for another pool before it ends."""
+"""How long a thread that no pool needs waits before it ends."""
 
-_Given = tuple[Callable[[], object], str, Callable[[], object]]
-"""What a pool gives a thread: the call, the name of the thread, and how to release it."""
+_Given = tuple[Callable[[], object], str]
+"""What a pool gives a thread: the call, and the name of the thread."""
 _spares: deque[Worker] = deque()
 # Its methods are atomic, so it needs no lock, which a signal handler could find held.
 
@@ -22,8 +22,9 @@ _spares: deque[Worker] = deque()
 class Worker(BackgroundThread):
     """A thread that works for one pool at a time.
 
-    A thread that has left its pool is used by the next pool that needs one, because a database stream with many tables
-    would start a thread for almost every request otherwise. A thread whose call hangs has not left its pool.
+    A thread leaves its pool as soon as the pool has no call for it, and the next pool that needs a thread uses it: a
+    database stream has several pools for each table, which would start a thread for almost every request otherwise. A
+    thread whose call hangs has not left its pool.
 
     Attributes:
         is_spare: Whether it waits for a pool.
@@ -34,7 +35,6 @@ class Worker(BackgroundThread):
         self.is_spare = False
         self._given: _Given | None = None
         self._woken: SimpleQueue[bool] = SimpleQueue()
-        self._release: Callable[[], object] | None = None
 
     @staticmethod
     def take() -> Worker:
@@ -44,16 +44,14 @@ class Worker(BackgroundThread):
         except IndexError:
             return Worker()
 
-    def begin(self, work: Callable[[], object], name: str, release: Callable[[], object]) -> None:
+    def begin(self, work: Callable[[], object], name: str) -> None:
         """Work for a pool.
 
         Args:
             work: The call to make, which returns when the pool no longer needs the thread.
             name: The name of the thread meanwhile.
-            release: Has the pool need it only until its current call is done.
         """
-        self.name = name
-        self._given = work, name, release
+        self._given = work, name
         self._woken.put(True)
         if self.ident is None:
             self.start()
@@ -74,22 +72,18 @@ class Worker(BackgroundThread):
         return True
 
     def _ask_to_end(self) -> None:
-        release = self._release
-        if release is not None:
-            release()
-        # If a pool has taken it at this moment, the exit asks again.
+        # If a pool has taken it, the exit asks again.
         with suppress(ValueError):
             _spares.remove(self)
             self._woken.put(False)
 
     def _serve(self) -> None:
         while (given := self._next()) is not None:
-            work, self.name, self._release = given
+            work, self.name = given
             del given
             work()
             # A spare thread must not keep its last pool alive.
             del work
-            self._release = None
             self.name = "paimon-spare"
             # Its call no longer hangs, if it did.
             self.is_spare = self.is_awaited = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,10 @@ import pyarrow.compute as pc
 from pypaimon.streaming.formats import record_files
 from pypaimon.streaming.formats.avro_container import Container
 from pypaimon.streaming.metadata.entry_kind import EntryKind
-from pypaimon.streaming.metadata.file_paths import check_file_names
+from pypaimon.streaming.metadata.file_paths import check_file_name, check_file_names
 
-_KINDS = np.array([*EntryKind])
+_KINDS = frozenset(EntryKind)
+_OTHER_KIND = "the manifest holds entries that neither add nor delete a file"
 _NEVER_NEGATIVE = frozenset(("file_size", "row_count", "num_added_files", "num_deleted_files"))
 _LONGS = pa.list_(pa.int64())
 _STRINGS = pa.list_(pa.string())
@@ -125,10 +127,27 @@ class Parser:
         """The columns of at least one record. Raises what `together` raises."""
         try:
             if isinstance(records, list):
-                return self._checked(_arrays(records, self.columns, self.schema))
+                return self._of_records(records)
             return self._checked([_column(records, path, type_, required) for _, path, type_, required in self.columns])
         except (pa.ArrowException, LookupError, TypeError, AttributeError, OverflowError) as error:
             raise ValueError(f"a column of the file has another type than it must have: {error}") from error
+
+    def _of_records(self, records: list[dict[str, Any]]) -> pa.Table:
+        """The columns of a few records, made as one struct array: making an Arrow array costs more than its values."""
+        columns = [_values(records, path, required) for _, path, _, required in self.columns]
+        for values, (name, path, type_, required) in zip(columns, self.columns, strict=True):
+            if required and None in values and not pa.types.is_list(type_):
+                raise ValueError(f"{path} is null")
+            if name == "file_name":
+                for value in values:
+                    check_file_name(value)
+            elif name == "kind" and not _KINDS.issuperset(values):
+                raise ValueError(_OTHER_KIND)
+            elif name in _NEVER_NEGATIVE and min(values) < 0:
+                raise ValueError(f"{path} is negative")
+        rows = [dict(zip(self.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
+        batch = pa.RecordBatch.from_struct_array(pa.array(rows, _struct_of(tuple(self.schema.names))))
+        return pa.Table.from_batches([batch], self.schema)
 
     def _checked(self, arrays: Sequence[pa.Array | pa.ChunkedArray]) -> pa.Table:
         for array, (name, path, type_, required) in zip(arrays, self.columns, strict=True):
@@ -136,8 +155,8 @@ class Parser:
                 raise ValueError(f"{path} is null")
             if name == "file_name":
                 check_file_names(array)
-            elif name == "kind" and not np.isin(array.to_numpy(), _KINDS).all():
-                raise ValueError("the manifest holds entries that neither add nor delete a file")
+            elif name == "kind" and not np.isin(array.to_numpy(), list(_KINDS)).all():
+                raise ValueError(_OTHER_KIND)
             elif name in _NEVER_NEGATIVE and array.to_numpy().min() < 0:
                 raise ValueError(f"{path} is negative")
         return pa.table(arrays, schema=self.schema)
@@ -159,7 +178,18 @@ def manifest_parser(count: int | None = None, schema: pa.Schema = ENTRY_SCHEMA) 
         count: Number of entries that a file must hold, if known.
         schema: The columns to decode: `ENTRY_SCHEMA` or `FILE_SCHEMA`.
     """
-    return Parser(tuple(each for each in _ENTRY_COLUMNS if each[0] in schema.names), schema, count=count)
+    return Parser(_columns_of(tuple(schema.names)), schema, count=count)
+
+
+@cache
+def _columns_of(names: tuple[str, ...]) -> tuple[_Column, ...]:
+    return tuple(each for each in _ENTRY_COLUMNS if each[0] in names)
+
+
+@cache
+def _struct_of(names: tuple[str, ...]) -> pa.StructType:
+    types = {name: type_ for name, _, type_, _ in (*_MANIFEST_COLUMNS, *_ENTRY_COLUMNS)}
+    return pa.struct([(name, types[name]) for name in names])
 
 
 def together(files: Sequence[bytes], parsers: Sequence[Parser]) -> list[pa.Table]:
@@ -264,14 +294,6 @@ def _at(table: pa.Table, path: str) -> pa.ChunkedArray | None:
                 column = pc.struct_field(column, name)
             return column
     return None
-
-
-def _arrays(records: list[dict[str, Any]], columns: tuple[_Column, ...], schema: pa.Schema) -> list[pa.Array]:
-    """Columns of a few records, made as one struct array, because making an Arrow array costs more than its values."""
-    values = [_values(records, path, required) for _, path, _, required in columns]
-    rows = [dict(zip(schema.names, row, strict=True)) for row in zip(*values, strict=True)]
-    arrays: list[pa.Array] = pa.array(rows, pa.struct(list(schema))).flatten()
-    return arrays
 
 
 def _values(records: list[dict[str, Any]], path: str, required: bool) -> list[Any]:

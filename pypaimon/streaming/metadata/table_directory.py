@@ -45,7 +45,6 @@ class TableDirectory:
         table: pypaimon's table.
         store: Sends every request.
         branch: Name of the branch.
-        snapshots: The snapshots and long-lived changelogs of the branch.
     """
 
     def __init__(
@@ -56,7 +55,7 @@ class TableDirectory:
         self.branch: str = table.current_branch() or _MAIN
         self._home = branch_directory(table.table_path, self.branch)
         loader = table.catalog_environment.snapshot_loader()
-        self.snapshots = SnapshotManager(store, table.table_path, self.branch, loader)
+        self._snapshots = Lazy(partial(SnapshotManager, store, table.table_path, self.branch, loader))
         self._manifests = Lazy(partial(_manifest_reader, store, table.table_path))
         if manifests is not None:
             self.manifests = manifests
@@ -96,6 +95,16 @@ class TableDirectory:
             shared = vars(table).setdefault(_SHARED, _Shared())
             shared.most, shared.cache = most_requests, cache
 
+    @staticmethod
+    def pass_on(table: ReadableTable, other: ReadableTable) -> None:
+        """Have later directories of another handle of the same table share the stores and limits of this handle's."""
+        vars(other)[_SHARED] = vars(table)[_SHARED]
+
+    @property
+    def snapshots(self) -> SnapshotManager:
+        """The snapshots and long-lived changelogs of the branch."""
+        return self._snapshots.get()
+
     @cached_property
     def manifests(self) -> ManifestReader:
         """The table's manifests. Their decoder is imported at the first use."""
@@ -111,7 +120,8 @@ class TableDirectory:
 
     def forget(self) -> None:
         """Drop snapshots and schemas, because after a rollback others may have their ids."""
-        self.snapshots.forget()
+        if (snapshots := self._snapshots.known) is not None:
+            snapshots.forget()
         self._schemas.clear()
         for directory in self._branches.values():
             directory.forget()

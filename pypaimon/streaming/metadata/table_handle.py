@@ -5,7 +5,7 @@ pypaimon's own table imports its readers, writers and catalogs, which costs a pr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -93,28 +93,37 @@ class TableHandle:
 
     @staticmethod
     def found(
-        file_io: Any, table_path: str, catalog_environment: FilesOnly, *, with_latest: bool = False
+        file_io: Any,
+        table_path: str,
+        catalog_environment: FilesOnly,
+        *,
+        with_latest: bool = False,
+        prepare: Callable[[TableHandle], object] | None = None,
     ) -> TableHandle | None:
         """The table in a directory, or None. Two requests, and three more with the latest snapshot.
 
         Args:
             with_latest: Read the latest snapshot too, and the schema after it.
+            prepare: Called with a handle before the first request, for example to limit requests.
 
         Raises:
             PaimonStreamError: The store fails, or the schema cannot be read.
         """
         unknown = TableSchema(TableSchema.CURRENT_VERSION, 0, [], 0, [], [], {})
-        directory = TableDirectory.of(TableHandle(file_io, table_path, unknown, catalog_environment))
+        handle = TableHandle(file_io, table_path, unknown, catalog_environment)
+        if prepare is not None:
+            prepare(handle)
+        directory = TableDirectory.of(handle)
         try:
             if not with_latest:
                 newest, latest = directory.latest_schema(), None
             else:
                 newest, latest = directory.latest_schema_and_snapshot()
-            return TableHandle(file_io, table_path, newest, catalog_environment, newest=newest, latest=latest)
         except FileNotFoundError:
             return None
-        finally:
-            directory.store.pool.release()
+        found = TableHandle(file_io, table_path, newest, catalog_environment, newest=newest, latest=latest)
+        TableDirectory.pass_on(handle, found)
+        return found
 
     def current_branch(self) -> str:
         """Name of the branch."""

@@ -60,7 +60,8 @@ class Planner:
         read_columns: Names of the columns that are read (projection and filter), or None for all.
         now_millis: The wall clock, epoch milliseconds.
         kept_units: Shared with planners of the stream that have other limits.
-        latest: The latest snapshot, if it was just read, before the table's schema. The first start uses it.
+        latest: The latest snapshot, if it was just read, before the table's schema. The first start uses it, unless it
+            is the start of other snapshots.
         latest_age: Seconds since it was requested.
     """
 
@@ -118,10 +119,6 @@ class Planner:
         self._builder.forget()
         self._prefetcher.forget()
 
-    def release(self) -> None:
-        """Let the threads end. They start again when they are needed."""
-        self._prefetcher.release()
-
     # ---- states ----
 
     def initial(self, saved: Position | None = None) -> PlannerState:
@@ -135,7 +132,8 @@ class Planner:
             return self.at(saved) if saved.snapshot else PlannerState(start=Start(StartMode.EARLIEST))
         start = self._options.start
         latest, self._latest = self._latest, None
-        is_used = start.is_latest_state and self._range is None and self._chains is None
+        begins_near_latest = start.is_latest_state or start.position is not None
+        is_used = begins_near_latest and self._range is None and self._chains is None
         return PlannerState(start=start, hinted=latest if is_used else None)
 
     def at_snapshot(self, snapshot_id: int) -> PlannerState:

@@ -89,8 +89,9 @@ class PlannerState:
         restarted: Whether a full state comes in the middle of the stream, because its next snapshot has expired or its
             changes do not name the rows that were removed.
         hinted: The latest snapshot, read before the schema that gives the table's identity, until the first full plan
-            has been read from it; None: the start asks for it.
-        at_latest: Whether `full` was the latest snapshot when the start was found, and nothing was requested since.
+            has been read from it, or the start is found at a position; None: the start asks for it.
+        at_latest: Whether `full`, or `before` without it, was the latest snapshot when the start was found, and nothing
+            was requested since.
         ended: Whether the stream has reached its end.
     """
 

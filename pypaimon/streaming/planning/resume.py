@@ -35,7 +35,7 @@ class PositionResolver:
     chains: ChainStarts | None = None
 
     def resumed(self, state: PlannerState, position: Position) -> PlannerState:
-        """The state at a position. Requests the snapshot before it (inside a snapshot: that one).
+        """The state at a position. Requests the snapshot before it (inside a snapshot: that one), unless it is known.
 
         Raises:
             TableChangedError: The position belongs to another table, or the table was rolled back.
@@ -50,11 +50,19 @@ class PositionResolver:
                 "times: between(...)."
             )
         created_after = self.configured.created_after(in_first_plan=position.phase is Phase.FULL)
-        state = replace(state, start=None, next_id=position.snapshot, unit=position.unit, created_after=created_after)
+        latest = state.hinted
+        state = replace(
+            state, start=None, hinted=None, next_id=position.snapshot, unit=position.unit, created_after=created_after
+        )
         if position.phase is Phase.FULL:
             return self._resumed_in_full(state, position)
         inside = position.unit is not None
         last = position.snapshot if inside else position.snapshot - 1
+        if latest is not None and (latest.id, latest.fingerprint) == (last, position.fingerprint) and not inside:
+            # It was read before the schema of this table, and nothing had followed it.
+            self.directory.snapshots.know(latest)
+            ended = self.bounds.is_beyond(latest)
+            return replace(state, before=SnapshotMark.of(latest), ended=ended, verified=True, at_latest=True)
         found = self.checks.check_before(last, position.fingerprint)
         if found is not None:
             # The stream had reached its end, by a first full plan beyond that end.

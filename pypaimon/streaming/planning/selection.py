@@ -44,9 +44,14 @@ class EntrySelection:
     """
 
     def __init__(
-        self, directory: TableDirectory, schema: TableSchema, options: StreamOptions, created_after: int | None
+        self,
+        directory: TableDirectory,
+        schema: TableSchema,
+        traits: TableTraits,
+        options: StreamOptions,
+        created_after: int | None,
     ) -> None:
-        self._traits = TableTraits.of(schema)
+        self._traits = traits
         # In an altered table a column may have been such a timestamp when a file was written.
         self.needs_bounds = schema.id > 0 or any(is_local_timestamp(field.type) for field in schema.fields)
         # Manifests record the local time of the writer.

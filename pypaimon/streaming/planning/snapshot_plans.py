@@ -76,7 +76,7 @@ class SnapshotPlans:
         self._options = options
         self.schema = schema
         self.traits = TableTraits.of(schema)
-        self.selection = EntrySelection(directory, schema, options, created_after)
+        self.selection = EntrySelection(directory, schema, self.traits, options, created_after)
         without_predicate = BOUNDED_SCHEMA if self.selection.needs_bounds else FILE_SCHEMA
         self.entry_schema = without_predicate if options.predicate is None else ENTRY_SCHEMA
         self._paths = FilePaths.of(directory.table.table_path, schema)

@@ -114,10 +114,6 @@ class SnapshotPrefetcher:
         """Drop the prefetched window."""
         self._next = None
 
-    def release(self) -> None:
-        """Let the thread end. It starts again when it is needed."""
-        self._pool.release()
-
     def fetch(self, state: PlannerState, last_id: int | None) -> Window:
         """The next window of a stream in this state, up to the last snapshot of the stream, if it has one."""
         return self._prefetched(state, last_id) or Window(*self._fetch(state, last_id))

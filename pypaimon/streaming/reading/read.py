@@ -340,14 +340,6 @@ def drop_prefetched(read: StreamRead) -> None:
     _drop_prefetched(read._parts)
 
 
-def release_threads(read: StreamRead) -> None:
-    """Let the threads of a read end now. They start again when they are needed."""
-    read._pool.release()
-    read._openers.release()
-    if read._parts.known is not None:
-        read._parts.known.directory.store.pool.release()
-
-
 def _drop_prefetched(parts: Lazy[ReadParts]) -> None:
     if parts.known is not None:
         parts.known.prefetcher.close()

@@ -73,15 +73,17 @@ class ScanDriver:
 
     # ---- one step ----
 
-    def look(self, max_age: float = 0.0) -> Waits[None]:
+    def look(self, max_age: float = 0.0, *, in_background: bool = False) -> Waits[None]:
         """Put a plan into `handover`, if there is one without waiting for new snapshots.
 
         Args:
             max_age: A prefetched poll that found nothing counts for this many seconds.
+            in_background: No signal handler can interrupt the thread of the caller. Where a step saves no progress, so
+                that closing the scan ends the wait for it at once, the thread then takes the step itself.
         """
         self.begin_call()
         while not self.handover.has_item:
-            if self.accept((yield self.next_advance(max_age))):
+            if self.accept((yield self.next_advance(max_age, in_background=in_background))):
                 return
 
     def begin_call(self, loop: object | None = None) -> None:
@@ -98,7 +100,7 @@ class ScanDriver:
         return self._current is loop
 
     def leave(self) -> None:
-        """End the current loop: drop prefetched steps and let the threads end. They start again when needed.
+        """End the current loop, and drop prefetched steps.
 
         The step of an interrupted call is given up if it may write, and taken again later.
         """
@@ -131,14 +133,17 @@ class ScanDriver:
         """Wait until the next poll is due, the scan is stopped, or the loop is over."""
         return self._sleeper.until_due(self._next_poll, lambda: self._stopping or is_cancelled())
 
-    def next_advance(self, max_age: float, is_cancelled: Callable[[], bool] = lambda: False) -> Wait[Advance | None]:
+    def next_advance(
+        self, max_age: float, is_cancelled: Callable[[], bool] = lambda: False, *, in_background: bool = False
+    ) -> Wait[Advance | None]:
         """Wait for the next result of a worker; None if the scan is closed or the loop is over before.
 
         After an interrupted wait the next call waits for the same result.
         """
-        return self._sleeper.until_done(self._begin_advance(max_age), lambda: self._closed or is_cancelled())
+        advance = self._begin_advance(max_age, in_background)
+        return self._sleeper.until_done(advance, lambda: self._closed or is_cancelled())
 
-    def _begin_advance(self, max_age: float) -> Future[Advance]:
+    def _begin_advance(self, max_age: float, in_background: bool) -> Future[Advance]:
         """Let a worker take the next step, or return the one that an interrupted call has begun."""
         if self._closed:
             raise EndOfScan("the scan is closed")
@@ -150,7 +155,9 @@ class ScanDriver:
                 parts.progress.confirm_handed_out()
             advancing = self._opening.advancing(state, parts)
             pending = self._pending = PendingAdvance(self._segment, state, max_age, advancing)
-        if not pending.is_submitted:
+        if in_background and parts is not None and parts.progress is None:
+            pending.make(lambda: self._stopping)
+        elif not pending.is_submitted:
             self._pool.submit(pending.make, lambda: self._stopping)
             if parts is not None and parts.keep_alive is not None:
                 parts.keep_alive.begin()
@@ -317,7 +324,7 @@ class ScanDriver:
         self._sleeper.wake()
 
     def close(self) -> None:
-        """End at once, also a waiting call, and let the threads end. Confirms nothing. Idempotent.
+        """End at once, also a waiting call. Confirms nothing. Idempotent.
 
         With a consumer id no write begins from then on. A write that is under way is waited for, except on an event
         loop, where `closed` waits for it, and at the interpreter's exit, which does not wait for a store that hangs.
@@ -364,23 +371,10 @@ class ScanDriver:
         return [each for each in writes if not each.done()]
 
     def _release(self) -> None:
-        """Drop prefetched steps, and let the threads end; busy ones end when they are done."""
-        if not self.handover.is_here:
+        """Drop prefetched steps, and no longer keep progress alive."""
+        parts = self.parts.known
+        if parts is None or not self.handover.is_here:
             return
-        busy: list[Future[Any]] = []
-        parts = self.parts.known
-        if parts is not None:
-            if parts.keep_alive is not None:
-                parts.keep_alive.end()
-            busy += parts.prefetcher.clear()
-        busy += [each.found for each in (self._pending, self._left) if each is not None]
-        self._let_threads_go()
-        for future in busy:
-            future.add_done_callback(lambda _: self._let_threads_go())
-
-    def _let_threads_go(self) -> None:
-        for each in (self._opening, self._pool, self.commits, self.lags):
-            each.release()
-        parts = self.parts.known
-        if parts is not None:
-            parts.release()
+        if parts.keep_alive is not None:
+            parts.keep_alive.end()
+        parts.prefetcher.clear()

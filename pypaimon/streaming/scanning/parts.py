@@ -138,12 +138,6 @@ class ScanParts:
             None if progress is None else KeepAlive(progress, clock),
         )
 
-    def release(self) -> None:
-        """Let the threads end. They start again when they are needed."""
-        self.prefetcher.release()
-        self.planner.release()
-        self.directory.store.pool.release()
-
 
 class ScanOpening:
     """The states of a scan, also before it knows its table.
@@ -196,10 +190,6 @@ class ScanOpening:
                 state = self.resolved(state, parts.result().planner)
                 return Advance(state, self.position(state))
         return Advance(state, self.position(state), ended=stopping())
-
-    def release(self) -> None:
-        """Let the thread end. It starts again when it is needed."""
-        self._pool.release()
 
 
 def _is_resolved(state: PlannerState) -> bool:

@@ -124,10 +124,6 @@ class Prefetcher:
         with self._lock:
             return self._drop()
 
-    def release(self) -> None:
-        """Let the thread end. It starts again when it is needed."""
-        self._pool.release()
-
     def _is_stale(self, head: PrefetchedStep, max_age: float) -> bool:
         if not head.future.done():
             return False

@@ -46,7 +46,7 @@ class TableFacts:
         """Read the facts of a table, with at most two requests. Blocks.
 
         Args:
-            directory: Directory of the table; its threads are released afterwards.
+            directory: Directory of the table.
             newest: The newest schema, if it was just read.
 
         Raises:
@@ -60,8 +60,6 @@ class TableFacts:
             identity = directory.identity
         except FileNotFoundError as error:
             raise TableChangedError(f"The table was dropped: {error} is not there. Load the table again.") from error
-        finally:
-            directory.store.pool.release()
         schema = directory.reading_schema(newest.id)
         return TableFacts(newest, schema, TableTraits.of(schema), identity)
 

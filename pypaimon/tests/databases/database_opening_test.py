@@ -80,7 +80,8 @@ def test_to_open_a_table_is_a_listing_and_its_schema(tmp_path: Path) -> None:
     database = Database(tmp_path)
     database.create("t", 1)
     files = Requests()
-    opened = TablesOfDatabase(through(database, files).catalog, "db").open("t", 1, time.monotonic)
+    tables = TablesOfDatabase(through(database, files).catalog, "db")
+    opened = tables.open("t", 1, time.monotonic, is_followed=True)
     assert opened is not None and opened.builder.table.identifier.get_full_name() == "db.t"
     assert files.names == ["schema", "schema-0"]
 
@@ -89,7 +90,7 @@ def test_the_latest_snapshot_is_read_before_the_schema_that_identifies_the_table
     database = Database(tmp_path)
     database.create("t", 1)
     files = Requests()
-    TablesOfDatabase(through(database, files).catalog, "db").open("t", 1, time.monotonic, reads_state=True)
+    TablesOfDatabase(through(database, files).catalog, "db").open("t", 1, time.monotonic)
     assert sorted(files.names[:2]) == ["LATEST", "schema"]
     assert sorted(files.names[2:4]) == ["snapshot-1", "snapshot-2"] and files.names[4:] == ["schema-0"]
 
@@ -119,6 +120,38 @@ def test_each_table_is_asked_for_nothing_twice_until_its_first_rows(
     once = ["LATEST", "schema", "schema-0", f"snapshot-{commits}", f"snapshot-{commits + 1}"]
     of_commits = {"manifest-list": count * min(commits, 2), "manifest": count * commits, "data": count * commits}
     assert asked == {**dict.fromkeys(once, count), **of_commits}
+
+
+@pytest.mark.parametrize("is_bounded", [True, False])
+def test_a_restart_at_a_position_asks_for_nothing_twice_where_nothing_is_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_bounded: bool
+) -> None:
+    monkeypatch.setattr(planner, "LATEST_COUNTS_SECONDS", 60.0)
+    monkeypatch.setattr(followed_table, "_POLL_COUNTS_SECONDS", 60.0)
+    database, count = Database(tmp_path), 4
+    for number in range(count):
+        database.create(f"t{number}", 1)
+    with database.stream().open_sync() as stream:
+        assert [next(stream).data.num_rows for _ in range(count)] == [1] * count
+        position = stream.position
+    files = Requests()
+    builder = through(database, files).stream().with_position(position).with_poll_interval_ms(60_000)
+    builder.with_discovery_interval(60)
+    if is_bounded:
+        with builder.with_end(latest=True).open_sync() as stream:
+            assert list(stream) == []
+    else:
+        with builder.open_sync() as stream:
+            caller = threading.Thread(target=lambda: list(stream))
+            caller.start()
+            while len(stream.tables) < count:
+                threading.Event().wait(0.002)
+            until_idle(stream)
+            stream.stop()
+            caller.join()
+    asked = Counter(files.kinds)
+    assert asked.pop("db.db") == 2
+    assert asked == dict.fromkeys(["LATEST", "schema", "schema-0", "snapshot-1", "snapshot-2"], count)
 
 
 def until_idle(stream: BlockingDatabaseStream) -> None:

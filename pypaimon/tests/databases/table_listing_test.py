@@ -60,7 +60,7 @@ def test_a_table_is_opened_without_the_status_of_each_schema(tmp_path: Path, ask
     database = Database(tmp_path)
     database.create("t", 1)
     asked.clear()
-    opened = TablesOfDatabase(database.catalog, "db").open("t", 1, time.monotonic, reads_state=True)
+    opened = TablesOfDatabase(database.catalog, "db").open("t", 1, time.monotonic)
     assert opened is not None
     opened.close()
     # The hint, the snapshot, the one after it, and the schema.

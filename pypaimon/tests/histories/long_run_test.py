@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 
 from pypaimon.streaming import AsyncStreamingTableScan, Plan, StoreError, StreamTableRead
-from pypaimon.streaming.io import pool_registry
 from pypaimon.streaming.io.workers import Worker
 from pypaimon.streaming.metadata import snapshot_files
 from pypaimon.streaming.metadata.manifest_cache import ManifestCache
@@ -148,8 +147,6 @@ def no_log() -> Iterator[None]:
 @pytest.fixture
 def no_idle_threads() -> None:
     """Those of other tests would end during this one, and take their memory with them."""
-    for pool in list(pool_registry.pools):
-        pool.release()
     until = time.monotonic() + 60
     while any(isinstance(thread, Worker) for thread in threading.enumerate()):
         assert time.monotonic() < until

@@ -41,11 +41,12 @@ def gate() -> Iterator[threading.Event]:
         event.set()
 
 
-def join(name: str) -> None:
-    for thread in threading.enumerate():
-        if thread.name.startswith(name):
-            thread.join(LONG)
-            assert not thread.is_alive()
+def leave(pool: IOPool) -> None:
+    """Wait until no thread works for a pool, nor hangs in a call of it."""
+    until = time.monotonic() + LONG
+    while pool.threads or pool.hanging:
+        assert time.monotonic() < until
+        time.sleep(0.001)
 
 
 def test_a_call_runs_on_a_thread_of_the_pool_and_its_outcome_comes_back() -> None:
@@ -70,28 +71,17 @@ def test_as_many_calls_run_as_the_pool_is_large_and_no_more() -> None:
     pool.close()
 
 
-def test_threads_are_used_again_and_end_when_they_are_idle() -> None:
-    pool = IOPool(8, LONG, name="idle", idle_seconds=0.02)
-    names = {pool.run(lambda: threading.current_thread().name) for _ in range(5)}
-    assert len(names) <= 2
-    join("idle")
-    assert pool.threads == 0
+def test_threads_are_used_again_and_leave_a_pool_without_calls() -> None:
+    pool = IOPool(8, LONG, name="idle")
+    threads = {pool.run(threading.current_thread) for _ in range(5)}
+    assert len(threads) <= 2
+    leave(pool)
     assert pool.run(len, "again") == 5
-    join("idle")
-
-
-def test_released_threads_end_now_and_the_pool_goes_on() -> None:
-    pool = IOPool(4, LONG, name="released", idle_seconds=LONG)
-    assert pool.run(len, "one") == 3
-    pool.release()
-    join("released")
-    assert pool.run(len, "more") == 4
-    pool.release()
-    join("released")
+    leave(pool)
 
 
 def test_a_closed_pool_finishes_what_it_was_given_and_takes_nothing_more() -> None:
-    pool = IOPool(1, LONG, name="closed", idle_seconds=LONG)
+    pool = IOPool(1, LONG, name="closed")
     with gate() as event:
         futures = [pool.submit(event.wait, LONG) for _ in range(3)]
         pool.close()
@@ -100,18 +90,18 @@ def test_a_closed_pool_finishes_what_it_was_given_and_takes_nothing_more() -> No
             pool.submit(len, "")
         event.set()
         assert all(map(pool.result, futures))
-    join("closed")
+    leave(pool)
 
 
 def test_a_call_that_hangs_is_given_up_and_its_thread_replaced() -> None:
-    pool = IOPool(1, LONG, name="hang", idle_seconds=0.02)
+    pool = IOPool(1, LONG, name="hang")
     with gate() as event:
         with pytest.raises(IOTimeoutError, match="30 s") as raised:
             pool.run(hang, event)
         assert raised.value.retriable
         assert (pool.abandoned, pool.hanging) == (1, 1)
         assert pool.run(len, "next") == 4
-    join("hang")
+    leave(pool)
     assert (pool.abandoned, pool.hanging) == (1, 0)
 
 
@@ -272,7 +262,7 @@ def test_waits_are_told_while_another_thread_makes_pools(monkeypatch: pytest.Mon
 
 
 def test_while_too_many_calls_hang_others_fail_at_once_and_later_ones_succeed() -> None:
-    pool = IOPool(1, LONG, name="few", idle_seconds=0.02, max_abandoned=2)
+    pool = IOPool(1, LONG, name="few", max_abandoned=2)
     with gate() as event, gate() as begin:
         hanging = [pool.submit(lambda: begin.wait() and hang(event)) for _ in range(2)]
         waiting = pool.submit(len, "waits for its turn")
@@ -283,9 +273,9 @@ def test_while_too_many_calls_hang_others_fail_at_once_and_later_ones_succeed() 
         assert all(isinstance(future.exception(0), IOTimeoutError) for future in hanging)
         with pytest.raises(StoreError, match="2 requests"):
             pool.run(len, "")
-    join("few")
+    leave(pool)
     assert pool.run(len, "back") == 4
-    join("few")
+    leave(pool)
 
 
 def test_the_call_s_own_timeout_error_is_not_taken_for_the_pool_s() -> None:
@@ -470,7 +460,6 @@ print("exit")
 
 SPARE = """
 pool.run(len, '')
-pool.release()
 while not _spares:
     pass
 """

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from pypaimon.streaming.errors import IOTimeoutError
-from pypaimon.streaming.io import io_pool, pool_registry, workers
+from pypaimon.streaming.io import io_pool, workers
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.io.workers import Worker
 from support.stores.request_time import hang
@@ -21,8 +21,6 @@ LONG = 30.0
 @pytest.fixture(autouse=True)
 def no_spares() -> Iterator[None]:
     """No thread of another test is spare or becomes it, and none of these tests is left."""
-    for pool in list(pool_registry.pools):
-        pool.release()
     until = time.monotonic() + LONG
     while time.monotonic() < until and any(isinstance(thread, Worker) for thread in threading.enumerate()):
         time.sleep(0.01)
@@ -50,14 +48,13 @@ def worker_of(pool: IOPool) -> threading.Thread:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("end", [IOPool.release, IOPool.close])
-def test_a_thread_that_a_pool_has_released_serves_the_next_one(end: object) -> None:
+def test_a_thread_that_has_left_a_pool_serves_the_next_one() -> None:
     threads = set()
     for number in range(5):
         pool = IOPool(2, LONG, name=f"pool{number}")
         threads.add(worker_of(pool))
+        wait_for_spares(1)
         assert pool.run(lambda: threading.current_thread().name) == f"pool{number}-0"
-        end(pool)  # type: ignore[operator]
         wait_for_spares(1)
         assert pool.threads == 0
     assert len(threads) == 1
@@ -67,7 +64,6 @@ def test_a_thread_that_a_pool_has_released_serves_the_next_one(end: object) -> N
 def test_a_pool_whose_thread_serves_another_one_gets_another_one() -> None:
     one, other = IOPool(1, LONG), IOPool(1, LONG)
     first = worker_of(one)
-    one.release()
     wait_until_spare(first)
     release = threading.Event()
     try:
@@ -97,11 +93,10 @@ def test_a_thread_whose_call_hangs_serves_no_other_pool_until_the_call_returns()
         assert not {worker_of(each) for each in others} & set(hanging)
         for each in others:
             each.close()
-        wait_for_spares(3)
         assert pool.hanging == 1
     finally:
         release.set()
-    wait_for_spares(4)
+    wait_until_spare(hanging[0])
     assert pool.hanging == 0
     # It may serve the pool that has given it up.
     assert worker_of(pool) in hanging
@@ -156,12 +151,12 @@ def test_a_thread_that_is_taken_while_its_time_runs_out_serves_the_pool(monkeypa
     spares = _Hesitating()
     monkeypatch.setattr(workers, "_spares", spares)
     worker, told = Worker.take(), threading.Event()
-    worker.begin(lambda: None, "first", int)
+    worker.begin(lambda: None, "first")
     assert spares.is_removing.wait(LONG)
     # Its time is over, and it is about to leave the list.
     assert Worker.take() is worker
     spares.may_remove.set()
-    worker.begin(told.set, "second", int)
+    worker.begin(told.set, "second")
     assert told.wait(LONG)
     worker.join(LONG)
     assert not worker.is_alive()

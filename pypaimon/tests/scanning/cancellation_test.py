@@ -20,7 +20,6 @@ from typing import Any
 import pytest
 
 from pypaimon.streaming import AsyncStreamingTableScan, EndOfScan, StoreError, StreamConfigError, StreamReadBuilder
-from pypaimon.streaming.io.io_pool import IOPool
 from support.crash.child_process import first_lines, run
 from support.samples import some
 from support.stores.fault_file_io import RESET, Call, FaultFileIO, failing
@@ -456,8 +455,7 @@ async def test_what_was_closed_may_be_closed_again_and_says_so(table: Table) -> 
 async def test_collected_without_being_closed_a_scan_leaves_nothing(
     table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Threads that may wait for ever end, all but those of table handles, which serve the streams to come."""
-    _stay_when_idle(monkeypatch, but="paimon-io")
+    """Threads that may wait for ever end, and those that no pool needs."""
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
@@ -481,25 +479,13 @@ async def test_collected_without_being_closed_a_scan_leaves_nothing(
     await leave()
     gc.collect()
     names = {thread.name.rstrip("-0123456789") for thread in threads}
-    assert names >= {"paimon-scan", "paimon-plan", "paimon-batches", "paimon-read-ahead", "paimon-io"}
+    assert names >= {"paimon-read-ahead", "paimon-spare"}
     for thread in threads:
         thread.join(PATIENCE)
         assert not thread.is_alive(), thread
     assert asyncio.all_tasks() == {asyncio.current_task()}
     assert len(os.listdir("/dev/fd")) == files
     assert list(temporary.iterdir()) == []
-
-
-def _stay_when_idle(monkeypatch: pytest.MonkeyPatch, but: str) -> None:
-    """Let idle threads of pools wait for more as long as nobody ends them, but for those of pools of one name."""
-    make = IOPool.__init__
-
-    def made(pool: IOPool, *args: Any, **kwargs: Any) -> None:
-        make(pool, *args, **kwargs)
-        if pool._name != but:
-            pool._idle_seconds = threading.TIMEOUT_MAX
-
-    monkeypatch.setattr(IOPool, "__init__", made)
 
 
 async def test_context_managers_close(table: Table) -> None:

@@ -48,12 +48,8 @@ def bounded_source(builder: StreamReadBuilder) -> SplitsDatasource:
     stream = _without_consumer(builder, "ray_dataset")
     if not stream.options.is_bounded:
         stream = stream.with_spec(replace(stream.spec, end=End(latest=True)))
-    parts = stream.scan_parts()
     read = new_read(stream)
-    try:
-        splits = list(_planned(parts.planner))
-    finally:
-        parts.release()
+    splits = list(_planned(stream.scan_parts().planner))
     return SplitsDatasource(read, independent_parts(splits, stream.traits), read.schema)
 
 
