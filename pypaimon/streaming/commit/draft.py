@@ -155,12 +155,7 @@ class Drafter:
 
 
 def _snapshot_json(
-    latest: Snapshot | None,
-    kind: str,
-    request: CommitRequest,
-    changes: Changes,
-    names: ManifestNames,
-    next_row_id: int,
+    latest: Snapshot | None, kind: str, request: CommitRequest, changes: Changes, names: ManifestNames, next_row_id: int
 ) -> dict[str, Any]:
     """The snapshot that follows another one (None: the first one).
 

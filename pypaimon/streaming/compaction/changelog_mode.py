@@ -11,10 +11,7 @@ from pypaimon.streaming.compaction.run_picking import Pick
 from pypaimon.streaming.merge import Deduplicate, merge_engine
 from pypaimon.streaming.merge.level_changes import ChangeRule
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
-from pypaimon.streaming.options.table_traits import (
-    ChangelogProducer,
-    MergeEngineKind,
-)
+from pypaimon.streaming.options.table_traits import ChangelogProducer, MergeEngineKind
 from pypaimon.streaming.writing.files.file_options import FileOptions
 
 

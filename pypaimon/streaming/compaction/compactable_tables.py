@@ -15,10 +15,7 @@ from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.data_types import holds_blobs
 from pypaimon.streaming.options.known_options import refuse_misspelled_keys
-from pypaimon.streaming.options.table_traits import (
-    SNAPSHOT_ORDERING,
-    ChangelogProducer,
-)
+from pypaimon.streaming.options.table_traits import SNAPSHOT_ORDERING, ChangelogProducer
 from pypaimon.streaming.writing.files.file_options import FileOptions
 
 _REFUSED_OPTIONS = {

@@ -104,9 +104,7 @@ class KeyedTaskPicker:
             runs = level_runs(bucket.files)
             if full or self._mode.full:
                 pick = pick_full(
-                    runs,
-                    self._options,
-                    lambda file: expired is not None and expired.in_file(file, self._reader.schema),
+                    runs, self._options, lambda file: expired is not None and expired.in_file(file, self._reader.schema)
                 )
             else:
                 up = self._mode.looks_up or self._options.force_up_level_0

@@ -250,10 +250,7 @@ def _row_converter(stored: pa.StructType, source: RowType, target: RowType, rule
 
 
 def _list_converter(
-    stored: pa.DataType,
-    source: ArrayType | VectorType,
-    target: ArrayType | VectorType,
-    rules: _Rules,
+    stored: pa.DataType, source: ArrayType | VectorType, target: ArrayType | VectorType, rules: _Rules
 ) -> Convert | None:
     arrow = arrow_type(target)
     element = _converter(stored.value_type, source.element, target.element, rules)

@@ -322,11 +322,7 @@ class OrcPieces:
         content = b"".join((_MAGIC, self._data, footer, self._end(len(footer), kinds or {})))
         fragment = pyarrow.dataset.OrcFileFormat().make_fragment(pa.BufferReader(content))
         yield from fragment.to_batches(
-            columns=self._columns,
-            batch_size=self._rows,
-            batch_readahead=0,
-            fragment_readahead=0,
-            use_threads=False,
+            columns=self._columns, batch_size=self._rows, batch_readahead=0, fragment_readahead=0, use_threads=False
         )
 
     def _end(self, footer_length: int, kinds: Mapping[int, int]) -> bytes:

@@ -22,15 +22,7 @@ from pypaimon.streaming.formats.codecs import zstd_frame
 from pypaimon.streaming.io.remote_files import RemoteFile
 from pypaimon.streaming.model.arrow_types import arrow_schema, arrow_type, with_arrow_types
 from pypaimon.streaming.model.data_types import root
-from pypaimon.streaming.paimon.internals import (
-    ArrayType,
-    AtomicType,
-    DataField,
-    DataType,
-    MapType,
-    RowType,
-    VectorType,
-)
+from pypaimon.streaming.paimon.internals import ArrayType, AtomicType, DataField, DataType, MapType, RowType, VectorType
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

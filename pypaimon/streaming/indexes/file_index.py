@@ -20,10 +20,7 @@ _LOG = StreamLog(__name__)
 
 _PREFIX, _COLUMNS = "file-index.", ".columns"
 _EMBEDDED_BYTES = 500
-_WRITTEN = {
-    "bloom-filter": NUMBERS | MOMENTS | TEXTS | BYTES,
-    "bitmap": NUMBERS | MOMENTS | TEXTS | BOOLEAN,
-}
+_WRITTEN = {"bloom-filter": NUMBERS | MOMENTS | TEXTS | BYTES, "bitmap": NUMBERS | MOMENTS | TEXTS | BOOLEAN}
 """Types of columns that Java indexes with each kind."""
 
 

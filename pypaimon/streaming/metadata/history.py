@@ -238,12 +238,7 @@ class SnapshotRangeValidator:
             raise next((each for each in found if not isinstance(each, CorruptTableError)), found[0]) from error
 
     def missing_file(
-        self,
-        snapshot_id: int,
-        error: FileNotFoundError,
-        fingerprint: str | None = None,
-        *,
-        changelog: bool = False,
+        self, snapshot_id: int, error: FileNotFoundError, fingerprint: str | None = None, *, changelog: bool = False
     ) -> PaimonStreamError:
         """The error for a missing file: it expired or was rolled back with its snapshot, or the table is damaged.
 

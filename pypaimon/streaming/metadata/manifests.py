@@ -108,10 +108,7 @@ class ManifestReader:
             self._keep(name, data)
 
     def entries(
-        self,
-        manifests: pa.Table,
-        schema: pa.Schema = ENTRY_SCHEMA,
-        kept: Callable[[pa.Table], pa.Table] | None = None,
+        self, manifests: pa.Table, schema: pa.Schema = ENTRY_SCHEMA, kept: Callable[[pa.Table], pa.Table] | None = None
     ) -> pa.Table:
         """The entries of these manifests, in the order of the manifests.
 

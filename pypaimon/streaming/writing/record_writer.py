@@ -12,10 +12,7 @@ from pypaimon.streaming.formats.binary_row_encoding import encoded_row
 from pypaimon.streaming.formats.registry import check_format
 from pypaimon.streaming.merge.engines.factory import merge_engine
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
-from pypaimon.streaming.options.table_traits import (
-    SNAPSHOT_ORDERING,
-    ChangelogProducer,
-)
+from pypaimon.streaming.options.table_traits import SNAPSHOT_ORDERING, ChangelogProducer
 from pypaimon.streaming.paimon.write_internals import BucketMode, CommitMessage
 from pypaimon.streaming.writing.blob_forms import blob_sources
 from pypaimon.streaming.writing.dynamic_buckets.bucket_assigner import BucketAssigner

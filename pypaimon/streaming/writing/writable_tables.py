@@ -11,11 +11,7 @@ from pypaimon.streaming.model.arrow_types import arrow_schema
 from pypaimon.streaming.model.data_types import root
 from pypaimon.streaming.model.time_zone import zone_of
 from pypaimon.streaming.options.known_options import refuse_misspelled_keys
-from pypaimon.streaming.options.table_traits import (
-    SNAPSHOT_ORDERING,
-    BucketFunctionType,
-    bucket_function_of,
-)
+from pypaimon.streaming.options.table_traits import SNAPSHOT_ORDERING, BucketFunctionType, bucket_function_of
 from pypaimon.streaming.paimon.write_internals import BucketMode
 from pypaimon.streaming.writing.blob_forms import blob_forms
 from pypaimon.streaming.writing.dynamic_buckets.key_buckets import BucketRules

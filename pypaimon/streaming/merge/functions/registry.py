@@ -39,14 +39,8 @@ _PICKING: dict[str, Aggregator] = {
     "first_not_null_value": FirstNonNullValue(),
     "primary_key": PrimaryKeyValue(),
 }
-_COMPARING: dict[str, Aggregator] = {
-    "max": MinMax("max", True),
-    "min": MinMax("min", False),
-}
-_BOOLEAN: dict[str, Aggregator] = {
-    "bool_or": MinMax("bool_or", True),
-    "bool_and": MinMax("bool_and", False),
-}
+_COMPARING: dict[str, Aggregator] = {"max": MinMax("max", True), "min": MinMax("min", False)}
+_BOOLEAN: dict[str, Aggregator] = {"bool_or": MinMax("bool_or", True), "bool_and": MinMax("bool_and", False)}
 
 
 def field_aggregate(function: str, field: str, kind: pa.DataType, options: OptionValues) -> FieldAggregate:

@@ -69,12 +69,7 @@ class NewFile:
     """
 
     def __init__(
-        self,
-        files: BucketFiles,
-        kind: FileKind,
-        schema: pa.Schema,
-        facts: RecordFacts,
-        blob: BlobSource | None = None,
+        self, files: BucketFiles, kind: FileKind, schema: pa.Schema, facts: RecordFacts, blob: BlobSource | None = None
     ) -> None:
         self._files = files
         self._kind = kind
