@@ -30,15 +30,7 @@ Identity: TypeAlias = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """A file that a commit adds or deletes: an entry of a manifest.
-
-    Attributes:
-        kind: Whether it is added or deleted.
-        partition: Its serialised partition row.
-        bucket: Its bucket.
-        total_buckets: Number of buckets of its partition.
-        file: The record `_FILE`.
-    """
+    """A file that a commit adds or deletes: an entry of a manifest."""
 
     kind: EntryKind
     partition: bytes
@@ -82,16 +74,10 @@ class FileChange:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What one snapshot changes.
+    """What one snapshot changes."""
 
-    Attributes:
-        files: Data files, deletions first. Expiry replays the changes of a snapshot in order, and would delete a file
-            that is moved to another level (deleted there, added here) if its addition came first.
-        changelog: Changelog files.
-        index_added: New index files, as records of an index manifest.
-        index_deleted: Removed index files.
-    """
-
+    # Data files, deletions first. Expiry replays the changes of a snapshot in order, and would delete a file that is
+    # moved to another level (deleted there, added here) if its addition came first.
     files: tuple[FileChange, ...] = ()
     changelog: tuple[FileChange, ...] = ()
     index_added: tuple[AvroRecord, ...] = ()
@@ -222,7 +208,6 @@ def _file_record(file: DataFileMeta) -> dict[str, Any]:
 
 
 def _row_bytes(row: Any) -> bytes:
-    """pypaimon's row, serialised as Java does it."""
     return bytes(row.data) if isinstance(row, BinaryRow) else encoded_row(row.values, row.fields)
 
 

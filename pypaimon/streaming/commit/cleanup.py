@@ -32,17 +32,7 @@ def commit_or_clean_up(
 ) -> Outcome:
     """Commit. On failure, delete the files unless a snapshot may name them.
 
-    Args:
-        messages: The commit messages that own the files.
-        what: The commit in words.
-        advice: How to find out whether it was committed, for the case that this is unknown.
-
     Raises:
-        CommitConflictError: The changes may not follow the latest state.
-        StrictModeError: Others have changed the same partition since the last safe snapshot.
-        StreamConfigError: Rows of partitions were written that are not to be overwritten.
-        BatchOrderError: A later commit of the user is in the table.
-        UnsafeCommitError: Another program commits at the same time, and the store cannot arbitrate.
         CommitFailedError: It failed for another reason. The message says what happened to the files.
     """
     try:

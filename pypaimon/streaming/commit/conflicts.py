@@ -18,15 +18,12 @@ KeyIndexes: TypeAlias = Mapping[bytes, frozenset[str]]
 
 @dataclass(frozen=True, slots=True)
 class ConflictRules:
-    """Rules that depend on the kind of table.
+    """Rules that depend on the kind of table."""
 
-    Attributes:
-        key_order: Maps a serialised key to its sort key; None for tables without a primary key.
-        unaware_buckets: The table has no buckets (`bucket` = -1), so that each commit names the deletion vectors it
-            replaces, one index file at a time.
-    """
-
+    # Maps a serialised key to its sort key; None for tables without a primary key
     key_order: Callable[[bytes], Any] | None = None
+    # The table has no buckets (`bucket` = -1), so that each commit names the deletion vectors it replaces, one index
+    # file at a time
     unaware_buckets: bool = False
 
 
@@ -37,12 +34,6 @@ def check_changes(
 
     The rules are those of Java's `ConflictDetection`. For deletion vectors they are stricter: a vector that another
     commit has written meanwhile is never replaced unread.
-
-    Args:
-        kind: Kind of the snapshot.
-        base: Live files of the partitions that are touched.
-        index: All index files of the table.
-        changes: The changes of the commit.
 
     Raises:
         CommitConflictError: The changes may not follow this state.
@@ -59,10 +50,6 @@ def check_key_indexes(index: Sequence[AvroRecord], expected: KeyIndexes) -> None
     """Check that partitions still have the index files from which new rows got their buckets.
 
     Otherwise another writer has assigned buckets to keys, or has replaced rows, and one key could be in two buckets.
-
-    Args:
-        index: All index files of the table.
-        expected: Those that the writer read, for the partitions that it wrote.
 
     Raises:
         KeyIndexConflictError: A partition has other index files now.
@@ -196,7 +183,6 @@ def _check_marked_once(kept: Sequence[AvroRecord], added: Sequence[AvroRecord]) 
 
 
 def _marked(kept: Sequence[AvroRecord]) -> dict[tuple[bytes, int, str], str]:
-    """The name of the index file that holds the vector, by data file."""
     return {(*_bucket(each), found["f0"]): each["_FILE_NAME"] for each in kept for found in _ranges(each)}
 
 

@@ -37,13 +37,7 @@ _ROW_ID = "_ROW_ID"
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A snapshot that can be published once its files are written.
-
-    Attributes:
-        files: The new files that it names.
-        snapshot: Its JSON.
-        changes: What it changes.
-    """
+    """A snapshot that can be published once its files are written."""
 
     files: NewFiles
     snapshot: dict[str, Any]
@@ -52,14 +46,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class ManifestNames:
-    """The files that a snapshot names; manifest lists with their sizes.
-
-    Attributes:
-        base: Everything before the commit.
-        delta: What the commit changes.
-        changelog: Its changelog files, or None.
-        index: All index files, or None.
-    """
+    """The files that a snapshot names; manifest lists with their sizes."""
 
     base: tuple[str, int]
     delta: tuple[str, int]
@@ -68,15 +55,7 @@ class ManifestNames:
 
 
 class Drafter:
-    """Makes drafts for one table.
-
-    Args:
-        strict: The table's strict mode; None: it is off.
-
-    Raises:
-        UnsupportedTableError: Its manifests cannot be written.
-        StreamConfigError: An option cannot be read.
-    """
+    """Makes drafts for one table."""
 
     def __init__(self, table: PaimonTable, strict: StrictMode | None = None) -> None:
         self._strict = strict
@@ -95,10 +74,6 @@ class Drafter:
 
         Returns:
             None: There is nothing to commit.
-
-        Raises:
-            CommitConflictError: The changes may not follow this state.
-            StrictModeError: Others have changed the same partition since the last safe snapshot.
         """
         changes = plan.changes(state)
         if changes.empty and not plan.keep_empty:
@@ -202,10 +177,6 @@ def combined_index(index: Sequence[AvroRecord], changes: Changes, *, unaware_buc
 
     Indexes of keys (HASH), and deletion vectors in tables with buckets, are one file per bucket: a new file replaces
     the existing one, whether the changes delete that or not. Other files are removed only if the changes delete them.
-
-    Args:
-        index: The index files before.
-        unaware_buckets: As in `ConflictRules`.
     """
     deleted = {each["_FILE_NAME"] for each in changes.index_deleted}
     of_buckets = (HASH,) if unaware_buckets else (HASH, DELETION_VECTORS)
@@ -232,11 +203,6 @@ def _with_row_ids(changes: Changes, snapshot_id: int, next_row_id: int, *, group
     """The changes for a table with row tracking, and the first row id that is free afterwards.
 
     A file without sequence numbers gets the snapshot's, and new rows get the row ids that follow.
-
-    Args:
-        snapshot_id: Id of the snapshot that makes them.
-        next_row_id: The first row id that is free.
-        grouped: Whether ids are assigned partition by partition.
 
     Raises:
         UnsupportedTableError: A file holds columns of rows (blobs, vectors) and does not follow the file of those rows.
@@ -291,7 +257,6 @@ def _with_sequence(each: FileChange, snapshot_id: int) -> FileChange:
 
 
 def _key_order(fields: Sequence[Any], key: bytes) -> list[Any]:
-    """The sort key of a serialised key, to the nanosecond."""
     columns = [decode_column(pa.array([key], pa.binary()), index, field.type) for index, field in enumerate(fields)]
     exact = (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in columns)
     return [python_order(column[0].as_py()) for column in exact]

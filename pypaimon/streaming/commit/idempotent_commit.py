@@ -67,7 +67,6 @@ def commit_once(request: CommitRequest, session: CommitSession | None = None) ->
     """Commit, unless the table has the identifier already.
 
     Args:
-        request: What is committed.
         session: What the caller knows from its last commit of this user, which makes this one cheaper; None: nothing.
 
     Raises:
@@ -120,12 +119,6 @@ def commit_batch(
     """Commit under a new user. Each call commits again. The arguments are those of `CommitRequest`.
 
     The files are deleted on any error, unless the commit may be in the table.
-
-    Raises:
-        CommitFailedError: It did not get through.
-        CommitConflictError: Files that it deletes are gone, or a partition has another number of buckets; its files are
-            deleted.
-        StrictModeError: Others have changed the same partition since the last safe snapshot; its files are deleted.
     """
     user = table.handle.new_batch_write_builder().commit_user
     advice = (
@@ -161,7 +154,6 @@ def commit_compaction(request: CommitRequest, planned_at: int, *, again: bool = 
     Args:
         request: What is committed. The data increments of its messages are ignored. No writer of rows should have its
             user.
-        planned_at: Id of the snapshot that was compacted.
         again: Whether an earlier call, in this process or another, may have had the same messages. Then all snapshots
             since `planned_at` are examined, none of which may have expired.
 

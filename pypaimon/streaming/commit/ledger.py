@@ -27,33 +27,21 @@ _RECORD_PREFIX = "sink-"
 
 @dataclass(frozen=True, slots=True)
 class CommitStatus:
-    """What a table holds of a commit user.
-
-    Attributes:
-        batches: The identifiers that are in the table.
-        unknown: Identifiers up to this one that are not in `batches` may be in the table; None: none of them is.
-        why: Why that is unknown.
-        attempt: The greatest identifier whose commit was started or reserved earlier; -1 if there is none.
-        snapshot: The snapshot of the commit that was asked for; None if the table does not hold it, or it is not known
-            any more.
-        examined: Snapshots up to this one were examined, now or earlier; 0 if there is none.
-        fingerprint: That of snapshot `examined`; None if there is none.
-        latest: The latest snapshot, None if there is none.
-        seen: The record's file as it was read; None if there was none.
-        origin: What counted the commits so far, if known.
-        newest: The snapshot of the newest commit that was found since the record was written; None: there is none.
-    """
+    """What a table holds of a commit user."""
 
     batches: IdRanges
+    # Identifiers up to this one that are not in `batches` may be in the table; None: none of them is
     unknown: int | None
     why: str
-    attempt: int
+    attempt: int  # The greatest identifier whose commit was started or reserved earlier; -1 if there is none
+    # The snapshot of the commit that was asked for; None if the table does not hold it, or it is not known any more
     snapshot: Snapshot | None
-    examined: int
+    examined: int  # Snapshots up to this one were examined, now or earlier; 0 if there is none
     fingerprint: str | None
     latest: Snapshot | None
     seen: Seen | None = None
     origin: str | None = None
+    # The snapshot of the newest commit that was found since the record was written; None: there is none
     newest: int | None = None
 
 
@@ -67,9 +55,6 @@ class CommitLedger:
     Args:
         user: Commit user: the same for the same job, also after a restart on another machine.
         origin: What counts the commits, if known: a streaming query that has an id.
-
-    Attributes:
-        user: The commit user, which is also the id of its consumer.
     """
 
     def __init__(self, directory: TableDirectory, user: str, origin: str | None = None) -> None:
@@ -85,11 +70,7 @@ class CommitLedger:
         For a user that is new to the table, at most the last 32 snapshots are examined.
 
         Args:
-            batch: The identifier.
             new_since: Snapshots up to this one were examined when there was no record: the user had made none of them.
-
-        Raises:
-            QueryReusedError: The earlier commits came from another origin.
         """
         record, seen = self._look()
         self._check_origin(batch, record)
@@ -117,7 +98,6 @@ class CommitLedger:
 
         Args:
             status: What `status` returned for it.
-            ahead: Number of later identifiers that are reserved too.
 
         Returns:
             The record that was written.
@@ -128,11 +108,7 @@ class CommitLedger:
         return self._write(status, batch + ahead, status.batches)
 
     def assume(self, batch: int, status: CommitStatus) -> None:
-        """Record that a commit is in the table, as an operator has found out. Two PUTs.
-
-        Raises:
-            ChangedFileError: Another job has written the record since. Ask for the status again.
-        """
+        """Record that a commit is in the table, as an operator has found out. Two PUTs."""
         self._write(status, batch, status.batches.union([batch]))
 
     def read(self) -> LedgerRecord | None:
@@ -192,7 +168,6 @@ class CommitLedger:
         return self._status(batch, latest, found, LedgerRecord(1, IdRanges(), unknown, -1), "its record was removed")
 
     def _recorded(self, batch: int, latest: Snapshot | None, record: LedgerRecord) -> CommitStatus:
-        """With a record: what it says, and what the snapshots since show."""
         before = record.first - 1
         found: dict[int, Snapshot] = {}
         rolled_back = (0 if latest is None else latest.id) < before
@@ -235,11 +210,6 @@ def newest_first(
 
     They are requested one, two, four, ... at most `WINDOW` at a time, because the caller mostly finds what it looks for
     in the first one.
-
-    Args:
-        latest: Id of the latest snapshot.
-        first: Id of the last snapshot of the walk.
-        window: How many are requested at first.
     """
     while latest >= first:
         ids = range(latest, max(first, latest - window + 1) - 1, -1)

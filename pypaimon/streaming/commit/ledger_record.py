@@ -13,12 +13,9 @@ _VERSION = 2
 
 @dataclass(frozen=True, slots=True)
 class IdRanges:
-    """A set of commit identifiers as ranges: it stays small while they are consecutive.
+    """A set of commit identifiers as ranges: it stays small while they are consecutive."""
 
-    Attributes:
-        ranges: First and last number of each range, ascending, with a gap between any two.
-    """
-
+    # First and last number of each range, ascending, with a gap between any two
     ranges: tuple[tuple[int, int], ...] = ()
 
     @staticmethod
@@ -67,22 +64,15 @@ class IdRanges:
 
 @dataclass(frozen=True, slots=True)
 class LedgerRecord:
-    """What the ledger remembers. It stays true of the history with its fingerprint, so an older one does no harm.
+    """What the ledger remembers. It stays true of the history with its fingerprint, so an older one does no harm."""
 
-    Attributes:
-        first: Snapshots before it hold no commit of the user except those in `batches`, or those up to `unknown`.
-        batches: The identifiers that were found in snapshots.
-        unknown: Identifiers up to this one that are not in `batches` may have been committed; None: none of them was.
-        attempt: The greatest identifier whose commit was started, or reserved for a later one.
-        origin: What counted the commits, if known.
-        fingerprint: That of the snapshot before `first`; None if there was none, or an older release wrote the file.
-    """
-
-    first: int
+    first: int  # Snapshots before it hold no commit of the user except those in `batches`, or those up to `unknown`
     batches: IdRanges
+    # Identifiers up to this one that are not in `batches` may have been committed; None: none of them was
     unknown: int | None
-    attempt: int
+    attempt: int  # The greatest identifier whose commit was started, or reserved for a later one
     origin: str | None = None
+    # That of the snapshot before `first`; None if there was none, or an older release wrote the file
     fingerprint: str | None = None
 
     def to_json(self) -> bytes:

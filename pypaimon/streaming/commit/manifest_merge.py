@@ -31,12 +31,6 @@ def merged_manifests(
 ) -> list[AvroRecord]:
     """Merge the manifests of a table if they are due.
 
-    Args:
-        reader: Reads manifests of the table.
-        writer: Encodes manifests of the table.
-        new: Receives the new manifests.
-        manifests: Records of manifest lists, in their order.
-
     Returns:
         Records of manifests that hold the same live files.
     """
@@ -133,13 +127,7 @@ def _merge_all(
 def which_may_hold(
     manifests: Iterable[AvroRecord], partitions: Collection[bytes], fields: Sequence[DataField]
 ) -> list[AvroRecord]:
-    """The manifests whose statistics allow entries of some partitions.
-
-    Args:
-        manifests: Records of manifest lists.
-        partitions: Serialised partition rows.
-        fields: pypaimon's partition columns.
-    """
+    """The manifests whose statistics allow entries of some partitions."""
     # pypaimon serialises bounds differently from Java's rows, and without nanoseconds.
     wanted = {plain_row(each, fields) for each in partitions}
 

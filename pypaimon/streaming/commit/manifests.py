@@ -29,19 +29,12 @@ from pypaimon.streaming.paimon.write_internals import (
 
 @dataclass(frozen=True, slots=True)
 class ManifestOptions:
-    """How manifests are written.
-
-    Attributes:
-        codec: Avro's name of their compression.
-        target_size: Bytes of a full manifest.
-        merge_min_count: Number of small manifests at which they are merged.
-        full_merge_size: Total bytes of manifests that are small or hold deletes, at which all of them are merged.
-    """
+    """How manifests are written."""
 
     codec: str
     target_size: int
     merge_min_count: int
-    full_merge_size: int
+    full_merge_size: int  # Total bytes of manifests that are small or hold deletes, at which all of them are merged
 
     @staticmethod
     def of(table: PaimonTable) -> ManifestOptions:
@@ -49,7 +42,6 @@ class ManifestOptions:
 
         Raises:
             UnsupportedTableError: Its manifests are not Avro files.
-            StreamConfigError: An option cannot be read.
         """
         options = table.options
         if (options.text("manifest.format") or "avro").lower() != "avro":
@@ -69,11 +61,7 @@ class ManifestOptions:
 
 @dataclass(slots=True)
 class NewFiles:
-    """The metadata files of one attempt: kept in memory, then written, and deleted if the attempt has failed for good.
-
-    Attributes:
-        files: Their content by name.
-    """
+    """The metadata files of one attempt: kept in memory, then written, and deleted if the attempt failed for good."""
 
     files: dict[str, bytes] = field(default_factory=dict)
 
@@ -100,14 +88,7 @@ class NewFiles:
 
 
 class ManifestWriter:
-    """Encodes the manifests of one table.
-
-    Args:
-        options: How they are written.
-
-    Attributes:
-        partition_fields: pypaimon's partition columns.
-    """
+    """Encodes the manifests of one table."""
 
     def __init__(self, table: PaimonTable, options: ManifestOptions) -> None:
         self.options = options
@@ -138,8 +119,6 @@ class ManifestWriter:
         """Put the encoded entries of several manifests into one.
 
         Args:
-            new: Receives the new manifest.
-            blocks: The encoded entries.
             metas: The records of those manifests in manifest lists. None of them may hold a DELETE.
         """
         (found,) = self._entries.files(blocks, 1 << 62)
@@ -195,7 +174,6 @@ class ManifestWriter:
         }
 
     def _partition_stats(self, partitions: Sequence[bytes]) -> dict[str, Any]:
-        """Bounds and null counts of serialised partition rows, by column."""
         distinct = list(dict.fromkeys(partitions))
         columns = self._columns(distinct)
         bounds = [_bounds(column) for column in columns]

@@ -39,18 +39,14 @@ class TakenError(Exception):
 
 
 class Publisher(Protocol):
-    """Publishes a snapshot.
+    """Publishes a snapshot."""
 
-    Attributes:
-        conditional: Of two attempts for one id the later one fails for good, whichever program makes it. Otherwise a
-            table may have one writer at a time. Not known before `prepare`.
-        rewrites: The stored snapshot may differ from the given one, so its fingerprint must be read.
-        checks_previous: Whether the caller must check that the snapshot before is still there. The condition is that no
-            file of the new id exists, and none exists either if snapshots of that id have expired.
-    """
-
+    # Of two attempts for one id the later one fails for good, whichever program makes it. Otherwise a table may have
+    # one writer at a time. Not known before `prepare`.
     conditional: bool
-    rewrites: bool
+    rewrites: bool  # The stored snapshot may differ from the given one, so its fingerprint must be read
+    # Whether the caller must check that the snapshot before is still there. The condition is that no file of the new id
+    # exists, and none exists either if snapshots of that id have expired.
     checks_previous: bool
 
     @property
@@ -75,8 +71,6 @@ class Publisher(Protocol):
         """Publish a snapshot.
 
         Args:
-            base_uuid: Uuid of the snapshot that it follows.
-            snapshot: Its JSON.
             statistics: Gives pypaimon's `PartitionStatistics` of what it changes, for a catalog.
 
         Returns:
@@ -238,12 +232,7 @@ def _text(snapshot: Mapping[str, Any]) -> str:
 
 
 def partition_statistics(files: Iterable[FileChange], paths: FilePaths) -> list[Any]:
-    """What a commit changes in each partition, for catalogs that keep count: pypaimon's `PartitionStatistics`.
-
-    Args:
-        files: Data files that are added and deleted. Deleted ones count negative.
-        paths: The paths of the table, which name partitions as the catalog does.
-    """
+    """What a commit changes in each partition, for catalogs that keep count: pypaimon's `PartitionStatistics`."""
     found: dict[bytes, Any] = {}
     for each in files:
         sign = 1 if each.kind == EntryKind.ADD else -1

@@ -12,13 +12,7 @@ from pypaimon.streaming.files.row_id_groups import is_vector_file
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What was written for a commit.
-
-    Attributes:
-        rows: Rows in data files.
-        files: Data files, including those of blobs and vectors.
-        size: Bytes of these files.
-    """
+    """What was written for a commit."""
 
     rows: int
     files: int
@@ -52,15 +46,10 @@ class CommitReport:
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """What an operator has found out about a commit, for the case that the table cannot show it.
+    """What an operator has found out about a commit, for the case that the table cannot show it."""
 
-    Attributes:
-        committed: Identifier of a commit that is in the table, or None.
-        missing: Identifier of a commit that is not, or None.
-    """
-
-    committed: int | None = None
-    missing: int | None = None
+    committed: int | None = None  # Identifier of a commit that is in the table, or None
+    missing: int | None = None  # Identifier of a commit that is not, or None
 
 
 def _sums(files: list[Any]) -> Written:

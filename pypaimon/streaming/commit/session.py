@@ -35,13 +35,7 @@ MOST_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class LastCommit:
-    """The newest commit of a writer.
-
-    Attributes:
-        identifier: Its commit identifier.
-        snapshot: Id of its snapshot.
-        properties: Properties of that snapshot.
-    """
+    """The newest commit of a writer."""
 
     identifier: int
     snapshot: int
@@ -59,17 +53,11 @@ class LastCommit:
 
 @dataclass(frozen=True, slots=True)
 class CommitProgress:
-    """How far a commit user has got in a table.
+    """How far a commit user has got in a table."""
 
-    Attributes:
-        last: Its newest commit; None: there is none.
-        next: Identifier of the next commit: greater than that of the newest one, and than all that were rolled back.
-        new_since: For a user that is new: the latest snapshot when that was found out; otherwise 0.
-    """
-
-    last: LastCommit | None
-    next: int
-    new_since: int = 0
+    last: LastCommit | None  # Its newest commit; None: there is none
+    next: int  # Identifier of the next commit: greater than that of the newest one, and than all that were rolled back
+    new_since: int = 0  # For a user that is new: the latest snapshot when that was found out; otherwise 0
 
 
 def progress_of(directory: TableDirectory, user: str) -> CommitProgress:
@@ -117,12 +105,7 @@ class CommitSession:
     """The commits of one user, made one after the other in one process. Not for several threads.
 
     Args:
-        clock: Seconds that never decrease.
         new_since: As in `CommitProgress`.
-
-    Attributes:
-        new_since: As in `CommitProgress`.
-        conditional: Whether no other program can have replaced its last commit, see `Publisher.conditional`.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, new_since: int = 0) -> None:
@@ -135,6 +118,7 @@ class CommitSession:
         self._written_at = 0.0
         self._checks_previous = False
         self._strict: tuple[StrictMode | None] | None = None
+        # Whether no other program can have replaced its last commit, see `Publisher.conditional`
         self.conditional = True
         self.forget()
 
@@ -195,13 +179,7 @@ class CommitSession:
         self._ahead = min(2 * self._ahead + 1, MOST_AHEAD - 1)
 
     def note_committed(self, status: CommitStatus, commit: SnapshotCommit, snapshot: Snapshot, count: int) -> None:
-        """A commit was published.
-
-        Args:
-            status: What was known when it started.
-            snapshot: Its snapshot, the last one if there are two.
-            count: How many snapshots it has.
-        """
+        """A commit was published."""
         self.conditional = commit.conditional
         self._checks_previous = commit.checks_previous
         self._alone = snapshot.id == status.examined + count
@@ -218,12 +196,10 @@ class CommitSession:
         )
 
     def _is_reserved(self, record: LedgerRecord, status: CommitStatus, identifier: int) -> bool:
-        """Whether record and consumer serve this commit as they are."""
         near = status.examined - record.first < MOST_SNAPSHOTS
         return identifier <= record.attempt and near and self._clock() - self._written_at < MOST_SECONDS
 
 
 def _is_later(status: CommitStatus, identifier: int) -> bool:
-    """Whether the table surely does not hold an identifier."""
     later = [each for each in (status.batches.greatest, status.unknown) if each is not None]
     return identifier > max(later, default=-1)

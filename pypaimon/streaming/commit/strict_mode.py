@@ -32,11 +32,7 @@ class StrictMode:
 
     @staticmethod
     def of(table: PaimonTable) -> StrictMode | None:
-        """The strict mode of a table; None: it is off.
-
-        Raises:
-            StreamConfigError: The option is not a number.
-        """
+        """The strict mode of a table; None: it is off."""
         last_safe = table.options.integer(LAST_SAFE_SNAPSHOT)
         if last_safe is None:
             return None
@@ -44,10 +40,6 @@ class StrictMode:
 
     def check(self, state: TableState, kind: str, changes: Changes, user: str) -> None:
         """Check that changes may follow a state. Reads each snapshot since the last safe one.
-
-        Args:
-            kind: Kind of the new snapshot.
-            user: Commit user of the new snapshot.
 
         Raises:
             StrictModeError: A snapshot of another user forbids the commit, or one that must be examined has expired.

@@ -21,11 +21,7 @@ from pypaimon.streaming.paimon.internals import DataField
 
 
 class TableState:
-    """The state that a commit follows. Each part is read when it is asked for, once.
-
-    Args:
-        snapshot: Its latest snapshot; None: it has none.
-    """
+    """The state that a commit follows. Each part is read when it is asked for, once."""
 
     def __init__(self, directory: TableDirectory, snapshot: Snapshot | None) -> None:
         self.directory = directory
@@ -71,7 +67,6 @@ class TableState:
 
         Args:
             known: Id of the snapshot at which the numbers are known, 0 for none; None: they are not known.
-            partitions: Serialised partition rows.
         """
         if known is None:
             return self.files(partitions)

@@ -32,7 +32,6 @@ def packs(files: Sequence[LiveFile], options: CompactionOptions, *, full: bool) 
     Files with deletion vectors are packed separately. They are due if they are small, or have too many deleted rows.
 
     Args:
-        files: The files of the partition.
         full: Whether two small files are enough for a pack. Otherwise it needs `min_files`, or enough bytes.
     """
     due = [file for file in files if file.size < options.small_bytes or file.deleted_ratio > options.delete_ratio]
@@ -42,7 +41,6 @@ def packs(files: Sequence[LiveFile], options: CompactionOptions, *, full: bool) 
 
 
 def _bins(files: Sequence[LiveFile], options: CompactionOptions, worth: int) -> list[Pack]:
-    """Packs of files, the smallest files first. The last pack needs at least `worth` files."""
     found: list[Pack] = []
     pack: Pack = []
     size = 0
@@ -61,7 +59,6 @@ def neighbours(files: Sequence[LiveFile], options: CompactionOptions, *, full: b
     """Packs of consecutive files of a bucket, so that its rows stay in their order.
 
     Args:
-        files: The files of the bucket.
         full: Whether all files, from the first one that is small or has deleted rows on, become one pack, if most of
             them are small or rows were deleted. Otherwise packs consist of `min_files` that are not too large together.
     """
@@ -113,7 +110,6 @@ class AppendRewriter:
 
         Raises:
             FileNotFoundError: A file is missing.
-            CorruptTableError: A file is damaged.
         """
         counter = Counter(files[0].read.min_sequence_number)
         options = FileOptions.of_compacted(self._table, 0)

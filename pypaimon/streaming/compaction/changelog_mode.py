@@ -17,26 +17,17 @@ from pypaimon.streaming.writing.files.file_options import FileOptions
 
 @dataclass(frozen=True, slots=True)
 class ChangelogMode:
-    """What the compactions of one table must find out about changes of rows.
+    """What the compactions of one table must find out about changes of rows."""
 
-    Attributes:
-        producer: The table's `changelog-producer`.
-        engine: Its merge engine.
-        looks_up: Whether records of level 0 are merged with those above the output level, so that neither readers nor
-            the changelog need level 0 any more.
-        newest_wins: Whether the latest record of a key is its row, whatever the record contains.
-        replaces: Whether a record replaces the whole row, so that the older row need not be read.
-        compared: As in `ChangeRule`.
-        vectors: Whether deletion vectors mark replaced rows, so that readers need not merge.
-    """
-
-    producer: ChangelogProducer
+    producer: ChangelogProducer  # The table's `changelog-producer`
     engine: MergeEngineKind
+    # Whether records of level 0 are merged with those above the output level, so that neither readers nor the changelog
+    # need level 0 any more
     looks_up: bool
-    newest_wins: bool
-    replaces: bool
-    compared: tuple[str, ...] | None
-    vectors: bool
+    newest_wins: bool  # Whether the latest record of a key is its row, whatever the record contains
+    replaces: bool  # Whether a record replaces the whole row, so that the older row need not be read
+    compared: tuple[str, ...] | None  # As in `ChangeRule`
+    vectors: bool  # Whether deletion vectors mark replaced rows, so that readers need not merge
 
     @staticmethod
     def of(table: PaimonTable) -> ChangelogMode:

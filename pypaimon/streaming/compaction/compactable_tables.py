@@ -39,7 +39,6 @@ def check_compactable(table: PaimonTable) -> None:
 
     Raises:
         UnsupportedTableError: Its kind, an option, a type or a format is not supported.
-        StreamConfigError: An option cannot be read, or is misspelled.
     """
     options, name = table.options, table.name
     refuse_misspelled_keys(options)

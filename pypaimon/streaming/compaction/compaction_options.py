@@ -13,16 +13,10 @@ _NO_HOUR = -1
 
 @dataclass(frozen=True, slots=True)
 class OffPeak:
-    """Hours of the day, local time, at which more is compacted.
-
-    Attributes:
-        start: The first hour.
-        end: The hour before which they end. If not greater than `start`, it is on the next day.
-        ratio: Percent that are added to the size ratio.
-    """
+    """Hours of the day, local time, at which more is compacted."""
 
     start: int
-    end: int
+    end: int  # The hour before which they end. If not greater than `start`, it is on the next day.
     ratio: int
 
     def ratio_at(self, hour: int) -> int:
@@ -32,42 +26,24 @@ class OffPeak:
 
 @dataclass(frozen=True, slots=True)
 class CompactionOptions:
-    """Options of one table, by Java's keys and defaults.
+    """Options of one table, by Java's keys and defaults."""
 
-    Attributes:
-        trigger: Number of sorted runs at which a bucket is compacted (`num-sorted-run.compaction-trigger`).
-        levels: Number of levels of a bucket, including 0 (`num-levels`).
-        size_amplification: Size that all other runs together may have, in percent of the oldest run.
-        size_ratio: Percent by which a run may exceed the newer ones together and still be compacted with them.
-        off_peak: Hours at which `size_ratio` is greater; None: there are none.
-        interval_millis: Time after which a whole bucket is compacted; None: no limit.
-        total_bytes: Size below which a whole bucket is compacted; None: no limit.
-        incremental_bytes: Size of the files below the top level above which a whole bucket is compacted; None: no
-            limit.
-        force_rewrite: Whether a full compaction rewrites every file.
-        force_up_level_0: Whether files of level 0 are always due.
-        target_bytes: Target size of files.
-        small_bytes: Files below this size are small.
-        min_files: Number of small files at which an append table is compacted.
-        open_bytes: Cost of opening a file, which is added to its size.
-        delete_ratio: A file is due if a greater part of its rows is deleted, however large it is.
-    """
-
-    trigger: int
-    levels: int
-    size_amplification: int
-    size_ratio: int
-    off_peak: OffPeak | None
-    interval_millis: int | None
-    total_bytes: int | None
+    trigger: int  # Number of sorted runs at which a bucket is compacted (`num-sorted-run.compaction-trigger`)
+    levels: int  # Number of levels of a bucket, including 0 (`num-levels`)
+    size_amplification: int  # Size that all other runs together may have, in percent of the oldest run
+    size_ratio: int  # Percent by which a run may exceed the newer ones together and still be compacted with them
+    off_peak: OffPeak | None  # Hours at which `size_ratio` is greater; None: there are none
+    interval_millis: int | None  # Time after which a whole bucket is compacted; None: no limit
+    total_bytes: int | None  # Size below which a whole bucket is compacted; None: no limit
+    # Size of the files below the top level above which a whole bucket is compacted; None: no limit
     incremental_bytes: int | None
     force_rewrite: bool
-    force_up_level_0: bool
-    target_bytes: int
-    small_bytes: int
+    force_up_level_0: bool  # Whether files of level 0 are always due
+    target_bytes: int  # Target size of files
+    small_bytes: int  # Files below this size are small
     min_files: int
-    open_bytes: int
-    delete_ratio: float = 0.2
+    open_bytes: int  # Cost of opening a file, which is added to its size
+    delete_ratio: float = 0.2  # A file is due if a greater part of its rows is deleted, however large it is
 
     @property
     def by_time(self) -> bool:
@@ -80,11 +56,7 @@ class CompactionOptions:
 
     @staticmethod
     def of(table: PaimonTable) -> CompactionOptions:
-        """The options of a table.
-
-        Raises:
-            StreamConfigError: One cannot be read, or is out of its range.
-        """
+        """The options of a table."""
         options = table.options
 
         def number(key: str, default: int, least: int, *aliases: str) -> int:

@@ -89,10 +89,7 @@ class Compaction:
     are examined.
 
     Args:
-        chosen: The partitions to compact; None: all.
-        full: As `compact` takes it.
         workers: Execute the tasks; None: the thread that calls `run`.
-        now: As `task_picker` takes it.
     """
 
     def __init__(
@@ -121,8 +118,6 @@ class Compaction:
         """Compact what is due at the latest snapshot. See `compact`.
 
         Args:
-            dry_run: Write nothing.
-            on_progress: As `compact` takes it.
             check: Called often. An error that it raises ends the run, and files that were not committed are deleted.
         """
         try:
@@ -166,8 +161,6 @@ _Done = list[tuple[CompactionTask, CompactionResult]]
 
 
 class _Run:
-    """The tasks of one run, executed and committed part by part."""
-
     def __init__(
         self,
         table: PaimonTable,
@@ -348,12 +341,7 @@ class CompactingWriters:
         self._warned = False
 
     def look(self, table: PaimonTable, directory: TableDirectory, snapshot: Snapshot) -> None:
-        """Examine the last ten snapshots up to this one, except those that were examined before.
-
-        Raises:
-            CorruptTableError: A snapshot is damaged.
-            StoreError: The store failed.
-        """
+        """Examine the last ten snapshots up to this one, except those that were examined before."""
         if self._warned or table.options.boolean("write-only", False):
             return
         first = max(1, snapshot.id - _EXAMINED + 1, self._seen + 1)

@@ -98,7 +98,6 @@ class KeyedRewriter:
 
         Raises:
             FileNotFoundError: A file is missing.
-            CorruptTableError: A file is damaged.
         """
         result, made = CompactionResult(), list[DataFileMeta]()
         options = FileOptions.of_compacted(self._table, pick.level)
@@ -213,7 +212,6 @@ def _runs(reader: FileReader, files: Section, **wanted: Any) -> list[Iterator[pa
 
 
 def _members(files: Sequence[LiveFile]) -> list[list[LiveFile]]:
-    """The files as runs, those of a run in key order."""
     of_name = {file.name: file for file in files}
     return [[of_name[meta.file_name] for meta in run] for run in sorted_runs([file.read for file in files])]
 
@@ -235,7 +233,6 @@ def _reading_once(bucket: LiveBucket, step: Rewrite | Move, rule: ChangeRule) ->
 
 
 def _above(bucket: LiveBucket, section: Section, level: int) -> Section:
-    """Files above a level that may hold keys of a section."""
     least = min(key_order(file.read.min_key) for file in section)
     greatest = max(key_order(file.read.max_key) for file in section)
     return tuple(
@@ -298,13 +295,6 @@ class Superseded:
     """The records above the output level that newer ones have replaced.
 
     Records are numbered file after file. Memory: a compressed bitmap for each file with such records.
-
-    Args:
-        files: The files above the output level.
-
-    Attributes:
-        places: The number of the first record of each file, by its name.
-        rows: Positions of superseded records in their file, by its name.
     """
 
     def __init__(self, files: Iterable[LiveFile]) -> None:

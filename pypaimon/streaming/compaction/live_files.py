@@ -25,17 +25,11 @@ _MADE_TOGETHER = 1024
 
 @dataclass(frozen=True, slots=True)
 class LiveFile:
-    """A data file of the table.
+    """A data file of the table."""
 
-    Attributes:
-        read: Its metadata for readers: with path and decoded keys, without statistics.
-        stored: Its entry in the manifests.
-        deletions: The place of its deletion vector; None: it has none.
-    """
-
-    read: DataFileMeta
+    read: DataFileMeta  # Its metadata for readers: with path and decoded keys, without statistics
     stored: FileChange
-    deletions: DeletionFile | None = None
+    deletions: DeletionFile | None = None  # The place of its deletion vector; None: it has none
 
     @property
     def name(self) -> str:
@@ -81,14 +75,7 @@ class LiveFile:
 
 @dataclass(frozen=True, slots=True)
 class LiveBucket:
-    """The files of one bucket.
-
-    Attributes:
-        partition: Values of its partition columns.
-        bucket: Its number.
-        total_buckets: Number of buckets of its partition.
-        files: Its files, in the order of the manifests.
-    """
+    """The files of one bucket."""
 
     partition: StoredRow
     bucket: int

@@ -22,13 +22,7 @@ if TYPE_CHECKING:
 
 
 class CompactedFiles:
-    """New files of one bucket, written in pieces as large as a row group. Owns them until `take`.
-
-    Args:
-        options: Options of new files.
-        kind: Data or changelog files of these options.
-        facts: Makes the object that collects facts about the records of one file.
-    """
+    """New files of one bucket, written in pieces as large as a row group. Owns them until `take`."""
 
     def __init__(
         self,
@@ -71,20 +65,12 @@ class CompactedFiles:
 
 @dataclass(slots=True)
 class CompactionResult:
-    """The result of one task.
-
-    Attributes:
-        before: The files that are removed.
-        after: The files that are added, including those that were moved.
-        changelog: New changelog files.
-        superseded: Positions of replaced records in files that stay, by name of the file.
-        index_added: New index files.
-        index_deleted: Index files that are removed.
-    """
+    """The result of one task."""
 
     before: list[LiveFile] = field(default_factory=list)
     after: list[DataFileMeta] = field(default_factory=list)
     changelog: list[DataFileMeta] = field(default_factory=list)
+    # Positions of replaced records in files that stay, by name of the file
     superseded: dict[str, BitMap] = field(default_factory=dict)
     index_added: list[IndexManifestEntry] = field(default_factory=list)
     index_deleted: list[IndexManifestEntry] = field(default_factory=list)

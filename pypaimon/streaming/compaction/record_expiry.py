@@ -35,15 +35,10 @@ Seconds = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class RecordExpiry:
-    """How long the records of a table are kept.
-
-    Attributes:
-        field: The column with the time of a record.
-        seconds: Seconds for which a record is kept after that time.
-    """
+    """How long the records of a table are kept."""
 
     field: DataField
-    seconds: int
+    seconds: int  # Seconds for which a record is kept after that time
 
     @staticmethod
     def of(table: PaimonTable) -> RecordExpiry | None:
@@ -51,7 +46,6 @@ class RecordExpiry:
 
         Raises:
             UnsupportedTableError: The option does not name a column of times.
-            StreamConfigError: The duration cannot be read.
         """
         options = table.options
         millis = options.duration_millis(_TIME) if table.is_primary_key_table else None
@@ -75,26 +69,13 @@ class RecordExpiry:
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """The records that have expired at one time.
+    """The records that have expired at one time."""
 
-    Attributes:
-        field: The column with the time of a record. A record without a time is kept.
-        oldest: The oldest time that is kept, in seconds since 1970.
-    """
-
-    field: DataField
-    oldest: int
+    field: DataField  # The column with the time of a record. A record without a time is kept.
+    oldest: int  # The oldest time that is kept, in seconds since 1970
 
     def in_file(self, file: LiveFile, schema: Callable[[int], TableSchema]) -> bool:
-        """Whether a file holds such records, according to its statistics.
-
-        Args:
-            schema: Returns a schema by its id.
-
-        Raises:
-            CorruptTableError: The schema of the file cannot be decoded.
-            StoreError: The schema cannot be read.
-        """
+        """Whether a file holds such records, according to its statistics."""
         record = file.stored.file
         fields = schema(int(file.read.schema_id)).fields
         ids = {field.name: field.id for field in fields}
@@ -128,8 +109,6 @@ class Expired:
 
         Args:
             batches: Batches with `_LEVEL`.
-            above: The level.
-            drop: Whether those that are not above the level are dropped.
         """
         for batch in batches:
             expired = self._mask(batch.column(self.field.name))

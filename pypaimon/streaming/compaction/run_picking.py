@@ -17,12 +17,7 @@ from pypaimon.streaming.merge.runs import key_order
 
 @dataclass(frozen=True, slots=True)
 class LevelRun:
-    """A sorted run: one file of level 0, or all files of a level above it.
-
-    Attributes:
-        level: Its level.
-        files: Its files, in key order.
-    """
+    """A sorted run: one file of level 0, or all files of a level above it."""
 
     level: int
     files: tuple[LiveFile, ...]
@@ -34,18 +29,11 @@ class LevelRun:
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """Runs that are compacted together.
-
-    Attributes:
-        level: The output level.
-        runs: The runs, which are the newest ones of the bucket without a gap.
-        top: Whether no older run is left above them, so that deletes need not be kept.
-        full: Whether files with deletion vectors are rewritten on every level.
-    """
+    """Runs that are compacted together."""
 
     level: int
     runs: tuple[LevelRun, ...]
-    top: bool
+    top: bool  # Whether no older run is left above them, so that deletes need not be kept
     full: bool = False
 
     @property
@@ -56,12 +44,7 @@ class Pick:
 def pick_full(
     runs: Sequence[LevelRun], options: CompactionOptions, expired: Callable[[LiveFile], bool] = lambda file: False
 ) -> Pick | None:
-    """All runs to the highest level; None: they are there already, and no row of them is deleted or expired.
-
-    Args:
-        runs: All runs of the bucket, newest first.
-        expired: Whether a file holds expired records.
-    """
+    """All runs to the highest level; None: they are there already, and no row of them is deleted or expired."""
     top = _top_level(runs, options)
     on_top = len(runs) == 1 and runs[0].level == top and not options.force_rewrite
     if not runs or (on_top and not any(file.deletions is not None or expired(file) for file in runs[0].files)):
@@ -75,8 +58,6 @@ def pick_needed(
     """The runs that are due, from the newest one on; None: none.
 
     Args:
-        runs: All runs of the bucket, newest first.
-        now: The local time.
         up_level_0: Whether files of level 0 are always due, because readers do not see them there.
     """
     picked = _picked(runs, options, now)
@@ -104,7 +85,6 @@ def _picked(runs: Sequence[LevelRun], options: CompactionOptions, now: datetime)
 
 
 def _all_are_due(runs: Sequence[LevelRun], options: CompactionOptions, now: datetime) -> bool:
-    """Whether the whole bucket is due. This is checked before its parts."""
     if len(runs) <= 1:
         return False
     top = _top_level(runs, options)
@@ -123,7 +103,6 @@ def _all_are_due(runs: Sequence[LevelRun], options: CompactionOptions, now: date
 def _by_ratio(
     runs: Sequence[LevelRun], options: CompactionOptions, now: datetime, count: int, *, forced: bool = False
 ) -> Pick | None:
-    """The first runs, and following ones as long as each is not much larger than all before it together."""
     off_peak = 0 if options.off_peak is None else options.off_peak.ratio_at(now.hour)
     allowed = 100 + options.size_ratio + off_peak
     size = sum(run.size for run in runs[:count])

@@ -154,13 +154,7 @@ def _place(bucket: LiveBucket) -> Place:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One bucket in the picture.
-
-    Attributes:
-        name: Its partition and number.
-        levels: Its files by level.
-        due: The files that a compaction would take.
-    """
+    """One bucket in the picture."""
 
     name: str
     levels: Mapping[int, FileCount]
@@ -176,11 +170,6 @@ def html_bars(title: str, bars: Sequence[Bar], note: str | None) -> str:
     """HTML with a bar for each bucket: its length shows the bytes, its colours the levels.
 
     Buckets with most files to compact come first. At most 40 are drawn, and a note says how many are left out.
-
-    Args:
-        title: The text above.
-        bars: The buckets.
-        note: The text below; None: nothing.
     """
     drawn = sorted(bars, key=lambda bar: (-bar.due.files, -bar.size))[:_MOST_BARS]
     longest = max((bar.size for bar in drawn), default=0) or 1

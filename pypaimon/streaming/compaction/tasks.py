@@ -30,17 +30,11 @@ _MISSING = object()
 
 @dataclass(frozen=True, slots=True)
 class CompactionTask:
-    """A part of a compaction that can be executed and committed without the others.
-
-    Attributes:
-        bucket: The bucket of the files.
-        files: The files that it may replace.
-        pick: What becomes of them; None: they become one file, in a table without a primary key.
-    """
+    """A part of a compaction that can be executed and committed without the others."""
 
     bucket: LiveBucket
     files: list[LiveFile]
-    pick: Pick | None = None
+    pick: Pick | None = None  # What becomes of them; None: they become one file, in a table without a primary key
 
     @property
     def size(self) -> int:
@@ -62,12 +56,7 @@ class TaskPicker(Protocol):
         """The tasks that are due, bucket by bucket."""
 
     def execute(self, task: CompactionTask) -> CompactionResult:
-        """Write the new files. If it fails, they are deleted.
-
-        Raises:
-            FileNotFoundError: A file is missing.
-            CorruptTableError: A file is damaged.
-        """
+        """Write the new files. If it fails, they are deleted."""
 
 
 def task_picker(table: PaimonTable, reader: FileReader, now: Callable[[], datetime] | None = None) -> TaskPicker:
@@ -156,9 +145,6 @@ def find_stale(table: PaimonTable, tasks: Iterable[CompactionTask]) -> list[Comp
     """The tasks that read a file, or a deletion vector, which is not in the latest snapshot any more.
 
     Reads all manifests of that snapshot.
-
-    Args:
-        tasks: Tasks that were picked at an earlier snapshot.
     """
     directory = table.new_directory()
     snapshot = directory.snapshots.get_latest_snapshot()
@@ -178,27 +164,19 @@ Done = Callable[[CompactionTask, CompactionResult], None]
 
 
 class Workers(Protocol):
-    """Execute tasks.
+    """Execute tasks."""
 
-    Attributes:
-        commit_bytes: Bytes of compacted files after which a commit is made.
-    """
-
-    commit_bytes: int
+    commit_bytes: int  # Bytes of compacted files after which a commit is made
 
     def execute(self, table: PaimonTable, picker: TaskPicker, tasks: Sequence[CompactionTask], done: Done) -> None:
         """Execute tasks.
 
         Args:
-            table: The table, under the schema that it is compacted with.
-            picker: The task picker of that table.
             done: Called, on this thread, with each task that is done. This includes those that end after another one
                 has failed, because their files must be deleted too.
 
         Raises:
             FileNotFoundError: A file is missing. The files of its task are deleted.
-            CorruptTableError: A file is damaged. The files of its task are deleted.
-            StoreError: The store failed. The files of its task are deleted.
         """
 
 
@@ -207,9 +185,6 @@ class Threads:
 
     Args:
         count: Number of tasks that are executed at the same time. Each holds a part of a bucket in memory.
-
-    Raises:
-        StreamConfigError: The count is not a positive number.
     """
 
     commit_bytes = 2 << 30

@@ -31,13 +31,7 @@ Vector = tuple[DeletionRange, bytes]
 
 @dataclass(frozen=True, slots=True)
 class IndexChange:
-    """Changes of the index files of one bucket.
-
-    Attributes:
-        added: New files with the vectors that stay.
-        deleted: The files that they replace.
-        after: The index of the table afterwards.
-    """
+    """Changes of the index files of one bucket."""
 
     added: list[IndexManifestEntry]
     deleted: list[IndexManifestEntry]
@@ -48,9 +42,6 @@ class VectorIndex:
     """The index files with deletion vectors of one state of a table.
 
     A table with a primary key has one for each bucket. One without buckets has any number, each for many data files.
-
-    Args:
-        entries: Its index files of deletion vectors.
     """
 
     def __init__(self, table: PaimonTable, directory: TableDirectory, entries: Iterable[IndexEntry] = ()) -> None:
@@ -63,11 +54,7 @@ class VectorIndex:
 
     @staticmethod
     def of(table: PaimonTable, directory: TableDirectory, snapshot: Snapshot) -> VectorIndex:
-        """The index of a snapshot; empty if the table has no deletion vectors. One request if it has some.
-
-        Raises:
-            CorruptTableError: The index manifest is missing or damaged.
-        """
+        """The index of a snapshot; empty if the table has no deletion vectors. One request if it has some."""
         name = snapshot.index_manifest if table.traits.deletion_vectors else None
         if not name:
             return VectorIndex(table, directory)
@@ -93,13 +80,8 @@ class VectorIndex:
         files are deleted.
 
         Args:
-            gone: Names of files that are removed.
             superseded: Positions of rows that are to be marked, by the name of their file. Only in tables with a
                 primary key.
-
-        Raises:
-            FileNotFoundError: An index file is missing.
-            CorruptTableError: An index file is damaged.
         """
         return self._replaced(bucket, gone, superseded) if self._keyed else self._without(bucket, gone)
 
@@ -125,7 +107,6 @@ class VectorIndex:
         return IndexChange([self._entry(EntryKind.ADD, bucket, new)], deleted, changed)
 
     def _without(self, bucket: LiveBucket, gone: Set[str]) -> IndexChange:
-        """Index files without the vectors of some files. Index files that would be empty are removed."""
         added, deleted, after = list[IndexManifestEntry](), list[IndexManifestEntry](), list[IndexEntry]()
         try:
             for entry in self._entries:
@@ -159,7 +140,6 @@ class VectorIndex:
         return self._directory.store.parse(path, pieces)
 
     def _written(self, entry: IndexEntry, vectors: Iterable[Vector]) -> IndexEntry:
-        """Write a new index file with these vectors, for the bucket of another one."""
         home = self._home(entry.partition)
         parts, ranges, size = [_VERSION], list[DeletionRange](), len(_VERSION)
         for found, piece in vectors:

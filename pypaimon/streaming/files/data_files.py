@@ -60,12 +60,9 @@ def read_file(
     cast (see `casts`).
 
     Args:
-        directory: The table.
         file: The file, with `file_path` as in the manifest; a merged changelog file is read from its byte range.
-        fields: The columns to read; nested rows may lack some of their fields.
         schema_id: Id of the schema of `fields`. For files of a newer schema any loss in a cast is an error.
         system_columns: Any of `_SEQUENCE_NUMBER`, `_VALUE_KIND`, `_ROW_ID`, appended in this order.
-        batch_size: Most rows of a batch.
         constants: Values of columns that are the same in the whole file, and are not read from it; by name.
         content: All bytes of the file, from `content_of`; None: open the file.
 
@@ -108,8 +105,6 @@ def content_of(directory: TableDirectory, file: DataFileMeta) -> bytes | pa.Buff
 
     Raises:
         FileNotFoundError: The file is missing.
-        CorruptTableError: Access is denied.
-        StoreError: The store kept failing (retriable).
     """
     if not is_read_whole(file.file_size) or merged_changelog_range(str(file.file_path)):
         return None
@@ -131,9 +126,6 @@ def column_names(directory: TableDirectory, file: DataFileMeta) -> frozenset[str
 
     Raises:
         FileNotFoundError: The file is missing.
-        CorruptTableError: The file is damaged, or access is denied.
-        UnsupportedFileError: Its format is not supported.
-        StoreError: The store kept failing (retriable).
     """
     path = located(directory, file.file_path)
     with _errors(path, file.schema_id, file.schema_id), _opened(directory, file, path, None) as source:
@@ -163,7 +155,6 @@ def _physical_batches(source: FormatReader, columns: list[str], batch_size: int)
 
 
 def _system_column(name: str, batch: pa.RecordBatch, file: DataFileMeta, position: int) -> pa.Array:
-    """A system column, with nulls filled from the manifest."""
     kind = SYSTEM_TYPES[name]
     array = batch.column(name).cast(kind) if name in batch.schema.names else None
     if array is not None and not array.null_count:
@@ -238,7 +229,6 @@ def stored_fields(schema: TableSchema, write_cols: Sequence[str] | None) -> list
     sequence number and the row kind. A file of data evolution may hold only some columns.
 
     Args:
-        schema: The schema that the file was written with.
         write_cols: The columns that the manifest names; None: all.
     """
     fields = list(schema.fields)

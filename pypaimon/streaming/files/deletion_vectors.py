@@ -39,21 +39,12 @@ _Ranges = list[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class DeletionVector:
-    """The deleted rows of one data file.
+    """The deleted rows of one data file."""
 
-    Attributes:
-        positions: Positions of the deleted rows in the file, from 0, ascending.
-    """
-
-    positions: npt.NDArray[np.uint64]
+    positions: npt.NDArray[np.uint64]  # Positions of the deleted rows in the file, from 0, ascending
 
     def keep_mask(self, row_offset: int, length: int) -> pa.BooleanArray:
-        """True for each row of a batch that is not deleted.
-
-        Args:
-            row_offset: Position of the first row of the batch in the file.
-            length: Rows of the batch.
-        """
+        """True for each row of a batch that is not deleted."""
         first, end = np.searchsorted(self.positions, np.array([row_offset, row_offset + length], dtype=np.uint64))
         mask = np.ones(length, dtype=np.bool_)
         mask[self.positions[first:end] - np.uint64(row_offset)] = False
@@ -64,8 +55,6 @@ def read(store: Store, deletion_file: DeletionFile, row_count: int | None = None
     """Read a deletion vector, of Java's 32-bit or 64-bit format. One request.
 
     Args:
-        store: Where the index file is.
-        deletion_file: Where the vector is in the index file.
         row_count: Rows of the data file; a vector with positions beyond them is damaged.
 
     Raises:
@@ -106,22 +95,14 @@ def parse(data: bytes, deletion_file: DeletionFile, row_count: int | None = None
 
 
 def framed(data: bytes, deletion_file: DeletionFile) -> bytes:
-    """The bytes of one deletion vector with its length and checksum, to copy into another index file.
-
-    Raises:
-        ValueError: As `parse`.
-    """
+    """The bytes of one deletion vector with its length and checksum, to copy into another index file."""
     parse(data, deletion_file)
     start = deletion_file.offset
     return data[start : start + 2 * _WORD + int.from_bytes(data[start : start + _WORD], "big")]
 
 
 def rows_of(data: bytes, deletion_file: DeletionFile) -> BitMap:
-    """The deleted rows of one deletion vector of an index file, compressed.
-
-    Raises:
-        ValueError: As `parse`.
-    """
+    """The deleted rows of one deletion vector of an index file, compressed."""
     from pyroaring import BitMap
 
     return BitMap(parse(data, deletion_file).positions.astype(np.uint32))
@@ -131,7 +112,6 @@ def encoded(rows: BitMap, *, bitmap64: bool) -> tuple[bytes, int]:
     """Encode a deletion vector for an index file; returns also the length for the manifest.
 
     Args:
-        rows: Positions of the deleted rows in the data file.
         bitmap64: Whether to use Java's 64-bit format.
     """
     from pyroaring import BitMap64
@@ -157,12 +137,7 @@ def _bitmap(content: bytes) -> tuple[BitMap | BitMap64, int]:
 
 
 class IndexBlocks:
-    """A cache of pieces of index files, which never change. Thread-safe.
-
-    Args:
-        store: Where the files are.
-        kept_bytes: Size of the cache.
-    """
+    """A cache of pieces of index files, which never change. Thread-safe."""
 
     def __init__(self, store: Store, kept_bytes: int = KEPT_BYTES) -> None:
         self.store = store
@@ -174,8 +149,6 @@ class IndexBlocks:
 
         Raises:
             FileNotFoundError: The file is missing.
-            CorruptTableError: Access is denied.
-            StoreError: The store kept failing (retriable).
         """
         key = path, start, end
         found = self._kept_of(key)
@@ -202,12 +175,7 @@ class IndexBlocks:
 
 
 class PlanVectors:
-    """Deletion vectors of the data files of a plan, read in few pieces instead of one by one.
-
-    Args:
-        blocks: The cache of index files.
-        wanted: All deletion vectors that may be read.
-    """
+    """Deletion vectors of the data files of a plan, read in few pieces instead of one by one."""
 
     def __init__(self, blocks: IndexBlocks, wanted: Iterable[DeletionFile | None]) -> None:
         self._blocks = blocks
@@ -245,7 +213,6 @@ class PlanVectors:
 
 
 def _together(files: Iterable[DeletionFile | None]) -> dict[str, _Ranges]:
-    """The ranges of index files that hold vectors, sorted, with near ones merged."""
     wanted: dict[str, set[tuple[int, int]]] = {}
     for file in files:
         # A damaged manifest may have any numbers here; such a vector is read from the whole file.

@@ -29,13 +29,7 @@ _FIRST_PROOF = 31_536_000
 
 
 class LocalZones:
-    """The `LocalZone` of one file.
-
-    Args:
-        directory: The table.
-        file: The file, with the bounds of its columns if the manifest has them.
-        path: Path of the file.
-    """
+    """The `LocalZone` of one file."""
 
     def __init__(self, directory: TableDirectory, file: DataFileMeta, path: str) -> None:
         self._directory = directory

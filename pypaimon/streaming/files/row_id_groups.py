@@ -52,15 +52,7 @@ class BufferedPart:
 
 @dataclass(frozen=True, slots=True)
 class RowIdGroup:
-    """Files that cover the same row ids.
-
-    Attributes:
-        first_row_id: Row id of the first row.
-        row_count: Number of rows.
-        files: The files that hold columns of exactly these rows, newest first.
-        blob_files: Files with a column of blobs, whose rows overlap these.
-        vector_files: Files with columns of vectors only, whose rows overlap these.
-    """
+    """Files that cover the same row ids."""
 
     first_row_id: int
     row_count: int
@@ -148,7 +140,6 @@ def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _overlapping(groups: Sequence[RowIdGroup], start: int, end: int) -> range:
-    """Indexes of the (sorted) groups with row ids from `start` to before `end`."""
     first = bisect_right(groups, start, key=lambda group: group.end)
     return range(first, bisect_left(groups, end, lo=first, key=lambda group: group.first_row_id))
 
@@ -184,13 +175,7 @@ def join(
     """The rows of a group, in the order of their ids; columns that no file of the group holds are null.
 
     Args:
-        group: The group.
-        fields: The fields to read.
-        schema_of: The schema of an id.
-        read: Reads fields of one file.
         constants: Values of fields that are the same in all rows, even if a file holds them; by name.
-        batch_size: Most rows of a batch.
-        others: Fields that are in files of blobs or vectors; by name.
 
     Raises:
         CorruptTableError: A file has fewer or more rows than the group.
@@ -256,13 +241,7 @@ def _vector_files_of(
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """Consecutive rows in the same file.
-
-    Attributes:
-        first_row_id: Row id of the first row.
-        row_count: Number of rows.
-        file: The file; None: the column is null.
-    """
+    """Consecutive rows in the same file."""
 
     first_row_id: int
     row_count: int

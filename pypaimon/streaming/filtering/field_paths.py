@@ -68,11 +68,7 @@ def rebound(name: str, old: TableSchema, new: TableSchema) -> str:
 
 
 def rebound_filter(predicate: Predicate | None, old: TableSchema, new: TableSchema) -> Predicate | None:
-    """The same filter on the same fields, under the names of a newer schema.
-
-    Raises:
-        SchemaChangedError: A field of the filter was dropped.
-    """
+    """The same filter on the same fields, under the names of a newer schema."""
     if predicate is None or old.id == new.id:
         return predicate
     return filters.renamed(predicate, lambda name: rebound(name, old, new))

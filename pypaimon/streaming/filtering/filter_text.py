@@ -46,7 +46,6 @@ def parse_filter(text: str, fields: Sequence[DataField]) -> Predicate:
     """Parse a filter.
 
     Args:
-        text: The filter, in the grammar of this module.
         fields: The columns that it may name. Literals are parsed for their types: a date column takes `'2026-11-21'`,
             a timestamp `'2026-11-21 08:30:00'` (in UTC, or with an offset, for local time zones).
 
@@ -85,7 +84,6 @@ class _Parser:
         return self._tokens[self._position][0]
 
     def _word(self) -> str:
-        """The next token if it is a word or a mark; otherwise empty."""
         kind, value, _ = self._tokens[self._position]
         return value.lower() if kind in ("word", "mark") else ""
 

@@ -65,10 +65,6 @@ def conjunction(parts: Sequence[Predicate]) -> Predicate | None:
 def split_and(predicate: Predicate | None, columns: Sequence[str]) -> tuple[Predicate | None, Predicate | None]:
     """Split a filter into the AND-parts on some columns only, and the rest.
 
-    Args:
-        predicate: The filter, or None.
-        columns: Names of the columns.
-
     Returns:
         A filter on these columns only, and the rest; None for an empty one. A row matches if it matches both.
     """
@@ -91,7 +87,6 @@ def mask(predicate: Predicate, batch: pa.RecordBatch) -> pa.BooleanArray:
 
     Args:
         predicate: A predicate; columns are found by name, fields of rows by `row.field`.
-        batch: Holds the columns of the predicate.
 
     Returns:
         True or False for every row, never null.
@@ -139,21 +134,16 @@ def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
 
 
 class Bound:
-    """A literal, placed among the values that a column can hold.
-
-    Attributes:
-        scalar: The greatest value of the column's type up to the literal; None if the literal is less than all values,
-            or greater.
-        exact: Whether `scalar` is the literal itself.
-        above: Whether a literal without `scalar` is greater than all values.
-    """
+    """A literal, placed among the values that a column can hold."""
 
     __slots__ = ("above", "exact", "scalar")
 
     def __init__(self, scalar: pa.Scalar | None, exact: bool = True, above: bool = False) -> None:
+        # The greatest value of the column's type up to the literal; None if the literal is less than all values, or
+        # greater
         self.scalar = scalar
-        self.exact = exact
-        self.above = above
+        self.exact = exact  # Whether `scalar` is the literal itself
+        self.above = above  # Whether a literal without `scalar` is greater than all values
 
 
 def _none(column: pa.Array) -> pa.Array:

@@ -51,13 +51,7 @@ class IndexFilter:
     Any row may match a leaf whose operator, types or missing index leave it undecided.
 
     Args:
-        predicate: The filter; names are those of `read`.
-        written: The schema of the files.
-        read: The schema that is read.
         only: The columns of `read` whose values are in the files; None: all columns that were written.
-
-    Attributes:
-        columns: The columns of the files whose indexes may decide something.
     """
 
     def __init__(
@@ -78,9 +72,7 @@ class IndexFilter:
         """Whether a file may hold a matching row.
 
         Args:
-            parts: The indexes of the file, by column.
             content: Returns their bytes; called at most once for each.
-            row_count: Rows of the file.
 
         Raises:
             ValueError: An index is damaged, of another version, or of a file with another number of rows.
@@ -114,13 +106,7 @@ class IndexFilter:
 
 
 class _IndexedField:
-    """A column of the filter.
-
-    Args:
-        stored_name: Its name in the files.
-        keys: The keys of its indexes.
-        kind: Its type when read, in Arrow.
-    """
+    """A column of the filter."""
 
     def __init__(self, stored_name: str, keys: KeyType, kind: pa.DataType) -> None:
         self.stored_name = stored_name
@@ -141,7 +127,6 @@ class _IndexedField:
         return None if test is None or not known or len(known) < len(bounds) else test(self, known, index)
 
     def among(self, bounds: Sequence[Bound], index: ColumnIndex) -> BitMap | None:
-        """Rows with one of these values."""
         keys: list[Key] = []
         for bound in bounds:
             if bound.exact and bound.scalar is not None:
@@ -158,21 +143,18 @@ class _IndexedField:
         return None if valid is None or found is None else valid - found
 
     def below(self, bound: Bound, inclusive: bool, index: ColumnIndex) -> BitMap | None:
-        """Rows with a value less than a literal, or equal to it if `inclusive`."""
         if bound.scalar is None:
             return index.valid() if bound.above else BitMap()
         inclusive = inclusive or not bound.exact
         return index.below(self._key(bound.scalar, above=inclusive), inclusive)
 
     def above(self, bound: Bound, inclusive: bool, index: ColumnIndex) -> BitMap | None:
-        """Rows with a value greater than a literal, or equal to it if `inclusive`."""
         if bound.scalar is None:
             return BitMap() if bound.above else index.valid()
         inclusive = inclusive and bound.exact
         return index.above(self._key(bound.scalar, above=not inclusive), inclusive)
 
     def outside(self, bounds: Sequence[Bound], index: ColumnIndex) -> BitMap | None:
-        """Rows with a value less than the first literal, or greater than the second."""
         low, high = self.below(bounds[0], False, index), self.above(bounds[1], False, index)
         return None if low is None or high is None else low | high
 
@@ -229,9 +211,6 @@ def by_embedded_indexes(
 
     Args:
         entries: Manifest entries: `embedded_index`, `schema_id`, `row_count` and `file_name`.
-        predicate: The filter; names are those of `read`.
-        read: The schema that is read.
-        schema_of: The schema of an id.
     """
     keep = np.ones(entries.num_rows, dtype=bool)
     rows = np.flatnonzero(pc.is_valid(entries["embedded_index"]).to_numpy())
@@ -247,14 +226,7 @@ def by_embedded_indexes(
 
 
 def embedded_may_match(found: IndexFilter, data: bytes, name: str, row_count: int) -> bool:
-    """Whether the file of an embedded index can hold a matching row; true if the index cannot be read.
-
-    Args:
-        found: The filter for files of its schema.
-        data: The index.
-        name: Name of the file, for a warning.
-        row_count: Rows of the file.
-    """
+    """Whether the file of an embedded index can hold a matching row; true if the index cannot be read."""
 
     def content(part: IndexPart) -> bytes:
         end = part.start + part.length

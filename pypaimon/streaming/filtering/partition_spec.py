@@ -29,10 +29,6 @@ class PartitionSpec:
     """All partitions that have the given values.
 
     Values are equal if Java has one partition for them: null equals null, NaN equals NaN, and 0.0 differs from -0.0.
-
-    Attributes:
-        given: The values as the caller gave them, by column.
-        predicate: The condition on the partition columns.
     """
 
     given: Mapping[str, Any]
@@ -43,11 +39,9 @@ class PartitionSpec:
         """Read the values.
 
         Args:
-            schema: Schema of the table.
             given: Values of all or some partition columns: of the column's type, None for null, or a text, which is
                 parsed as Java parses it, in the time zone of the table (option `time-zone`). The text of the option
                 `partition.default-name` is null.
-            what: The argument or option that gave the values, for messages.
 
         Raises:
             StreamConfigError: There is no value, a name is not a partition column, or a value does not fit.
@@ -79,13 +73,7 @@ def default_partition(schema: TableSchema) -> str:
 
 
 def partitions_where(predicate: Predicate, rows: pa.Array, fields: Sequence[DataField]) -> pa.BooleanArray:
-    """Which partitions match a predicate.
-
-    Args:
-        predicate: A predicate on partition columns only.
-        rows: The partitions, as serialised rows.
-        fields: The partition columns, in the order of the partition keys.
-    """
+    """Which partitions match a predicate."""
     columns = [
         decode_column(rows, index, field.type).cast(PyarrowFieldParser.from_paimon_type(field.type), safe=False)
         for index, field in enumerate(fields)
@@ -94,7 +82,6 @@ def partitions_where(predicate: Predicate, rows: pa.Array, fields: Sequence[Data
 
 
 def _value(field: DataField, given: Any, default: str, zone: TimeZone, what: str) -> Any:
-    """The value of a column, as predicates take it; None for null."""
     if given is None or (isinstance(given, str) and given == default):
         return None
     try:
@@ -154,7 +141,6 @@ def chosen_partitions(schema: TableSchema) -> Predicate | None:
     the value of the default partition, null. The option is ignored for tables without partitions.
 
     Raises:
-        StreamConfigError: The value is invalid, or names a column that is not a partition column.
         UnsupportedTableError: The value names the greatest partition, which may change by the next start.
     """
     options = OptionValues(schema.options)

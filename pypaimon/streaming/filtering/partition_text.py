@@ -149,7 +149,6 @@ def _offset(text: str) -> timedelta:
 
 
 def _digits(fraction: str | None, count: int) -> int:
-    """The fraction as an integer with `count` digits."""
     digits = (fraction or "").rstrip("0")
     if len(digits) > count:
         raise ValueError(f"expected {count} digits of a second at most")

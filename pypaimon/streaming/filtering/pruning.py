@@ -58,9 +58,7 @@ class Pruner:
     file.
 
     Args:
-        schema: The schema that is read; the filter names its fields.
         schema_of: The schema of an id, for files that were written with another one.
-        predicate: The filter; None drops nothing.
         by: What to use, a prefix of `KNOWLEDGE`; anything but all of it only to explain what drops files.
     """
 
@@ -111,7 +109,6 @@ class Pruner:
         are dropped if only live entries are given.
 
         Args:
-            entries: Entries of one plan.
             scan: `full`: files that are merged to a state. `delta`: records as written, and files that are merged to
                 find changes. `changelog`: changelog files.
         """
@@ -134,7 +131,6 @@ class Pruner:
         return pa.array(keep)
 
     def _matching(self, entries: pa.Table, among: Mask, predicate: Predicate | None, values: bool = False) -> Mask:
-        """The entries `among` that can hold matching rows: by partition, then bucket, then statistics."""
         if predicate is None:
             return among
         by_statistics = partial(self._by_statistics, values=values and "value" in self._by)
@@ -154,7 +150,6 @@ class Pruner:
         return evaluate(predicate, entries.num_rows, self._leaf(self._partition_source(entries)))
 
     def _by_bucket(self, entries: pa.Table, predicate: Predicate) -> Mask:
-        """By the buckets that the bucket keys in the filter hash to, with the number of buckets of each file."""
         keep = np.ones(entries.num_rows, dtype=bool)
         keys = self._bucket_keys.get(id(predicate))
         if keys is None:
@@ -262,8 +257,6 @@ class Pruner:
         return [(frozenset(keys), PartitionValues.of(_column(entries, "partition"), keys))] if keys else []
 
     def _leaf(self, sources: Sequence[_Source]) -> Callable[[Predicate], Mask | bool]:
-        """Where a leaf may hold, by every source that knows its column."""
-
         def may_hold(leaf: Predicate) -> Mask | bool:
             result: Mask | bool = True
             for names, source in sources:
@@ -301,7 +294,6 @@ def _same_rows(entries: pa.Table) -> _Numbers:
 
 
 def _has_all(same_rows: _Numbers, entries: pa.Table) -> Mask:
-    """Which files have all rows of their number (see `_same_rows`)."""
     first = pc.fill_null(_column(entries, "first_row_id"), -1).to_numpy().astype(np.int64)
     counts = _numbers(entries, "row_count")
     lowest, highest = np.full(len(first), np.iinfo(np.int64).max), np.full(len(first), -1)
@@ -318,7 +310,6 @@ def _and(among: Mask, rest: Mask) -> Mask:
 
 
 def _groups(entries: pa.Table, values: bool) -> Iterator[tuple[_Numbers, pa.Table]]:
-    """Groups of entries with the same layout of statistics: by schema and, for values, by the columns."""
     keys = [pc.cast(_column(entries, "schema_id"), pa.string())]
     if values:
         keys += [pc.binary_join(_column(entries, name), "\0") for name in ("value_stats_cols", "write_cols")]
@@ -332,7 +323,6 @@ def _groups(entries: pa.Table, values: bool) -> Iterator[tuple[_Numbers, pa.Tabl
 
 
 def _value_columns(group: pa.Table) -> list[str] | None:
-    """Names of the columns of the value statistics of a group; None: all of the schema."""
     for name in ("value_stats_cols", "write_cols"):
         if (columns := group[name][0].as_py()) is not None:
             return list(columns)
@@ -370,8 +360,6 @@ def row_ranges(first: _Numbers, count: _Numbers, apart: npt.NDArray[np.bool_]) -
 
     Args:
         first: The first row id of each file, ascending except where a file is set apart; -1 without row ids.
-        count: Rows of each file.
-        apart: Which files never belong to the range of the file before.
     """
     starts = np.ones(len(first), dtype=bool)
     # The last row id of the range so far; -1 without row ids.

@@ -32,17 +32,11 @@ _PIECE = 8192
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """The compressed blocks of an Avro object container file.
-
-    Attributes:
-        schema: The writer's schema as JSON.
-        codec: How they are compressed.
-        blocks: Number of records that each block announces, and its bytes.
-    """
+    """The compressed blocks of an Avro object container file."""
 
     schema: bytes
     codec: str
-    blocks: tuple[tuple[int, bytes], ...]
+    blocks: tuple[tuple[int, bytes], ...]  # Number of records that each block announces, and its bytes
 
     def each(self) -> Iterator[Blocks]:
         return (replace(self, blocks=(block,)) for block in self.blocks)
@@ -142,19 +136,13 @@ class _ByteCursor:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """An Avro object container file, decompressed.
+    """An Avro object container file, decompressed."""
 
-    Attributes:
-        schema: The writer's schema as JSON, without logical types: timestamps are read as the stored integers.
-        blocks: Number of records, and the encoded records, of each block.
-    """
-
-    schema: bytes
+    schema: bytes  # The writer's schema as JSON, without logical types: timestamps are read as the stored integers
     blocks: tuple[tuple[int, bytes], ...]
 
     @property
     def count(self) -> int:
-        """Number of records."""
         return sum(count for count, _ in self.blocks)
 
     @property
@@ -214,7 +202,6 @@ def to_arrow(container: Container, paths: Collection[str] | None = None) -> pa.T
     They are decoded piece by piece, because polars holds the interpreter's lock while it makes Arrow's columns.
 
     Args:
-        container: The records.
         paths: The fields to read, such as `_FILE._FILE_NAME`. Each is a column of that name, in any order, unless a
             record around it may be null: then that record is the column. Missing fields are left out. None: the file's
             own, nested columns.
@@ -293,13 +280,7 @@ def encoded_header(schema: bytes, codec: str, sync: bytes) -> bytes:
 
 
 def encoded_block(count: int, content: bytes, sync: bytes) -> bytes:
-    """A block of a container file, with the marker after it.
-
-    Args:
-        count: Records in the block.
-        content: The compressed records.
-        sync: The marker.
-    """
+    """A block of a container file, with the marker after it."""
     return b"".join((encoded_long(count), encoded_long(len(content)), content, sync))
 
 

@@ -26,12 +26,7 @@ _PRIMITIVES = {
 
 
 class AvroFileReader:
-    """One Avro file, decoded some blocks at a time.
-
-    Attributes:
-        schema: The columns of the file, without logical types.
-        num_rows: Rows that the file announces.
-    """
+    """One Avro file, decoded some blocks at a time."""
 
     def __init__(self, stream: Any) -> None:
         self._blocks = framed(stream.read())

@@ -37,12 +37,7 @@ class AvroWriter:
     """Writes container files of one schema.
 
     Args:
-        schema: The Avro schema of the records.
         codec: Avro's name of a codec: `null`, `deflate`, `bzip2`, `xz`, `snappy` or `zstandard`.
-
-    Attributes:
-        stored_schema: The schema without logical types. Records of a `Container` with an equal schema can be copied
-            without decoding them.
     """
 
     def __init__(self, schema: Mapping[str, Any], codec: str) -> None:
@@ -50,6 +45,8 @@ class AvroWriter:
             raise ValueError(f"the Avro codec {codec!r} is not known")
         self._text = json.dumps(schema).encode()
         self._codec = codec
+        # The schema without logical types. Records of a `Container` with an equal schema can be copied without decoding
+        # them.
         self.stored_schema = stored_types(self._text)
 
     def encode(self, record: Mapping[str, Any]) -> bytes:
@@ -99,7 +96,6 @@ class AvroWriter:
 
 
 def _blocks(records: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
-    """The same records in fewer pieces, of at least `_BLOCK_BYTES`."""
     count, size = 0, 0
     held: list[bytes] = []
     for number, encoded in records:
@@ -150,7 +146,6 @@ class AvroFileWriter:
         self._writer = Writer(stream, avro_schema(schema), codec=codec, compression_level=level)
 
     def write(self, data: pa.Table) -> None:
-        """Add rows."""
         names = data.schema.names
         columns = normal_table(data, self._numbers).columns
         for row in zip(*map(_values, columns), strict=True):

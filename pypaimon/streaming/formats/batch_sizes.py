@@ -12,16 +12,7 @@ _GROWTH = 64
 
 
 class AdaptiveBatchSize:
-    """Follows the size of the rows decoded last. It grows in steps, because the next rows may be larger.
-
-    Args:
-        most: Most rows of a batch.
-        first: Rows of the first batch.
-        size: Bytes to decode at once, about.
-
-    Attributes:
-        rows: How many rows to decode next.
-    """
+    """Follows the size of the rows decoded last. It grows in steps, because the next rows may be larger."""
 
     def __init__(self, most: int, first: int = FIRST_ROWS, size: int = DECODED_BYTES) -> None:
         self._most = most
@@ -29,6 +20,5 @@ class AdaptiveBatchSize:
         self.rows = max(1, min(most, first))
 
     def record(self, rows: int, size: int) -> None:
-        """Note the bytes of a decoded batch."""
         if rows:
             self.rows = max(1, min(self._most, _GROWTH * rows, self._size * rows // max(size, 1)))

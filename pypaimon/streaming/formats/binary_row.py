@@ -54,8 +54,6 @@ def decode_column(rows: pa.Array | pa.ChunkedArray, index: int, data_type: objec
     """Decode one field of many rows. A row that is null itself gives null. Rows may differ in arity.
 
     Args:
-        rows: Serialised rows (binary).
-        index: Index of the field in the rows.
         data_type: Type of the field; `str()` of it must be Paimon's SQL text, such as `DECIMAL(10, 2) NOT NULL`.
 
     Returns:
@@ -121,7 +119,6 @@ def decode(row: bytes, fields: Sequence[DataField]) -> tuple[Any, ...]:
 
 
 def _python_column(column: pa.Array) -> pa.Array:
-    """Timestamps in microseconds, as Python has them."""
     if not pa.types.is_timestamp(column.type):
         return column
     return pc.floor_temporal(column, unit="microsecond").cast(pa.timestamp("us", column.type.tz))
@@ -172,7 +169,6 @@ class _Slots:
         return _gather(self.data, self.slots, dtype)
 
     def array(self, values: npt.NDArray[Any], arrow_type: pa.DataType) -> pa.Array:
-        """Spread the values of the present fields over all rows."""
         spread = np.zeros(len(self.present), dtype=values.dtype)
         spread[self.present] = values
         mask = ~self.present

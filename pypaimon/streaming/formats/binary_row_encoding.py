@@ -27,11 +27,7 @@ _PER_MILLISECOND = {"us": 1_000, "ns": 1_000_000}
 
 
 class StoredRow(tuple[Any, ...]):
-    """The values of a row of a manifest, with its bytes: Java and pypaimon may serialise the same values differently.
-
-    Attributes:
-        row: The serialised row.
-    """
+    """The values of a manifest row, with its bytes: Java and pypaimon may serialise the same values differently."""
 
     row: bytes
 
@@ -53,7 +49,6 @@ def encoded_row(values: Sequence[Any], fields: Sequence[DataField]) -> bytes:
 
     Args:
         values: Python's values; a `StoredRow` keeps its bytes.
-        fields: The fields of the row.
 
     Raises:
         ValueError: Rows cannot have a column of such a type.
@@ -134,15 +129,10 @@ def serialised(columns: Sequence[RowColumn], rows: Longs) -> npt.NDArray[np.uint
 
 
 class RowColumn(Protocol):
-    """One column.
-
-    Attributes:
-        null: Which values are null.
-        sizes: Bytes of each row in the variable part for this column, in whole words.
-    """
+    """One column."""
 
     null: npt.NDArray[np.bool_]
-    sizes: Longs
+    sizes: Longs  # Bytes of each row in the variable part for this column, in whole words
 
     def slots(self, rows: Longs, offset: int) -> Bytes:
         """The slots of rows with equal `sizes`, whose bytes in the variable part begin at `offset`."""

@@ -48,15 +48,10 @@ Fetch = Callable[[int, int], bytes]
 
 @dataclass(frozen=True, slots=True)
 class BlobIndex:
-    """Where the values of a blob file are.
-
-    Attributes:
-        offsets: First byte of each value.
-        lengths: Bytes of each value; `NULL` or `PLACEHOLDER` if there is none.
-    """
+    """Where the values of a blob file are."""
 
     offsets: Numbers
-    lengths: Numbers
+    lengths: Numbers  # Bytes of each value; `NULL` or `PLACEHOLDER` if there is none
 
 
 def tail_length(footer: bytes, file_size: int) -> int:
@@ -64,7 +59,6 @@ def tail_length(footer: bytes, file_size: int) -> int:
 
     Args:
         footer: The end of the file, at least `FOOTER` bytes of it.
-        file_size: Bytes of the file.
 
     Raises:
         ValueError: This is not the end of a supported blob file.
@@ -81,10 +75,6 @@ def tail_length(footer: bytes, file_size: int) -> int:
 
 def parse_index(tail: bytes, file_size: int) -> BlobIndex:
     """The index of a blob file.
-
-    Args:
-        tail: The last `tail_length` bytes of the file.
-        file_size: Bytes of the file.
 
     Raises:
         ValueError: The index is damaged, or does not fit the file.
@@ -125,25 +115,15 @@ def decode_varints(data: bytes) -> Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """The elements of an array or a map.
-
-    Attributes:
-        keys: The keys, if it is a map.
-        offsets: First byte of each element, from the beginning of the payload.
-        lengths: Bytes of each element; `NULL` if it is null.
-    """
+    """The elements of an array or a map."""
 
     keys: list[Any]
     offsets: Numbers
-    lengths: Numbers
+    lengths: Numbers  # Bytes of each element; `NULL` if it is null
 
 
 def array_elements(size: int, fetch: Fetch) -> Elements:
     """Find the elements of an array; fetches its header and its index only.
-
-    Args:
-        size: Bytes of the payload.
-        fetch: Returns bytes of the payload.
 
     Raises:
         ValueError: The payload is damaged.
@@ -193,7 +173,6 @@ def _count(fetch: Fetch, size: int, magic: int, what: str, index_sizes: int) -> 
 
 
 def _offsets(lengths: Numbers, count: int, start: int, end: int) -> Numbers:
-    """The offsets of elements that fill the bytes from `start` to `end`."""
     sizes = np.maximum(lengths, 0)
     if len(lengths) != count or (lengths < NULL).any() or (sizes > end).any() or start + int(sizes.sum()) != end:
         raise ValueError("the lengths in the index of a collection of blobs do not fit it")

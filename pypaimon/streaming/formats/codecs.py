@@ -96,7 +96,6 @@ def lz4(block: bytes, most: int) -> bytes:
 
 
 def _lz4_length(block: bytes, length: int, position: int) -> tuple[int, int]:
-    """A length whose first four bits are known, and where it ends."""
     # 15: bytes follow that are added to it, the last of them below 255.
     byte = _LZ4_MORE if length == 15 else 0
     while byte == _LZ4_MORE:

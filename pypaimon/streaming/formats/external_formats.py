@@ -29,13 +29,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 def rows_at_once(rows: int, batch_size: int, read: Callable[[int], Iterable[pa.RecordBatch]]) -> int:
-    """How many rows make a batch of about `batch_sizes.DECODED_BYTES`.
-
-    Args:
-        rows: Rows in the file.
-        batch_size: Most rows of a batch.
-        read: Reads the first rows of the file.
-    """
+    """How many rows make a batch of about `batch_sizes.DECODED_BYTES`."""
     most = min(batch_size, _MOST_ROWS)
     if min(rows, most) <= _PROBE:
         return most
@@ -47,10 +41,6 @@ def local_copy(stream: Any, owner: object) -> Any:
     """Copy a file into the temporary directory, for libraries that take paths.
 
     Requests to a store are then those of the stream, with its time limits, retries and credentials.
-
-    Args:
-        stream: The file, which can seek.
-        owner: The reader of the copy; the copy is deleted with it.
 
     Raises:
         StoreError: The copy cannot be written.

@@ -19,12 +19,7 @@ that the file names, the bounds in stored milliseconds by column, and the column
 
 
 class FormatReader(Protocol):
-    """An open file of any format.
-
-    Attributes:
-        schema: The columns of the file.
-        num_rows: Rows in the file.
-    """
+    """An open file of any format."""
 
     schema: pa.Schema
     num_rows: int
@@ -39,11 +34,7 @@ class FormatReader(Protocol):
 
 
 class FormatWriter(Protocol):
-    """One file that is being written.
-
-    Attributes:
-        schema: The types that it takes.
-    """
+    """One file that is being written."""
 
     schema: pa.Schema
 
@@ -70,18 +61,12 @@ class FileContext(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WriteSettings:
-    """How a file is written.
-
-    Attributes:
-        compression: Name of the codec, in lower case.
-        zstd_level: Level of zstd.
-        page_index: Whether Parquet files have a page index.
-        orc_zone: The zone in whose local time ORC files hold TIMESTAMP WITH LOCAL TIME ZONE; None: as moments in UTC.
-    """
+    """How a file is written."""
 
     compression: str
     zstd_level: int = 1
     page_index: bool = True
+    # The zone in whose local time ORC files hold TIMESTAMP WITH LOCAL TIME ZONE; None: as moments in UTC
     orc_zone: TimeZone | None = None
 
 
@@ -95,28 +80,21 @@ class Nanoseconds(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format of data files. Each is made once, in `registry`.
+    """A format of data files. Each is made once, in `registry`."""
 
-    Attributes:
-        name: The name in `file.format`, which is also the suffix of its files.
-        reader: Opens a file: a binary one that can seek, and what the table knows about it.
-        writer: Starts a file, given a stream and the schema of all rows; None: read only. It raises StreamConfigError
-            for a codec, and UnsupportedTableError for a type, that the format lacks.
-        damage_words: Parts of messages that mark an `OSError` of Arrow as one of a damaged file, and not of the store.
-        pads_char: Whether files hold CHAR with blanks up to its length, which Java strips when it reads them.
-        nanoseconds: Where timestamps of nanoseconds can be written so that Java reads them.
-        own_types: Types that Java writes into this format and not into every other one.
-        extra: The extra of this package that installs the library; None: always installed.
-    """
-
-    name: str
+    name: str  # The name in `file.format`, which is also the suffix of its files
+    # Opens a file: a binary one that can seek, and what the table knows about it
     reader: Callable[[Any, FileContext], FormatReader]
+    # Starts a file, given a stream and the schema of all rows; None: read only. It raises StreamConfigError for a
+    # codec, and UnsupportedTableError for a type, that the format lacks.
     writer: Callable[[Any, pa.Schema, WriteSettings], FormatWriter] | None = None
+    # Parts of messages that mark an `OSError` of Arrow as one of a damaged file, and not of the store
     damage_words: tuple[str, ...] = ()
+    # Whether files hold CHAR with blanks up to its length, which Java strips when it reads them
     pads_char: bool = False
-    nanoseconds: Nanoseconds = Nanoseconds.ANY
-    own_types: frozenset[str] = frozenset()
-    extra: str | None = None
+    nanoseconds: Nanoseconds = Nanoseconds.ANY  # Where timestamps of nanoseconds can be written so that Java reads them
+    own_types: frozenset[str] = frozenset()  # Types that Java writes into this format and not into every other one
+    extra: str | None = None  # The extra of this package that installs the library; None: always installed
 
     def open(self, stream: Any, context: FileContext) -> FormatReader:
         """Open a file.

@@ -108,14 +108,6 @@ class _DataStream:
 class OrcChecks:
     """Checks of one file.
 
-    Args:
-        tail: The tail of the file.
-        read: Reads the file.
-
-    Attributes:
-        tail: The tail of the file.
-        stripes: The stripes, in stored order.
-
     Raises:
         ValueError: The footer contradicts itself or the size of the file.
     """
@@ -135,11 +127,7 @@ class OrcChecks:
             raise ValueError("the stripes of the ORC file hold more or fewer rows than its footer says")
 
     def ranges(self, index: int, columns: Sequence[str]) -> list[tuple[int, int]]:
-        """Where the data of columns is in one stripe, in stored order: first byte and length of each piece.
-
-        Raises:
-            ValueError: The footer of the stripe is damaged.
-        """
+        """Where the data of columns is in one stripe, in stored order: first byte and length of each piece."""
         streams, wanted = self._footer(index)[0], self._wanted(columns)
         return [(each.start, each.end - each.start) for each in streams if each.column in wanted]
 
@@ -147,7 +135,6 @@ class OrcChecks:
         """Check one stripe.
 
         Args:
-            index: Number of the stripe.
             columns: Columns that will be read; None: all.
             whole: Whether to read all of their data now, including data that needs no check.
 
@@ -195,26 +182,15 @@ class OrcChecks:
         return bytes(content), self._read(stripe.footer, stripe.end)
 
     def writer_zone(self, index: int) -> str | None:
-        """The time zone of the writer of a stripe. Java stores it only if some column is a TIMESTAMP without zone.
-
-        Raises:
-            ValueError: The footer of the stripe is damaged.
-        """
+        """The time zone of the writer of a stripe. Java stores it only if some column is a TIMESTAMP without zone."""
         names = _messages(self._stripe_footer(index), _StripeFooterField.WRITER_ZONE)
         return names[-1].decode() if names else None
 
     def in_zone(self, name: str, kinds: Mapping[int, int]) -> tuple[bytes, dict[int, bytes]]:
         """Rewrite the footers as if the writer were in another time zone, and timestamps of another kind.
 
-        Args:
-            name: The zone.
-            kinds: The new kinds, by type (its place in the footer).
-
         Returns:
             The end of the file, from the footer on, and the footers of the stripes by their positions.
-
-        Raises:
-            ValueError: The footer of a stripe is damaged.
         """
         parts = {}
         for index, stripe in enumerate(self.stripes):
@@ -227,13 +203,7 @@ class OrcChecks:
         return self.tail.end(footer), parts
 
     def zoned_footer(self, index: int, name: str, *, indexes: bool = True) -> bytes:
-        """The stored footer of a stripe with another time zone of the writer; raises as `in_zone`.
-
-        Args:
-            index: Number of the stripe.
-            name: The zone.
-            indexes: Whether the stripe keeps its indexes, which are at its beginning.
-        """
+        """The stored footer of a stripe with another time zone of the writer; raises as `in_zone`."""
         footer: list[Field] = [(_StripeFooterField.WRITER_ZONE, LENGTH_DELIMITED, name.encode())]
         for number, wire, value in self._stripe_footer(index):
             is_index = number == _StripeFooterField.STREAMS and _is_index(dict(numbers(value)))
@@ -250,13 +220,11 @@ class OrcChecks:
         return list(fields(self.tail.decompressed(self._read(stripe.footer, stripe.end))))
 
     def _footer(self, index: int) -> tuple[list[_DataStream], list[dict[int, int]]]:
-        """The data streams of a stripe, in stored order, and the encoding of each column."""
         stripe, footer = self.stripes[index], self._stripe_footer(index)
         encodings = [dict(numbers(value)) for value in _messages(footer, _StripeFooterField.ENCODINGS)]
         return list(_streams(stripe, _messages(footer, _StripeFooterField.STREAMS))), encodings
 
     def _wanted(self, columns: Sequence[str] | None) -> set[int]:
-        """The types of some columns (None: all); type 0 is the row itself."""
         return {0, *(type_id for name, ids in self._columns if columns is None or name in columns for type_id in ids)}
 
     def _decompressed_size(self, stream: _DataStream) -> int:
@@ -266,12 +234,7 @@ class OrcChecks:
         return sum(map(len, decompressed_blocks(stored, self.tail.codec, self.tail.block_size)))
 
     def _most_decompressed(self, stream: _DataStream, stored: bytes | None) -> int:
-        """An upper bound of the decompressed size of a stream, up to 1 GiB, from the headers of its blocks.
-
-        Args:
-            stream: The stream.
-            stored: Its bytes, if they were read already.
-        """
+        """An upper bound of the decompressed size of a stream, up to 1 GiB, from the headers of its blocks."""
         if not self.tail.codec:
             return stream.end - stream.start
         position = size = 0
@@ -286,10 +249,6 @@ class OrcChecks:
 
 def open_orc(stream: Any, read: ReadRange) -> tuple[OrcChecks | None, orc.ORCFile]:
     """Check the tail of a file, and open it.
-
-    Args:
-        stream: The file.
-        read: Reads the file.
 
     Returns:
         Checks to run before each stripe is read (None if only Arrow knows the compression), and the file.
@@ -328,7 +287,6 @@ def _columns(types: list[bytes]) -> list[tuple[str, range]]:
 
 
 def _messages(found: Iterable[Field], wanted: int) -> list[bytes]:
-    """The values of the fields with a number, if they are bytes."""
     return [value for number, wire, value in found if (number, wire) == (wanted, LENGTH_DELIMITED)]
 
 

@@ -52,13 +52,7 @@ class OrcFileReader:
     """One open ORC file.
 
     Args:
-        stream: The file.
         local_zone: See `LocalZone`; None: the file holds TIMESTAMP WITH LOCAL TIME ZONE as moments in UTC.
-
-    Attributes:
-        schema: The columns of the file with the metadata of their writer; timestamps are of microseconds if
-            nanoseconds may not hold them.
-        num_rows: Rows in the file.
     """
 
     def __init__(self, stream: Any, local_zone: LocalZone | None = None) -> None:
@@ -72,6 +66,8 @@ class OrcFileReader:
         self._seconds: orc.ORCFile | None = None
         self._as_moments: orc.ORCFile | None = None
         self._far: dict[int, int] = {}
+        # The columns of the file with the metadata of their writer; timestamps are of microseconds if nanoseconds may
+        # not hold them
         self.schema: pa.Schema = _with_field_metadata(self._file.schema)
         self.num_rows: int = self._file.nrows
         self._has_timestamps = any(map(_holds_timestamps, self.schema.types))
@@ -89,7 +85,6 @@ class OrcFileReader:
                         yield batch.slice(start, batch_size)
 
     def _meant(self, index: int, columns: Sequence[str], decoded: int, batch_size: int) -> Iterator[pa.RecordBatch]:
-        """The rows of a stripe of `decoded` bytes, with corrected timestamps."""
         # Not by Arrow: it looks for the zone in the system's tz database, which lacks Java's `GMT+08:00`.
         name, clocks = self._writer_zone(index)
         local = self._local(name, columns)
@@ -150,13 +145,11 @@ class OrcFileReader:
         return dict.fromkeys(self._checks.tail.of_kind(TIMESTAMP), TIMESTAMP_INSTANT)
 
     def _retyped(self, kinds: Mapping[int, int]) -> orc.ORCFile:
-        """Open the file as if its writer were in UTC, with other kinds for some types (places in the footer)."""
         assert self._checks is not None
         return orc.ORCFile(WithEnd(self._stream, self._checks.tail.body, *self._checks.in_zone(_READ_ZONE, kinds)))
 
     @contextmanager
     def _explained(self, index: int, columns: Sequence[str]) -> Iterator[None]:
-        """Turn an error of Arrow into one that names the column."""
         try:
             yield
         except pa.ArrowException as error:
@@ -296,13 +289,6 @@ class OrcPieces:
 
     pyarrow's ORC reader decodes whole stripes, which may be much larger than their stored bytes: texts of dictionaries,
     and data that compresses well. Only its datasets read rows in batches, here from a file of this stripe alone.
-
-    Args:
-        checks: The checks of the file, which the stripe has passed.
-        index: Number of the stripe.
-        columns: Columns to read.
-        decoded: Bytes of the decoded stripe, about.
-        batch_size: Most rows of a batch.
     """
 
     def __init__(self, checks: OrcChecks, index: int, columns: Sequence[str], decoded: int, batch_size: int) -> None:
@@ -326,7 +312,6 @@ class OrcPieces:
         )
 
     def _end(self, footer_length: int, kinds: Mapping[int, int]) -> bytes:
-        """The end of a file of this stripe alone, without statistics."""
         rows = self._checks.stripes[self._index].rows
         stripe = {
             StripeField.OFFSET: len(_MAGIC),

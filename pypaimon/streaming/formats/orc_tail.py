@@ -88,16 +88,9 @@ class _TimestampField(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class OrcTail:
-    """Postscript and footer of an ORC file.
+    """Postscript and footer of an ORC file."""
 
-    Attributes:
-        metadata: Bytes before the statistics of the stripes, which are before the footer.
-        body: Bytes before the footer.
-        postscript: Fields of the postscript.
-        footer: Fields of the footer.
-    """
-
-    metadata: int
+    metadata: int  # Bytes before the statistics of the stripes, which are before the footer
     body: int
     postscript: list[Field]
     footer: list[Field]
@@ -144,7 +137,6 @@ class OrcTail:
         """The end of the file, from the footer on, with another footer.
 
         Args:
-            footer: Fields of the footer.
             metadata_length: Length of the statistics of the stripes before the footer; None: unchanged.
         """
         content = self.stored(encode(footer))
@@ -212,14 +204,8 @@ def _tail(size: int, read: ReadRange) -> OrcTail:
 def decompressed_blocks(stored: bytes, codec: int, block_size: int) -> Iterator[bytes]:
     """Decompress the blocks of a part of a file: a header of three bytes, then the data, compressed or not.
 
-    Args:
-        stored: The part.
-        codec: ORC's number of the compression.
-        block_size: Most bytes of a decompressed block, by the postscript.
-
     Raises:
         ValueError: A block is damaged or too large.
-        UnsupportedTableError: The compression is not known.
     """
     decompress = _CODECS.get(codec)
     if decompress is None:

@@ -54,7 +54,6 @@ def in_zones(array: pa.Array, kind: pa.DataType, clocks: TimeZone | None, local:
 
     Args:
         array: The column; if `clocks` is given, its timestamps without zone were read as if they were moments.
-        kind: The type of the result.
         clocks: The writer's zone, for timestamps without zone; None: they are right.
         local: The writer's zone, for timestamps with local time zone; None: they are right.
     """
@@ -71,8 +70,6 @@ def with_timestamps(array: pa.Array, kind: pa.DataType, turned: Callable[[pa.Arr
     """Replace the timestamps in a column, at any depth.
 
     Args:
-        array: The column.
-        kind: The type of the result.
         turned: Makes the new timestamps of the old ones, given whether they have a zone.
     """
     if pa.types.is_timestamp(kind):
@@ -136,9 +133,6 @@ class WithEnd(BinaryFile):
     """A file with some of its bytes replaced, without a copy of it.
 
     Args:
-        stream: The file, which can seek.
-        start: Where the new end begins.
-        end: The new end.
         parts: Other replaced pieces, by the position at which a read of exactly that piece begins.
     """
 

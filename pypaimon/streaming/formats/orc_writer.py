@@ -216,10 +216,6 @@ class OrcZone:
 
         Statistics of parts of the file are left out. They are of the moved times, and with statistics of this kind in
         its own files Java's filters lose the rows with the least and the greatest value.
-
-        Args:
-            target: The stream to write to.
-            written: The file of Arrow.
         """
         size, read = written.seek(0, io.SEEK_END), reads_of(written)
         if not size:
@@ -243,13 +239,7 @@ class OrcZone:
         target.write(tail.end(self._tail(tail, stripes, place), metadata_length=0))
 
     def _tail(self, tail: OrcTail, stripes: list[bytes], length: int) -> list[Field]:
-        """The new footer.
-
-        Args:
-            tail: The tail that Arrow has written.
-            stripes: `StripeInformation` of the copied stripes.
-            length: Bytes before the footer.
-        """
+        """The new footer."""
         stripe, types, clocks = iter(stripes), itertools.count(), tail.of_kind(TIMESTAMP)
         footer: list[Field] = []
         for number, wire, value in tail.footer:
@@ -265,7 +255,6 @@ class OrcZone:
         return footer
 
     def _shown(self, millis: int) -> int:
-        """The local time in the zone of a time that Arrow has written."""
         second = millis // 1000
         shown = shown_by_java(self._zone, np.array([second + self._ahead]))
         return millis + 1000 * (int(shown[0]) - second)

@@ -72,9 +72,6 @@ def as_stored(metadata: pq.FileMetaData) -> pq.FileMetaData:
 def without_unknown_types(stream: Any) -> tuple[pq.FileMetaData, dict[str, int]]:
     """Remove logical types that Arrow may not know from a footer; it would refuse the whole file.
 
-    Args:
-        stream: The file, which can seek.
-
     Returns:
         The footer, and the number of the removed type by column.
 
@@ -100,11 +97,7 @@ def without_unknown_types(stream: Any) -> tuple[pq.FileMetaData, dict[str, int]]
 
 
 def has_empty_page(chunk: bytes) -> bool:
-    """Whether a column chunk has a data page (version 2) without values that are marked as compressed.
-
-    Raises:
-        ValueError: A page is damaged.
-    """
+    """Whether a column chunk has a data page (version 2) without values that are marked as compressed."""
     position = 0
     while position < len(chunk):
         header, position = thrift.decode(chunk, position)

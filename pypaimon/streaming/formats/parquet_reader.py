@@ -35,12 +35,7 @@ _MANY_ROWS = 16_384
 
 
 class ParquetFileReader:
-    """One open Parquet file.
-
-    Attributes:
-        schema: The columns of the file, with the metadata of their writer.
-        num_rows: Rows in the file.
-    """
+    """One open Parquet file."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -100,7 +95,6 @@ class ParquetFileReader:
                     yield batch.slice(start, batch_size)
 
     def _opened(self) -> pq.ParquetFile:
-        """Open the file, without logical types for which Arrow would refuse all of it."""
         try:
             return pq.ParquetFile(self._stream)
         except (OSError, pa.ArrowException) as error:
@@ -118,7 +112,6 @@ class ParquetFileReader:
         return error
 
     def _error_of(self, column: str) -> Exception | None:
-        """The error that Arrow raises for one column; None: it reads the column."""
         try:
             for _ in self._file.iter_batches(FIRST_ROWS, columns=[column], use_threads=False):
                 pass
@@ -148,7 +141,6 @@ class ParquetFileReader:
         return False
 
     def _ranges(self, columns: Sequence[str]) -> list[tuple[int, int]]:
-        """First byte and length of each column chunk, in the order in which Arrow reads them."""
         wanted, found = frozenset(columns), []
         for number in range(self._file.metadata.num_row_groups):
             group = self._file.metadata.row_group(number)
@@ -178,7 +170,6 @@ def _holds_int96(schema: pq.ParquetSchema) -> bool:
 
 
 def _without_dictionaries(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
-    """The batch with values in place of dictionaries, in pieces of about `size` bytes."""
     columns = [column for column in batch.columns if pa.types.is_dictionary(column.type)]
     if not columns:
         yield batch

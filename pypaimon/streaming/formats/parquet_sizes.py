@@ -22,13 +22,7 @@ _MOST_OF_A_REFERENCE = 4
 
 @dataclass(frozen=True, slots=True)
 class _LeafColumn:
-    """A column of a Parquet file that holds values.
-
-    Attributes:
-        index: Its index among the columns of the file.
-        path: Its dotted name.
-        width: Bytes of a value; None: variable.
-    """
+    """A column of a Parquet file that holds values."""
 
     index: int
     path: str
@@ -36,26 +30,17 @@ class _LeafColumn:
 
 
 class ParquetSizes:
-    """The sizes of rows, of some columns.
-
-    Args:
-        file: The file.
-        schema: Its columns.
-        columns: Names of the columns to read.
-
-    Attributes:
-        references: Columns of texts or bytes that are dictionary-encoded throughout: Arrow can return them as
-            dictionaries.
-        longest: Most bytes of a value in the other columns whose encoding stores values once for many rows; 0 if
-            there are no such columns.
-    """
+    """The sizes of rows, of some columns."""
 
     def __init__(self, file: pq.ParquetFile, schema: pa.Schema, columns: Sequence[str]) -> None:
         metadata = file.metadata
         groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
         self._rows = [group.num_rows for group in groups]
         self._sizes = [group.total_byte_size for group in groups]
+        # Columns of texts or bytes that are dictionary-encoded throughout: Arrow can return them as dictionaries
         self.references: list[str] = []
+        # Most bytes of a value in the other columns whose encoding stores values once for many rows; 0 if there are no
+        # such columns
         self.longest = 0
         is_flat = len(file.schema) == len(schema)
         if not is_flat or sum(self._sizes) * metadata.num_rows > _HARMLESS:

@@ -94,7 +94,6 @@ def _is_wide(kind: pa.DataType) -> bool:
 
 
 def _leaves(path: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
-    """Paths and types of the Parquet columns of a column."""
     if pa.types.is_struct(kind):
         for field in kind:
             yield from _leaves(f"{path}.{field.name}", field.type)

@@ -75,12 +75,8 @@ def to_arrow(records: Records, paths: Collection[str]) -> pa.Table | None:
     """The records as columns; None if `to_records` is faster.
 
     Args:
-        records: A file.
         paths: The fields to read, such as `_FILE._FILE_NAME`: each is a column of that name, or within a column with
             the name of an outer record. Missing fields are left out.
-
-    Raises:
-        ValueError: There are more or fewer records than announced.
     """
     if isinstance(records, pa.Table):
         return records
@@ -88,9 +84,5 @@ def to_arrow(records: Records, paths: Collection[str]) -> pa.Table | None:
 
 
 def to_records(records: Records) -> list[dict[str, Any]]:
-    """The records as dictionaries.
-
-    Raises:
-        ValueError: The records cannot be decoded.
-    """
+    """The records as dictionaries."""
     return records.to_pylist() if isinstance(records, pa.Table) else avro_container.to_records(records)

@@ -29,7 +29,6 @@ from pypaimon.streaming.model.data_types import type_names
 
 
 def _of_file(reader: Callable[[Any], FormatReader]) -> Callable[[Any, FileContext], FormatReader]:
-    """A reader of files that say all about themselves."""
     return lambda stream, context: reader(stream)
 
 
@@ -82,12 +81,6 @@ DAMAGE_WORDS = (
 def new_file(name: str, stream: Any, schema: pa.Schema, settings: WriteSettings) -> FormatWriter:
     """Start a file of a format.
 
-    Args:
-        name: One of `WRITABLE`.
-        stream: The binary stream to write to.
-        schema: Schema of all rows.
-        settings: How it is written.
-
     Raises:
         StreamConfigError: The format has no such codec.
         UnsupportedTableError: The format has no such type.
@@ -99,10 +92,6 @@ def new_file(name: str, stream: Any, schema: pa.Schema, settings: WriteSettings)
 
 def check_format(name: str, fields: Sequence[Any]) -> None:
     """Refuse a table whose columns a format cannot hold as Java needs them, before the first row.
-
-    Args:
-        name: One of `WRITABLE`.
-        fields: pypaimon's fields of the table.
 
     Raises:
         UnsupportedTableError: A column cannot be written; the message names it.

@@ -47,11 +47,6 @@ _NANOS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 def decode_block(block: bytes, fields: Sequence[DataField], wanted: Sequence[str]) -> pa.RecordBatch:
     """Decode some fields of a block.
 
-    Args:
-        block: The decompressed block.
-        fields: All fields of its rows.
-        wanted: Names of the fields to return, in this order.
-
     Raises:
         ValueError: The block is damaged.
     """
@@ -68,19 +63,13 @@ def decode_block(block: bytes, fields: Sequence[DataField], wanted: Sequence[str
 
 
 class _BlockCursor:
-    """Reads the next value of many rows at once, each from its own position in the block.
-
-    Args:
-        data: The block.
-        positions: The next byte of each row.
-    """
+    """Reads the next value of many rows at once, each from its own position in the block."""
 
     def __init__(self, data: npt.NDArray[np.uint8], positions: Ints) -> None:
         self._data = data
         self.positions = positions
 
     def fields(self, fields: Sequence[DataField], wanted: frozenset[str] | None = None) -> dict[str, pa.Array]:
-        """One value of type ROW for each position, as a column per field; stops after the last wanted field."""
         nulls = self._bits(np.full(len(self.positions), len(fields)))
         found: dict[str, pa.Array] = {}
         left = set(wanted if wanted is not None else ())
@@ -95,7 +84,6 @@ class _BlockCursor:
         return found
 
     def value(self, kind: DataType) -> pa.Array:
-        """One value for each position, none of them null."""
         if isinstance(kind, RowType):
             arrays = self.fields(kind.fields)
             target = arrow_type(kind)
@@ -235,7 +223,6 @@ class _BlockCursor:
             raise ValueError(f"an array holds a value that is not of type {kind}: {error}") from error
 
     def _where(self, there: Mask, read: Callable[[_BlockCursor], pa.Array]) -> pa.Array:
-        """Read the values of rows that are `there`; the others, of which nothing is stored, are null."""
         if there.all():
             return read(self)
         some = _BlockCursor(self._data, self.positions[there])
@@ -256,7 +243,6 @@ class _BlockCursor:
         return bits
 
     def _check(self, starts: Ints, lengths: Ints | int) -> None:
-        """Raise ValueError if bytes outside of the block would be read."""
         if len(starts) and ((starts < 0).any() or (starts + lengths > len(self._data)).any()):
             raise ValueError("a value is outside of its block")
 
@@ -275,7 +261,6 @@ class RowFileReader:
     """One file, of which one block is in memory at a time. pypaimon reads its index.
 
     Args:
-        stream: The file, which can seek.
         fields: The columns of the file, in stored order: the file does not name them.
     """
 

@@ -17,9 +17,7 @@ class BitSlices:
     """Compares the numbers of all rows with one number, bit by bit.
 
     Args:
-        rows: The rows that have a number.
         slices: Returns the rows in whose number a bit is set; bit 0 is the lowest.
-        width: Number of bits.
     """
 
     def __init__(self, rows: BitMap, slices: Callable[[int], BitMap], width: int) -> None:

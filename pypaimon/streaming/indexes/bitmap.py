@@ -164,7 +164,6 @@ class BitmapIndexWriter:
 
     Args:
         options: Options of the index: `version` and `index-block-size`.
-        floats: Whether keys are the bits of floats, which sort differently.
 
     Raises:
         StreamConfigError: An option is invalid.
@@ -180,11 +179,9 @@ class BitmapIndexWriter:
         self._keys: list[pa.Array] = []
 
     def add(self, keys: pa.Array) -> None:
-        """Add the keys of more rows."""
         self._keys.append(keys)
 
     def data(self) -> bytes:
-        """The bytes of the index."""
         found = pa.chunked_array(self._keys).combine_chunks().dictionary_encode()
         distinct: pa.Array = found.dictionary
         nulls = np.flatnonzero(found.is_null().to_numpy(zero_copy_only=False))
@@ -224,7 +221,6 @@ class BitmapIndexWriter:
         return order
 
     def _blocks(self, entries: list[_Entry]) -> bytes:
-        """A list of the first key of each block, then the blocks of entries."""
         blocks: list[list[_Entry]] = []
         size = self._block_bytes
         for entry in entries:

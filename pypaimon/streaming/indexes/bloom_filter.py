@@ -62,9 +62,6 @@ class BloomFilterWriter:
 
     Args:
         options: Options of the index: `items`, the expected number of values, and `fpp`, the share of false positives.
-
-    Raises:
-        StreamConfigError: An option is invalid.
     """
 
     def __init__(self, options: OptionValues) -> None:
@@ -85,7 +82,6 @@ class BloomFilterWriter:
         self._bytes = np.zeros(size // 8, np.uint8)
 
     def add(self, keys: pa.Array) -> None:
-        """Add the keys of more rows."""
         hashes = hashes_of(keys.drop_null().unique())
         low, high = hashes.astype(np.uint32), (hashes >> np.uint64(32)).astype(np.uint32)
         for function in range(1, self._functions + 1):
@@ -96,5 +92,4 @@ class BloomFilterWriter:
             np.bitwise_or.at(self._bytes, place >> np.uint32(3), (1 << (place & np.uint32(7))).astype(np.uint8))
 
     def data(self) -> bytes:
-        """The bytes of the index."""
         return struct.pack(">i", self._functions) + self._bytes.tobytes()

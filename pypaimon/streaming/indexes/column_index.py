@@ -30,17 +30,12 @@ BOOLEAN = frozenset(("BOOLEAN",))
 
 @dataclass(frozen=True, slots=True)
 class KeyType:
-    """How indexes hold the values of a column.
+    """How indexes hold the values of a column."""
 
-    Attributes:
-        code: The format code of `struct` for keys of fixed length; None for texts and bytes.
-        of_literal: The key of a value, given as a scalar of the column's Arrow type.
-        ordered: Whether different values have different keys that sort as the values do. Otherwise only equal values
-            are known to have equal keys.
-    """
-
-    code: str | None
-    of_literal: Callable[[pa.Scalar], Key]
+    code: str | None  # The format code of `struct` for keys of fixed length; None for texts and bytes
+    of_literal: Callable[[pa.Scalar], Key]  # The key of a value, given as a scalar of the column's Arrow type
+    # Whether different values have different keys that sort as the values do. Otherwise only equal values are known to
+    # have equal keys.
     ordered: bool = True
 
     @property
@@ -73,10 +68,6 @@ def key_type(stored: DataType, read: DataType) -> KeyType | None:
 
     CHAR and BINARY are padded or trimmed, depending on the format. The index of a TIMESTAMP(0) may have milliseconds,
     which readers cut. Indexes hold nanoseconds as microseconds.
-
-    Args:
-        stored: The type in the file.
-        read: The type in the schema that is read.
     """
     if not isinstance(stored, AtomicType) or not isinstance(read, AtomicType):
         return None
@@ -143,9 +134,6 @@ def keys_of(values: pa.Array) -> pa.Array:
 
     Timestamps are milliseconds up to a precision of 3, otherwise microseconds; floats are their bits, with a single
     NaN.
-
-    Args:
-        values: Values of an atomic type.
     """
     kind = values.type
     if pa.types.is_timestamp(kind):
@@ -174,13 +162,9 @@ class ColumnIndex(ABC):
 
     Args:
         data: The bytes of the index.
-        keys: The type of the keys.
-
-    Attributes:
-        row_count: Rows of the file; None: the index does not say.
     """
 
-    row_count: int | None = None
+    row_count: int | None = None  # Rows of the file; None: the index does not say
 
     @abstractmethod
     def __init__(self, data: bytes, keys: KeyType) -> None: ...

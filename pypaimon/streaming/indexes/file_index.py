@@ -26,15 +26,9 @@ _WRITTEN = {"bloom-filter": NUMBERS | MOMENTS | TEXTS | BYTES, "bitmap": NUMBERS
 
 @dataclass(frozen=True, slots=True)
 class IndexedColumn:
-    """One index of one column.
+    """One index of one column."""
 
-    Attributes:
-        column: The column, or `map[key]` for the values of a key.
-        kind: The kind of the index, such as `bloom-filter`.
-        options: Options of the index, by the last part of their keys.
-    """
-
-    column: str
+    column: str  # The column, or `map[key]` for the values of a key
     kind: str
     options: Mapping[str, str]
 
@@ -44,25 +38,15 @@ class IndexedColumn:
 
 @dataclass(frozen=True, slots=True)
 class IndexOptions:
-    """The file indexes of a table (`file-index.<kind>.columns`).
-
-    Attributes:
-        written: Indexes that this library writes.
-        unwritten: The other indexes.
-        embedded_bytes: Up to this many bytes, indexes are in the manifest instead of a file of their own.
-    """
+    """The file indexes of a table (`file-index.<kind>.columns`)."""
 
     written: tuple[IndexedColumn, ...]
     unwritten: tuple[IndexedColumn, ...]
-    embedded_bytes: int
+    embedded_bytes: int  # Up to this many bytes, indexes are in the manifest instead of a file of their own
 
     @staticmethod
     def of(options: OptionValues, fields: Sequence[DataField]) -> IndexOptions:
-        """Read the options of a table.
-
-        Raises:
-            StreamConfigError: An option is invalid.
-        """
+        """Read the options of a table."""
         kinds = {field.name: kind_of(field.type) for field in fields}
         found = indexed_columns(options)
         written = tuple(each for each in found if kinds.get(each.column) in _WRITTEN.get(each.kind, ()))
@@ -92,15 +76,7 @@ class _IndexWriter(Protocol):
 
 
 class FileIndex:
-    """Makes the indexes of a new data file.
-
-    Args:
-        columns: The indexes to make.
-        schema: Schema of the rows.
-
-    Raises:
-        StreamConfigError: An option of an index is invalid.
-    """
+    """Makes the indexes of a new data file."""
 
     def __init__(self, columns: Sequence[IndexedColumn], schema: pa.Schema) -> None:
         self._indexes: list[tuple[IndexedColumn, _IndexWriter]] = [
@@ -108,7 +84,6 @@ class FileIndex:
         ]
 
     def add(self, data: pa.Table) -> None:
-        """Add rows."""
         keys: dict[str, list[pa.Array]] = {}
         for column, index in self._indexes:
             if column.column not in keys:

@@ -31,11 +31,7 @@ _LANE_TURNS = 1, 7, 12, 18
 
 
 def hashes_of(keys: pa.Array) -> Hashes:
-    """The hash of each key.
-
-    Args:
-        keys: Integers or large binary, without nulls.
-    """
+    """The hash of each key."""
     if not pa.types.is_large_binary(keys.type):
         numbers: Hashes = _wang(keys.cast(pa.int64()).to_numpy()).view(np.uint64)
         return numbers
@@ -66,7 +62,6 @@ def hash_of(key: int | bytes) -> int:
 
 
 def _of_one_length(lengths: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
-    """Rows of equally long keys, of `_MOST_BYTES` at most."""
     order = np.argsort(lengths, kind="stable")
     for group in np.split(order, np.flatnonzero(np.diff(lengths[order])) + 1) if len(lengths) else ():
         most = max(1, _MOST_BYTES // max(1, int(lengths[group[0]])))
@@ -90,7 +85,6 @@ def _signed(number: Any) -> Any:
 
 
 def _xxh64(length: int, words: _Words, half: _Words, rest: _Words) -> _Word:
-    """The hash of `length` bytes: whole words of eight, one of four if there is one, then single bytes."""
     used = 0
     if length >= 32:
         lanes: list[_Word] = list(_LANES)

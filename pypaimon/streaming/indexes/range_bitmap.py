@@ -62,21 +62,13 @@ class RangeBitmapIndex(ColumnIndex):
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """Consecutive keys of a dictionary.
-
-    Attributes:
-        first: The first key, which is stored apart from the others.
-        place: Its place in the dictionary.
-        content: Where the other keys are.
-        count: How many other keys there are.
-        offsets: Bytes before the other keys for their offsets; 0 for keys of fixed length.
-    """
+    """Consecutive keys of a dictionary."""
 
     first: Key
     place: int
     content: BytesReader
     count: int
-    offsets: int
+    offsets: int  # Bytes before the other keys for their offsets; 0 for keys of fixed length
 
     def keys(self, keys: KeyType) -> list[Key]:
         reader = BytesReader(self.content.data, self.content.position + self.offsets)
@@ -84,7 +76,6 @@ class _Chunk:
 
 
 def _header(data: bytes, start: int) -> tuple[BytesReader, int]:
-    """A reader of the header at a position, and the end of the header."""
     reader = BytesReader(data, start)
     length = reader.length()
     end = reader.position + length

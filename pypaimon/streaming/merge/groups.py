@@ -32,11 +32,6 @@ class Groups:
     """Keys with more than one record each, in key order; the records of a key from the oldest to the newest.
 
     Positions count the records of all groups in that order; `rows[position]` is the record's row in `batch`.
-
-    Attributes:
-        batch: The rows in any order, possibly with rows that belong to no group.
-        rows: Row of each position.
-        starts: First position of each group.
     """
 
     def __init__(self, batch: pa.RecordBatch, rows: Ints, starts: Ints) -> None:
@@ -124,16 +119,11 @@ class Groups:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """The result of each group: one row or none.
+    """The result of each group: one row or none."""
 
-    Attributes:
-        kinds: Row kind of each result; `NO_ROW` without a row.
-        rows: Row of the batch that each result is taken from.
-        columns: Columns that are not taken from `rows`: the row to take each value from (-1: null), or the values.
-    """
-
-    kinds: Kinds
+    kinds: Kinds  # Row kind of each result; `NO_ROW` without a row
     rows: Ints
+    # Columns that are not taken from `rows`: the row to take each value from (-1: null), or the values
     columns: Mapping[str, Ints | pa.Array] = field(default_factory=dict)
 
 

@@ -24,14 +24,6 @@ def in_key_order(files: Sequence[Run], keys: Sequence[str], begin: Begin) -> Ite
     """The same records as sorted runs; records of one key stay in the given order.
 
     All records are read when the context is entered. Temporary files have no names and end with it.
-
-    Args:
-        files: Batches of each file, in any order.
-        keys: The columns to sort by.
-        begin: Called with files before they are read.
-
-    Raises:
-        StoreError: A temporary file cannot be written.
     """
     with ExitStack() as stack:
         memory = RunMemory(STORED_BYTES)
@@ -50,7 +42,6 @@ def in_key_order(files: Sequence[Run], keys: Sequence[str], begin: Begin) -> Ite
 
 
 def _pieces(files: Sequence[Run], begin: Begin) -> Iterator[pa.RecordBatch]:
-    """All records, in pieces that are sorted at once."""
     found: list[pa.RecordBatch] = []
     size = 0
     for start in range(0, len(files), MOST_RUNS):

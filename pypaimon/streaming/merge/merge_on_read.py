@@ -30,8 +30,6 @@ def merge_batches(
             columns, `_SEQUENCE_NUMBER` (int64), `_VALUE_KIND` (int8), `_LEVEL` (int32) if the engine needs levels, and
             optionally `_WRITTEN_NUMBER` (int64), which decides between equal sequence numbers.
             The records of one key may be in several runs and batches.
-        engine: Merges the records of a key.
-        keep_deletes: Whether -U and -D rows come out too.
         keep_sequence: Whether `_SEQUENCE_NUMBER` comes out too: that of the newest record of a row.
         begin: Called with runs before they are read, see `stages.Begin`.
 
@@ -42,7 +40,6 @@ def merge_batches(
 
     Raises:
         UnsortedRunError: The records of a run are not in order.
-        StoreError: A temporary file cannot be written.
 
     Memory: one batch of each run, the rest of the batch before, and the chunk that is being merged. The next batch of a
     run is read only when the one before is used up. More than `stages.MOST_RUNS` runs are merged in stages.
@@ -61,7 +58,6 @@ def merge_records(batch: pa.RecordBatch, engine: MergeEngine) -> pa.RecordBatch:
 
     Args:
         batch: Records in any order: the columns of `merge_batches`, without `_LEVEL` and `_WRITTEN_NUMBER`.
-        engine: Merges the records of a key.
 
     Returns:
         The same columns, sorted by key, with the `_SEQUENCE_NUMBER` of the newest record of each.
@@ -168,7 +164,6 @@ def assemble(
 
 
 def _rows(batch: pa.RecordBatch, order: Ints | None, kinds: Kinds, keep_deletes: bool) -> pa.RecordBatch:
-    """Unmerged rows in order."""
     if keep_deletes or not is_retract(kinds).any():
         return batch if order is None else batch.take(pa.array(order))
     kept = ~is_retract(kinds)

@@ -21,23 +21,14 @@ _BATCH_ROWS, _BATCH_BYTES = 8192, 2 << 20
 
 @dataclass(slots=True)
 class RunMemory:
-    """The memory that runs share.
-
-    Attributes:
-        left: Bytes that may still be used.
-        spilled: Bytes that went to files.
-    """
+    """The memory that runs share."""
 
     left: int
     spilled: int = 0
 
 
 class StoredRun:
-    """An intermediate run: its first part in memory, the rest in a temporary file without a name.
-
-    Args:
-        memory: The memory that it shares with other runs.
-    """
+    """An intermediate run: its first part in memory, the rest in a temporary file without a name."""
 
     def __init__(self, memory: RunMemory) -> None:
         self._memory = memory
@@ -60,11 +51,7 @@ class StoredRun:
                 self._file.close()
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Append records.
-
-        Raises:
-            StoreError: A temporary file cannot be written.
-        """
+        """Append records."""
         if self._writer is None and batch.nbytes <= self._memory.left:
             self._memory.left -= batch.nbytes
             self._batches.append(batch)
@@ -83,11 +70,7 @@ class StoredRun:
             self._writer.write_batch(part)
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """Read all records once, and release them on the way.
-
-        Raises:
-            StoreError: A temporary file cannot be written.
-        """
+        """Read all records once, and release them on the way."""
         while self._batches:
             yield from _parts(self._batches.popleft())
         if self._writer is not None:
@@ -130,14 +113,8 @@ def few_runs(runs: Iterable[Run], keys: Sequence[str], begin: Begin) -> Iterator
     of a key at once. As few runs as possible are joined, beginning at the end, where `sorted_runs` has the smallest.
     Temporary files have no names and end with the context.
 
-    Args:
-        runs: Batches of each run, sorted by `keys`.
-        keys: The columns that the runs are sorted by.
-        begin: Called with runs before they are read.
-
     Raises:
         UnsortedRunError: The records of a run are not in order.
-        StoreError: A temporary file cannot be written.
     """
     few = list(runs)
     given = len(few)
@@ -172,12 +149,7 @@ def _next_stage(runs: list[Run], keys: Sequence[str], begin: Begin, store: Calla
 
 
 def write_merged(stored: StoredRun, runs: Iterable[Run], keys: Sequence[str]) -> None:
-    """Write the records of several runs as one.
-
-    Raises:
-        UnsortedRunError: The records of a run are not in order.
-        StoreError: A temporary file cannot be written.
-    """
+    """Write the records of several runs as one."""
     for chunk in chunks(runs, keys):
         stored.write(_in_order(chunk))
 

@@ -25,11 +25,7 @@ RANGE_CHECK_INTERVAL = 16
 
 
 class SnapshotRangeValidator:
-    """Checks positions against the existing snapshots. Each check sends requests.
-
-    Args:
-        with_changelogs: Whether long-lived changelogs can be followed too.
-    """
+    """Checks positions against the existing snapshots. Each check sends requests."""
 
     def __init__(self, directory: TableDirectory, with_changelogs: bool) -> None:
         self._directory = directory
@@ -83,22 +79,13 @@ class SnapshotRangeValidator:
         return latest
 
     def check_reached(self, wanted: int) -> None:
-        """Check that a snapshot is or was in the table, or is the next one.
-
-        Raises:
-            PositionBeyondLatestError: The table ends before it.
-            TableChangedError: The table was dropped or re-created.
-        """
+        """Check that a snapshot is or was in the table, or is the next one."""
         latest = self._directory.snapshots.latest_id()
         if wanted > (latest or 0) + 1:
             raise self.diagnosed(PositionBeyondLatestError(wanted, latest))
 
     def check_identity(self) -> None:
-        """Check that this is still the table that the stream was built for.
-
-        Raises:
-            TableChangedError: The table was dropped or re-created.
-        """
+        """Check that this is still the table that the stream was built for."""
         self.begin_identity()()
 
     def diagnosed(self, error: PaimonStreamError) -> PaimonStreamError:
@@ -243,9 +230,6 @@ class SnapshotRangeValidator:
         """The error for a missing file: it expired or was rolled back with its snapshot, or the table is damaged.
 
         Args:
-            snapshot_id: The snapshot that needs it.
-            error: Names the file.
-            fingerprint: Fingerprint of the snapshot, if known.
             changelog: Whether the file belongs to its changelog, which expires with the snapshot although a tag keeps
                 its other files.
         """

@@ -93,18 +93,11 @@ MANIFEST_SCHEMA = pa.schema([(name, type_) for name, _, type_, _ in _MANIFEST_CO
 
 @dataclass(frozen=True, slots=True)
 class Parser:
-    """Decodes files of one kind, of any release. Called with a file it returns its table, and raises as `together`.
-
-    Attributes:
-        columns: The columns of each record.
-        schema: The schema of the tables.
-        size: Number of bytes that a file must have, if known.
-        count: Number of records that it must hold, if known.
-    """
+    """Decodes files of one kind, of any release. Called with a file it returns its table, and raises as `together`."""
 
     columns: tuple[_Column, ...]
     schema: pa.Schema
-    size: int | None = None
+    size: int | None = None  # Number of bytes that a file must have, if known
     count: int | None = None
 
     def __call__(self, data: bytes) -> pa.Table:
@@ -144,29 +137,17 @@ class Parser:
 
 
 def list_parser(size: int | None = None) -> Parser:
-    """Decodes manifest lists into `MANIFEST_SCHEMA`.
-
-    Args:
-        size: Number of bytes that a file must have, if known.
-    """
+    """Decodes manifest lists into `MANIFEST_SCHEMA`."""
     return Parser(_MANIFEST_COLUMNS, MANIFEST_SCHEMA, size=size)
 
 
 def manifest_parser(count: int | None = None, schema: pa.Schema = ENTRY_SCHEMA) -> Parser:
-    """Decodes manifests.
-
-    Args:
-        count: Number of entries that a file must hold, if known.
-        schema: The columns to decode: `ENTRY_SCHEMA` or `FILE_SCHEMA`.
-    """
+    """Decodes manifests."""
     return Parser(tuple(each for each in _ENTRY_COLUMNS if each[0] in schema.names), schema, count=count)
 
 
 def together(files: Sequence[bytes], parsers: Sequence[Parser]) -> list[pa.Table]:
     """The tables of files of one kind. Small ones are decoded together, because a column costs more than its values.
-
-    Args:
-        parsers: The parser of each file.
 
     Raises:
         ValueError: A file cannot be decoded, does not have the expected size, or holds an impossible value.
@@ -252,7 +233,6 @@ def _column(table: pa.Table, path: str, type_: pa.DataType, required: bool) -> p
 
 
 def _at(table: pa.Table, path: str) -> pa.ChunkedArray | None:
-    """A column by its path, which may be a column of that name or a field of a record column; None if missing."""
     names = path.split(".")
     for count in range(len(names), 0, -1):
         outer = ".".join(names[:count])

@@ -22,20 +22,7 @@ class PaimonTable:
     knows its attributes, and options are parsed once.
 
     Args:
-        handle: pypaimon's table.
         name: Its name in messages; None: that of the identifier.
-
-    Attributes:
-        handle: pypaimon's table, for the few calls that only it has.
-        identifier: Its name in the catalog.
-        name: Its name in messages.
-        path: The directory of the table.
-        schema: The schema of the handle, with its options.
-        fields: The columns.
-        partition_fields: The partition columns.
-        key_names: The primary key without the partition columns; empty without a primary key.
-        key_fields: The columns of `key_names`.
-        total_buckets: The option `bucket`.
     """
 
     def __init__(self, handle: WritableTable, name: str | None = None) -> None:
@@ -49,6 +36,7 @@ class PaimonTable:
         self.partition_keys = handle.partition_keys
         self.partition_fields = handle.partition_keys_fields
         self.primary_keys = handle.primary_keys
+        # The primary key without the partition columns; empty without a primary key
         self.key_names = handle.trimmed_primary_keys
         self.key_fields = handle.trimmed_primary_keys_fields
         self.is_primary_key_table = bool(handle.is_primary_key_table)

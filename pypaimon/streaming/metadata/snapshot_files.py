@@ -71,7 +71,6 @@ def _properties(value: dict[str, Any], name: str, kind: type) -> dict[str, Any]:
 def _json(
     name: str, kind: type = str, parse: Callable[[dict[str, Any], str, type], Any] = _required
 ) -> Mapping[str, tuple[str, type, Callable[[dict[str, Any], str, type], Any]]]:
-    """Metadata of a stored field: its name in the file, its type, and the function that parses it."""
     return {_JSON: (name, kind, parse)}
 
 
@@ -192,9 +191,6 @@ class SnapshotDirectory:
     """The files `<prefix><id>` of a directory, cached by id. Hint files are checked. Thread-safe.
 
     Args:
-        store: Sends the requests.
-        directory: The directory, which need not exist.
-        prefix: Prefix of the file names.
         are_changelogs: Whether the files are the long-lived changelogs of expired snapshots.
     """
 
@@ -208,7 +204,6 @@ class SnapshotDirectory:
         self._forgotten = 0
 
     def path(self, number: int) -> str:
-        """Path of a file."""
         return f"{self._directory}/{self._prefix}{number}"
 
     def cached(self, number: int) -> Snapshot | None:
@@ -250,7 +245,6 @@ class SnapshotDirectory:
         """Files by id, requested at the same time unless cached; None for missing ones.
 
         Args:
-            numbers: The ids.
             most: How many may be requested: the last ones. The others are None too. None: all.
         """
         found: dict[int, Snapshot | None] = {number: self.cached(number) for number in numbers}
@@ -259,7 +253,6 @@ class SnapshotDirectory:
         return found
 
     def _read_into(self, found: dict[int, Snapshot | None], numbers: Sequence[int]) -> None:
-        """Request these files at the same time without the cache, and add them one by one."""
         paths = [self.path(number) for number in numbers]
         forgotten = self._forgotten
         for number, path, data in zip(numbers, paths, self._store.read_many(paths), strict=True):

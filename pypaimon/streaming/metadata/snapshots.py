@@ -329,7 +329,6 @@ class _Listing:
         return sorted({*self._manager.list_ids(), *changelogs})
 
     def first(self, number: int, last: int) -> Snapshot | None:
-        """The first existing snapshot in this range."""
         found = self._manager.try_get_any(number, self._with_changelogs)
         if found is not None:
             return found

@@ -83,8 +83,6 @@ class Blob(PaimonBlob):
 
 
 class _Stream(io.RawIOBase):
-    """The unbuffered bytes of a blob."""
-
     def __init__(self, fetcher: BlobFetcher, blob: Blob) -> None:
         super().__init__()
         self._fetcher = fetcher
@@ -118,7 +116,6 @@ def blobs_of(directory: TableDirectory, descriptors: Iterable[bytes | None]) -> 
 
     Raises:
         CorruptTableError: A value is not a descriptor.
-        StoreError: The store kept failing (retriable).
     """
     cells = pa.array(descriptors, pa.large_binary())
     fetcher = BlobFetcher(directory.store, None)

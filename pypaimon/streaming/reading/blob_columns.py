@@ -38,9 +38,6 @@ def blob_array(
 
     Args:
         target: Its type with blobs. A collection that is stored as one blob has cells of another type.
-        map_key: The key type of a map that is stored as one blob.
-        fetcher: Reads blobs.
-        holder: The file or table that holds the cells, for errors.
 
     Raises:
         CorruptTableError: A cell is not a descriptor, or points to nothing.
@@ -55,8 +52,6 @@ def blob_array(
 
 
 class _Blobs:
-    """One blob per row."""
-
     def __init__(self, found: References, fetcher: BlobFetcher) -> None:
         self._found = found
         self._fetcher = fetcher
@@ -72,12 +67,7 @@ class _Blobs:
 
 
 class EitherBlobs:
-    """Blobs in several stores, with one column per store that is null for the blobs of the others.
-
-    Args:
-        arrays: One column per store.
-        length: The number of rows.
-    """
+    """Blobs in several stores, with one column per store that is null for the blobs of the others."""
 
     def __init__(self, arrays: Sequence[BlobArray], length: int) -> None:
         self._arrays = arrays
@@ -98,8 +88,6 @@ class EitherBlobs:
 
 
 class _Lists:
-    """Lists or maps whose elements are cells."""
-
     def __init__(self, array: pa.Array, elements: BlobArray) -> None:
         self._array = array
         self._elements = elements
@@ -119,7 +107,6 @@ class _Lists:
         return self._over(0, len(self._array), self._elements.descriptors())
 
     def _over(self, start: int, length: int, elements: pa.Array) -> pa.Array:
-        """Some rows with other elements."""
         rows = self._array.slice(start, length)
         first, end = (int(self._offsets[index]) for index in (start, start + length))
         if pa.types.is_map(rows.type):
@@ -207,7 +194,6 @@ def _blobs(_: int, elements: Elements, fetch: Fetch) -> list[bytes | None]:
 
 
 def _entries(array: pa.Array) -> pa.Array:
-    """The elements of all rows of a list or map, in order."""
     values = (
         array.values
         if not pa.types.is_map(array.type)

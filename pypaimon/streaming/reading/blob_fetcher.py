@@ -25,15 +25,10 @@ _SAME_SCHEME = {"s3a": "s3", "s3n": "s3"}
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A file or a directory, with a normalised path.
+    """A file or a directory, with a normalised path."""
 
-    Attributes:
-        file_system: Scheme and authority, such as `s3://bucket`; empty for the files of this machine.
-        path: Its path in the file system, which begins with `/`.
-    """
-
-    file_system: str
-    path: str
+    file_system: str  # Scheme and authority, such as `s3://bucket`; empty for the files of this machine
+    path: str  # Its path in the file system, which begins with `/`
 
     @staticmethod
     def of(path: str) -> Place:
@@ -65,7 +60,6 @@ class BlobPlaces:
         """The places of a table.
 
         Args:
-            table_path: The directory of the table, which is always allowed.
             allowed: Other directories; None: the whole file system, or bucket, of the table.
         """
         own = Place.of(table_path)
@@ -74,11 +68,7 @@ class BlobPlaces:
         return BlobPlaces((own, *map(Place.of, allowed)))
 
     def check(self, path: str) -> None:
-        """Refuse a place outside of these directories.
-
-        Raises:
-            UnsupportedTableError: The place is outside.
-        """
+        """Refuse a place outside of these directories."""
         place = Place.of(path)
         if not any(directory.holds(place) for directory in self.directories):
             raise UnsupportedTableError(
@@ -110,7 +100,6 @@ class BlobFetcher:
     """Reads blobs of one file system; for one thread at a time.
 
     Args:
-        store: The store of the blobs.
         places: Where descriptors may point; None: they were checked when they were given out.
         own: Paths of the table's own files, which may be anywhere and may have expired.
     """
@@ -129,14 +118,9 @@ class BlobFetcher:
     def references(self, cells: pa.Array, holder: str) -> References:
         """The places that cells refer to, with a length for each blob.
 
-        Args:
-            cells: The cells as large binary.
-            holder: The file or table that holds them, for errors.
-
         Raises:
             CorruptTableError: A cell is not a descriptor, or points to nothing.
             UnsupportedTableError: A descriptor points outside of the allowed places.
-            StoreError: The store kept failing (retriable).
         """
         try:
             found = references_of(cells)
@@ -164,7 +148,6 @@ class BlobFetcher:
         return self._one_by_one(found, total) if total > _SMALL * int(held.sum()) else self._together(found)
 
     def _one_by_one(self, found: References, total: int) -> pa.LargeBinaryArray:
-        """Read each blob into its place in the result, without a copy."""
         held = found.place >= 0
         starts = np.concatenate(([0], np.cumsum(np.where(held, found.lengths, 0))))
         data = pa.allocate_buffer(total)

@@ -28,12 +28,7 @@ BATCH_BYTES = 16 << 20
 
 
 class BlobValues:
-    """Puts blobs into the batches of one split.
-
-    Args:
-        layout: The output columns, some of them blobs.
-        settings: Whether descriptors come out, and where they may point.
-    """
+    """Puts blobs into the batches of one split."""
 
     def __init__(
         self, directory: TableDirectory, layout: ReadLayout, split: StreamSplit, settings: ReadSettings
@@ -48,22 +43,14 @@ class BlobValues:
         self._views = BlobViews(directory)
 
     def close(self) -> None:
-        """Close the files. Idempotent."""
         self._fetcher.close()
         self._views.close()
 
     def batches(self, columns: Sequence[pa.Array], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The rows of a batch, as one batch or several.
 
-        Args:
-            columns: Its columns, with cells in place of blobs.
-            schema: The columns with blobs.
-
         Raises:
             FileNotFoundError: A blob file of the table is missing.
-            CorruptTableError: A blob file is damaged, or a descriptor is wrong.
-            UnsupportedTableError: A descriptor points outside of the allowed places.
-            StoreError: The store kept failing (retriable).
         """
         blobs = {
             index: self._blobs(column, field)
@@ -93,7 +80,6 @@ def _batch(columns: Sequence[pa.Array], blobs: Mapping[int, pa.Array], schema: p
 
 
 def _cuts(sizes: Numbers, limit: int) -> Iterator[tuple[int, int]]:
-    """Start and length of runs of rows of at most `limit` bytes, or of one row."""
     ends = np.cumsum(sizes)
     start = 0
     while start < len(sizes):

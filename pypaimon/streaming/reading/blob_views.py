@@ -37,15 +37,7 @@ class NotThereError(LookupError):
 
 
 class ReferredTable:
-    """A table that references name, as it is at the first request.
-
-    Args:
-        table: pypaimon's table.
-        io_timeout: Seconds that one request may take.
-
-    Attributes:
-        directory: The directory of the table.
-    """
+    """A table that references name, as it is at the first request."""
 
     def __init__(self, table: ReadableTable, io_timeout: float) -> None:
         self.directory = TableDirectory.of(table, io_timeout)
@@ -55,14 +47,9 @@ class ReferredTable:
     def cells(self, field_id: int, wanted: Sequence[int]) -> pa.LargeBinaryArray:
         """The blobs of some rows as descriptors; null for null values.
 
-        Args:
-            wanted: Row ids.
-
         Raises:
             NotThereError: There is no such column or row.
             UnsupportedTableError: The column holds no blobs itself, or the catalog's rules cannot be enforced.
-            CorruptTableError: A file of the table is damaged.
-            StoreError: The store kept failing, or a file expired during the read (retriable).
         """
         field = self._field(field_id)
         asked = pa.array(wanted, pa.int64())
@@ -92,7 +79,6 @@ class ReferredTable:
         return str(self.directory.table.identifier.get_full_name())
 
     def _rows(self, field: DataField, ids: Numbers) -> Iterator[pa.RecordBatch]:
-        """Rows of the files that hold these row ids, as the catalog's rules allow."""
         settings = ReadSettings(self._schema, projection=(field.name, ROW_ID), view="row_tracking")
         bound = layout(settings)
         auth = QueryAuth.of(self.directory)
@@ -128,7 +114,6 @@ class ReferredTable:
 
 
 def _holding(split: StreamSplit, ids: Numbers) -> StreamSplit | None:
-    """The files of a split that hold rows of these ids, or None."""
     if split.mode is not SplitMode.EVOLUTION:
         return split
     names = set()
@@ -150,11 +135,7 @@ def _holding(split: StreamSplit, ids: Numbers) -> StreamSplit | None:
 
 
 class BlobViews:
-    """Resolves references to other tables, as these are now; for one thread at a time.
-
-    Args:
-        directory: The table that holds the references.
-    """
+    """Resolves references to other tables, as these are now; for one thread at a time."""
 
     def __init__(self, directory: TableDirectory) -> None:
         self._directory = directory
@@ -168,15 +149,10 @@ class BlobViews:
     def resolve(self, references: pa.Array, column: str) -> BlobArray:
         """The blobs that references refer to; null for null blobs.
 
-        Args:
-            references: The references, as serialised by pypaimon and Java.
-            column: The column that holds them, for errors.
-
         Raises:
             CorruptTableError: A value is not a reference, or refers to a table, a field or a row that does not exist.
             UnsupportedTableError: The table was not loaded by a catalog, which is needed to find the other tables, or
                 another table cannot be read this way.
-            StoreError: The catalog or a store kept failing (retriable).
         """
         rows: dict[tuple[str, int], list[tuple[int, int]]] = {}
         for index, reference in enumerate(references.to_pylist()):
@@ -198,7 +174,6 @@ class BlobViews:
     def _of_field(
         self, name: str, field_id: int, pairs: Sequence[tuple[int, int]], length: int, column: str
     ) -> BlobArray:
-        """The blobs of one field of one table, null in the rows of others."""
         table, fetcher = self._table(name, column)
         try:
             cells = table.cells(field_id, [row_id for _, row_id in pairs])

@@ -34,15 +34,7 @@ _LARGE_RUNS = 4
 
 
 class BucketMerge:
-    """Merges files of buckets, in one layout.
-
-    Args:
-        layout: The columns to read.
-        rows: Reads the files.
-        clustered: Whether files are sorted by other columns than the key.
-        batch_size: Rows per batch read, at most.
-        openers: Threads that open files at the same time.
-    """
+    """Merges files of buckets, in one layout."""
 
     def __init__(self, layout: ReadLayout, rows: FileRows, clustered: bool, batch_size: int, openers: IOPool) -> None:
         self._layout = layout
@@ -53,7 +45,6 @@ class BucketMerge:
 
     @property
     def keys(self) -> Sequence[str]:
-        """The key columns."""
         return self._merge_engine.keys
 
     @cached_property
@@ -64,7 +55,6 @@ class BucketMerge:
         """The current rows of the files of a bucket, with their kinds in `_VALUE_KIND`, in key order.
 
         Args:
-            keep_deletes: Whether deletes come out too.
             in_order: Whether the files are of several partitions, older ones first. The order decides between records
                 of a key that are otherwise equally new.
         """
@@ -113,7 +103,6 @@ class BucketMerge:
             raise CorruptTableError(path, "its records are not in the order of their keys") from error
 
     def _begin(self, files: SplitFiles) -> Begin:
-        """How the runs of these files are started: files of a remote store at the same time."""
         if all(is_local(str(file.file_path)) for file in files.metas):
             return list
         self._rows.load(files)

@@ -35,12 +35,6 @@ class ReadPieces:
 
     It leaves out files that an index may rule out, files that hold no column of rows that are joined by their ids, and
     large files, which their reader requests.
-
-    Args:
-        index_blocks: Index files of deletion vectors.
-        layouts: The layout of each known schema, by `schema_key`.
-        schema: The schema of splits without their own.
-        filtered: Whether rows are filtered, so that an index may rule out files.
     """
 
     def __init__(
@@ -126,7 +120,6 @@ def _is_indexed(file: DataFileMeta) -> bool:
 
 
 def _merged_changelogs(splits: Sequence[StreamSplit]) -> dict[str, Piece]:
-    """Small parts of merged changelog files by path. Adjacent parts are fetched with one request."""
     parts: dict[str, ByteRange] = {}
     for split in splits:
         if split.mode is SplitMode.CHANGELOG:
@@ -146,7 +139,6 @@ def _merged_changelogs(splits: Sequence[StreamSplit]) -> dict[str, Piece]:
 
 
 def _side_by_side(ordered: Sequence[tuple[str, ByteRange]]) -> Iterator[list[tuple[str, ByteRange]]]:
-    """Groups of adjacent parts of one file, each no larger than one request fetches."""
     group: list[tuple[str, ByteRange]] = []
     for path, part in ordered:
         if group:
@@ -167,9 +159,6 @@ class FilePrefetcher:
     """Has the store of a reader fetch the pieces of files that it will read, in their order.
 
     Prefetches nothing from a local disk.
-
-    Args:
-        pieces: Lists the pieces of splits.
     """
 
     def __init__(self, directory: TableDirectory, pieces: ReadPieces) -> None:

@@ -27,13 +27,7 @@ _LOG = StreamLog(__name__)
 
 
 class FileRows:
-    """Reads data files of a table, and skips damaged or missing ones if its options allow that.
-
-    Args:
-        layout: The schema to read, with the options of the table.
-        batch_size: Rows per batch, at most.
-        vectors: The deletion vectors of all files that are read.
-    """
+    """Reads data files of a table, and skips damaged or missing ones if its options allow that."""
 
     def __init__(self, directory: TableDirectory, layout: ReadLayout, batch_size: int, vectors: PlanVectors) -> None:
         self._directory = directory
@@ -116,9 +110,6 @@ def numbered_by_snapshot(file: DataFileMeta, batch: pa.RecordBatch) -> pa.Record
 
     Java leaves open which of two records of one snapshot is the newer one. Here the numbers that they were written
     with (`_WRITTEN_NUMBER`) decide, so that a filter cannot change the result.
-
-    Raises:
-        UnsupportedTableError: The file does not record whether it was appended or compacted.
     """
     if file.file_source not in (_APPENDED, _COMPACTED):
         raise UnsupportedTableError(

@@ -38,13 +38,6 @@ def joined_rows(
 ) -> Iterator[pa.RecordBatch]:
     """All rows of a group, in the order of their ids.
 
-    Args:
-        group: The files.
-        layout: The columns that are read.
-        read: Reads columns of a data file or a vector file.
-        constants: Values of columns that are equal in all rows, by name.
-        batch_size: Rows per batch, at most.
-
     Raises:
         CorruptTableError: A file has fewer or more rows than the group.
     """

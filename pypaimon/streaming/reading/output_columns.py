@@ -21,14 +21,7 @@ from pypaimon.streaming.reading.records import Records
 
 
 def output_columns(records: Records, bound: ReadLayout, settings: ReadSettings, schema: pa.Schema) -> list[pa.Array]:
-    """The output columns of some records, which may have fewer rows or none.
-
-    Args:
-        records: The records as they were read.
-        bound: The columns to give out.
-        settings: Whether row kinds are a column.
-        schema: The Arrow schema of the output.
-    """
+    """The output columns of some records, which may have fewer rows or none."""
     return _packed(records, bound, settings, schema) if bound.packed else _as_they_are(records, bound, settings)
 
 
@@ -70,14 +63,9 @@ def _names(kinds: pa.Array | None, length: int) -> pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """Which adjacent records make one row of `$binlog`; follows Java's `BinlogTable`.
+    """Which adjacent records make one row of `$binlog`; follows Java's `BinlogTable`."""
 
-    Attributes:
-        offsets: Where each row begins among the records, and where the last one ends.
-        kinds: The row kinds of the rows as codes: +U for a packed update.
-    """
-
-    offsets: npt.NDArray[np.int32]
+    offsets: npt.NDArray[np.int32]  # Where each row begins among the records, and where the last one ends
     kinds: npt.NDArray[np.int8]
 
     @staticmethod

@@ -31,35 +31,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReadSettings:
-    """How splits become rows.
-
-    Attributes:
-        schema: The schema to read with.
-        projection: Output columns in this order, fields of rows as `row.field`; None: all.
-        output_names: Names of the output columns; None: their own names, for fields of rows `row_field`.
-        nested: Whether fields of rows stay inside of their rows instead of becoming columns.
-        predicate: The filter, with names of `schema` and fields of rows as `row.field`.
-        own_filter: The part of `predicate` that was given to the read. The rest comes from the table's options.
-        unmatched: What records of an upsert stream become that do not match: a -D with their values, or nothing.
-        include_row_kind: Whether the first column is `_row_kind`.
-        view: `audit_log`, `binlog`, `row_tracking`, `ro`, or None for the table itself.
-        batch_size: Rows per batch read, at most.
-        blob_descriptors: Whether descriptors come out in place of blobs; None: as in the table's options.
-        blob_places: Where stored descriptors may point, in addition to the table's directory; None: its whole file
-            system.
-    """
+    """How splits become rows."""
 
     schema: TableSchema
-    projection: tuple[str, ...] | None = None
+    projection: tuple[str, ...] | None = None  # Output columns in this order, fields of rows as `row.field`; None: all
+    # Names of the output columns; None: their own names, for fields of rows `row_field`
     output_names: tuple[str, ...] | None = None
-    nested: bool = False
-    predicate: Predicate | None = None
+    nested: bool = False  # Whether fields of rows stay inside of their rows instead of becoming columns
+    predicate: Predicate | None = None  # The filter, with names of `schema` and fields of rows as `row.field`
+    # The part of `predicate` that was given to the read. The rest comes from the table's options.
     own_filter: Predicate | None = None
+    # What records of an upsert stream become that do not match: a -D with their values, or nothing
     unmatched: Unmatched = Unmatched.DELETE
-    include_row_kind: bool = True
-    view: View | None = None
+    include_row_kind: bool = True  # Whether the first column is `_row_kind`
+    view: View | None = None  # `audit_log`, `binlog`, `row_tracking`, `ro`, or None for the table itself
     batch_size: int = DEFAULT_BATCH_SIZE
+    # Whether descriptors come out in place of blobs; None: as in the table's options
     blob_descriptors: bool | None = None
+    # Where stored descriptors may point, in addition to the table's directory; None: its whole file system
     blob_places: tuple[str, ...] | None = None
 
     @property
@@ -72,14 +61,7 @@ class ReadSettings:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """An output column.
-
-    Attributes:
-        path: Names from the top column down.
-        ids: The field ids of `path`.
-        name: Its name.
-        type: Its type, which is nullable if a row around it is.
-    """
+    """An output column."""
 
     path: tuple[str, ...]
     ids: tuple[int, ...]
@@ -101,31 +83,19 @@ class Output:
 
 @dataclass(frozen=True)
 class ReadLayout:
-    """A read of one schema.
-
-    Attributes:
-        schema: The schema.
-        fields: The fields to read from files, in the order of the schema; rows hold only the fields that are needed.
-        system_columns: System columns to read after the fields.
-        outputs: The output columns.
-        request: The output columns, with fields inside of their rows.
-        predicate: The filter without `on_rowkind`.
-        on_keys: Its AND-parts on key and partition columns alone.
-        on_values: The rest of the filter.
-        on_rowkind: AND-parts on the column `rowkind` of an audit log alone.
-        packed: Whether columns come out as arrays (`binlog`).
-    """
+    """A read of one schema."""
 
     schema: TableSchema
+    # The fields to read from files, in the order of the schema; rows hold only the fields that are needed
     fields: tuple[DataField, ...]
     system_columns: tuple[str, ...]
     outputs: tuple[Output, ...]
     request: tuple[DataField, ...]
-    predicate: Predicate | None
+    predicate: Predicate | None  # The filter without `on_rowkind`
     on_keys: Predicate | None
     on_values: Predicate | None
-    on_rowkind: Predicate | None
-    packed: bool = False
+    on_rowkind: Predicate | None  # AND-parts on the column `rowkind` of an audit log alone
+    packed: bool = False  # Whether columns come out as arrays (`binlog`)
 
     @cached_property
     def traits(self) -> TableTraits:
@@ -181,7 +151,6 @@ def layout(settings: ReadSettings) -> ReadLayout:
 
     Raises:
         StreamConfigError: A column of the projection or the filter does not exist, or the filter cannot be applied.
-        UnsupportedTableError: A column has a type that Arrow cannot hold, or blobs deep inside of it.
     """
     fields = views.fields(settings.schema, settings.view)
     names = settings.projection if settings.projection is not None else [field.name for field in fields]
@@ -189,7 +158,6 @@ def layout(settings: ReadSettings) -> ReadLayout:
 
 
 def _named(outputs: list[Output], request: Sequence[DataField], settings: ReadSettings) -> list[Output]:
-    """The output columns of the projection, nested or with the given names."""
     if settings.nested:
         return [_output((field,)) for field in request]
     if settings.output_names is None:
@@ -293,7 +261,6 @@ def _nullable(data_type: DataType) -> DataType:
 
 
 def _pruned(fields: Sequence[DataField], paths: Sequence[Sequence[str]]) -> list[DataField]:
-    """The fields on the paths. A row keeps only the fields that are needed."""
     result = []
     for field in fields:
         tails = [path[1:] for path in paths if path[0] == field.name]

@@ -22,16 +22,7 @@ from pypaimon.streaming.reading.read_layout import ReadLayout, ReadSettings, fol
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReadParts:
-    """The parts of a read.
-
-    Attributes:
-        directory: The table.
-        settings: How splits become rows.
-        layouts: The settings bound to each schema so far, first to their own.
-        index_blocks: Index files of deletion vectors.
-        prefetcher: Fetches data files before they are read.
-        auth: Requests the catalog's rules; None if the table has none.
-    """
+    """The parts of a read."""
 
     directory: TableDirectory
     settings: ReadSettings
@@ -82,12 +73,10 @@ def parts_as_planned(own: ReadParts, planned: RowSelection, *, differences: bool
     """The parts for splits that were planned with a filter or columns; `own` if they add nothing.
 
     Args:
-        planned: The filter and columns of the splits.
         differences: Whether the splits compare two states, so that no record replaces another.
 
     Raises:
         StreamConfigError: The read has another filter or other columns, or it hides which rows are deletes.
-        SchemaChangedError: A column of the splits is not in the schema of the read.
     """
     settings = _settings_as_planned(own.settings, planned, own.directory.reading_schema(planned.schema_id))
     if settings is own.settings:

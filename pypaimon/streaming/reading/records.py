@@ -17,15 +17,10 @@ from pypaimon.streaming.reading.read_layout import ReadLayout
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Records with their row kinds.
-
-    Attributes:
-        batch: The fields and system columns that were read.
-        kinds: The row kinds as int8 codes; None: all +I.
-    """
+    """Records with their row kinds."""
 
     batch: pa.RecordBatch
-    kinds: pa.Array | None = None
+    kinds: pa.Array | None = None  # The row kinds as int8 codes; None: all +I
 
     def keep(self, mask: pa.Array) -> Records:
         """The records for which the mask is true."""
@@ -40,12 +35,7 @@ def adding(kinds: pa.Array) -> pa.Array:
 
 
 class RecordFilter:
-    """The filter of a read.
-
-    Args:
-        layout: The columns to read, with the filter.
-        unmatched: What records of an upsert stream become that do not match.
-    """
+    """The filter of a read."""
 
     def __init__(self, layout: ReadLayout, unmatched: Unmatched) -> None:
         self._layout = layout
@@ -55,7 +45,6 @@ class RecordFilter:
         """The records that come out, in batches that are never empty.
 
         Args:
-            records: All records.
             upserts: Whether they replace the row before, so that one that does not match comes out as a delete.
         """
         keep = self._upserts if upserts else self._exact

@@ -19,17 +19,11 @@ from pypaimon.streaming.paimon.internals import DataFileMeta, DeletionFile, Pyar
 
 @dataclass(frozen=True, slots=True)
 class SplitFiles:
-    """Files of one bucket.
+    """Files of one bucket."""
 
-    Attributes:
-        files: Each file with its deletion file, or None.
-        constants: The values of the partition columns.
-        of_branch: The files that belong to another branch, or None.
-    """
-
-    files: Sequence[tuple[DataFileMeta, DeletionFile | None]]
+    files: Sequence[tuple[DataFileMeta, DeletionFile | None]]  # Each file with its deletion file, or None
     constants: Mapping[str, pa.Scalar]
-    of_branch: BranchFiles | None = None
+    of_branch: BranchFiles | None = None  # The files that belong to another branch, or None
 
     @property
     def metas(self) -> list[DataFileMeta]:
@@ -104,7 +98,6 @@ def _retracts(split: StreamSplit) -> bool:
 
 
 def _retracted_first(splits: list[StreamSplit]) -> Iterator[StreamSplit]:
-    """Splits of one mode and snapshot, with the retractions first."""
     retracting = [split for split in splits if _retracts(split)]
     yield from (split.without_files() for split in retracting)
     for split in splits:
@@ -114,12 +107,7 @@ def _retracted_first(splits: list[StreamSplit]) -> Iterator[StreamSplit]:
 def missing_file_error(
     directory: TableDirectory, schema: TableSchema, split: StreamSplit, error: FileNotFoundError
 ) -> PaimonStreamError:
-    """The error that says why a file of a split is missing.
-
-    Args:
-        schema: The schema of the split.
-        error: Names the file.
-    """
+    """The error that says why a file of a split is missing."""
     path = str(error.filename or "")
     other = split.of_branch
     if other is not None and posixpath.basename(path) in other.names:

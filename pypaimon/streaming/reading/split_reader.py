@@ -46,13 +46,8 @@ class SplitReader:
     """Reads splits in one layout.
 
     Args:
-        layout: The columns to read and to give out.
         unmatched: What records of an upsert stream become that do not match the filter.
-        keep_deletes: Whether first plans show stored deletes (audit log).
         with_deletes: Whether a difference of states has rows for deletes, because a column shows their row kind.
-        batch_size: Rows per batch read, at most.
-        openers: Threads that open files before they are read.
-        vectors: The deletion vectors of all splits that are read.
     """
 
     def __init__(
@@ -85,8 +80,6 @@ class SplitReader:
 
         Raises:
             FileNotFoundError: A data file is missing.
-            CorruptTableError: A data file is damaged.
-            SchemaChangedError: A value does not fit the type that is read.
         """
         return self._filter.kept(self._records(split), upserts=self.is_upserts(split))
 
@@ -178,7 +171,6 @@ class SplitReader:
         return self._clustered and all(file.level for file in files)
 
     def _is_merged_already(self, files: Sequence[DataFileMeta]) -> bool:
-        """Whether files hold each key once and have no known deletes."""
         if self._keep_deletes or any(file.delete_row_count != 0 for file in files):
             return False
         if len(files) == 1:
@@ -195,7 +187,6 @@ class SplitReader:
             yield Records(batch, batch.column(VALUE_KIND))
 
     def _removed_and_added(self, split: StreamSplit) -> Iterator[Records]:
-        """The difference of two states without keys: removed rows as -D, added rows as +I."""
         before, after = self._before(split), self._now(split)
         vectors_of = [{file.file_name: each for file, each in side.files} for side in (before, after)]
         fields, columns = self._layout.fields, self._layout.system_columns
@@ -250,7 +241,6 @@ def _are_begun_ahead(files: Sequence[DataFileMeta]) -> bool:
 
 
 def _rows_there(file_is_there: bool, vector: DeletionVector | None, position: int, count: int) -> pa.Array:
-    """A mask of the rows of a file, from a position on, that are rows of a state."""
     if file_is_there and vector is not None:
         return vector.keep_mask(position, count)
     return pa.repeat(pa.scalar(file_is_there), count)
@@ -260,10 +250,6 @@ class FileIndexFilter:
     """Rules out files by their indexes. Only for files that are read one by one, record by record.
 
     If versions of a key are merged, a file without a matching row must be read, because it may hold the newest version.
-
-    Args:
-        layout: The columns to read, with the filter.
-        unmatched: What records of an upsert stream become that do not match.
     """
 
     def __init__(self, directory: TableDirectory, layout: ReadLayout, unmatched: Unmatched) -> None:
@@ -273,11 +259,7 @@ class FileIndexFilter:
         self._enabled = OptionValues(layout.schema.options).boolean("file-index.read.enabled", True)
 
     def may_match(self, file: DataFileMeta, *, upserts: bool) -> bool:
-        """Whether a file can hold a record that comes out.
-
-        Args:
-            upserts: Whether its records replace the row before, so that one that does not match comes out as a delete.
-        """
+        """Whether a file can hold a record that comes out."""
         if not self._enabled or (file.embedded_index is None and not file.extra_files):
             return True
         indexes = self._on_keys if upserts and not self._drops else self._on_all

@@ -20,17 +20,11 @@ _INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 
 @dataclass(frozen=True, slots=True)
 class ArrowInput:
-    """Rows that a writer was given.
-
-    Attributes:
-        schema: Their columns.
-        batches: The rows. If they are not in memory, they are read while this is iterated.
-        in_memory: Whether all rows are in memory, so that they can be checked before the first one is written.
-    """
+    """Rows that a writer was given."""
 
     schema: pa.Schema
-    batches: Iterable[pa.RecordBatch]
-    in_memory: bool
+    batches: Iterable[pa.RecordBatch]  # The rows. If they are not in memory, they are read while this is iterated.
+    in_memory: bool  # Whether all rows are in memory, so that they can be checked before the first one is written
 
 
 def arrow_input(data: Any) -> ArrowInput:
@@ -59,7 +53,6 @@ def arrow_input(data: Any) -> ArrowInput:
 
 
 def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows in batches so small that texts, lists and so on fit 32-bit offsets."""
     for batch in batches:
         rows = max(1, batch.num_rows * _CHUNK_BYTES // max(_CHUNK_BYTES, _bytes_of(batch)))
         for start in range(0, batch.num_rows, rows):
@@ -78,10 +71,6 @@ def narrowed_schema(schema: pa.Schema, fields: Sequence[Any]) -> pa.Schema:
     """The given columns, with integer types narrowed to those of the table's columns.
 
     Numbers of pandas, polars and Python are 64 bits wide by default. Each value is checked when it is written.
-
-    Args:
-        schema: Columns of the rows.
-        fields: pypaimon's fields of the table.
     """
     types = {field.name: arrow_type(field.type) for field in fields}
     # Names match if they differ only in case.

@@ -30,17 +30,10 @@ _OTHER_FILES = "blob-descriptor."
 
 
 class BlobForm(Enum):
-    """The values of a column.
-
-    Attributes:
-        BYTES: Blobs, which are written to blob files.
-        COPIED: Blobs, or descriptors of their location, from which they are copied into blob files.
-        DESCRIPTOR: Descriptors, which are stored as they are.
-        VIEW: References to rows of other tables, which are stored as they are.
-    """
+    """The values of a column."""
 
     BYTES = "bytes"
-    COPIED = "copied"
+    COPIED = "copied"  # Blobs, or descriptors of their location, from which they are copied into blob files
     DESCRIPTOR = "descriptor"
     VIEW = "view"
 
@@ -51,9 +44,6 @@ class BlobForm(Enum):
 
 def blob_forms(schema: Any) -> dict[str, BlobForm]:
     """The form of each column of blobs of a table.
-
-    Args:
-        schema: pypaimon's schema of the table.
 
     Raises:
         UnsupportedTableError: A column of blobs cannot be written as the table keeps it.
@@ -88,12 +78,7 @@ def blob_forms(schema: Any) -> dict[str, BlobForm]:
 
 
 def blob_problem(values: pa.Array, form: BlobForm) -> str | None:
-    """What is wrong with the values of a column; None: they are right.
-
-    Args:
-        values: The values, in the type of the table's column.
-        form: The form that they must have.
-    """
+    """What is wrong with the values of a column; None: they are right."""
     problem = _PROBLEMS[form]
     return next((found for cell in _cells(values) if (found := problem(cell)) is not None), None)
 
@@ -142,7 +127,6 @@ _PROBLEMS: dict[BlobForm, Callable[[memoryview], str | None]] = {
 
 
 def _cells(values: pa.Array) -> Iterable[memoryview]:
-    """The bytes of each blob, without a copy."""
     if pa.types.is_map(values.type):
         values = values.items
     elif pa.types.is_nested(values.type):
@@ -162,11 +146,7 @@ def _refused(field: Any, why: str) -> UnsupportedTableError:
 
 
 def blob_sources(table: PaimonTable) -> dict[str, Callable[[bytes], PaimonBlob]]:
-    """How the values of each column that goes to blob files become blobs.
-
-    Raises:
-        UnsupportedTableError: Its blobs cannot be written.
-    """
+    """How the values of each column that goes to blob files become blobs."""
     forms = {name: form for name, form in blob_forms(table.schema).items() if form.in_blob_files}
     if BlobForm.COPIED not in forms.values():
         return dict.fromkeys(forms, BlobData)
@@ -176,7 +156,6 @@ def blob_sources(table: PaimonTable) -> dict[str, Callable[[bytes], PaimonBlob]]
 
 
 def _read(fetcher: BlobFetcher, table: str, value: bytes) -> PaimonBlob:
-    """The blob that a descriptor points to, read piece by piece. Any other value is the blob itself."""
     if not is_descriptor(value):
         return BlobData(value)
     found = fetcher.references(pa.array([value], pa.large_binary()), f"what is written to {table}")

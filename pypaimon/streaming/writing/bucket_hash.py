@@ -24,16 +24,11 @@ _SEED = 42
 
 @dataclass(frozen=True, slots=True)
 class BucketKeys:
-    """The bucket key of a table with a fixed number of buckets.
-
-    Attributes:
-        fields: pypaimon's fields of the key.
-        buckets: Number of buckets.
-        by_remainder: Whether the bucket is the remainder of an INT or BIGINT key (`bucket-function.type` = mod).
-    """
+    """The bucket key of a table with a fixed number of buckets."""
 
     fields: tuple[Any, ...]
     buckets: int
+    # Whether the bucket is the remainder of an INT or BIGINT key (`bucket-function.type` = mod)
     by_remainder: bool = False
 
     @staticmethod
@@ -49,11 +44,7 @@ class BucketKeys:
         return tuple(field.name for field in self.fields)
 
     def buckets_of(self, columns: Sequence[pa.Array]) -> npt.NDArray[np.int32]:
-        """The bucket of each row.
-
-        Args:
-            columns: The bucket key, in order of `names`; of the table's types, or castable to them.
-        """
+        """The bucket of each row."""
         if self.by_remainder:
             (column,) = _typed(columns, self.fields)
             # A null counts as 0, which is how Java's rows store it.
@@ -66,12 +57,7 @@ class BucketKeys:
 
 
 def key_hashes(columns: Sequence[pa.Array], fields: Sequence[Any]) -> npt.NDArray[np.int32]:
-    """The hash of each key, as Java's `BinaryRow.hashCode` computes it.
-
-    Args:
-        columns: The key; of the table's types, or castable to them.
-        fields: pypaimon's fields of the key.
-    """
+    """The hash of each key, as Java's `BinaryRow.hashCode` computes it."""
     return _hashes([row_column(column) for column in _typed(columns, fields)]).view(np.int32)
 
 
@@ -83,7 +69,6 @@ def _typed(columns: Sequence[pa.Array], fields: Sequence[Any]) -> list[pa.Array]
 
 
 def _hashes(columns: Sequence[RowColumn]) -> _Words:
-    """Hash of each row. Rows with the same layout of words are serialised and hashed together."""
     result = np.empty(len(columns[0].null), dtype=np.uint32)
     for rows in layouts(columns):
         result[rows] = _murmur(serialised(columns, rows))
@@ -91,7 +76,6 @@ def _hashes(columns: Sequence[RowColumn]) -> _Words:
 
 
 def _murmur(data: npt.NDArray[np.uint8]) -> _Words:
-    """Murmur3 of each row of bytes, by words, with Paimon's seed. Arithmetic wraps."""
     # All rows of a layout are equally long: each step mixes the same word of every row into its hash.
     words = np.ascontiguousarray(data).view("<u4")
     state = np.full(len(data), _SEED, dtype=np.uint32)

@@ -28,12 +28,8 @@ class PartitionTimes:
     """The rule of Java's `PartitionTimestampValidator` for new partitions.
 
     Args:
-        paths: Paths of the table's partitions.
         pattern: `partition.timestamp-pattern`; None: the first partition column is the time.
         formatter: `partition.timestamp-formatter`; None: `2026-11-21`, with or without `08:30:00`.
-
-    Raises:
-        UnsupportedTableError: The formatter has a letter that is not supported here.
     """
 
     def __init__(self, paths: FilePaths, pattern: str | None, formatter: str | None) -> None:
@@ -66,8 +62,6 @@ class PartitionTimes:
 
 
 class _Formatter:
-    """A pattern of Java's `DateTimeFormatter` that consists of numbers only."""
-
     def __init__(self, pattern: str) -> None:
         self._fields: list[str] = []
         try:

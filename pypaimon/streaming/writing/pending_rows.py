@@ -36,17 +36,12 @@ _WHOLE_TABLE = {"dynamic-partition-overwrite": "false"}
 
 
 class PendingRows:
-    """Rows in memory, files that are open, and files that are finished. Not for several threads.
-
-    Attributes:
-        table: The table, with the schema that is written.
-        kind_column: Column of row kinds, or None.
-        buckets_of: The oldest snapshot from which rows took their number of buckets; None: they have no such number.
-    """
+    """Rows in memory, files that are open, and files that are finished. Not for several threads."""
 
     def __init__(self, table: PaimonTable, settings: WriterSettings) -> None:
         self.table = table
-        self.kind_column = kind_column(table.options, settings.kind_column)
+        self.kind_column = kind_column(table.options, settings.kind_column)  # Column of row kinds, or None
+        # The oldest snapshot from which rows took their number of buckets; None: they have no such number
         self.buckets_of: int | None = None
         self._settings = settings
         self._replaces_table = False
@@ -100,11 +95,7 @@ class PendingRows:
         return list(aligned) if given.in_memory else aligned
 
     def write(self, batch: pa.RecordBatch, last: LastCommit | None) -> None:
-        """Write aligned rows.
-
-        Args:
-            last: The newest commit of the writer.
-        """
+        """Write aligned rows."""
         if not batch.num_rows:
             return
         if self._records is None:
@@ -147,12 +138,7 @@ class PendingRows:
         self.buckets_of = None
 
     def note_committed(self, snapshot: int, *, replaced: bool) -> None:
-        """The commit was made.
-
-        Args:
-            snapshot: Id of its snapshot.
-            replaced: Whether it removed existing files.
-        """
+        """The commit was made."""
         if replaced:
             self._forget_state()
         elif snapshot != self._base + 1:
@@ -193,7 +179,6 @@ class PendingRows:
     # What the table holds
 
     def _known_state(self, last: LastCommit | None) -> WriteState:
-        """What decides the sequence numbers and the buckets of new rows."""
         mode = self.table.bucket_mode
         if mode not in (BucketMode.HASH_FIXED, BucketMode.HASH_DYNAMIC):
             return WriteState()
@@ -233,12 +218,10 @@ class PendingRows:
 
 
 def _latest_snapshot(directory: TableDirectory) -> Snapshot | None:
-    """The latest snapshot as it is in the store now."""
     directory.snapshots.forget()
     return directory.snapshots.get_latest_snapshot()
 
 
 def _advanced(state: WriteState, messages: Sequence[CommitMessage]) -> WriteState:
-    """The state after files of this writer."""
     numbers = [file.max_sequence_number for message in messages for file in message.new_files]
     return replace(state, sequence=max([state.sequence, *numbers]))

@@ -17,15 +17,11 @@ class PinnedSchema:
     that is written and committed under the schema of its plan is right even if columns are renamed, added, dropped or
     widened meanwhile, as if that had happened after the commit. Java does the same: a writer keeps the schema that it
     was opened with.
-
-    Attributes:
-        identity: Distinguishes the table from a later one of its name.
-        schema_id: Id of the schema.
-        columns: Id, name and type of its columns, because after a rollback another schema may have the same id.
     """
 
     identity: str
     schema_id: int
+    # Id, name and type of its columns, because after a rollback another schema may have the same id
     columns: tuple[tuple[int, str, str], ...]
 
     @staticmethod

@@ -36,16 +36,13 @@ class RecordWriter:
     """Writes the rows of one commit, or of one task of it. Not for several threads.
 
     Args:
-        overwrite: Whether the rows replace existing ones.
         state: What the table holds already; None: it is read when the first row is written.
         buffer_bytes: Bytes of rows, as Arrow counts them, that are held in memory before they are written to files.
             None: the table's `write-buffer-size`, or 256 MB. While a bucket is flushed, about twice its rows are in
             memory in addition.
-        assigner: Assigns buckets to keys, in a table with dynamic ones.
 
     Raises:
         UnsupportedTableError: The table's format, one of its types, or its merge engine is not supported.
-        StreamConfigError: An option of the table cannot be read.
     """
 
     def __init__(
@@ -151,7 +148,6 @@ class RecordWriter:
             )
 
     def _make_room(self) -> None:
-        """Flush buckets, those with most bytes first, until half of the memory is free."""
         held = self.buffered_bytes
         for bucket in sorted(self._buckets.values(), key=lambda each: each.buffered_bytes, reverse=True):
             if held <= self._bound // 2:
@@ -162,7 +158,6 @@ class RecordWriter:
                 held = self.buffered_bytes
 
     def _bound_open_files(self, written: _Bucket) -> bool:
-        """After a write to a bucket, end all open files if there are too many. Returns whether there were."""
         if not written.open_files:
             self._open.discard(written)
             return False

@@ -31,7 +31,6 @@ class Router:
 
     Args:
         table: The table, with a fixed number of buckets, without buckets, or with postponed or dynamic ones.
-        assigner: Assigns buckets to keys, if they are dynamic.
     """
 
     def __init__(self, table: PaimonTable, assigner: BucketAssigner | None = None) -> None:
@@ -71,11 +70,7 @@ class Router:
 
 
 class _Partitions:
-    """The partitions of a batch as numbers.
-
-    Attributes:
-        codes: The number of each row's partition. The numbers may have gaps.
-    """
+    """The partitions of a batch as numbers."""
 
     def __init__(self, columns: Sequence[pa.Array], count: int) -> None:
         self.codes: _Codes = np.zeros(count, dtype=np.int64)
@@ -115,7 +110,6 @@ def _stable_order(codes: _Codes) -> _Codes:
 
 
 def _dated_keys(table: PaimonTable) -> list[str]:
-    """The columns of dates and timestamps whose values decide in which partition or bucket a row is."""
     bucket_key = (table.options.text("bucket-key") or "").split(",")
     keys = {*table.primary_keys, *table.partition_keys, *(name.strip() for name in bucket_key)}
     return [
@@ -144,7 +138,6 @@ def check_date_range(batch: pa.RecordBatch, table: PaimonTable) -> None:
 
 
 def _bounds(kind: pa.DataType) -> tuple[int, int] | None:
-    """The least and the greatest allowed number of a type; None: all are allowed."""
     if pa.types.is_date32(kind):
         return _DAYS
     if not pa.types.is_timestamp(kind) or kind.unit not in _UNITS:

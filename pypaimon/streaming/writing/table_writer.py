@@ -50,15 +50,7 @@ _OF_SOURCE = (SOURCE_POSITION, SOURCE_STATE)
 
 @dataclass(frozen=True, slots=True)
 class _Commit:
-    """The arguments of one commit.
-
-    Attributes:
-        identifier: Commit identifier.
-        named: Whether the caller chose it.
-        properties: Properties of its snapshot.
-        watermark: Event time up to which rows are complete, or None.
-        keep_empty: Whether there must be a snapshot even without rows.
-    """
+    """The arguments of one commit."""
 
     identifier: int
     named: bool
@@ -71,8 +63,6 @@ class TableWriter:
     """Writes and commits. Calls block. One call at a time, from any thread.
 
     Raises:
-        UnsupportedTableError: The table cannot be written exactly.
-        StreamConfigError: A setting does not fit it.
         TableChangedError: It is unknown how far the commit user has got.
     """
 
@@ -94,17 +84,14 @@ class TableWriter:
 
     @property
     def table(self) -> PaimonTable:
-        """The table, with the schema that is written."""
         return self._pending.table
 
     @property
     def is_open(self) -> bool:
-        """Whether it can be used."""
         return self._why_ended is None and self._ends_after_call is None and self._origin.is_here
 
     @property
     def is_keyed(self) -> bool:
-        """Whether the table has a primary key, so that rows have kinds."""
         return self.table.is_primary_key_table
 
     @property
@@ -187,9 +174,6 @@ class TableWriter:
         """Commit what was written; see `StreamWriter.commit`.
 
         Args:
-            point: As `StreamWriter.commit` takes it.
-            watermark: As `StreamWriter.commit` takes it.
-            properties: As `StreamWriter.commit` takes it.
             source_state: Which part of its source the rows are from. Only with a position.
         """
         with self._turn():
@@ -252,11 +236,7 @@ class TableWriter:
             self._lock.release()
 
     def check_open(self) -> None:
-        """Check that the writer can be used.
-
-        Raises:
-            WriterClosedError: It has ended.
-        """
+        """Check that the writer can be used."""
         if not self._origin.is_here:
             raise WriterClosedError("This writer belongs to the process from which this one was forked; open one here.")
         why = self._why_ended or self._ends_after_call
@@ -375,12 +355,10 @@ class TableWriter:
         )
 
     def _check_table(self) -> None:
-        """Check that the table is the same one, and still has everything that this writer has committed."""
         self._schema.check(self.table)
         self._check_history()
 
     def _check_history(self) -> None:
-        """Check that the table still has what this writer has committed."""
         if self.last is not None and not self.last.is_in(self._directory, self.user):
             raise TableChangedError(
                 f"{self.name} was rolled back to before snapshot {self.last.snapshot}, which held commit "

@@ -26,13 +26,10 @@ def check_writable(table: PaimonTable, overwrite: bool, *, by_tasks: bool = Fals
     """Refuse a table that cannot be written exactly.
 
     Args:
-        overwrite: Whether existing rows are replaced.
         by_tasks: Whether several tasks write rows of one commit without knowing of each other.
 
     Raises:
         UnsupportedTableError: Its buckets, types, merge engine or manifests are not supported.
-        StreamConfigError: An option of its commits, time zone, dynamic buckets or file indexes cannot be read, or a key
-            is misspelled.
     """
     refuse_misspelled_keys(table.options)
     check_commit_options(table)

@@ -11,21 +11,13 @@ from pypaimon.streaming.options.option_values import OptionValues
 
 @dataclass(frozen=True, slots=True)
 class WriterSettings:
-    """Settings of a writer.
-
-    Attributes:
-        user: Commit user.
-        kind_column: Column of row kinds; None: `_row_kind`, if the table lacks a column of that name.
-        overwrite: Which existing rows each commit replaces, as `CommitRequest.overwrite`.
-        memory_limit: Bytes of rows that may be held in memory; None: the table's `write-buffer-size`.
-        is_named: Whether the program chose the commit user, so that a later writer may continue under it.
-    """
+    """Settings of a writer."""
 
     user: str
-    kind_column: str | None = None
-    overwrite: Overwrite = False
-    memory_limit: int | None = None
-    is_named: bool = False
+    kind_column: str | None = None  # Column of row kinds; None: `_row_kind`, if the table lacks a column of that name
+    overwrite: Overwrite = False  # Which existing rows each commit replaces, as `CommitRequest.overwrite`
+    memory_limit: int | None = None  # Bytes of rows that may be held in memory; None: the table's `write-buffer-size`
+    is_named: bool = False  # Whether the program chose the commit user, so that a later writer may continue under it
 
 
 def kind_column(options: OptionValues, given: str | None) -> str | None:

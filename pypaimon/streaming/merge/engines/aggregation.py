@@ -32,15 +32,10 @@ _IN_ANY_ORDER = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Aggregation(EngineBase):
-    """Follows Java's `AggregateMergeFunction`.
-
-    Attributes:
-        aggregates: The aggregate of each field.
-        remove_on_delete: Whether a -D removes the whole row (`aggregation.remove-record-on-delete`).
-    """
+    """Follows Java's `AggregateMergeFunction`."""
 
     aggregates: Mapping[str, FieldAggregate] = field(default_factory=dict)
-    remove_on_delete: bool = False
+    remove_on_delete: bool = False  # Whether a -D removes the whole row (`aggregation.remove-record-on-delete`)
 
     @property
     def name(self) -> str:

@@ -18,12 +18,10 @@ class MergeEngine(Protocol):
 
     Attributes:
         name: The value of the option `merge-engine`.
-        keys: The primary key without partition columns.
         sequence: The fields that order the records of a key, before `_SEQUENCE_NUMBER`; may be empty.
         ascending: Whether the greatest of `sequence` is the newest.
         wants_levels: Whether batches must hold the level of each record's file, `_LEVEL` (int32).
         retractions: Which of the kinds -U and -D it accepts. It refuses records of the others.
-        depends_on_order: Whether the result depends on the order of records.
     """
 
     @property

@@ -41,19 +41,13 @@ _FILLING = "last_non_null_value"
 def merge_engine(schema: TableSchema) -> MergeEngine:
     """The merge engine of a primary-key table, as in Java's `PrimaryKeyTableUtils.createMergeFunctionFactory`.
 
-    Args:
-        schema: The schema that rows are read with, whose options decide.
-
     Raises:
         UnsupportedTableError: The engine, an aggregate function or another option is not supported.
-        StreamConfigError: The options contradict each other or the schema, by Java's checks.
     """
     return _EngineOptions(schema).engine()
 
 
 class _EngineOptions:
-    """The options of a table for merging."""
-
     def __init__(self, schema: TableSchema) -> None:
         self._schema = schema
         self._options = OptionValues(schema.options)

@@ -13,11 +13,7 @@ from pypaimon.streaming.merge.groups import NO_ROW, Groups, Merged
 
 @dataclass(frozen=True, slots=True)
 class FirstRow(EngineBase):
-    """Follows Java's `FirstRowMergeFunction`.
-
-    Attributes:
-        ignore_delete: Whether -U and -D are ignored instead of refused.
-    """
+    """Follows Java's `FirstRowMergeFunction`."""
 
     ignore_delete: bool = False
 

@@ -51,15 +51,10 @@ class Aggregator(ABC):
 
 @dataclass(frozen=True, slots=True)
 class FieldAggregate:
-    """How a field is aggregated.
-
-    Attributes:
-        aggregator: The function.
-        ignore_retract: Whether retractions are ignored (`fields.<f>.ignore-retract`).
-    """
+    """How a field is aggregated."""
 
     aggregator: Aggregator
-    ignore_retract: bool = False
+    ignore_retract: bool = False  # Whether retractions are ignored (`fields.<f>.ignore-retract`)
 
     @property
     def accepts_retractions(self) -> bool:
@@ -99,7 +94,6 @@ class FieldAggregate:
 
 
 def _with_split_retractions(groups: Groups, actions: Actions) -> tuple[Groups, Actions]:
-    """Split records that replace and retract into two records."""
     twice = actions == SET_RETRACT
     if not twice.any():
         return groups, actions
@@ -246,7 +240,6 @@ class MinMax(SelectingAggregator):
 
 
 def _unless_retracted(positions: Ints, actions: Actions) -> Ints:
-    """The positions, with -1 for retractions."""
     # Index -1 reads the last action, which the first condition excludes.
     return np.where((positions >= 0) & (actions[positions] == RETRACT), -1, positions)
 

@@ -39,13 +39,7 @@ class _Kind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class _Container:
-    """Numbers of 16 bits.
-
-    Attributes:
-        kind: How the numbers are stored.
-        count: How many there are.
-        data: The stored bytes.
-    """
+    """Numbers of 16 bits."""
 
     kind: _Kind
     count: int
@@ -67,7 +61,6 @@ class _Container:
 
     @staticmethod
     def of(kind: _Kind, present: Present) -> _Container:
-        """The container of the numbers that are present."""
         count = int(np.count_nonzero(present))
         if kind is _Kind.BITS:
             return _Container(kind, count, np.packbits(present, bitorder="little").tobytes())
@@ -81,7 +74,6 @@ class _Container:
         return b"\1" + _CONTAINER.pack(self.kind, self.count) + self.data
 
     def present(self) -> Present:
-        """A mask of the numbers in the container."""
         if self.kind is _Kind.BITS:
             return np.unpackbits(np.frombuffer(self.data, np.uint8), bitorder="little").astype(np.bool_)
         found = np.zeros(_VALUES, dtype=np.bool_)
@@ -117,7 +109,6 @@ def _united(first: _Container, second: _Container) -> _Container:
 
 
 def _runs(present: Present) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Starts and ends of runs."""
     changes = np.flatnonzero(np.diff(present, prepend=False, append=False))
     return changes[::2], changes[1::2]
 
@@ -127,18 +118,12 @@ def _size_of_runs(present: Present) -> int:
 
 
 class _Bitmap:
-    """A bitmap that another one can be merged into.
-
-    Attributes:
-        tree: The number of each container by the upper bits: list << 32 | index.
-        lists: Containers, and None for gaps.
-        last: List and index of the container that was added last.
-    """
+    """A bitmap that another one can be merged into."""
 
     def __init__(self, data: bytes) -> None:
         """Raises ValueError if the bytes are not such a bitmap."""
-        self.tree = KeyTree()
-        self.lists: list[list[_Container | None]] = []
+        self.tree = KeyTree()  # The number of each container by the upper bits: list << 32 | index
+        self.lists: list[list[_Container | None]] = []  # Containers, and None for gaps
         self.last = (-1, 0)
         self._count = 0
         reader = ByteReader(data)
@@ -157,7 +142,6 @@ class _Bitmap:
             self.container(leaf.number)
 
     def container(self, number: int) -> _Container:
-        """The container of a leaf."""
         place, position = divmod(number, 1 << 32)
         there = 0 <= place < len(self.lists) and position < len(self.lists[place])
         found = self.lists[place][position] if there else None
@@ -166,7 +150,6 @@ class _Bitmap:
         return found
 
     def unite(self, other: _Bitmap) -> None:
-        """Merge another bitmap into this one."""
         for leaf in other.tree.leaves():
             newer, number = other.container(leaf.number), self.tree.find(leaf.key)
             if number is None:

@@ -33,11 +33,7 @@ class ByteReader:
         self._position = 0
 
     def take(self, count: int) -> bytes:
-        """The next bytes.
-
-        Raises:
-            ValueError: There are fewer bytes.
-        """
+        """The next bytes."""
         if not 0 <= count <= len(self._data) - self._position:
             raise ValueError(f"expected {count} bytes at {self._position} of {len(self._data)}")
         self._position += count
@@ -57,26 +53,19 @@ class KeyLeaf:
 
 
 class _Branch:
-    """A node with children.
-
-    Attributes:
-        kind: A key of `_CAPACITY`.
-        prefix: Bytes that the keys below have in common, after those of the path to this node.
-        children: The children by the next byte of the key.
-        index: With 4 or 16 places: the sorted bytes and the unused rest. With 48: the place of each byte's child.
-    """
+    """A node with children."""
 
     __slots__ = ("children", "index", "kind", "prefix")
 
     def __init__(self, kind: int, prefix: bytes, index: bytearray | None = None) -> None:
         self.kind = kind
-        self.prefix = prefix
+        self.prefix = prefix  # Bytes that the keys below have in common, after those of the path to this node
         self.children: dict[int, KeyLeaf | _Branch] = {}
         empty = _NO_PLACE if kind == _NODE_48 else 0
+        # With 4 or 16 places: the sorted bytes and the unused rest. With 48: the place of each byte's child.
         self.index = bytearray([empty] * _INDEX_SIZE[kind]) if index is None else index
 
     def grown(self) -> _Branch:
-        """A branch with room for one more child."""
         if len(self.children) < _CAPACITY[self.kind]:
             return self
         larger = _Branch(self.kind + 1, self.prefix)
@@ -89,7 +78,6 @@ class _Branch:
         return larger
 
     def put(self, byte: int, child: KeyLeaf | _Branch) -> None:
-        """Add a child to a node with room."""
         count = len(self.children)
         if self.kind in (_NODE_4, _NODE_16):
             self.index[count] = byte
@@ -100,7 +88,6 @@ class _Branch:
         self.children[byte] = child
 
     def stored_index(self) -> bytes:
-        """The stored index of the children."""
         if self.kind == _NODE_256:
             mask = sum(1 << byte for byte in self.children)
             return mask.to_bytes(32, "little")
@@ -108,11 +95,7 @@ class _Branch:
 
 
 class KeyTree:
-    """Keys of 6 bytes with a number each.
-
-    Attributes:
-        size: Number of keys.
-    """
+    """Keys of 6 bytes with a number each."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -120,11 +103,7 @@ class KeyTree:
 
     @staticmethod
     def read(reader: ByteReader) -> KeyTree:
-        """Read a serialized tree, which begins with its number of keys.
-
-        Raises:
-            ValueError: The tree is damaged.
-        """
+        """Read a serialized tree, which begins with its number of keys."""
         tree = KeyTree()
         (tree.size,) = reader.unpack(struct.Struct("<q"))
         tree._root = _read(reader, b"")
@@ -157,7 +136,6 @@ class KeyTree:
 
 
 def _inserted(node: KeyLeaf | _Branch, leaf: KeyLeaf, depth: int) -> _Branch:
-    """Add a leaf below a node, and return the node in its place."""
     key = leaf.key
     prefix = node.key[depth:] if isinstance(node, KeyLeaf) else node.prefix
     common = next((place for place, byte in enumerate(prefix) if byte != key[depth + place]), len(prefix))
@@ -200,7 +178,6 @@ def _read(reader: ByteReader, path: bytes) -> KeyLeaf | _Branch:
 
 
 def _bytes_of_children(kind: int, index: bytearray, count: int) -> list[int]:
-    """The next key byte of each child, in order."""
     if kind in (_NODE_4, _NODE_16):
         return list(index[:count])
     if kind == _NODE_48:

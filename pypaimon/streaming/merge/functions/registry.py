@@ -48,7 +48,6 @@ def field_aggregate(function: str, field: str, kind: pa.DataType, options: Optio
 
     Raises:
         UnsupportedTableError: The function is unknown, or its package is not installed.
-        StreamConfigError: The field's type or options do not suit the function.
     """
     ignore_retract = options.boolean(f"fields.{field}.ignore-retract", False)
     if ignore_retract and options.boolean("aggregation.remove-record-on-delete", False):

@@ -19,16 +19,7 @@ from pypaimon.streaming.writing.dynamic_buckets.key_buckets import BucketRules, 
 
 @dataclass(slots=True)
 class _Partition:
-    """A partition to which rows were written.
-
-    Attributes:
-        values: Values of the partition columns.
-        index: Reads and writes its index files.
-        names: Names of the index files that its keys were read from.
-        keys: The buckets of its keys.
-        written: Index files of the current commit.
-        used: Whether the current commit has rows of it.
-    """
+    """A partition to which rows were written."""
 
     values: tuple[Any, ...]
     index: PartitionIndex
@@ -45,9 +36,6 @@ class BucketAssigner:
 
     Args:
         replaces: Whether existing rows are replaced, so that keys do not have a bucket yet.
-
-    Raises:
-        StreamConfigError: An option of the table cannot be read.
     """
 
     def __init__(self, table: PaimonTable, *, replaces: bool) -> None:
@@ -62,9 +50,6 @@ class BucketAssigner:
 
         Partitions whose index files have changed are read again, except those with rows in the current commit: that
         commit cannot be made any more, which its conflict check will find.
-
-        Args:
-            index: Records of the index manifest of that snapshot.
         """
         there = defaultdict(list)
         for each in () if self.replaces else index:
@@ -78,13 +63,8 @@ class BucketAssigner:
     def buckets_of(self, partition: tuple[Any, ...], hashes: Hashes) -> Buckets:
         """The buckets of keys.
 
-        Args:
-            partition: Values of the partition columns.
-            hashes: Hashes of the keys, in the order of their rows.
-
         Raises:
             StreamConfigError: All buckets are full, and the table allows no further one.
-            CorruptTableError: An index file is damaged.
         """
         index = PartitionIndex(self._table, partition)
         found = self._partitions.get(index.row)

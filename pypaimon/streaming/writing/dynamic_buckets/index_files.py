@@ -25,14 +25,7 @@ _STORED = ">i4"
 
 @dataclass(frozen=True, slots=True)
 class IndexFile:
-    """An index file of one bucket.
-
-    Attributes:
-        bucket: Its bucket.
-        name: Its name.
-        count: Number of hashes in it.
-        external_path: Its path if it is outside of the table's directory.
-    """
+    """An index file of one bucket."""
 
     bucket: int
     name: str
@@ -46,14 +39,7 @@ class IndexFile:
 
 
 class PartitionIndex:
-    """Reads and writes the index files of one partition.
-
-    Args:
-        partition: Values of the partition columns.
-
-    Attributes:
-        row: The partition, serialised.
-    """
+    """Reads and writes the index files of one partition."""
 
     def __init__(self, table: PaimonTable, partition: tuple[Any, ...]) -> None:
         self._directory = table.new_directory()
@@ -63,11 +49,7 @@ class PartitionIndex:
         (self._home,) = self._paths.partitions(pa.array([self.row], pa.binary()))
 
     def read(self, file: IndexFile) -> Hashes:
-        """The hashes in a file.
-
-        Raises:
-            CorruptTableError: The file is missing, or has another size than recorded.
-        """
+        """The hashes in a file."""
         path = self._paths.index_file(self._home, file.bucket, file.name, file.external_path)
         try:
             data = self._directory.store.read(path)

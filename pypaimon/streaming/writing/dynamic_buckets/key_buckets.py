@@ -21,26 +21,17 @@ _UNKNOWN = -1
 
 @dataclass(frozen=True, slots=True)
 class BucketRules:
-    """Limits of keys and buckets.
+    """Limits of keys and buckets."""
 
-    Attributes:
-        target: Number of keys of a full bucket (`dynamic-bucket.target-row-num`).
-        lanes: Number of buckets that are filled at the same time, each with the keys whose hash has the same remainder
-            (`dynamic-bucket.initial-buckets`). Java has an assigner for each of them.
-        most: Number of buckets of a partition (`dynamic-bucket.max-buckets`); None: not limited.
-    """
-
-    target: int = 2_000_000
+    target: int = 2_000_000  # Number of keys of a full bucket (`dynamic-bucket.target-row-num`)
+    # Number of buckets that are filled at the same time, each with the keys whose hash has the same remainder
+    # (`dynamic-bucket.initial-buckets`). Java has an assigner for each of them.
     lanes: int = 1
-    most: int | None = None
+    most: int | None = None  # Number of buckets of a partition (`dynamic-bucket.max-buckets`); None: not limited
 
     @staticmethod
     def of(options: OptionValues) -> BucketRules:
-        """The rules that a table's options give.
-
-        Raises:
-            StreamConfigError: An option cannot be read, or is out of range.
-        """
+        """The rules that a table's options give."""
 
         def number(key: str, default: int, lowest: int, greatest: int) -> int:
             value = options.integer(key, least=lowest, most=greatest)
@@ -60,11 +51,7 @@ class KeyBuckets:
     buckets. If no further bucket is allowed, they are divided among all by their hashes.
 
     Args:
-        rules: Limits of keys and buckets.
         known: Buckets and the hashes of their keys. If a hash comes twice, the later bucket counts.
-
-    Attributes:
-        touched: Buckets that got keys since `settle`.
     """
 
     def __init__(self, rules: BucketRules, known: Iterable[tuple[int, Hashes]] = ()) -> None:
@@ -72,7 +59,7 @@ class KeyBuckets:
         self._counts: dict[int, int] = {}
         # Sorted hashes and their buckets. Each run is more than twice as long as the next one, so there are few.
         self._runs: list[tuple[Hashes, Buckets]] = []
-        self.touched: set[int] = set()
+        self.touched: set[int] = set()  # Buckets that got keys since `settle`
         given = [(bucket, hashes) for bucket, hashes in known if len(hashes)]
         for bucket, hashes in given:
             self._counts[bucket] = self._counts.get(bucket, 0) + len(hashes)
@@ -86,14 +73,7 @@ class KeyBuckets:
             self._runs.append((hashes[last], buckets[order][last]))
 
     def assign(self, hashes: Hashes) -> Buckets:
-        """The bucket of each key. New keys are assigned one.
-
-        Args:
-            hashes: Hashes of the keys, in the order of their rows.
-
-        Raises:
-            StreamConfigError: All buckets are full, and the table allows no further one.
-        """
+        """The bucket of each key. New keys are assigned one."""
         distinct, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
         buckets = self._found(distinct)
         new = np.flatnonzero(buckets == _UNKNOWN)
@@ -120,13 +100,7 @@ class KeyBuckets:
         return buckets
 
     def _place(self, hashes: Hashes, new: npt.NDArray[np.intp], buckets: Buckets) -> None:
-        """Fill in the buckets of new keys.
-
-        Args:
-            hashes: Hashes of all keys.
-            new: Positions of the new ones, in the order of their rows.
-            buckets: Buckets of all keys.
-        """
+        """Fill in the buckets of new keys."""
         # As Java's `Math.abs(hash % lanes)`: the remainder has the sign of the hash.
         lanes = np.abs(np.fmod(hashes[new].astype(np.int64), self._rules.lanes))
         for lane in np.unique(lanes).tolist():
@@ -161,7 +135,6 @@ class KeyBuckets:
         return [bucket for bucket in sorted(self._counts) if bucket % self._rules.lanes == lane]
 
     def _add(self, hashes: Hashes, buckets: Buckets) -> None:
-        """Add keys that are not known yet, sorted by their hashes."""
         self._runs.append((hashes, buckets))
         while len(self._runs) > 1 and len(self._runs[-2][0]) <= 2 * len(self._runs[-1][0]):
             (older, theirs), (newer, ours) = self._runs[-2:]

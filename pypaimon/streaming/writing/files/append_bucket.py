@@ -18,14 +18,8 @@ class AppendBucket:
     """Writes the rows of one bucket of an append table.
 
     Args:
-        files: Paths of the new files.
-        first: Sequence number of the first row.
         tracked: Whether the numbers of every file begin with 0, because the commit assigns them (row tracking).
         blobs: Columns of blobs in files of their own, and how blobs are made of their values.
-
-    Attributes:
-        buffered_bytes: Bytes of rows that are not in a file yet.
-        open_files: Number of open files.
     """
 
     def __init__(
@@ -79,12 +73,7 @@ class AppendBucket:
 
 
 class PostponedBucket(AppendBucket):
-    """Writes the records of the postponed bucket: neither sorted nor merged, without changelog.
-
-    Args:
-        files: Paths of the new files.
-        records: Adds the system columns.
-    """
+    """Writes the records of the postponed bucket: neither sorted nor merged, without changelog."""
 
     def __init__(self, files: BucketFiles, records: RecordBuilder) -> None:
         super().__init__(files, 0)

@@ -18,14 +18,7 @@ _COPIED_AT_ONCE = 1 << 20
 
 
 class BlobEncoder:
-    """One blob file that is being written.
-
-    Args:
-        stream: The stream to write to.
-        schema: Schema of the rows, with one column.
-        field: pypaimon's field of the column.
-        source: Makes blobs of values.
-    """
+    """One blob file that is being written."""
 
     def __init__(self, stream: Any, schema: pa.Schema, field: Any, source: BlobSource) -> None:
         self.schema = schema
@@ -38,8 +31,6 @@ class BlobEncoder:
 
         Raises:
             BadRowError: A value cannot be in a blob file.
-            CorruptTableError: A blob to copy is not where its descriptor says.
-            StoreError: A blob to copy cannot be read.
         """
         for chunk in data.column(0).chunks:
             for value in chunk:
@@ -50,7 +41,6 @@ class BlobEncoder:
                     raise BadRowError(f"Column '{self._field.name}' is {self._field.type}: {error}") from error
 
     def size(self) -> int:
-        """Bytes so far."""
         return int(self._writer.position)
 
     def close(self) -> None:
@@ -68,7 +58,5 @@ class BlobEncoder:
 
 
 class _Unclosed:
-    """A stream that its writer does not close."""
-
     def __init__(self, stream: Any) -> None:
         self.write = stream.write

@@ -19,8 +19,6 @@ class BucketFiles:
     """Paths of new files of one bucket of one partition.
 
     Args:
-        options: How new files are written.
-        partition: Values of the partition columns.
         bucket: The bucket; -2 is the postponed one.
     """
 

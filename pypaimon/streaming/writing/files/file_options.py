@@ -31,51 +31,30 @@ _warned: set[tuple[str, str]] = set()
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """How the files of one kind (data, changelog) are made.
+    """How the files of one kind (data, changelog) are made."""
 
-    Attributes:
-        format: A writable format of the registry, or `blob`.
-        compression: Name of the codec, in lower case.
-        prefix: Prefix of file names.
-        stats: Statistics of each column.
-        suffix: Suffix of file names, after the number.
-        source: Source of the records: `APPENDED` or `COMPACTED`.
-        indexes: File indexes; None: no indexes.
-        target_rows: A file ends once it has this many rows; None: no bound.
-    """
-
-    format: str
+    format: str  # A writable format of the registry, or `blob`
     compression: str
     prefix: str
     stats: StatsModes
     suffix: str
-    source: int
-    indexes: IndexOptions | None = None
-    target_rows: int | None = None
+    source: int  # Source of the records: `APPENDED` or `COMPACTED`
+    indexes: IndexOptions | None = None  # File indexes; None: no indexes
+    target_rows: int | None = None  # A file ends once it has this many rows; None: no bound
 
 
 @dataclass(frozen=True, slots=True)
 class FileOptions:
-    """The options of one table's new files.
-
-    Attributes:
-        data: Data files.
-        changelog: Changelog files.
-        zstd_level: Level of the codec zstd.
-        target_bytes: A file ends once it has this many bytes.
-        thin: Whether files of a primary-key table leave out the copies of the key (`data-file.thin-mode`).
-        page_index: Whether Parquet files have a page index.
-        level: Level of the files: 0 for new rows, above it for compacted ones.
-        orc_zone: The zone in whose local time ORC files hold TIMESTAMP WITH LOCAL TIME ZONE; None: as moments in UTC.
-    """
+    """The options of one table's new files."""
 
     data: FileKind
     changelog: FileKind
     zstd_level: int
-    target_bytes: int
-    thin: bool
+    target_bytes: int  # A file ends once it has this many bytes
+    thin: bool  # Whether files of a primary-key table leave out the copies of the key (`data-file.thin-mode`)
     page_index: bool
-    level: int = 0
+    level: int = 0  # Level of the files: 0 for new rows, above it for compacted ones
+    # The zone in whose local time ORC files hold TIMESTAMP WITH LOCAL TIME ZONE; None: as moments in UTC
     orc_zone: TimeZone | None = None
 
     @staticmethod
@@ -93,7 +72,6 @@ class FileOptions:
 
         Args:
             user: Commit user, which is in the names of files of postponed buckets, see `_writer_prefix`.
-            level: Level of the files, which may have formats and codecs of its own.
 
         Raises:
             UnsupportedTableError: The format or the codec cannot be written.

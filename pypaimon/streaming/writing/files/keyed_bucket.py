@@ -24,15 +24,8 @@ class KeyedBucket:
     """Writes the records of one bucket, as Java's `MergeTreeWriter` does: each flush makes new files of level 0.
 
     Args:
-        files: Paths of the new files.
-        engine: Merges the records of a key.
         newest: Whether the newest record of a key is its row, so that no merging is needed.
-        records: Adds the system columns.
         changelog: Whether every record is also written to changelog files (producer `input`).
-
-    Attributes:
-        buffered_bytes: Bytes of rows that are not in a file yet.
-        open_files: Number of open files, always 0 between calls.
     """
 
     open_files = 0
@@ -113,7 +106,6 @@ class KeyedBucket:
         return np.lexsort((*reversed(fields), codes))
 
     def _merged(self, records: pa.Table, last: npt.NDArray[np.bool_]) -> pa.Table:
-        """One record of each key."""
         if last.all():
             return records
         if self._newest:

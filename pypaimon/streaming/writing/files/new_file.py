@@ -58,11 +58,7 @@ class NewFile:
     """A file that is being written. Its owner must call `close` or `abort`.
 
     Args:
-        files: The bucket that it belongs to.
-        kind: The kind of file.
         schema: Schema of the rows to be written. The file may have fewer columns, and the rows fewer than the table.
-        facts: Collects facts about its records.
-        blob: How values are read, if this is a file of blobs.
 
     Raises:
         StoreError: It cannot be written. What was written of it is deleted.
@@ -97,7 +93,6 @@ class NewFile:
 
     @property
     def full(self) -> bool:
-        """Whether it has reached the target size."""
         options = self._files.options
         return self._encoder.size() >= options.target_bytes or self.rows_left == 0
 
@@ -128,7 +123,6 @@ class NewFile:
         self._keys.add(data)
 
     def close(self) -> DataFileMeta:
-        """Finish it. Returns its metadata."""
         with self._guarded():
             self._encoder.close()
             size = int(self._stream.tell())
@@ -161,7 +155,6 @@ class NewFile:
         )
 
     def abort(self) -> None:
-        """Delete it."""
         with contextlib.suppress(Exception):
             self._encoder.close()
         with contextlib.suppress(Exception):
@@ -215,7 +208,6 @@ class NewFile:
         return True
 
     def _encoding(self, stream: Any, schema: pa.Schema) -> FormatWriter:
-        """An encoder of columns of this schema to a stream."""
         if self._blob is not None:
             field: Any = next(field for field in self._files.table.fields if field.name == schema.names[0])
             return BlobEncoder(stream, schema, field, self._blob)
@@ -225,7 +217,6 @@ class NewFile:
 
     @contextlib.contextmanager
     def _guarded(self) -> Any:
-        """Translate errors of the store to those of this library, and delete the file after any error."""
         try:
             yield
         except BaseException as error:

@@ -17,12 +17,7 @@ _RETRACTS = pa.array([RowKind.UPDATE_BEFORE.value, RowKind.DELETE.value], pa.int
 
 
 class RecordFacts(Protocol):
-    """Collects metadata of the records of one file.
-
-    Attributes:
-        key_fields: pypaimon's fields of the key.
-        deletes: Retractions (-U and -D) so far.
-    """
+    """Collects metadata of the records of one file."""
 
     key_fields: Sequence[Any]
     deletes: int
@@ -58,29 +53,20 @@ class AppendedFacts:
         self._first = counter.next
 
     def stored(self, schema: pa.Schema) -> list[str]:
-        """All columns."""
         return list(schema.names)
 
     def add(self, data: pa.Table) -> None:
-        """Number the rows."""
         self._counter.next += data.num_rows
 
     def sequence_range(self) -> tuple[int, int]:
-        """From the number of the first row to that of the last."""
         return self._first, self._counter.next - 1
 
     def key_range(self) -> tuple[Any, Any]:
-        """Rows without a key have no keys."""
         return None, None
 
 
 class KeyedFacts:
-    """Records of a primary-key table, with system columns.
-
-    Args:
-        key_fields: pypaimon's fields of the key.
-        thin: Whether the file leaves out the copies of the key.
-    """
+    """Records of a primary-key table, with system columns."""
 
     def __init__(self, key_fields: Sequence[Any], thin: bool) -> None:
         self.key_fields: Sequence[Any] = list(key_fields)
@@ -95,7 +81,6 @@ class KeyedFacts:
         return [name for name in schema.names if name not in copies]
 
     def add(self, data: pa.Table) -> None:
-        """Add records, in the order of the file."""
         bounds = pc.min_max(data[SEQUENCE_NUMBER])
         self._sequence += [bounds["min"].as_py(), bounds["max"].as_py()]
         self.deletes += int(pc.sum(pc.is_in(data[VALUE_KIND], _RETRACTS)).as_py() or 0)
@@ -105,11 +90,9 @@ class KeyedFacts:
         self._keys[1:] = [data.select(names).slice(data.num_rows - 1)]
 
     def sequence_range(self) -> tuple[int, int]:
-        """The least and the greatest sequence number."""
         return min(self._sequence), max(self._sequence)
 
     def key_range(self) -> tuple[Any, Any]:
-        """The keys of the first and the last record."""
         first, last = (key_row(key, self.key_fields) for key in self._keys)
         return first, last
 

@@ -22,15 +22,7 @@ MOST_PIECE_BYTES = 32 << 20
 
 
 class RollingFiles:
-    """Files of one kind of one bucket. Owns them until `take`.
-
-    Args:
-        files: The bucket.
-        kind: The kind of files.
-        facts: Makes the object that collects facts about the records of one file.
-        blobs: Columns of blobs, and how their values are read.
-        blob: How values are read if these are the blob files of one column.
-    """
+    """Files of one kind of one bucket. Owns them until `take`."""
 
     def __init__(
         self,
@@ -57,7 +49,6 @@ class RollingFiles:
 
     @property
     def open_files(self) -> int:
-        """Number of open files."""
         return (self._open is not None) + sum(blobs.open_files for blobs in self._blobs.values())
 
     def write(self, data: pa.Table) -> None:

@@ -22,25 +22,15 @@ _LAST_CHARACTER = 0x10FFFF
 
 @dataclass(frozen=True, slots=True)
 class StatsMode:
-    """Which statistics of one column are kept.
-
-    Attributes:
-        counts: Whether nulls are counted.
-        bounds: Whether the least and the greatest value are kept.
-        length: Bounds of texts are cut to this many characters; None: they are not cut.
-    """
+    """Which statistics of one column are kept."""
 
     counts: bool
     bounds: bool
-    length: int | None = None
+    length: int | None = None  # Bounds of texts are cut to this many characters; None: they are not cut
 
     @staticmethod
     def parse(text: str, key: str) -> StatsMode:
-        """Parse a mode.
-
-        Raises:
-            StreamConfigError: There is no such mode.
-        """
+        """Parse a mode."""
         name = text.strip().upper()
         if name in ("NONE", "COUNTS", "FULL"):
             return StatsMode(name != "NONE", name == "FULL")
@@ -56,27 +46,17 @@ FULL = StatsMode(True, True)
 
 @dataclass(frozen=True, slots=True)
 class StatsModes:
-    """Which statistics of the columns of a table are kept.
-
-    Attributes:
-        modes: By column, in the order of the table.
-        dense: Whether columns without statistics are left out (`metadata.stats-dense-store`).
-    """
+    """Which statistics of the columns of a table are kept."""
 
     modes: dict[str, StatsMode]
-    dense: bool
+    dense: bool  # Whether columns without statistics are left out (`metadata.stats-dense-store`)
 
     @staticmethod
     def of(options: OptionValues, names: Sequence[str], general: str | None = None) -> StatsModes:
         """Read the modes from options.
 
         Args:
-            options: Options of the table.
-            names: Columns of the table.
             general: The mode of columns without a mode of their own; None: that of the table.
-
-        Raises:
-            StreamConfigError: There is no such mode.
         """
         key = "metadata.stats-mode"
         mode = StatsMode.parse(general or options.text(key) or _DEFAULT, key)
@@ -146,13 +126,7 @@ class ColumnBounds:
 
 
 class FileStatistics:
-    """The statistics of one file.
-
-    Args:
-        fields: pypaimon's fields of the columns.
-        schema: Arrow schema of the file, which contains the columns.
-        modes: Which statistics are kept.
-    """
+    """The statistics of one file."""
 
     def __init__(self, fields: Sequence[Any], schema: pa.Schema, modes: StatsModes) -> None:
         self._modes = modes
@@ -202,7 +176,6 @@ class FileStatistics:
 
 
 def _has_bounds(kind: pa.DataType) -> bool:
-    """Whether bounds of a type can be kept without misleading any reader."""
     # Java 1.x compares bytes signed, and skips files that hold the row.
     is_bytes = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
     if pa.types.is_nested(kind) or is_bytes:

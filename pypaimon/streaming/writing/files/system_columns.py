@@ -11,12 +11,7 @@ from pypaimon.streaming.model.system_columns import KEY_PREFIX, SEQUENCE_NUMBER,
 
 
 class RecordBuilder:
-    """Numbers the rows of one bucket in the order in which they are written.
-
-    Args:
-        keys: Columns of the key.
-        next_number: The sequence number of the first row.
-    """
+    """Numbers the rows of one bucket in the order in which they are written."""
 
     def __init__(self, keys: Sequence[str], next_number: int) -> None:
         self._keys = tuple(keys)
@@ -38,7 +33,6 @@ def numbered(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
 
     Args:
         rows: The columns of the table, `_VALUE_KIND` (int8) and `_SEQUENCE_NUMBER` (int64).
-        keys: Columns of the key.
     """
     values = rows.drop_columns([VALUE_KIND, SEQUENCE_NUMBER])
     copies = [values.schema.field(name).with_name(KEY_PREFIX + name) for name in keys]
