@@ -12,9 +12,9 @@ readers; everything before it can be lost or left behind without harm.
    after this step leaves an attempt that never happened: the next writer examines the snapshots since, does not find
    the commit, and makes it. A `CommitSession` reserves identifiers ahead, so most commits of a writer skip this step.
 
-3. *Manifests* (`draft`, `manifests`, `manifest_merge`). The changes are checked against the latest state (`conflicts`,
-   `strict_mode`). Then manifests, manifest lists and an index manifest are written under new names. A crash leaves
-   orphans; after an error they are deleted.
+3. *Manifests* (`draft`, `manifests`). The changes are checked against the latest state (`conflicts`). Then manifests,
+   manifest lists and an index manifest are written under new names. A crash leaves orphans; after an error they are
+   deleted.
 
 4. *The snapshot* (`snapshot_commit`, `publishing`). `snapshot-N` is created if there is none of that id. This one write
    makes the commit visible. If another writer was first, the manifests of step 3 are deleted, the snapshots that have
@@ -39,8 +39,7 @@ from dataclasses import replace
 from pypaimon.streaming.commit.changes import compact_changes
 from pypaimon.streaming.commit.cleanup import commit_or_clean_up, discard, discarded_on_error, log_kept
 from pypaimon.streaming.commit.ledger import CommitLedger, CommitStatus
-from pypaimon.streaming.commit.report import CommitReport, Written
-from pypaimon.streaming.commit.request import CommitRequest, FixedChanges, Overwrite, plan_of
+from pypaimon.streaming.commit.request import CommitReport, CommitRequest, FixedChanges, Overwrite, Written, plan_of
 from pypaimon.streaming.commit.session import CommitSession
 from pypaimon.streaming.commit.snapshot_commit import GaveUpError, KnownHistory, SnapshotCommit
 from pypaimon.streaming.errors import (

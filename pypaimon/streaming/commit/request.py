@@ -2,20 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from pypaimon.streaming.commit.changes import APPEND, COMPACT, OVERWRITE, Changes, data_changes
 from pypaimon.streaming.commit.conflicts import KeyIndexes, check_bucket_counts, check_key_indexes
-from pypaimon.streaming.commit.report import Assumption
 from pypaimon.streaming.commit.table_state import TableState
 from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.files.blob_files import is_blob_file
+from pypaimon.streaming.files.row_id_groups import is_vector_file
 from pypaimon.streaming.filtering.partition_spec import PartitionSpec
 from pypaimon.streaming.formats.binary_row_encoding import all_forms
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.paimon.write_internals import CommitMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What was written for a commit."""
+
+    rows: int
+    files: int
+    size: int
+
+    @staticmethod
+    def of(messages: Iterable[Any]) -> Written:
+        """Totals of the data increments of pypaimon's commit messages."""
+        return _sums([file for message in messages for file in message.new_files])
+
+    @staticmethod
+    def by_compaction(messages: Iterable[Any]) -> Written:
+        """Totals of their compact increments."""
+        return _sums([file for message in messages for file in message.compact_after])
+
+
+@dataclass(frozen=True, slots=True)
+class CommitReport:
+    """The result of a commit.
+
+    Attributes:
+        snapshot: Id of its snapshot; None if there was nothing to commit, or the snapshot has expired.
+        written: What was written for it, this time.
+        repeated: It was in the table already, and nothing was added.
+    """
+
+    snapshot: int | None
+    written: Written
+    repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Assumption:
+    """What an operator has found out about a commit, for the case that the table cannot show it."""
+
+    committed: int | None = None  # Identifier of a commit that is in the table, or None
+    missing: int | None = None  # Identifier of a commit that is not, or None
+
+
+def _sums(files: list[Any]) -> Written:
+    rows = sum(file.row_count for file in files if not (is_blob_file(file) or is_vector_file(file)))
+    return Written(rows, len(files), sum(file.file_size for file in files))
+
 
 Overwrite: TypeAlias = bool | PartitionSpec
 

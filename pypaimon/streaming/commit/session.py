@@ -19,10 +19,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pypaimon.streaming.commit.ledger import CommitLedger, CommitStatus, newest_first
-from pypaimon.streaming.commit.ledger_record import LedgerRecord
+from pypaimon.streaming.commit.conflicts import StrictMode
+from pypaimon.streaming.commit.ledger import CommitLedger, CommitStatus, LedgerRecord, newest_first
 from pypaimon.streaming.commit.snapshot_commit import SnapshotCommit
-from pypaimon.streaming.commit.strict_mode import StrictMode
 from pypaimon.streaming.errors import TableChangedError
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.commit.changes import APPEND, OVERWRITE, AvroRecord, FileChange, changes_of
-from pypaimon.streaming.commit.manifest_merge import which_may_hold
+from pypaimon.streaming.commit.manifests import which_may_hold
 from pypaimon.streaming.filtering.partition_spec import PartitionSpec
 from pypaimon.streaming.formats.binary_row import decode
 from pypaimon.streaming.metadata.index_manifests import index_records

@@ -16,8 +16,7 @@ from pypaimon.streaming.commit.request import CommitRequest
 from pypaimon.streaming.compaction.chosen_partitions import ChosenPartitions
 from pypaimon.streaming.compaction.compactable_tables import check_compactable, under_latest_schema
 from pypaimon.streaming.compaction.file_reading import FileReader
-from pypaimon.streaming.compaction.live_entries import LiveEntries
-from pypaimon.streaming.compaction.live_files import LiveBucket, live_buckets
+from pypaimon.streaming.compaction.live_files import LiveBucket, LiveEntries, live_buckets
 from pypaimon.streaming.compaction.new_files import CompactionResult
 from pypaimon.streaming.compaction.reports import CompactedBucket, CompactionReport, FileCount, counted
 from pypaimon.streaming.compaction.tasks import CompactionTask, Done, Threads, Workers, find_stale, task_picker
@@ -33,7 +32,7 @@ from pypaimon.streaming.paimon.handles import WritableTable
 from pypaimon.streaming.planning.follow_up import CommitKind
 from pypaimon.streaming.writing.files.file_options import warn_about_orc_zone
 from pypaimon.streaming.writing.files.merged_changelogs import merged_changelogs
-from pypaimon.streaming.writing.maintenance import warn_unsupported_maintenance
+from pypaimon.streaming.writing.writable_tables import warn_unsupported_maintenance
 
 _COMPACTOR = re.compile(r"(.*_)?compaction-[0-9a-f-]{36}")
 _EXAMINED = 10

@@ -16,13 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.commit.cleanup import discard
-from pypaimon.streaming.compaction.changelog_mode import ChangelogMode
 from pypaimon.streaming.compaction.compaction_options import CompactionOptions
 from pypaimon.streaming.compaction.file_reading import FileReader
 from pypaimon.streaming.compaction.live_files import LiveBucket, LiveFile
 from pypaimon.streaming.compaction.new_files import CompactedFiles, CompactionResult
 from pypaimon.streaming.compaction.record_expiry import Expired
-from pypaimon.streaming.compaction.run_picking import Pick
+from pypaimon.streaming.compaction.run_picking import ChangelogMode, Pick
 from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.merge import UnsortedRunError, merge_batches, merge_engine, sorted_runs
 from pypaimon.streaming.merge.level_changes import ChangeRule, Compacted, merge_levels
@@ -34,8 +33,7 @@ from pypaimon.streaming.model.row_kinds import DELETE, UPDATE_BEFORE
 from pypaimon.streaming.model.system_columns import SEQUENCE_NUMBER, SYSTEM_TYPES, VALUE_KIND
 from pypaimon.streaming.paimon.internals import DataFileMeta
 from pypaimon.streaming.writing.files.file_options import FileOptions
-from pypaimon.streaming.writing.files.record_facts import KeyedFacts
-from pypaimon.streaming.writing.files.system_columns import numbered
+from pypaimon.streaming.writing.files.record_facts import KeyedFacts, numbered
 
 if TYPE_CHECKING:
     from pyroaring import BitMap

@@ -12,8 +12,7 @@ from pypaimon.streaming.compaction.live_files import LiveBucket, LiveFile
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.paimon.internals import DataFileMeta
 from pypaimon.streaming.paimon.write_internals import CommitMessage, IndexManifestEntry
-from pypaimon.streaming.writing.files.bucket_files import BucketFiles
-from pypaimon.streaming.writing.files.file_options import FileKind, FileOptions
+from pypaimon.streaming.writing.files.file_options import BucketFiles, FileKind, FileOptions
 from pypaimon.streaming.writing.files.record_facts import RecordFacts
 from pypaimon.streaming.writing.files.rolling_files import MOST_PIECE_BYTES, RollingFiles
 

@@ -12,7 +12,12 @@ from typing import Any
 
 from pypaimon.streaming.compaction.compaction_options import CompactionOptions
 from pypaimon.streaming.compaction.live_files import LiveFile, local_millis
+from pypaimon.streaming.merge import Deduplicate, merge_engine
+from pypaimon.streaming.merge.level_changes import ChangeRule
 from pypaimon.streaming.merge.runs import key_order
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
+from pypaimon.streaming.options.table_traits import ChangelogProducer, MergeEngineKind
+from pypaimon.streaming.writing.files.file_options import FileOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,3 +161,71 @@ def _least_key(file: LiveFile) -> tuple[Any, ...]:
 def _age(file: LiveFile) -> tuple[int, int, int, str]:
     read = file.read
     return -read.max_sequence_number, read.min_sequence_number, file.made_millis, file.name
+
+
+@dataclass(frozen=True, slots=True)
+class ChangelogMode:
+    """What the compactions of one table must find out about changes of rows."""
+
+    producer: ChangelogProducer  # The table's `changelog-producer`
+    engine: MergeEngineKind
+    # Whether records of level 0 are merged with those above the output level, so that neither readers nor the changelog
+    # need level 0 any more
+    looks_up: bool
+    newest_wins: bool  # Whether the latest record of a key is its row, whatever the record contains
+    replaces: bool  # Whether a record replaces the whole row, so that the older row need not be read
+    compared: tuple[str, ...] | None  # As in `ChangeRule`
+    vectors: bool  # Whether deletion vectors mark replaced rows, so that readers need not merge
+
+    @staticmethod
+    def of(table: PaimonTable) -> ChangelogMode:
+        options, producer, engine = table.options, table.traits.producer, table.traits.merge_engine
+        vectors = table.is_primary_key_table and table.traits.deletion_vectors
+        lookup = producer is ChangelogProducer.LOOKUP or engine.keeps_oldest or vectors
+        lookup = lookup or options.boolean("force-lookup", False)
+        compared = None
+        if options.boolean("changelog-producer.row-deduplicate", False):
+            ignored = (options.text("changelog-producer.row-deduplicate-ignore-fields") or "").split(",")
+            left_out = {name.strip() for name in ignored}
+            compared = tuple(field.name for field in table.fields if field.name not in left_out)
+        newest = engine.keeps_newest and not options.text("sequence.field")
+        # A delete that is ignored leaves the older row.
+        merging = merge_engine(table.schema)
+        replaces = newest and not (isinstance(merging, Deduplicate) and merging.ignore_delete)
+        full = producer is ChangelogProducer.FULL_COMPACTION
+        return ChangelogMode(producer, engine, lookup and not full, newest, replaces, compared, vectors)
+
+    @property
+    def full(self) -> bool:
+        """Whether full compactions make the changelog."""
+        return self.producer is ChangelogProducer.FULL_COMPACTION
+
+    @property
+    def writes(self) -> bool:
+        return self.full or self.producer is ChangelogProducer.LOOKUP
+
+    def rule(self, pick: Pick, files: Sequence[LiveFile], options: CompactionOptions) -> ChangeRule | None:
+        """How files of a pick are merged to find changes; None: they make no changes."""
+        if self.full and pick.level >= options.top_level:
+            return ChangeRule(pick.level, by_lookup=False, compared=self.compared)
+        if self.looks_up and any(file.level == 0 for file in files):
+            return ChangeRule(
+                pick.level,
+                by_lookup=True,
+                keeps_first=self.engine.keeps_oldest,
+                compared=self.compared,
+                replaces=self.replaces and not self.writes,
+            )
+        return None
+
+    def must_rewrite(self, pick: Pick, file: LiveFile, options: CompactionOptions, target: FileOptions) -> bool:
+        """Whether a file must be rewritten, because its records are merged with those above the level of the pick."""
+        if not self.looks_up or file.level:
+            return False
+        if not file.name.endswith(f".{target.data.format}"):
+            return True
+        return not (self.newest_wins or (pick.top and pick.level >= options.top_level))
+
+    def drops_deletes(self, pick: Pick) -> bool:
+        """Whether a pick drops -D and -U: no older record is left, or it is marked by a deletion vector."""
+        return pick.top or self.vectors

@@ -11,8 +11,7 @@ from typing import Any
 from pypaimon.streaming.compaction.chosen_partitions import ChosenPartitions
 from pypaimon.streaming.compaction.compactable_tables import check_compactable, under_latest_schema
 from pypaimon.streaming.compaction.file_reading import FileReader
-from pypaimon.streaming.compaction.live_entries import LiveEntries
-from pypaimon.streaming.compaction.live_files import LiveBucket, LiveFile, live_buckets
+from pypaimon.streaming.compaction.live_files import LiveBucket, LiveEntries, LiveFile, live_buckets
 from pypaimon.streaming.compaction.reports import FileCount, counted
 from pypaimon.streaming.compaction.tasks import task_picker
 from pypaimon.streaming.compaction.vector_index import VectorIndex

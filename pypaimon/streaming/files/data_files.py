@@ -23,7 +23,7 @@ from pypaimon.streaming.errors import (
 from pypaimon.streaming.files.casts import CastError
 from pypaimon.streaming.files.orc_local_zones import LocalZones
 from pypaimon.streaming.files.schema_mapping import map_columns
-from pypaimon.streaming.formats.format import Format, FormatReader, LocalZone
+from pypaimon.streaming.formats.file_format import Format, FormatReader, LocalZone
 from pypaimon.streaming.formats.registry import DAMAGE_WORDS, FORMATS
 from pypaimon.streaming.io.conditional_writes import is_local
 from pypaimon.streaming.io.io_requests import one_request

@@ -14,12 +14,11 @@ from pyroaring import BitMap
 
 from pypaimon.streaming.filtering.filters import Bound, and_parts, bound_of, columns_of
 from pypaimon.streaming.filtering.statistics import Mask
-from pypaimon.streaming.indexes.bit_sliced import BsiIndex
 from pypaimon.streaming.indexes.bitmap import BitmapIndex
 from pypaimon.streaming.indexes.bloom_filter import BloomFilterIndex
 from pypaimon.streaming.indexes.column_index import ColumnIndex, Key, KeyType, key_type
 from pypaimon.streaming.indexes.container import IndexPart, index_parts
-from pypaimon.streaming.indexes.range_bitmap import RangeBitmapIndex
+from pypaimon.streaming.indexes.range_bitmap import BsiIndex, RangeBitmapIndex
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.model.arrow_types import arrow_type
 from pypaimon.streaming.paimon.internals import TableSchema

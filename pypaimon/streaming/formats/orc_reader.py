@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.orc as orc
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedContentError, UnsupportedTableError
-from pypaimon.streaming.formats import batch_sizes
-from pypaimon.streaming.formats.format import LocalZone
+from pypaimon.streaming.formats import file_format
+from pypaimon.streaming.formats.file_format import LocalZone
 from pypaimon.streaming.formats.orc_checks import OrcChecks, StripeField, open_orc
 from pypaimon.streaming.formats.orc_tail import (
     DAY_MILLIS,
@@ -285,7 +285,7 @@ def _microseconds(wrapped: pa.Array, seconds: pa.Array) -> pa.Array:
 
 
 class OrcPieces:
-    """Reads one stripe in batches of about `batch_sizes.DECODED_BYTES`.
+    """Reads one stripe in batches of about `file_format.DECODED_BYTES`.
 
     pyarrow's ORC reader decodes whole stripes, which may be much larger than their stored bytes: texts of dictionaries,
     and data that compresses well. Only its datasets read rows in batches, here from a file of this stripe alone.
@@ -296,7 +296,7 @@ class OrcPieces:
         self._index = index
         self._columns = list(columns)
         self._data, self._footer = checks.part(index, columns)
-        rows = checks.stripes[index].rows * batch_sizes.DECODED_BYTES // max(decoded, 1)
+        rows = checks.stripes[index].rows * file_format.DECODED_BYTES // max(decoded, 1)
         self._rows = max(1, min(rows, _MOST_ROWS, batch_size))
 
     def batches(self, zone: str | None = None, kinds: Mapping[int, int] | None = None) -> Iterator[pa.RecordBatch]:

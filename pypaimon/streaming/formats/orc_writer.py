@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.orc as orc
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
-from pypaimon.streaming.formats.format import WriteSettings
+from pypaimon.streaming.formats.file_format import WriteSettings
 from pypaimon.streaming.formats.orc_checks import OrcChecks, StripeField
 from pypaimon.streaming.formats.orc_tail import (
     TIMESTAMP,

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.formats.format import WriteSettings
+from pypaimon.streaming.formats.file_format import WriteSettings
 
 _CODECS = ("none", "uncompressed", "snappy", "gzip", "lz4", "zstd", "brotli")
 _INTEGER_DIGITS = 18

@@ -8,10 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.formats.avro_reader import AvroFileReader
-from pypaimon.streaming.formats.avro_writer import AvroFileWriter
+from pypaimon.streaming.formats.avro_files import AvroFileReader, AvroFileWriter
 from pypaimon.streaming.formats.external_formats import LanceFileReader, MosaicFileReader, VortexFileReader
-from pypaimon.streaming.formats.format import (
+from pypaimon.streaming.formats.file_format import (
     FileContext,
     Format,
     FormatReader,

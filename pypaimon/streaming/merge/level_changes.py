@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from pypaimon.streaming.merge.differences import differing
-from pypaimon.streaming.merge.engines.base import MergeEngine
+from pypaimon.streaming.merge.engines.engine import MergeEngine
 from pypaimon.streaming.merge.groups import Groups, Kinds, Mask, Merged, is_retract
 from pypaimon.streaming.merge.merge_on_read import assemble, by_age, numbers_of, prepared
 from pypaimon.streaming.merge.ordering import Ints

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from pypaimon.streaming.merge.engines.base import MergeEngine
+from pypaimon.streaming.merge.engines.engine import MergeEngine
 from pypaimon.streaming.merge.groups import Groups, Kinds, Mask, Merged, is_retract, take_or_null
 from pypaimon.streaming.merge.ordering import Codes, Ints, KeyCodec, numeric_codes, ranks
 from pypaimon.streaming.merge.runs import Chunk, chunks

@@ -9,11 +9,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from pypaimon.streaming.io.local_files import written_temporarily
 from pypaimon.streaming.logs import StreamLog
-from pypaimon.streaming.merge.runs import Chunk, UnsortedRunError, chunks
+from pypaimon.streaming.merge.ordering import KeyCodec
+from pypaimon.streaming.merge.runs import Chunk, UnsortedRunError, chunks, concat
 
 _BATCH_ROWS, _BATCH_BYTES = 8192, 2 << 20
 """Size of a batch that is read back. A merge has one batch of each run in memory."""
@@ -157,3 +159,53 @@ def write_merged(stored: StoredRun, runs: Iterable[Run], keys: Sequence[str]) ->
 def _in_order(chunk: Chunk) -> pa.RecordBatch:
     order, _ = chunk.by_key()
     return chunk.batch if order is None else chunk.batch.take(pa.array(order))
+
+
+PIECE_BYTES = 32 << 20
+"""Bytes that are sorted at once."""
+
+"""Bytes of sorted pieces that stay in memory. The rest goes to temporary files."""
+
+
+@contextmanager
+def in_key_order(files: Sequence[Run], keys: Sequence[str], begin: Begin) -> Iterator[list[Run]]:
+    """The same records as sorted runs; records of one key stay in the given order.
+
+    All records are read when the context is entered. Temporary files have no names and end with it.
+    """
+    with ExitStack() as stack:
+        memory = RunMemory(STORED_BYTES)
+        merged: list[StoredRun] = []
+        pieces: list[StoredRun] = []
+        for records in _pieces(files, begin):
+            pieces.append(stack.enter_context(StoredRun(memory)))
+            pieces[-1].write(_sorted(records, keys))
+            if len(pieces) == MOST_RUNS:
+                # Each piece may hold a file open.
+                merged.append(stack.enter_context(StoredRun(memory)))
+                write_merged(merged[-1], [piece.read() for piece in pieces], keys)
+                while pieces:
+                    pieces.pop().close()
+        yield [run.read() for run in (*merged, *pieces)]
+
+
+def _pieces(files: Sequence[Run], begin: Begin) -> Iterator[pa.RecordBatch]:
+    found: list[pa.RecordBatch] = []
+    size = 0
+    for start in range(0, len(files), MOST_RUNS):
+        for file in begin(list(files[start : start + MOST_RUNS])):
+            for batch in file:
+                if found and size + batch.nbytes > PIECE_BYTES:
+                    yield concat(found)
+                    found, size = [], 0
+                found.append(batch)
+                size += batch.nbytes
+    if found:
+        yield concat(found)
+
+
+def _sorted(records: pa.RecordBatch, keys: Sequence[str]) -> pa.RecordBatch:
+    codec = KeyCodec(len(keys))
+    columns = [records.column(name) for name in keys]
+    codec.fit(columns)
+    return records.take(pa.array(np.argsort(codec.encode(columns), kind="stable")))

@@ -22,7 +22,7 @@ from pypaimon.streaming.io.shared_fetches import SharedFetches
 from pypaimon.streaming.metadata.file_paths import ByteRange, SpelledPath, merged_changelog_range
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit, last_split, next_plans
 from pypaimon.streaming.paimon.internals import DataFileMeta, TableSchema
-from pypaimon.streaming.reading.joined_rows import blob_fields, files_joined
+from pypaimon.streaming.reading.file_rows import blob_fields, files_joined
 from pypaimon.streaming.reading.read_layout import ReadLayout
 from pypaimon.streaming.reading.split_files import deletion_files
 

@@ -27,11 +27,10 @@ from pypaimon.streaming.paimon.handles import ReadableTable
 from pypaimon.streaming.paimon.internals import DataField, OffsetRow, TableSchema
 from pypaimon.streaming.reading.blob import Blob, blobs_of
 from pypaimon.streaming.reading.blob_values import BlobValues
-from pypaimon.streaming.reading.output_columns import output_columns, unbroken
 from pypaimon.streaming.reading.query_auth import Rules
 from pypaimon.streaming.reading.read_layout import ReadLayout, ReadSettings
 from pypaimon.streaming.reading.read_parts import ReadParts, parts_as_planned, planned_for
-from pypaimon.streaming.reading.records import Records
+from pypaimon.streaming.reading.records import Records, output_columns, unbroken
 from pypaimon.streaming.reading.split_files import deletion_files, in_reading_order, missing_file_error
 from pypaimon.streaming.reading.split_reader import SplitReader
 

@@ -25,9 +25,7 @@ from pypaimon.streaming.model.system_columns import VALUE_KIND
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.stream_options import Unmatched
 from pypaimon.streaming.paimon.internals import DataFileMeta, DeletionFile
-from pypaimon.streaming.reading.bucket_merge import BucketMerge
-from pypaimon.streaming.reading.file_rows import FileRows, one_ahead
-from pypaimon.streaming.reading.joined_rows import joined_rows
+from pypaimon.streaming.reading.file_rows import BucketMerge, FileRows, joined_rows, one_ahead
 from pypaimon.streaming.reading.read_layout import ReadLayout
 from pypaimon.streaming.reading.records import RecordFilter, Records, adding
 from pypaimon.streaming.reading.split_files import SplitFiles

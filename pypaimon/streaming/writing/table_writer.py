@@ -14,8 +14,7 @@ from pypaimon.streaming.cdc.table_changes import ChangeSettings, table_changes
 from pypaimon.streaming.commit.cleanup import discard
 from pypaimon.streaming.commit.idempotent_commit import commit_once
 from pypaimon.streaming.commit.ledger import CommitLedger
-from pypaimon.streaming.commit.report import CommitReport, Written
-from pypaimon.streaming.commit.request import CommitRequest
+from pypaimon.streaming.commit.request import CommitReport, CommitRequest, Written
 from pypaimon.streaming.commit.session import CommitProgress, CommitSession, LastCommit, progress_of
 from pypaimon.streaming.commit.snapshot_commit import RolledBackError
 from pypaimon.streaming.concurrency.forking import Origin

@@ -7,10 +7,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
-from pypaimon.streaming.merge.engines.aggregation import Aggregation
-from pypaimon.streaming.merge.engines.base import MergeEngine
-from pypaimon.streaming.merge.engines.deduplicate import Deduplicate
-from pypaimon.streaming.merge.engines.first_row import FirstRow
+from pypaimon.streaming.merge.engines.engine import Aggregation, Deduplicate, FirstRow, MergeEngine
 from pypaimon.streaming.merge.engines.partial_update import PartialUpdate, SequenceGroup
 from pypaimon.streaming.merge.functions.base import FieldAggregate
 from pypaimon.streaming.merge.functions.registry import DEFAULT_FUNCTION, field_aggregate

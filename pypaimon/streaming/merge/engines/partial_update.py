@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.merge.engines.base import RETRACTIONS, EngineBase
+from pypaimon.streaming.merge.engines.engine import RETRACTIONS, EngineBase
 from pypaimon.streaming.merge.functions.base import (
     ADD,
     ADD_BEFORE,

@@ -30,7 +30,7 @@ from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.arrow_types import arrow_type
 from pypaimon.streaming.paimon.write_internals import BucketMode
-from pypaimon.streaming.writing.dynamic_buckets.bucket_assigner import BucketAssigner
+from pypaimon.streaming.writing.dynamic_buckets import BucketAssigner
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from pypaimon.streaming.writing.row_layout import BadRowError, TargetTable, row_layout
 from pypaimon.streaming.writing.writable_tables import check_writable

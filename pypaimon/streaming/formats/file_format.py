@@ -13,6 +13,28 @@ from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.model.time_zone import TimeZone
 from pypaimon.streaming.paimon.internals import DataField
 
+DECODED_BYTES = 8 << 20
+"""Bytes to decode at once, about."""
+
+FIRST_ROWS = 1024
+"""Most rows to decode first if their size is not known."""
+
+_GROWTH = 64
+
+
+class AdaptiveBatchSize:
+    """Follows the size of the rows decoded last. It grows in steps, because the next rows may be larger."""
+
+    def __init__(self, most: int, first: int = FIRST_ROWS, size: int = DECODED_BYTES) -> None:
+        self._most = most
+        self._size = size
+        self.rows = max(1, min(most, first))
+
+    def record(self, rows: int, size: int) -> None:
+        if rows:
+            self.rows = max(1, min(self._most, _GROWTH * rows, self._size * rows // max(size, 1)))
+
+
 LocalZone: TypeAlias = Callable[[str | None, Mapping[str, tuple[int, int]], Sequence[str]], TimeZone | None]
 """In which zone's local time a file holds TIMESTAMP WITH LOCAL TIME ZONE; None: as moments in UTC. Called with the zone
 that the file names, the bounds in stored milliseconds by column, and the columns that are read."""
