@@ -130,11 +130,8 @@ def _change(record: dict[str, Any]) -> FileChange:
 
 
 def data_changes(table: PaimonTable, messages: Sequence[CommitMessage]) -> Changes:
-    """The data increments of pypaimon's commit messages: what writers have made of rows.
-
-    Raises:
-        UnsupportedTableError: A message updates columns of existing rows (data evolution), or a file holds frames of a
-            video.
+    """The data increments of pypaimon's commit messages: what writers have made of rows. Raises UnsupportedTableError
+    if a message updates columns of existing rows (data evolution), or a file holds frames of a video.
     """
     videos = [file.file_name for each in messages for file in each.new_files if file.file_name.endswith(_VIDEO)]
     if videos:

@@ -39,10 +39,8 @@ def check_changes(
     """Check changes against the live files of the partitions that they touch.
 
     The rules are those of Java's `ConflictDetection`. For deletion vectors they are stricter: a vector that another
-    commit has written meanwhile is never replaced unread.
-
-    Raises:
-        CommitConflictError: The changes may not follow this state.
+    commit has written meanwhile is never replaced unread. Raises CommitConflictError if the changes may not follow this
+    state.
     """
     live = _merged(base, changes)
     if kind != OVERWRITE:
@@ -56,9 +54,7 @@ def check_key_indexes(index: Sequence[AvroRecord], expected: KeyIndexes) -> None
     """Check that partitions still have the index files from which new rows got their buckets.
 
     Otherwise another writer has assigned buckets to keys, or has replaced rows, and one key could be in two buckets.
-
-    Raises:
-        KeyIndexConflictError: A partition has other index files now.
+    Raises KeyIndexConflictError if a partition has other index files now.
     """
     there: dict[bytes, set[str]] = {row: set() for row in expected}
     for each in index:
@@ -92,10 +88,8 @@ def _merged(base: Sequence[FileChange], changes: Changes) -> dict[Identity, File
 
 
 def check_bucket_counts(live: Iterable[FileChange]) -> None:
-    """Check that all files of a partition have the same number of buckets.
-
-    Raises:
-        CommitConflictError: A partition has files with different numbers.
+    """Check that all files of a partition have the same number of buckets. Raises CommitConflictError if a partition
+    has files with different numbers.
     """
     counts: dict[bytes, int] = {}
     for each in live:
@@ -228,10 +222,8 @@ class StrictMode:
         return StrictMode(last_safe, data_evolution=table.traits.data_evolution)
 
     def check(self, state: TableState, kind: str, changes: Changes, user: str) -> None:
-        """Check that changes may follow a state. Reads each snapshot since the last safe one.
-
-        Raises:
-            StrictModeError: A snapshot of another user forbids the commit, or one that must be examined has expired.
+        """Check that changes may follow a state. Reads each snapshot since the last safe one. Raises StrictModeError if
+        a snapshot of another user forbids the commit, or one that must be examined has expired.
         """
         latest = 0 if state.snapshot is None else state.snapshot.id
         if self._last_safe >= 0:

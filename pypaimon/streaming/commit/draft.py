@@ -68,10 +68,8 @@ class Drafter:
     def draft(self, state: TableState, plan: CommitPlan, request: CommitRequest) -> Draft | None:
         """The snapshot that would follow a state.
 
-        Reads the manifest lists of the state, and its manifests if files must be checked or merged.
-
-        Returns:
-            None: There is nothing to commit.
+        Reads the manifest lists of the state, and its manifests if files must be checked or merged. None: there is
+        nothing to commit.
         """
         changes = plan.changes(state)
         if changes.empty and not plan.keep_empty:
@@ -200,10 +198,8 @@ def _with_snapshot_order(changes: Changes, snapshot_id: int) -> Changes:
 def _with_row_ids(changes: Changes, snapshot_id: int, next_row_id: int, *, grouped: bool) -> tuple[Changes, int]:
     """The changes for a table with row tracking, and the first row id that is free afterwards.
 
-    A file without sequence numbers gets the snapshot's, and new rows get the row ids that follow.
-
-    Raises:
-        UnsupportedTableError: A file holds columns of rows (blobs, vectors) and does not follow the file of those rows.
+    A file without sequence numbers gets the snapshot's, and new rows get the row ids that follow. Raises
+    UnsupportedTableError if a file holds columns of rows (blobs, vectors) and does not follow the file of those rows.
     """
     deleted = [each for each in changes.files if each.kind == EntryKind.DELETE]
     added = changes.added

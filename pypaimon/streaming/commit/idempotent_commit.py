@@ -190,10 +190,8 @@ def _report_empty(request: CommitRequest, ledger: CommitLedger) -> CommitReport:
 
 
 def _start(request: CommitRequest, ledger: CommitLedger, session: CommitSession) -> CommitStatus | CommitReport:
-    """Record that this commit is about to be tried.
-
-    Returns:
-        What the table holds of the user; a report if it holds this commit.
+    """Record that this commit is about to be tried. Returns what the table holds of the user; a report if it holds this
+    commit.
     """
     user, identifier = request.user, request.identifier
     for _ in range(_TRIES):
@@ -217,10 +215,8 @@ def _start(request: CommitRequest, ledger: CommitLedger, session: CommitSession)
 
 
 def _is_assumed_committed(request: CommitRequest, status: CommitStatus) -> bool:
-    """Whether an operator says that the commit is in the table, if the table itself cannot show it.
-
-    Raises:
-        CommitUnknownError: The operator says nothing about it.
+    """Whether an operator says that the commit is in the table, if the table itself cannot show it. Raises
+    CommitUnknownError if the operator says nothing about it.
     """
     identifier, assumption = request.identifier, request.assumption
     if status.unknown is None or identifier > status.unknown or assumption.missing == identifier:
@@ -255,10 +251,8 @@ def _commit(commit: SnapshotCommit, status: CommitStatus, session: CommitSession
 def _commit_compact_increments(
     first: SnapshotCommit, latest: Snapshot | None, session: CommitSession
 ) -> Snapshot | None:
-    """Commit the second snapshot of a commit whose writers have compacted too. Without it no row is missing.
-
-    Returns:
-        The latest snapshot afterwards; None: it is not known.
+    """Commit the second snapshot of a commit whose writers have compacted too. Without it no row is missing. Returns
+    the latest snapshot afterwards; None: it is not known.
     """
     table, messages = first.request.table, first.request.messages
     changes = compact_changes(table, messages)

@@ -37,11 +37,7 @@ class IdRanges:
 
     @staticmethod
     def from_pairs(value: object) -> IdRanges:
-        """Read what `pairs` returned, after a round trip through JSON.
-
-        Raises:
-            ValueError: It is something else.
-        """
+        """Read what `pairs` returned, after a round trip through JSON. Raises ValueError if it is something else."""
         if not isinstance(value, list) or not all(_is_pair(each) for each in value):
             raise ValueError(f"expected ranges of numbers, got {value!r}")
         ranges = tuple((first, last) for first, last in value)
@@ -102,10 +98,8 @@ class LedgerRecord:
 
     @staticmethod
     def from_json(data: bytes) -> LedgerRecord:
-        """Read what `to_json` wrote, in this version or version 1, which only knew the last commit.
-
-        Raises:
-            ValueError: It is not a record.
+        """Read what `to_json` wrote, in this version or version 1, which only knew the last commit. Raises ValueError
+        if it is not a record.
         """
         value = json.loads(data)
         if not isinstance(value, dict) or value.get("version") not in (1, _VERSION):
@@ -205,10 +199,8 @@ class CommitLedger:
         return replace(found, seen=seen, origin=None if record is None else record.origin)
 
     def unchanged(self, status: CommitStatus, record: LedgerRecord) -> CommitStatus | None:
-        """An earlier status, if the record is still the one that was written then. One GET.
-
-        Returns:
-            None: Another job has written the record since.
+        """An earlier status, if the record is still the one that was written then. One GET. None: another job has
+        written the record since.
         """
         found, seen = self._look()
         return replace(status, seen=seen, attempt=record.attempt) if found == record else None

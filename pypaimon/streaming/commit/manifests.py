@@ -42,11 +42,7 @@ class ManifestOptions:
 
     @staticmethod
     def of(table: PaimonTable) -> ManifestOptions:
-        """The options of a table.
-
-        Raises:
-            UnsupportedTableError: Its manifests are not Avro files.
-        """
+        """The options of a table. Raises UnsupportedTableError if its manifests are not Avro files."""
         options = table.options
         if (options.text("manifest.format") or "avro").lower() != "avro":
             raise UnsupportedTableError("'manifest.format': manifests are written in Avro only. Commit with Java.")
@@ -70,10 +66,8 @@ class NewFiles:
     files: dict[str, bytes] = field(default_factory=dict)
 
     def write(self, directory: TableDirectory) -> None:
-        """Write them all at the same time. One request each.
-
-        Raises:
-            StoreError: The store failed. Some may have been written.
+        """Write them all at the same time. One request each. Raises StoreError if the store failed. Some may have been
+        written.
         """
         home = f"{directory.table.table_path.rstrip('/')}/manifest"
         begun = [directory.store.begin_write_new(f"{home}/{name}", data) for name, data in self.files.items()]
@@ -239,11 +233,7 @@ Group = list[AvroRecord]
 def merged_manifests(
     reader: ManifestReader, writer: ManifestWriter, new: NewFiles, manifests: Sequence[AvroRecord]
 ) -> list[AvroRecord]:
-    """Merge the manifests of a table if they are due.
-
-    Returns:
-        Records of manifests that hold the same live files.
-    """
+    """Merge the manifests of a table if they are due. Returns records of manifests that hold the same live files."""
     full = full_merge(manifests, writer.options)
     if full is not None:
         return _merge_all(reader, writer, new, manifests, full)

@@ -54,17 +54,11 @@ class Publisher(Protocol):
         """Why the store cannot arbitrate."""
 
     def prepare(self) -> None:
-        """Find out whether the store can arbitrate.
-
-        Raises:
-            PaimonStreamError: That cannot be found out at present.
-        """
+        """Find out whether the store can arbitrate. Raises PaimonStreamError if that cannot be found out at present."""
 
     def settle(self, number: int) -> None:
-        """Make sure that the snapshot of an id, if it exists, is not replaced any more.
-
-        Raises:
-            OSError: That cannot be done.
+        """Make sure that the snapshot of an id, if it exists, is not replaced any more. Raises OSError if that cannot
+        be done.
         """
 
     def publish(self, base_uuid: str | None, snapshot: Mapping[str, Any], statistics: Statistics) -> bool:

@@ -166,7 +166,6 @@ class FixedChanges:
         return self.kind != APPEND
 
     def changes(self, state: TableState) -> Changes:
-        """The changes."""
         if self.key_indexes:
             check_key_indexes(state.index, self.key_indexes)
         if self.kind == APPEND and any(each.total_buckets > 0 for each in self.given.files):

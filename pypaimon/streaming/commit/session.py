@@ -62,10 +62,8 @@ class CommitProgress:
 def progress_of(directory: TableDirectory, user: str) -> CommitProgress:
     """How far a commit user has got. Costs the record, and the snapshots since its newest commit.
 
-    For a user that never committed, at most the last 32 snapshots are read.
-
-    Raises:
-        TableChangedError: It is unknown, because the snapshots that would show it are gone.
+    For a user that never committed, at most the last 32 snapshots are read. Raises TableChangedError if it is unknown,
+    because the snapshots that would show it are gone.
     """
     ledger = CommitLedger(directory, user)
     status = ledger.status(0)
@@ -153,13 +151,8 @@ class CommitSession:
         return status if self._is_reserved(record, status, identifier) else None
 
     def begin(self, ledger: CommitLedger, identifier: int) -> CommitStatus | None:
-        """Start a commit from what is known.
-
-        Returns:
-            What the table holds of the user; it does not hold the identifier. None: ask the ledger.
-
-        Raises:
-            ChangedFileError: Another job has written the record since.
+        """Start a commit from what is known. Returns what the table holds of the user; it does not hold the identifier.
+        None: ask the ledger. Raises ChangedFileError if another job has written the record since.
         """
         status, record = self._status, self._record
         if status is None or record is None or not _is_later(status, identifier):
@@ -173,12 +166,10 @@ class CommitSession:
         return fresh
 
     def note_begun(self, record: LedgerRecord) -> None:
-        """The record was written just now."""
         self._record, self._written_at = record, self._clock()
         self._ahead = min(2 * self._ahead + 1, MOST_AHEAD - 1)
 
     def note_committed(self, status: CommitStatus, commit: SnapshotCommit, snapshot: Snapshot, count: int) -> None:
-        """A commit was published."""
         self.conditional = commit.conditional
         self._checks_previous = commit.checks_previous
         self._alone = snapshot.id == status.examined + count

@@ -155,11 +155,7 @@ class SnapshotCommit:
         return self._publisher.conditional
 
     def run(self) -> Outcome:
-        """Commit.
-
-        Raises:
-            GaveUpError: It did not get through. If it is `uncertain` now, it may be there all the same.
-        """
+        """Commit. Raises GaveUpError if it did not get through. If it is `uncertain` now, it may be there all the same."""
         self._publisher.prepare()
         for retry in self._backoff.tries():
             # The first attempt trusts what is known. If that is outdated, publishing finds out, at the price of the
@@ -178,10 +174,8 @@ class SnapshotCommit:
         ) from self._error
 
     def _look(self) -> bool:
-        """Find the latest snapshot again. False: the store cannot say at present.
-
-        Raises:
-            GaveUpError: The table was rolled back.
+        """Find the latest snapshot again. False: the store cannot say at present. Raises GaveUpError if the table was
+        rolled back.
         """
         snapshots = self.directory.snapshots
         snapshots.forget(self._examined)

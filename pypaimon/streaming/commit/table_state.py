@@ -92,12 +92,10 @@ class TableState:
         return self.matching({each.partition for each in self.files(None)}, spec)
 
     def matching(self, rows: Collection[bytes], spec: PartitionSpec) -> set[bytes]:
-        """The serialised partition rows that match a spec."""
         found = pa.array(list(rows), pa.binary())
         return set(found.filter(spec.matches(found, self.partition_fields)).to_pylist())
 
     def values_of(self, row: bytes) -> dict[str, Any]:
-        """The values of a serialised partition row, by column."""
         fields = self.partition_fields
         return dict(zip((each.name for each in fields), decode(row, fields), strict=True))
 

@@ -59,7 +59,6 @@ class ChosenPartitions:
         return rows.filter(partitions_where(self._predicate, rows, self._fields))
 
     def idle(self, buckets: Iterable[LiveBucket]) -> Iterator[LiveBucket]:
-        """The buckets of partitions that are idle."""
         if self._idle_millis is None:
             yield from buckets
             return

@@ -35,10 +35,8 @@ def under_latest_schema(table: PaimonTable, directory: TableDirectory) -> Paimon
 
 
 def check_compactable(table: PaimonTable) -> None:
-    """Refuse a table that cannot be compacted exactly.
-
-    Raises:
-        UnsupportedTableError: Its kind, an option, a type or a format is not supported.
+    """Refuse a table that cannot be compacted exactly. Raises UnsupportedTableError if its kind, an option, a type or a
+    format is not supported.
     """
     options, name = table.options, table.name
     refuse_misspelled_keys(options)

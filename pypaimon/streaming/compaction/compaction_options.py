@@ -56,7 +56,6 @@ class CompactionOptions:
 
     @staticmethod
     def of(table: PaimonTable) -> CompactionOptions:
-        """The options of a table."""
         options = table.options
 
         def number(key: str, default: int, least: int, *aliases: str) -> int:

@@ -214,11 +214,7 @@ class _Run:
         perform: Callable[[list[CompactionTask], Done], None],
         note: Done,
     ) -> list[CompactionTask]:
-        """Execute tasks.
-
-        Returns:
-            The tasks that are left to do if other jobs have made some stale, which are conflicts.
-        """
+        """Execute tasks. Returns the tasks that are left to do if other jobs have made some stale, which are conflicts."""
         try:
             perform(tasks, note)
         except FileNotFoundError as error:
@@ -231,9 +227,7 @@ class _Run:
 
     def _stale(self, error: FileNotFoundError, tasks: list[CompactionTask]) -> list[CompactionTask]:
         """The stale tasks, which explain why a file is missing: others have replaced it, and it has expired then.
-
-        Raises:
-            CorruptTableError: No task is stale, so a file is missing that the table needs.
+        Raises CorruptTableError if no task is stale, so a file is missing that the table needs.
         """
         stale = find_stale(self._table, tasks)
         if not stale:

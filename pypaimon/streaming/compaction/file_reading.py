@@ -49,11 +49,7 @@ class FileReader:
         return reader
 
     def schema(self, schema_id: int) -> TableSchema:
-        """A schema of the table.
-
-        Raises:
-            FileNotFoundError: The schema does not exist.
-        """
+        """A schema of the table. Raises FileNotFoundError if the schema does not exist."""
         return self._directory.schema(schema_id)
 
     def rows(self, file: LiveFile) -> Iterator[pa.RecordBatch]:

@@ -89,13 +89,11 @@ class KeyedRewriter:
             self._schema = self._schema.append(pa.field(name, SYSTEM_TYPES[name], nullable=False))
 
     def compact(self, bucket: LiveBucket, pick: Pick, expired: Expired | None = None) -> CompactionResult:
-        """Merge and move the files of a pick. If it fails, the new files are deleted.
+        """Merge and move the files of a pick. If it fails, the new files are deleted. Raises FileNotFoundError if a
+        file is missing.
 
         Args:
             expired: Records that are dropped; None: no records expire.
-
-        Raises:
-            FileNotFoundError: A file is missing.
         """
         result, made = CompactionResult(), list[DataFileMeta]()
         options = FileOptions.of_compacted(self._table, pick.level)
@@ -304,7 +302,6 @@ class Superseded:
         self.rows: dict[str, BitMap] = {}
 
     def add(self, numbers: Ints) -> None:
-        """Add the numbers of superseded records."""
         from pyroaring import BitMap
 
         if not len(numbers):

@@ -38,11 +38,7 @@ class CompactedFiles:
         self._bytes = 0
 
     def write(self, rows: pa.Table) -> None:
-        """Add rows.
-
-        Raises:
-            BadRowError: A value cannot be in its column.
-        """
+        """Add rows. Raises BadRowError if a value cannot be in its column."""
         self._pending.append(rows)
         self._bytes += rows.nbytes
         if self._bytes >= self._piece:

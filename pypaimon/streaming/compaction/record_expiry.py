@@ -42,10 +42,8 @@ class RecordExpiry:
 
     @staticmethod
     def of(table: PaimonTable) -> RecordExpiry | None:
-        """The expiry of a table's records; None: they do not expire.
-
-        Raises:
-            UnsupportedTableError: The option does not name a column of times.
+        """The expiry of a table's records; None: they do not expire. Raises UnsupportedTableError if the option does
+        not name a column of times.
         """
         options = table.options
         millis = options.duration_millis(_TIME) if table.is_primary_key_table else None

@@ -161,7 +161,6 @@ class Bar:
 
     @property
     def size(self) -> int:
-        """Total bytes of its files."""
         return sum(each.size for each in self.levels.values())
 
 

@@ -113,10 +113,7 @@ class AppendRewriter:
     def compact(self, bucket: LiveBucket, files: Sequence[LiveFile]) -> CompactionResult:
         """Write the rows of files, in their order. Sequence numbers start with the first one of the first file.
 
-        If it fails, the new files are deleted.
-
-        Raises:
-            FileNotFoundError: A file is missing.
+        If it fails, the new files are deleted. Raises FileNotFoundError if a file is missing.
         """
         counter = Counter(files[0].read.min_sequence_number)
         options = FileOptions.of_compacted(self._table, 0)
@@ -276,14 +273,11 @@ class Workers(Protocol):
     commit_bytes: int  # Bytes of compacted files after which a commit is made
 
     def execute(self, table: PaimonTable, picker: TaskPicker, tasks: Sequence[CompactionTask], done: Done) -> None:
-        """Execute tasks.
+        """Execute tasks. Raises FileNotFoundError if a file is missing. The files of its task are deleted.
 
         Args:
             done: Called, on this thread, with each task that is done. This includes those that end after another one
                 has failed, because their files must be deleted too.
-
-        Raises:
-            FileNotFoundError: A file is missing. The files of its task are deleted.
         """
 
 

@@ -47,14 +47,12 @@ def is_blob_file(file: DataFileMeta) -> bool:
 
 
 class BlobColumn:
-    """A column of blobs, as cells, in pieces of any length. See `ColumnPart`.
+    """A column of blobs, as cells, in pieces of any length. See `ColumnPart`. Raises FileNotFoundError if a file is
+    missing.
 
     Args:
         files: Blob files of these rows, of this column and others, newest first. Rows that are in none of them are
             null.
-
-    Raises:
-        FileNotFoundError: A file is missing.
     """
 
     def __init__(
@@ -253,11 +251,7 @@ def cells_of(references: References) -> pa.LargeBinaryArray:
 
 
 def references_of(cells: pa.Array) -> References:
-    """Decode cells.
-
-    Raises:
-        ValueError: A cell is not a descriptor.
-    """
+    """Decode cells. Raises ValueError if a cell is not a descriptor."""
     missing = cells.is_null().to_numpy(zero_copy_only=False)
     place = np.where(missing, -1, 0)
     offsets, lengths = np.zeros(len(cells), np.int64), np.zeros(len(cells), np.int64)

@@ -101,10 +101,8 @@ def read_file(
 
 
 def content_of(directory: TableDirectory, file: DataFileMeta) -> bytes | pa.Buffer | None:
-    """All bytes of a small file, by one request; None: it is large, or a part of another file.
-
-    Raises:
-        FileNotFoundError: The file is missing.
+    """All bytes of a small file, by one request; None: it is large, or a part of another file. Raises FileNotFoundError
+    if the file is missing.
     """
     if not is_read_whole(file.file_size) or merged_changelog_range(str(file.file_path)):
         return None
@@ -122,11 +120,7 @@ def located(directory: TableDirectory, path: str) -> str:
 
 
 def column_names(directory: TableDirectory, file: DataFileMeta) -> frozenset[str]:
-    """The columns of a data file, from its metadata.
-
-    Raises:
-        FileNotFoundError: The file is missing.
-    """
+    """The columns of a data file, from its metadata. Raises FileNotFoundError if the file is missing."""
     path = located(directory, file.file_path)
     with _errors(path, file.schema_id, file.schema_id), _opened(directory, file, path, None) as source:
         return frozenset(source.schema.names)

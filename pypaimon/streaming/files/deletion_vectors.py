@@ -69,9 +69,7 @@ def parse(data: bytes, deletion_file: DeletionFile, row_count: int | None = None
 
     It consists of a length (big-endian), a magic number and a bitmap, which together have this length, and their CRC32.
     The length in the manifest counts magic number and bitmap in the 32-bit format, everything in the 64-bit format.
-
-    Raises:
-        ValueError: The vector is missing, or its length, checksum, format or number of rows is wrong.
+    Raises ValueError if the vector is missing, or its length, checksum, format or number of rows is wrong.
     """
     if deletion_file.offset < 0:
         raise ValueError(f"a deletion vector cannot begin at byte {deletion_file.offset}")
@@ -145,10 +143,8 @@ class IndexBlocks:
         self._lock = cache_lock(self._kept)
 
     def get(self, path: str, start: int, end: int) -> bytes:
-        """Bytes of a file, fewer only at its end. One request unless cached.
-
-        Raises:
-            FileNotFoundError: The file is missing.
+        """Bytes of a file, fewer only at its end. One request unless cached. Raises FileNotFoundError if the file is
+        missing.
         """
         key = path, start, end
         found = self._kept_of(key)
@@ -166,7 +162,6 @@ class IndexBlocks:
         return found
 
     def is_kept(self, path: str, start: int, end: int) -> bool:
-        """Whether these bytes are cached."""
         return self._kept_of((path, start, end)) is not None
 
     def _kept_of(self, key: tuple[str, int, int]) -> bytes | None:

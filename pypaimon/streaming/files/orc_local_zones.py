@@ -40,10 +40,8 @@ class LocalZones:
     def __call__(
         self, stated: str | None, bounds: Mapping[str, tuple[int, int]], columns: Sequence[str]
     ) -> TimeZone | None:
-        """See `LocalZone`.
-
-        Raises:
-            StreamConfigError: The zone cannot be found, and that of the table does not fit the file.
+        """See `LocalZone`. Raises StreamConfigError if the zone cannot be found, and that of the table does not fit the
+        file.
         """
         if stated not in self._known:
             self._known[stated] = self._found(stated, bounds, columns)

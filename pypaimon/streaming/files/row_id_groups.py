@@ -67,15 +67,12 @@ class RowIdGroup:
 
     @property
     def newest(self) -> int:
-        """The sequence number of the newest file."""
         return int((self.files or self.blob_files or self.vector_files)[0].max_sequence_number)
 
 
 def row_id_groups(files: Sequence[DataFileMeta]) -> list[RowIdGroup]:
-    """Group files by row ids, in the order of these.
-
-    Raises:
-        UnsupportedTableError: A file has no row ids, or the row ids of two files overlap partly.
+    """Group files by row ids, in the order of these. Raises UnsupportedTableError if a file has no row ids, or the row
+    ids of two files overlap partly.
     """
     for file in files:
         if file.first_row_id is None:
@@ -172,13 +169,11 @@ def join(
     batch_size: int,
     others: Mapping[str, ColumnPart],
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a group, in the order of their ids; columns that no file of the group holds are null.
+    """The rows of a group, in the order of their ids; columns that no file of the group holds are null. Raises
+    CorruptTableError if a file has fewer or more rows than the group.
 
     Args:
         constants: Values of fields that are the same in all rows, even if a file holds them; by name.
-
-    Raises:
-        CorruptTableError: A file has fewer or more rows than the group.
     """
     schema = arrow_schema(fields)
     varying = [field for field in fields if field.name not in constants and field.name not in others]

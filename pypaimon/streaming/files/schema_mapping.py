@@ -45,7 +45,6 @@ class MappedColumn:
     constant: pa.Scalar | None = None  # The value of all rows if there is no source, of type `target`; None: null
 
     def read(self, batch: pa.RecordBatch) -> pa.Array:
-        """The column for a batch of the file."""
         if self.source is None:
             if self.constant is None:
                 return pa.nulls(batch.num_rows, self.target)

@@ -50,10 +50,8 @@ def _inside(field: DataField) -> Sequence[DataField]:
 
 
 def rebound(name: str, old: TableSchema, new: TableSchema) -> str:
-    """The name of a field in a newer schema; other names, such as those of system columns, stay as they are.
-
-    Raises:
-        SchemaChangedError: The field was dropped, or its new name would mean another one.
+    """The name of a field in a newer schema; other names, such as those of system columns, stay as they are. Raises
+    SchemaChangedError if the field was dropped, or its new name would mean another one.
     """
     path = find(name, old.fields)
     if path is None:

@@ -43,14 +43,12 @@ _TEXTS = frozenset({"CHAR", "VARCHAR", "STRING"})
 
 
 def parse_filter(text: str, fields: Sequence[DataField]) -> Predicate:
-    """Parse a filter.
+    """Parse a filter. Raises StreamConfigError if the text is not a filter, a column does not exist, or a literal does
+    not fit its column.
 
     Args:
         fields: The columns that it may name. Literals are parsed for their types: a date column takes `'2026-11-21'`,
             a timestamp `'2026-11-21 08:30:00'` (in UTC, or with an offset, for local time zones).
-
-    Raises:
-        StreamConfigError: The text is not a filter, a column does not exist, or a literal does not fit its column.
     """
     return _Parser(text, fields).filter()
 

@@ -31,7 +31,6 @@ _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def columns_of(predicate: Predicate) -> set[str]:
-    """The names of all columns of a predicate."""
     if predicate.method in ("and", "or"):
         return set().union(*(columns_of(part) for part in predicate.literals or []))
     return {str(predicate.field)}
@@ -63,10 +62,8 @@ def conjunction(parts: Sequence[Predicate]) -> Predicate | None:
 
 
 def split_and(predicate: Predicate | None, columns: Sequence[str]) -> tuple[Predicate | None, Predicate | None]:
-    """Split a filter into the AND-parts on some columns only, and the rest.
-
-    Returns:
-        A filter on these columns only, and the rest; None for an empty one. A row matches if it matches both.
+    """Split a filter into the AND-parts on some columns only, and the rest. Returns a filter on these columns only, and
+    the rest; None for an empty one. A row matches if it matches both.
     """
     inside: list[Predicate] = []
     rest: list[Predicate] = []
@@ -76,7 +73,6 @@ def split_and(predicate: Predicate | None, columns: Sequence[str]) -> tuple[Pred
 
 
 def renamed(predicate: Predicate, name: Callable[[str], str]) -> Predicate:
-    """The same predicate with other column names."""
     if predicate.method in ("and", "or"):
         return replace(predicate, literals=[renamed(part, name) for part in predicate.literals or []])
     return replace(predicate, field=name(str(predicate.field)))

@@ -68,13 +68,11 @@ class IndexFilter:
         self.columns = frozenset(column.stored_name for column in self._columns.values())
 
     def may_match(self, parts: Mapping[str, list[IndexPart]], content: Content, row_count: int) -> bool:
-        """Whether a file may hold a matching row.
+        """Whether a file may hold a matching row. Raises ValueError if an index is damaged, of another version, or of a
+        file with another number of rows.
 
         Args:
             content: Returns their bytes; called at most once for each.
-
-        Raises:
-            ValueError: An index is damaged, of another version, or of a file with another number of rows.
         """
         indexes: dict[str, list[ColumnIndex]] = {}
 

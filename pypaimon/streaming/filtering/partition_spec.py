@@ -45,10 +45,8 @@ _TIMESTAMP = re.compile(
 
 
 def from_text(text: str, kind: AtomicType, zone: TimeZone) -> pa.Scalar:
-    """Parse the text of a value; a TIMESTAMP_LTZ without an offset is in the time zone `zone`.
-
-    Raises:
-        ValueError: The text is not a value of the type; the message says what is expected.
+    """Parse the text of a value; a TIMESTAMP_LTZ without an offset is in the time zone `zone`. Raises ValueError if the
+    text is not a value of the type; the message says what is expected.
     """
     read = partial(_timestamp, zone=zone) if root(kind) in _TIMESTAMPS else _READERS.get(root(kind))
     if read is None:
@@ -189,15 +187,13 @@ class PartitionSpec:
 
     @staticmethod
     def of(schema: TableSchema, given: Mapping[str, Any], what: str) -> PartitionSpec:
-        """Read the values.
+        """Read the values. Raises StreamConfigError if there is no value, a name is not a partition column, or a value
+        does not fit.
 
         Args:
             given: Values of all or some partition columns: of the column's type, None for null, or a text, which is
                 parsed as Java parses it, in the time zone of the table (option `time-zone`). The text of the option
                 `partition.default-name` is null.
-
-        Raises:
-            StreamConfigError: There is no value, a name is not a partition column, or a value does not fit.
         """
         keys = schema.partition_keys
         if unknown := sorted(set(given) - set(keys)):
@@ -216,7 +212,6 @@ class PartitionSpec:
         return PartitionSpec(dict(given), predicate)
 
     def matches(self, rows: pa.Array, fields: Sequence[DataField]) -> pa.BooleanArray:
-        """Which partitions have the values; see `partitions_where`."""
         return partitions_where(self.predicate, rows, fields)
 
 
@@ -291,10 +286,8 @@ def chosen_partitions(schema: TableSchema) -> Predicate | None:
     """The filter of the option `scan.partitions`; None: all partitions are read.
 
     As in Flink's `PartitionLoader`, partitions are `key=value,key=value`, separated by semicolons; a missing key has
-    the value of the default partition, null. The option is ignored for tables without partitions.
-
-    Raises:
-        UnsupportedTableError: The value names the greatest partition, which may change by the next start.
+    the value of the default partition, null. The option is ignored for tables without partitions. Raises
+    UnsupportedTableError if the value names the greatest partition, which may change by the next start.
     """
     options = OptionValues(schema.options)
     value = options.text(_OPTION)

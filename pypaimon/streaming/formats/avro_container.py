@@ -43,14 +43,11 @@ class Blocks:
 
     @property
     def count(self) -> int:
-        """Number of announced records."""
         return sum(count for count, _ in self.blocks)
 
     def decompressed(self) -> Iterator[tuple[int, bytes]]:
-        """Decompress the blocks.
-
-        Raises:
-            ValueError: A block is damaged or announces more records than it can hold, or they hold more than 1 GiB.
+        """Decompress the blocks. Raises ValueError if a block is damaged or announces more records than it can hold, or
+        they hold more than 1 GiB.
         """
         size = 0
         for announced, stored in self.blocks:
@@ -64,10 +61,8 @@ class Blocks:
 def framed(data: bytes) -> Blocks:
     """Find the blocks of a container file.
 
-    fastavro's `block_reader` would do so too, but it decompresses without a limit.
-
-    Raises:
-        ValueError: The file is not a container or is cut off, a sync marker is wrong, or its codec is not known.
+    fastavro's `block_reader` would do so too, but it decompresses without a limit. Raises ValueError if the file is not
+    a container or is cut off, a sync marker is wrong, or its codec is not known.
     """
     if not data.startswith(MAGIC):
         raise ValueError("not an Avro file" if data else "the file is empty")
@@ -168,20 +163,14 @@ class Container:
 
 
 def parse(data: bytes) -> Container:
-    """Decompress a container file.
-
-    Raises:
-        ValueError: As `framed` and `Blocks.decompressed`.
-    """
+    """Decompress a container file. Raises ValueError as `framed` and `Blocks.decompressed`."""
     found = framed(data)
     return Container(stored_types(found.schema), tuple(found.decompressed()))
 
 
 def containers(blocks: Blocks, size: int) -> Iterator[Container]:
-    """The records of a file in containers of whole blocks with about `size` bytes each; at least one.
-
-    Raises:
-        ValueError: As `Blocks.decompressed`.
+    """The records of a file in containers of whole blocks with about `size` bytes each; at least one. Raises ValueError
+    as `Blocks.decompressed`.
     """
     schema = stored_types(blocks.schema)
     found: list[tuple[int, bytes]] = []
@@ -235,10 +224,8 @@ def to_arrow(container: Container, paths: Collection[str] | None = None) -> pa.T
 
 
 def to_records(container: Container) -> list[dict[str, Any]]:
-    """Decode all records with fastavro, which takes any schema, and is faster for a few records.
-
-    Raises:
-        ValueError: The records do not fit the schema.
+    """Decode all records with fastavro, which takes any schema, and is faster for a few records. Raises ValueError if
+    the records do not fit the schema.
     """
     import fastavro
 
@@ -343,7 +330,6 @@ def _is_weightless(schema: Any) -> bool:
 
 @lru_cache(maxsize=64)
 def parsed_schema(schema: bytes) -> Any:
-    """A schema for fastavro."""
     import fastavro
 
     return fastavro.parse_schema(json.loads(schema))

@@ -133,11 +133,7 @@ class AvroWriter:
         self.stored_schema = stored_types(self._text)
 
     def encode(self, record: Mapping[str, Any]) -> bytes:
-        """Encode one record.
-
-        Raises:
-            ValueError: A value does not fit the schema.
-        """
+        """Encode one record. Raises ValueError if a value does not fit the schema."""
         import fastavro
 
         stream = io.BytesIO()
@@ -243,11 +239,7 @@ class AvroFileWriter:
 
 
 def avro_schema(schema: pa.Schema) -> dict[str, Any]:
-    """Java's Avro schema of a file with these columns.
-
-    Raises:
-        UnsupportedTableError: Avro has no such type.
-    """
+    """Java's Avro schema of a file with these columns. Raises UnsupportedTableError if Avro has no such type."""
     return _record(list(schema), _RECORD)
 
 

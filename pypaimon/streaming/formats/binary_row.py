@@ -84,11 +84,8 @@ def decode_column(rows: pa.Array | pa.ChunkedArray, index: int, data_type: objec
 def decode_rows(rows: pa.Array | pa.ChunkedArray, fields: Sequence[DataField]) -> list[GenericRow]:
     """Decode rows to pypaimon's row objects; equal rows share one object.
 
-    A TIMESTAMP is a `datetime` without zone (nanoseconds are cut off), a TIMESTAMP_LTZ one in UTC.
-
-    Raises:
-        ValueError: A row is cut off or has fewer fields.
-        TypeError: The type of a field is not supported.
+    A TIMESTAMP is a `datetime` without zone (nanoseconds are cut off), a TIMESTAMP_LTZ one in UTC. Raises ValueError if
+    a row is cut off or has fewer fields, TypeError if the type of a field is not supported.
     """
     if isinstance(rows, pa.ChunkedArray):
         rows = rows.combine_chunks()

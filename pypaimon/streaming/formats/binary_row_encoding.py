@@ -45,13 +45,10 @@ def encoded_row(values: Sequence[Any], fields: Sequence[DataField]) -> bytes:
 
     pypaimon's serialiser differs from Java for two types, which are encoded here: decimals of more than 18 digits get a
     byte too many if their highest bit is set, and their nulls, as those of timestamps finer than milliseconds, get no
-    bytes in the variable part.
+    bytes in the variable part. Raises ValueError if rows cannot have a column of such a type.
 
     Args:
         values: Python's values; a `StoredRow` keeps its bytes.
-
-    Raises:
-        ValueError: Rows cannot have a column of such a type.
     """
     if isinstance(values, StoredRow):
         return values.row
@@ -142,10 +139,8 @@ class RowColumn(Protocol):
 
 
 def row_column(column: pa.Array) -> RowColumn:
-    """Encode a column of keys or partitions, of the table's type.
-
-    Raises:
-        ValueError: Keys cannot have columns of this type.
+    """Encode a column of keys or partitions, of the table's type. Raises ValueError if keys cannot have columns of this
+    type.
     """
     kind, types = column.type, pa.types
     if types.is_decimal(kind):

@@ -55,13 +55,10 @@ class BlobIndex:
 
 
 def tail_length(footer: bytes, file_size: int) -> int:
-    """Bytes of the index and the footer.
+    """Bytes of the index and the footer. Raises ValueError if this is not the end of a supported blob file.
 
     Args:
         footer: The end of the file, at least `FOOTER` bytes of it.
-
-    Raises:
-        ValueError: This is not the end of a supported blob file.
     """
     if len(footer) < FOOTER:
         raise ValueError(f"a blob file has at least {FOOTER} bytes, this one has {file_size}")
@@ -74,11 +71,7 @@ def tail_length(footer: bytes, file_size: int) -> int:
 
 
 def parse_index(tail: bytes, file_size: int) -> BlobIndex:
-    """The index of a blob file.
-
-    Raises:
-        ValueError: The index is damaged, or does not fit the file.
-    """
+    """The index of a blob file. Raises ValueError if the index is damaged, or does not fit the file."""
     records = np.cumsum(decode_varints(tail[:-FOOTER]))
     empty = (records == NULL) | (records == PLACEHOLDER)
     sizes = np.where(empty, 0, records)
@@ -91,10 +84,8 @@ def parse_index(tail: bytes, file_size: int) -> BlobIndex:
 
 
 def decode_varints(data: bytes) -> Numbers:
-    """Integers of variable length, seven bits to a byte, the sign in the lowest bit.
-
-    Raises:
-        ValueError: One of them has no end, or too many bytes.
+    """Integers of variable length, seven bits to a byte, the sign in the lowest bit. Raises ValueError if one of them
+    has no end, or too many bytes.
     """
     content = np.frombuffer(data, np.uint8)
     if not len(content):
@@ -123,10 +114,8 @@ class Elements:
 
 
 def array_elements(size: int, fetch: Fetch) -> Elements:
-    """Find the elements of an array; fetches its header and its index only.
-
-    Raises:
-        ValueError: The payload is damaged.
+    """Find the elements of an array; fetches its header and its index only. Raises ValueError if the payload is
+    damaged.
     """
     count = _count(fetch, size, _ARRAY_MAGIC, "array", 4)
     (index_size,) = struct.unpack("<I", fetch(size - 4, 4))

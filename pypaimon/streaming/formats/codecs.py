@@ -20,7 +20,6 @@ _LZ4_MORE = 255
 
 
 def zstd_frame(frame: bytes, most: int) -> bytes:
-    """One frame of Zstandard."""
     import zstandard
 
     try:
@@ -56,7 +55,6 @@ def zstd_frames(block: bytes, most: int) -> bytes:
 
 
 def snappy(block: bytes, most: int) -> bytes:
-    """A block of Snappy."""
     # It begins with its decompressed size, as a varint: seven bits in each byte, the lowest first.
     size = shift = 0
     for byte in block[:5]:
@@ -76,7 +74,6 @@ def snappy_with_checksum(block: bytes, most: int) -> bytes:
 
 
 def lz4(block: bytes, most: int) -> bytes:
-    """A raw block of LZ4."""
     # Its size has to be summed up over its sequences: literals, then a match of at least 4 bytes.
     position = size = 0
     try:

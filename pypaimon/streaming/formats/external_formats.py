@@ -40,10 +40,8 @@ def rows_at_once(rows: int, batch_size: int, read: Callable[[int], Iterable[pa.R
 def local_copy(stream: Any, owner: object) -> Any:
     """Copy a file into the temporary directory, for libraries that take paths.
 
-    Requests to a store are then those of the stream, with its time limits, retries and credentials.
-
-    Raises:
-        StoreError: The copy cannot be written.
+    Requests to a store are then those of the stream, with its time limits, retries and credentials. Raises StoreError
+    if the copy cannot be written.
     """
     what = "The library for files of this format reads a copy of each"
     with written_temporarily(what):

@@ -47,11 +47,8 @@ class FormatReader(Protocol):
     num_rows: int
 
     def batches(self, columns: Sequence[str], batch_size: int) -> Iterator[pa.RecordBatch]:
-        """All rows in stored order, of at least one column.
-
-        Raises:
-            ValueError: The file is damaged.
-            UnsupportedContentError: A column holds something that cannot be read.
+        """All rows in stored order, of at least one column. Raises ValueError if the file is damaged,
+        UnsupportedContentError if a column holds something that cannot be read.
         """
 
 
@@ -119,11 +116,8 @@ class Format:
     extra: str | None = None  # The extra of this package that installs the library; None: always installed
 
     def open(self, stream: Any, context: FileContext) -> FormatReader:
-        """Open a file.
-
-        Raises:
-            UnsupportedTableError: The library of the format is not installed.
-            ValueError: The file is damaged.
+        """Open a file. Raises UnsupportedTableError if the library of the format is not installed, ValueError if the
+        file is damaged.
         """
         try:
             return self.reader(stream, context)

@@ -106,11 +106,7 @@ class _DataStream:
 
 
 class OrcChecks:
-    """Checks of one file.
-
-    Raises:
-        ValueError: The footer contradicts itself or the size of the file.
-    """
+    """Checks of one file. Raises ValueError if the footer contradicts itself or the size of the file."""
 
     def __init__(self, tail: OrcTail, read: ReadRange) -> None:
         self.tail = tail
@@ -187,10 +183,8 @@ class OrcChecks:
         return names[-1].decode() if names else None
 
     def in_zone(self, name: str, kinds: Mapping[int, int]) -> tuple[bytes, dict[int, bytes]]:
-        """Rewrite the footers as if the writer were in another time zone, and timestamps of another kind.
-
-        Returns:
-            The end of the file, from the footer on, and the footers of the stripes by their positions.
+        """Rewrite the footers as if the writer were in another time zone, and timestamps of another kind. Returns the
+        end of the file, from the footer on, and the footers of the stripes by their positions.
         """
         parts = {}
         for index, stripe in enumerate(self.stripes):
@@ -248,13 +242,8 @@ class OrcChecks:
 
 
 def open_orc(stream: Any, read: ReadRange) -> tuple[OrcChecks | None, orc.ORCFile]:
-    """Check the tail of a file, and open it.
-
-    Returns:
-        Checks to run before each stripe is read (None if only Arrow knows the compression), and the file.
-
-    Raises:
-        ValueError: The tail is damaged.
+    """Check the tail of a file, and open it. Returns checks to run before each stripe is read (None if only Arrow knows
+    the compression), and the file. Raises ValueError if the tail is damaged.
     """
     try:
         checks = OrcChecks(read_tail(stream.seek(0, io.SEEK_END), read), read)

@@ -152,7 +152,6 @@ class OrcTail:
 
     @property
     def codec(self) -> int:
-        """ORC's number of the compression."""
         return dict(numbers(self.postscript)).get(PostscriptField.COMPRESSION, 0)
 
     @property
@@ -161,20 +160,13 @@ class OrcTail:
         return dict(numbers(self.postscript)).get(PostscriptField.BLOCK_SIZE, DEFAULT_BLOCK_SIZE)
 
     def decompressed(self, stored: bytes) -> bytes:
-        """Decompress a part of the file.
-
-        Raises:
-            ValueError: It is damaged.
-        """
+        """Decompress a part of the file. Raises ValueError if it is damaged."""
         return b"".join(decompressed_blocks(stored, self.codec, self.block_size)) if self.codec else stored
 
 
 def read_tail(size: int, read: ReadRange) -> OrcTail:
-    """Read postscript and footer from the end of a file.
-
-    Raises:
-        ValueError: The tail is damaged.
-        UnsupportedTableError: The compression is not known.
+    """Read postscript and footer from the end of a file. Raises ValueError if the tail is damaged,
+    UnsupportedTableError if the compression is not known.
     """
     try:
         return _tail(size, read)
@@ -202,10 +194,8 @@ def _tail(size: int, read: ReadRange) -> OrcTail:
 
 
 def decompressed_blocks(stored: bytes, codec: int, block_size: int) -> Iterator[bytes]:
-    """Decompress the blocks of a part of a file: a header of three bytes, then the data, compressed or not.
-
-    Raises:
-        ValueError: A block is damaged or too large.
+    """Decompress the blocks of a part of a file: a header of three bytes, then the data, compressed or not. Raises
+    ValueError if a block is damaged or too large.
     """
     decompress = _CODECS.get(codec)
     if decompress is None:
@@ -225,8 +215,6 @@ def decompressed_blocks(stored: bytes, codec: int, block_size: int) -> Iterator[
 
 
 def reads_of(stream: Any) -> ReadRange:
-    """Reads of a binary file that can seek."""
-
     def read(start: int, end: int) -> bytes:
         stream.seek(start)
         data = bytes(stream.read(end - start))
@@ -238,11 +226,7 @@ def reads_of(stream: Any) -> ReadRange:
 
 
 def fields(message: bytes) -> Iterator[Field]:
-    """The fields of a protobuf message, in its order.
-
-    Raises:
-        ValueError: It is damaged.
-    """
+    """The fields of a protobuf message, in its order. Raises ValueError if it is damaged."""
     position = 0
     while position < len(message):
         # The key holds the number of the field, and in its lowest three bits the wire type.
@@ -263,7 +247,6 @@ def fields(message: bytes) -> Iterator[Field]:
 
 
 def numbers(message: bytes | Sequence[Field]) -> Iterator[tuple[int, int]]:
-    """The fields of a message that are integers."""
     found = fields(message) if isinstance(message, bytes) else message
     return ((number, value) for number, wire, value in found if wire == VARINT)
 
@@ -340,7 +323,6 @@ def _varint(message: bytes, position: int) -> tuple[int, int]:
 
 
 def encode(message: Sequence[Field]) -> bytes:
-    """A protobuf message of these fields."""
     parts = []
     for number, wire, value in message:
         parts.append(_varint_bytes(number << 3 | wire))

@@ -94,7 +94,6 @@ def children(array: pa.Array) -> list[pa.Array]:
 
 
 def with_children(array: pa.Array, kind: pa.DataType, parts: list[pa.Array]) -> pa.Array:
-    """A nested array of another type, with new `children`."""
     if pa.types.is_struct(kind):
         return pa.StructArray.from_arrays(parts, fields=list(kind), mask=array.is_null())
     values = map_entries(kind, *parts) if pa.types.is_map(kind) else parts[0]

@@ -56,10 +56,8 @@ _MAGIC = b"ORC"
 
 
 class OrcFileWriter:
-    """One ORC file that is being written; see `FormatWriter` and `Format.writer`.
-
-    Raises:
-        StoreError: A temporary file cannot be written, which a time zone needs.
+    """One ORC file that is being written; see `FormatWriter` and `Format.writer`. Raises StoreError if a temporary file
+    cannot be written, which a time zone needs.
     """
 
     def __init__(self, stream: Any, schema: pa.Schema, settings: WriteSettings) -> None:
@@ -79,11 +77,7 @@ class OrcFileWriter:
         self._held = 0
 
     def write(self, data: pa.Table) -> None:
-        """Add rows.
-
-        Raises:
-            UnsupportedTableError: Arrow cannot write a value so that Java reads it.
-        """
+        """Add rows. Raises UnsupportedTableError if Arrow cannot write a value so that Java reads it."""
         if self._zone is not None:
             data = self._zone.stored(data)
         for name, column in zip(data.schema.names, data.columns, strict=True):
@@ -101,7 +95,6 @@ class OrcFileWriter:
         return self._written + self._held
 
     def close(self) -> None:
-        """Write the last stripe and the footer."""
         if self._zone is None:
             self._writer.close()
             return
@@ -167,11 +160,7 @@ class OrcZone:
         self._ahead = base_of(zone) - ORC_EPOCH
 
     def stored(self, data: pa.Table) -> pa.Table:
-        """The rows to give to Arrow.
-
-        Raises:
-            UnsupportedTableError: A value cannot be stored in the zone.
-        """
+        """The rows to give to Arrow. Raises UnsupportedTableError if a value cannot be stored in the zone."""
         for index, field in enumerate(data.schema):
 
             def turned(leaf: pa.Array, has_zone: bool, name: str = field.name) -> pa.Array:
@@ -239,7 +228,6 @@ class OrcZone:
         target.write(tail.end(self._tail(tail, stripes, place), metadata_length=0))
 
     def _tail(self, tail: OrcTail, stripes: list[bytes], length: int) -> list[Field]:
-        """The new footer."""
         stripe, types, clocks = iter(stripes), itertools.count(), tail.of_kind(TIMESTAMP)
         footer: list[Field] = []
         for number, wire, value in tail.footer:

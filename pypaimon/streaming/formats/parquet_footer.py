@@ -27,11 +27,7 @@ _MOST_SHIFT = 63
 
 
 def decode_struct(data: bytes, position: int = 0) -> tuple[Struct, int]:
-    """Decode a struct; returns it and the position after it.
-
-    Raises:
-        ValueError: It is damaged.
-    """
+    """Decode a struct; returns it and the position after it. Raises ValueError if it is damaged."""
     reader = _Reader(data, position)
     try:
         return reader.struct(), reader.position
@@ -230,13 +226,8 @@ def as_stored(metadata: pq.FileMetaData) -> pq.FileMetaData:
 
 
 def without_unknown_types(stream: Any) -> tuple[pq.FileMetaData, dict[str, int]]:
-    """Remove logical types that Arrow may not know from a footer; it would refuse the whole file.
-
-    Returns:
-        The footer, and the number of the removed type by column.
-
-    Raises:
-        ValueError: The footer is damaged.
+    """Remove logical types that Arrow may not know from a footer; it would refuse the whole file. Returns the footer,
+    and the number of the removed type by column. Raises ValueError if the footer is damaged.
     """
     stream.seek(-_END_SIZE, io.SEEK_END)
     length = int.from_bytes(bytes(stream.read(4)), "little")
@@ -296,10 +287,8 @@ def is_int96(stored: pa.DataType, arrow: pa.DataType) -> bool:
 def timestamps_of_int96(array: pa.Array, arrow: pa.DataType) -> pa.Array:
     """Convert INT96 (nanoseconds of a day, and its Julian number) to timestamps, cut towards the past.
 
-    The nanoseconds may be negative, as Java writes them before 1970, or more than a day.
-
-    Raises:
-        UnsupportedTableError: A timestamp does not fit the type.
+    The nanoseconds may be negative, as Java writes them before 1970, or more than a day. Raises UnsupportedTableError
+    if a timestamp does not fit the type.
     """
     if array.null_count == len(array):
         return pa.nulls(len(array), arrow)

@@ -92,7 +92,6 @@ class ParquetSizes:
         return max(1, found)
 
     def passed(self, rows: int) -> None:
-        """Advance by some rows."""
         self._passed += rows
         while self._group < len(self._rows) and self._passed >= self._rows[self._group]:
             self._passed -= self._rows[self._group]

@@ -24,11 +24,7 @@ _ROWS_AT_ONCE = 1 << 12
 
 
 def parse(data: bytes) -> Records:
-    """Open a file.
-
-    Raises:
-        ValueError: The file is damaged, of an unknown format, or holds more than 1 GiB.
-    """
+    """Open a file. Raises ValueError if the file is damaged, of an unknown format, or holds more than 1 GiB."""
     try:
         if data.startswith(b"PAR1"):
             file = pyarrow.parquet.ParquetFile(io.BytesIO(data))
@@ -84,5 +80,4 @@ def to_arrow(records: Records, paths: Collection[str]) -> pa.Table | None:
 
 
 def to_records(records: Records) -> list[dict[str, Any]]:
-    """The records as dictionaries."""
     return records.to_pylist() if isinstance(records, pa.Table) else avro_container.to_records(records)

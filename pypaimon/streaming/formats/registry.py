@@ -78,11 +78,8 @@ DAMAGE_WORDS = (
 
 
 def new_file(name: str, stream: Any, schema: pa.Schema, settings: WriteSettings) -> FormatWriter:
-    """Start a file of a format.
-
-    Raises:
-        StreamConfigError: The format has no such codec.
-        UnsupportedTableError: The format has no such type.
+    """Start a file of a format. Raises StreamConfigError if the format has no such codec, UnsupportedTableError if the
+    format has no such type.
     """
     writer = FORMATS[name].writer
     assert writer is not None
@@ -90,10 +87,8 @@ def new_file(name: str, stream: Any, schema: pa.Schema, settings: WriteSettings)
 
 
 def check_format(name: str, fields: Sequence[Any]) -> None:
-    """Refuse a table whose columns a format cannot hold as Java needs them, before the first row.
-
-    Raises:
-        UnsupportedTableError: A column cannot be written; the message names it.
+    """Refuse a table whose columns a format cannot hold as Java needs them, before the first row. Raises
+    UnsupportedTableError if a column cannot be written; the message names it.
     """
     kinds = [
         (field, kind) for field in fields for kind in leaf_types(arrow_type(field.type)) if pa.types.is_timestamp(kind)

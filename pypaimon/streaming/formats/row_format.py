@@ -45,11 +45,7 @@ _NANOS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 
 def decode_block(block: bytes, fields: Sequence[DataField], wanted: Sequence[str]) -> pa.RecordBatch:
-    """Decode some fields of a block.
-
-    Raises:
-        ValueError: The block is damaged.
-    """
+    """Decode some fields of a block. Raises ValueError if the block is damaged."""
     if len(block) < 4:
         raise ValueError("a block ends before the number of its rows")
     rows = int.from_bytes(block[-4:], "little")

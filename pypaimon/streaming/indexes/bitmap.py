@@ -32,10 +32,8 @@ _NO_LENGTH = -1
 
 
 def read_bitmap(reader: BytesReader) -> BitMap:
-    """Read a bitmap in Roaring's portable format. It is checked here: pyroaring trusts its bytes.
-
-    Raises:
-        ValueError: The bitmap is damaged.
+    """Read a bitmap in Roaring's portable format. It is checked here: pyroaring trusts its bytes. Raises ValueError if
+    the bitmap is damaged.
     """
     start = reader.position
     cookie = int.from_bytes(reader.take(4), "little")
@@ -160,13 +158,10 @@ class _Entry:
 
 
 class BitmapIndexWriter:
-    """Makes the index of one column of one file.
+    """Makes the index of one column of one file. Raises StreamConfigError if an option is invalid.
 
     Args:
         options: Options of the index: `version` and `index-block-size`.
-
-    Raises:
-        StreamConfigError: An option is invalid.
     """
 
     def __init__(self, options: OptionValues, floats: bool) -> None:

@@ -34,7 +34,6 @@ _LANE_TURNS = 1, 7, 12, 18
 
 
 def hashes_of(keys: pa.Array) -> Hashes:
-    """The hash of each key."""
     if not pa.types.is_large_binary(keys.type):
         numbers: Hashes = _wang(keys.cast(pa.int64()).to_numpy()).view(np.uint64)
         return numbers

@@ -67,11 +67,7 @@ class IndexPart:
 
 
 def head_length(data: bytes) -> int:
-    """The length of the head of a container.
-
-    Raises:
-        ValueError: It is not a file index, or of another version.
-    """
+    """The length of the head of a container. Raises ValueError if it is not a file index, or of another version."""
     reader = BytesReader(data)
     if reader.number("q") != _MAGIC:
         raise ValueError("it is not a file index")
@@ -85,10 +81,8 @@ def head_length(data: bytes) -> int:
 
 
 def index_parts(data: bytes) -> Mapping[str, list[IndexPart]]:
-    """The indexes of a container, by column.
-
-    Raises:
-        ValueError: It is not a file index, of another version, or damaged.
+    """The indexes of a container, by column. Raises ValueError if it is not a file index, of another version, or
+    damaged.
     """
     reader = BytesReader(data[: head_length(data)], _PREFIX_BYTES)
     parts: dict[str, list[IndexPart]] = {}
@@ -106,7 +100,6 @@ def _read_text(reader: BytesReader) -> str:
 
 
 def encode_container(indexes: Mapping[str, Mapping[str, bytes]]) -> bytes:
-    """Put indexes into a container."""
     body = b"".join(data for found in indexes.values() for data in found.values())
     length = _PREFIX_BYTES + len(_head(indexes, 0))
     return struct.pack(">qii", _MAGIC, _VERSION, length) + _head(indexes, length) + body

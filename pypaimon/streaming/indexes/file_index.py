@@ -46,7 +46,6 @@ class IndexOptions:
 
     @staticmethod
     def of(options: OptionValues, fields: Sequence[DataField]) -> IndexOptions:
-        """Read the options of a table."""
         kinds = {field.name: kind_of(field.type) for field in fields}
         found = indexed_columns(options)
         written = tuple(each for each in found if kinds.get(each.column) in _WRITTEN.get(each.kind, ()))

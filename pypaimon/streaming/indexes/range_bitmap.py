@@ -28,7 +28,6 @@ class BitSlices:
         self._width = width
 
     def equal(self, number: int) -> BitMap:
-        """Rows with this number."""
         return self._compared(number)[0]
 
     def above(self, number: int, inclusive: bool) -> BitMap:

@@ -64,7 +64,6 @@ class Groups:
 
     @cached_property
     def kinds(self) -> Kinds:
-        """Row kind of each position."""
         codes = numeric_codes(self.batch.column(VALUE_KIND))
         assert codes is not None
         return codes[self.rows]
@@ -102,7 +101,6 @@ class Groups:
         return mask[self.rows]
 
     def values(self, column: str) -> pa.Array:
-        """The values of a column by position."""
         return self.batch.column(column).take(pa.array(self.rows))
 
     def where(self, mask: Mask) -> Groups:

@@ -95,10 +95,8 @@ def numeric_codes(column: pa.Array) -> Codes | None:
 
 
 def ranks(column: pa.Array) -> Codes:
-    """Positive integers in the order of the values, and 0 for null: nulls first, as in Java.
-
-    Raises:
-        TypeError: Values of this type have no order here (arrays, maps, rows).
+    """Positive integers in the order of the values, and 0 for null: nulls first, as in Java. Raises TypeError if values
+    of this type have no order here (arrays, maps, rows).
     """
     codes = numeric_codes(column)
     if codes is None:

@@ -129,10 +129,7 @@ def chunks(runs: Iterable[Iterable[pa.RecordBatch]], keys: Sequence[str]) -> Ite
 
     A chunk has about `CHUNK_BYTES` at most, unless one key has more. Holds one batch of each run and the rest of the
     one before it (usually the records of one key). The next batch of a run is read after all of the one before it,
-    except its last key, was handed out.
-
-    Raises:
-        UnsortedRunError: A batch ends with a smaller key than it begins with.
+    except its last key, was handed out. Raises UnsortedRunError if a batch ends with a smaller key than it begins with.
     """
     codec = KeyCodec(len(keys))
     opened = [_Run(run, keys) for run in runs]
@@ -178,10 +175,8 @@ def _chunk(parts: list[tuple[pa.RecordBatch, Codes]], counts: tuple[int, ...]) -
 
 
 def concat(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Concatenate batches with the same columns; metadata is that of the first.
-
-    Raises:
-        UnsupportedTableError: A column has more than 2 GB of texts or bytes.
+    """Concatenate batches with the same columns; metadata is that of the first. Raises UnsupportedTableError if a
+    column has more than 2 GB of texts or bytes.
     """
     first = batches[0]
     if len(batches) == 1:

@@ -53,7 +53,6 @@ class StoredRun:
                 self._file.close()
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Append records."""
         if self._writer is None and batch.nbytes <= self._memory.left:
             self._memory.left -= batch.nbytes
             self._batches.append(batch)
@@ -113,10 +112,8 @@ def few_runs(runs: Iterable[Run], keys: Sequence[str], begin: Begin) -> Iterator
 
     Adjacent runs become one run with all their records, sorted but not merged, because the engine must see all records
     of a key at once. As few runs as possible are joined, beginning at the end, where `sorted_runs` has the smallest.
-    Temporary files have no names and end with the context.
-
-    Raises:
-        UnsortedRunError: The records of a run are not in order.
+    Temporary files have no names and end with the context. Raises UnsortedRunError if the records of a run are not in
+    order.
     """
     few = list(runs)
     given = len(few)
@@ -151,7 +148,6 @@ def _next_stage(runs: list[Run], keys: Sequence[str], begin: Begin, store: Calla
 
 
 def write_merged(stored: StoredRun, runs: Iterable[Run], keys: Sequence[str]) -> None:
-    """Write the records of several runs as one."""
     for chunk in chunks(runs, keys):
         stored.write(_in_order(chunk))
 

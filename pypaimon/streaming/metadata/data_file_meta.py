@@ -88,7 +88,6 @@ class DataFiles:
         return self._count
 
     def some(self, start: int, stop: int) -> FileRange:
-        """The files from one place up to another."""
         return FileRange(self, start, stop)
 
     def row_count(self, start: int, stop: int) -> int:
@@ -98,10 +97,8 @@ class DataFiles:
         return int(self._bytes[stop] - self._bytes[start])
 
     def make(self, start: int, stop: int) -> list[DataFileMeta]:
-        """Value objects of the files from one place up to another. Those of adjacent files are made with them.
-
-        Raises:
-            ValueError: A partition or a key cannot be decoded.
+        """Value objects of the files from one place up to another. Those of adjacent files are made with them. Raises
+        ValueError if a partition or a key cannot be decoded.
         """
         found: list[DataFileMeta] = []
         while start < stop:
@@ -188,7 +185,6 @@ def _columns(entries: pa.Table, *names: str) -> list[list[Any]]:
 
 
 def polars_frame(table: pa.Table) -> polars.DataFrame:
-    """A table as a data frame of polars."""
     import polars
 
     frame = polars.from_arrow(table)

@@ -57,10 +57,8 @@ class SpelledPath(str):
 
 
 def check_file_names(names: pa.Array | pa.ChunkedArray) -> None:
-    """Refuse file names that would lead outside of their directory.
-
-    Raises:
-        ValueError: A name is empty, names a directory, or holds a separator.
+    """Refuse file names that would lead outside of their directory. Raises ValueError if a name is empty, names a
+    directory, or holds a separator.
     """
     wrong = names.filter(pc.match_substring_regex(names, _NO_FILE_NAME))
     if len(wrong):
@@ -148,10 +146,8 @@ class FilePaths:
         )
 
     def partitions(self, rows: pa.Array) -> list[str]:
-        """The directory of each partition (serialised rows), such as `<table>/dt=19723/hh=7`; decoded in bulk.
-
-        Raises:
-            ValueError: A partition cannot be decoded.
+        """The directory of each partition (serialised rows), such as `<table>/dt=19723/hh=7`; decoded in bulk. Raises
+        ValueError if a partition cannot be decoded.
         """
         levels = [self._names(rows, index) for index in range(len(self.partition_fields))]
         root = str(resolve_path(self.table_path, self.data_directory))

@@ -41,7 +41,6 @@ class SnapshotRangeValidator:
         return min((each for each in ids if each is not None), default=None)
 
     def latest_id(self) -> int | None:
-        """The latest snapshot."""
         return self._directory.snapshots.latest_id()
 
     def check_missing(self, wanted: int) -> int | None:
@@ -169,12 +168,10 @@ class SnapshotRangeValidator:
         return found
 
     def begin_fingerprint(self, snapshot_id: int, fingerprint: str) -> Callable[[], None]:
-        """Request at once whether a snapshot that was read still has this fingerprint.
-
-        Returns:
-            A function that waits for the answer. If the snapshot has expired, it can only check that the table is the
-            same. It raises TableChangedError if another snapshot has the id or the table is another one, and
-            CorruptTableError if the snapshot cannot be decoded or read.
+        """Request at once whether a snapshot that was read still has this fingerprint. Returns a function that waits
+        for the answer. If the snapshot has expired, it can only check that the table is the same. It raises
+        TableChangedError if another snapshot has the id or the table is another one, and CorruptTableError if the
+        snapshot cannot be decoded or read.
         """
         answer = self.begin_refresh(snapshot_id)
 

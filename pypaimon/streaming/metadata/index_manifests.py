@@ -53,10 +53,8 @@ def index_records(data: bytes) -> list[dict[str, Any]]:
 
 
 def parse_index_manifest(data: bytes) -> tuple[IndexEntry, ...]:
-    """Decode an index manifest of any release, in its order, without deleted files.
-
-    Raises:
-        ValueError: The file cannot be decoded, or decompresses to more than distinct names allow.
+    """Decode an index manifest of any release, in its order, without deleted files. Raises ValueError if the file
+    cannot be decoded, or decompresses to more than distinct names allow.
     """
     records = index_records(data)
     try:

@@ -26,7 +26,6 @@ class ManifestCache:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of memory in use."""
         with self._lock.held:
             return int(self._cache.currsize)
 

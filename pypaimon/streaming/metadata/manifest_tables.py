@@ -101,7 +101,6 @@ class Parser:
     count: int | None = None
 
     def __call__(self, data: bytes) -> pa.Table:
-        """The table of a file."""
         return together([data], [self])[0]
 
     def split_records(self, data: bytes) -> record_files.Records:
@@ -142,15 +141,12 @@ def list_parser(size: int | None = None) -> Parser:
 
 
 def manifest_parser(count: int | None = None, schema: pa.Schema = ENTRY_SCHEMA) -> Parser:
-    """Decodes manifests."""
     return Parser(tuple(each for each in _ENTRY_COLUMNS if each[0] in schema.names), schema, count=count)
 
 
 def together(files: Sequence[bytes], parsers: Sequence[Parser]) -> list[pa.Table]:
     """The tables of files of one kind. Small ones are decoded together, because a column costs more than its values.
-
-    Raises:
-        ValueError: A file cannot be decoded, does not have the expected size, or holds an impossible value.
+    Raises ValueError if a file cannot be decoded, does not have the expected size, or holds an impossible value.
     """
     if parsers and parsers[0].schema.equals(BOUNDED_SCHEMA):
         return _with_bounds(files, parsers)

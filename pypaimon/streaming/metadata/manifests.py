@@ -55,10 +55,8 @@ class ManifestReader:
         return other
 
     def manifest_list(self, name: str, size: int | None = None) -> pa.Table:
-        """The manifests of a manifest list, in its order (`MANIFEST_SCHEMA`). One request unless cached.
-
-        Raises:
-            FileNotFoundError: There is no such manifest list.
+        """The manifests of a manifest list, in its order (`MANIFEST_SCHEMA`). One request unless cached. Raises
+        FileNotFoundError if there is no such manifest list.
         """
         return self._lists({name: list_parser(size)})[name]
 
@@ -95,12 +93,8 @@ class ManifestReader:
         """The entries of these manifests, in the order of the manifests.
 
         Uncached manifests are fetched concurrently, with one request each, large ones in portions. Each is decoded,
-        filtered and released before the next one.
-
-        Raises:
-            FileNotFoundError: A manifest is missing.
-            CorruptTableError: A manifest cannot be decoded, has another number of entries than its list says, or is
-                listed twice.
+        filtered and released before the next one. Raises FileNotFoundError if a manifest is missing, CorruptTableError
+        if a manifest cannot be decoded, has another number of entries than its list says, or is listed twice.
         """
         names = manifests["file_name"].to_pylist()
         if len(set(names)) < len(names):
@@ -117,9 +111,7 @@ class ManifestReader:
 
     def prefetch(self, manifests: pa.Table, schema: pa.Schema = ENTRY_SCHEMA, first: int = 0) -> list[pa.Table]:
         """Fetch manifests before `entries` needs them. Small ones are cached undecoded. Raises what `entries` raises.
-
-        Returns:
-            The entries of these; an empty list if one of them is damaged.
+        Returns the entries of these; an empty list if one of them is damaged.
         """
         parsers = _parsers(manifests, schema)
         found = self._fetched(parsers, schema)
@@ -136,10 +128,8 @@ class ManifestReader:
         return [_with_columns(tables[name], schema) for name in names]
 
     def index_entries(self, name: str) -> tuple[IndexEntry, ...]:
-        """The index files of an index manifest. One request.
-
-        Raises:
-            FileNotFoundError: There is no such index manifest.
+        """The index files of an index manifest. One request. Raises FileNotFoundError if there is no such index
+        manifest.
         """
         return self._store.parse(self._path(name), parse_index_manifest)
 

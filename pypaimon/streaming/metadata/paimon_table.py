@@ -54,7 +54,6 @@ class PaimonTable:
 
     @cached_property
     def paths(self) -> FilePaths:
-        """The paths of its files."""
         return FilePaths.of(self.path, self.schema)
 
     @cached_property
@@ -69,7 +68,6 @@ class PaimonTable:
 
     @property
     def file_io(self) -> Any:
-        """pypaimon's FileIO of the table."""
         return self.handle.file_io
 
     @property
@@ -81,11 +79,7 @@ class PaimonTable:
         return TableDirectory.of(self.handle)
 
     def copy(self, options: Mapping[str, Any]) -> PaimonTable:
-        """The same table with other options; None removes one.
-
-        Raises:
-            ValueError: An option cannot be changed.
-        """
+        """The same table with other options; None removes one. Raises ValueError if an option cannot be changed."""
         return PaimonTable(self.handle.copy_without_time_travel(dict(options)), self._given_name)
 
     def with_schema(self, schema: TableSchema) -> PaimonTable:

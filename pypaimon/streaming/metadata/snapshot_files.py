@@ -166,9 +166,7 @@ def _numbered(number: int, is_changelog: bool, data: bytes) -> Snapshot:
 
 def branch_directory(table_path: str, branch: str | None) -> str:
     """The directory of a branch for snapshots, changelogs, schemas, tags and consumers; for `main` the table's root.
-
-    Raises:
-        StreamConfigError: The branch would be outside of the table's directory.
+    Raises StreamConfigError if the branch would be outside of the table's directory.
     """
     root = table_path.rstrip("/")
     if branch is None or branch in ("", "main"):
@@ -177,10 +175,8 @@ def branch_directory(table_path: str, branch: str | None) -> str:
 
 
 def inside(what: str, name: str) -> str:
-    """Check that the name of a branch or tag stays a path below the table's directory, and return it.
-
-    Raises:
-        StreamConfigError: It would leave that directory, as it is or after a `file:` URI is decoded.
+    """Check that the name of a branch or tag stays a path below the table's directory, and return it. Raises
+    StreamConfigError if it would leave that directory, as it is or after a `file:` URI is decoded.
     """
     if any(".." in re.split(r"[/\\]", each) for each in (name, unquote(name))):
         raise StreamConfigError(f"{what} {name!r} would leave the directory of the table.")
@@ -207,12 +203,10 @@ class SnapshotDirectory:
         return f"{self._directory}/{self._prefix}{number}"
 
     def cached(self, number: int) -> Snapshot | None:
-        """A cached snapshot, or None."""
         with self._lock.held:
             return self._cache.get(number)
 
     def greatest_cached(self) -> int | None:
-        """The greatest cached id, or None."""
         with self._lock.held:
             return max(self._cache, default=None)
 

@@ -143,11 +143,9 @@ class TableDirectory:
         return self._identity
 
     def current_identity(self) -> str:
-        """The identity as it is now. One request, to the catalog if it gives its tables a uuid.
-
-        Raises:
-            FileNotFoundError: The table is gone.
-            TableChangedError: The table is no longer in the catalog, or has another path there.
+        """The identity as it is now. One request, to the catalog if it gives its tables a uuid. Raises
+        FileNotFoundError if the table is gone, TableChangedError if the table is no longer in the catalog, or has
+        another path there.
         """
         return self.asked_identity()()
 
@@ -229,10 +227,8 @@ class TableDirectory:
         return any(name.startswith(_SCHEMA_PREFIX) for name in self.store.list_names(f"{self._home}/schema"))
 
     def latest_schema(self) -> TableSchema:
-        """The newest schema, as it is in the store now. One listing, and one request if it is new.
-
-        Raises:
-            FileNotFoundError: The table is gone.
+        """The newest schema, as it is in the store now. One listing, and one request if it is new. Raises
+        FileNotFoundError if the table is gone.
         """
         return self.schema(self._latest_schema_id())
 
@@ -308,10 +304,8 @@ _UNKNOWN = re.compile(r"Unknown type: (GEOMETRY|GEOGRAPHY)\b")
 
 @contextmanager
 def naming_unreadable_types(where: str) -> Iterator[None]:
-    """A context that reports a schema which pypaimon cannot parse because of a type that Java has.
-
-    Raises:
-        UnsupportedTableError: pypaimon failed to parse such a type.
+    """A context that reports a schema which pypaimon cannot parse because of a type that Java has. Raises
+    UnsupportedTableError if pypaimon failed to parse such a type.
     """
     try:
         yield

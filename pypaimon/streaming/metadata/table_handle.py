@@ -98,15 +98,10 @@ class TableHandle:
             directory.store.pool.release()
 
     def current_branch(self) -> str:
-        """Name of the branch."""
         return str(self.identifier.get_branch_name_or_default())
 
     def copy_without_time_travel(self, options: Mapping[str, str | None]) -> TableHandle:
-        """The same table with other options.
-
-        Raises:
-            ValueError: An option cannot be changed.
-        """
+        """The same table with other options. Raises ValueError if an option cannot be changed."""
         old = self.options
         if _DIRECTORY in options and options[_DIRECTORY] != old.data_file_path_directory():
             raise ValueError(f"Cannot change immutable option {_DIRECTORY}")

@@ -113,9 +113,7 @@ class _Stream(io.RawIOBase):
 
 def blobs_of(directory: TableDirectory, descriptors: Iterable[bytes | None]) -> list[Blob | None]:
     """Blobs by their serialised descriptors. Only a blob without a length needs a request, for the size of its file.
-
-    Raises:
-        CorruptTableError: A value is not a descriptor.
+    Raises CorruptTableError if a value is not a descriptor.
     """
     cells = pa.array(descriptors, pa.large_binary())
     fetcher = BlobFetcher(directory.store, None)

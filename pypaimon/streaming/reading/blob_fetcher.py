@@ -32,7 +32,6 @@ class Place:
 
     @staticmethod
     def of(path: str) -> Place:
-        """The place that a path or URI names."""
         if is_local(path):
             return Place("", _absolute(local_path(path)))
         parts = urlsplit(path)
@@ -57,11 +56,7 @@ class BlobPlaces:
 
     @staticmethod
     def of(table_path: str, allowed: Iterable[str] | None) -> BlobPlaces:
-        """The places of a table.
-
-        Args:
-            allowed: Other directories; None: the whole file system, or bucket, of the table.
-        """
+        """The places of a table. `allowed`: other directories; None: the whole file system, or bucket, of the table."""
         own = Place.of(table_path)
         if allowed is None:
             return BlobPlaces((Place(own.file_system, "/"),))
@@ -116,11 +111,8 @@ class BlobFetcher:
         self._ranges.close()
 
     def references(self, cells: pa.Array, holder: str) -> References:
-        """The places that cells refer to, with a length for each blob.
-
-        Raises:
-            CorruptTableError: A cell is not a descriptor, or points to nothing.
-            UnsupportedTableError: A descriptor points outside of the allowed places.
+        """The places that cells refer to, with a length for each blob. Raises CorruptTableError if a cell is not a
+        descriptor, or points to nothing, UnsupportedTableError if a descriptor points outside of the allowed places.
         """
         try:
             found = references_of(cells)

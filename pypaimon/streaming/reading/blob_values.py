@@ -53,11 +53,8 @@ class ReferredTable:
         self._splits: list[StreamSplit] | None = None
 
     def cells(self, field_id: int, wanted: Sequence[int]) -> pa.LargeBinaryArray:
-        """The blobs of some rows as descriptors; null for null values.
-
-        Raises:
-            NotThereError: There is no such column or row.
-            UnsupportedTableError: The column holds no blobs itself, or the catalog's rules cannot be enforced.
+        """The blobs of some rows as descriptors; null for null values. Raises NotThereError if there is no such column
+        or row, UnsupportedTableError if the column holds no blobs itself, or the catalog's rules cannot be enforced.
         """
         field = self._field(field_id)
         asked = pa.array(wanted, pa.int64())
@@ -155,12 +152,9 @@ class BlobViews:
             fetcher.close()
 
     def resolve(self, references: pa.Array, column: str) -> BlobArray:
-        """The blobs that references refer to; null for null blobs.
-
-        Raises:
-            CorruptTableError: A value is not a reference, or refers to a table, a field or a row that does not exist.
-            UnsupportedTableError: The table was not loaded by a catalog, which is needed to find the other tables, or
-                another table cannot be read this way.
+        """The blobs that references refer to; null for null blobs. Raises CorruptTableError if a value is not a
+        reference, or refers to a table, a field or a row that does not exist, UnsupportedTableError if the table was
+        not loaded by a catalog, which is needed to find the other tables, or another table cannot be read this way.
         """
         rows: dict[tuple[str, int], list[tuple[int, int]]] = {}
         for index, reference in enumerate(references.to_pylist()):
@@ -246,10 +240,8 @@ class BlobValues:
         self._views.close()
 
     def batches(self, columns: Sequence[pa.Array], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """The rows of a batch, as one batch or several.
-
-        Raises:
-            FileNotFoundError: A blob file of the table is missing.
+        """The rows of a batch, as one batch or several. Raises FileNotFoundError if a blob file of the table is
+        missing.
         """
         blobs = {
             index: self._blobs(column, field)

@@ -107,7 +107,6 @@ class FileRows:
         return self._directory if branch is None else self._directory.of_branch(branch)
 
     def vector(self, deletions: DeletionFile | None, row_count: int) -> DeletionVector | None:
-        """The deleted rows of a file, or None."""
         return None if deletions is None else self._vectors.read(deletions, row_count)
 
     def load(self, files: SplitFiles) -> None:
@@ -188,10 +187,8 @@ def joined_rows(
     constants: Mapping[str, pa.Scalar],
     batch_size: int,
 ) -> Iterator[pa.RecordBatch]:
-    """All rows of a group, in the order of their ids.
-
-    Raises:
-        CorruptTableError: A file has fewer or more rows than the group.
+    """All rows of a group, in the order of their ids. Raises CorruptTableError if a file has fewer or more rows than
+    the group.
     """
     storage = BlobStorage.of(layout.schema)
     others: dict[str, ColumnPart] = {
@@ -211,7 +208,6 @@ def joined_rows(
 
 
 def blob_fields(layout: ReadLayout) -> list[DataField]:
-    """The fields whose values are in blob files."""
     storage = BlobStorage.of(layout.schema)
     return [field for field in layout.fields if storage.in_blob_files(field)]
 

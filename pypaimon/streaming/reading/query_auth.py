@@ -81,10 +81,8 @@ class QueryAuth:
         return None if ask is None else QueryAuth(directory, ask)
 
     def rules(self, layout: ReadLayout) -> Rules | None:
-        """The current rules for the columns of a layout, or None. One request, two if there are rules.
-
-        Raises:
-            UnsupportedTableError: The rules cannot be enforced, or use columns that do not exist.
+        """The current rules for the columns of a layout, or None. One request, two if there are rules. Raises
+        UnsupportedTableError if the rules cannot be enforced, or use columns that do not exist.
         """
         columns = [field.name for field in layout.fields]
         result = self._request(lambda _: self._ask(columns))

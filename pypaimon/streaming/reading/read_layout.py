@@ -74,7 +74,6 @@ class Output:
         return self.ids == (ROWKIND_FIELD.id,)
 
     def take(self, batch: pa.RecordBatch) -> pa.Array:
-        """The column of a batch that was read."""
         array = batch.column(self.path[0])
         for name in self.path[1:]:
             array = pc.struct_field(array, name)
@@ -99,7 +98,6 @@ class ReadLayout:
 
     @cached_property
     def traits(self) -> TableTraits:
-        """The kind of the table."""
         return TableTraits.of(self.schema)
 
     @cached_property
@@ -119,7 +117,6 @@ class ReadLayout:
 
     @property
     def filtered_columns(self) -> set[str]:
-        """The names of all columns of the filter."""
         parts = [part for part in (self.predicate, self.on_rowkind) if part is not None]
         return set().union(*map(filters.columns_of, parts))
 
@@ -131,7 +128,6 @@ class ReadLayout:
 
     @cached_property
     def arrow_schema(self) -> pa.Schema:
-        """The Arrow schema of the output columns."""
         return _arrow([DataField(output.ids[-1], output.name, self._given_out(output)) for output in self.outputs])
 
     def is_array(self, output: Output) -> bool:
@@ -142,15 +138,12 @@ class ReadLayout:
         return ArrayType(True, _nullable(output.type)) if self.is_array(output) else output.type
 
     def outputs_of(self, batch: pa.RecordBatch) -> list[pa.Array]:
-        """The output columns of a batch that was read."""
         return [output.take(batch) for output in self.outputs]
 
 
 def layout(settings: ReadSettings) -> ReadLayout:
-    """Bind settings to their own schema.
-
-    Raises:
-        StreamConfigError: A column of the projection or the filter does not exist, or the filter cannot be applied.
+    """Bind settings to their own schema. Raises StreamConfigError if a column of the projection or the filter does not
+    exist, or the filter cannot be applied.
     """
     fields = views.fields(settings.schema, settings.view)
     names = settings.projection if settings.projection is not None else [field.name for field in fields]
@@ -168,10 +161,8 @@ def _named(outputs: list[Output], request: Sequence[DataField], settings: ReadSe
 def follow(settings: ReadSettings, schema: TableSchema) -> ReadLayout:
     """Bind settings to a newer schema by field ids, so that renamed columns are found under their new name.
 
-    Without a projection all columns of the newer schema come out.
-
-    Raises:
-        SchemaChangedError: A column of the projection or the filter is gone, or its new type does not suit the filter.
+    Without a projection all columns of the newer schema come out. Raises SchemaChangedError if a column of the
+    projection or the filter is gone, or its new type does not suit the filter.
     """
     projection = settings.projection
     if projection is not None:

@@ -41,7 +41,6 @@ class ReadParts:
         return ReadParts(directory, settings, layouts, blocks, ahead, QueryAuth.of(directory))
 
     def layout_of(self, schema: TableSchema) -> ReadLayout:
-        """The settings bound to a schema."""
         known = self.layouts.get(schema_key(schema))
         if known is None:
             if any(schema_id == schema.id for schema_id, _ in self.layouts):
@@ -52,10 +51,8 @@ class ReadParts:
 
 
 def planned_for(splits: Sequence[StreamSplit]) -> RowSelection | None:
-    """The filter and columns that splits were planned with; None: all rows and columns.
-
-    Raises:
-        StreamConfigError: The splits were planned with different filters or columns.
+    """The filter and columns that splits were planned with; None: all rows and columns. Raises StreamConfigError if the
+    splits were planned with different filters or columns.
     """
     found = splits[0].planned_for if splits else None
     for split in splits:
@@ -70,13 +67,11 @@ def planned_for(splits: Sequence[StreamSplit]) -> RowSelection | None:
 
 
 def parts_as_planned(own: ReadParts, planned: RowSelection, *, differences: bool) -> ReadParts:
-    """The parts for splits that were planned with a filter or columns; `own` if they add nothing.
+    """The parts for splits that were planned with a filter or columns; `own` if they add nothing. Raises
+    StreamConfigError if the read has another filter or other columns, or it hides which rows are deletes.
 
     Args:
         differences: Whether the splits compare two states, so that no record replaces another.
-
-    Raises:
-        StreamConfigError: The read has another filter or other columns, or it hides which rows are deletes.
     """
     settings = _settings_as_planned(own.settings, planned, own.directory.reading_schema(planned.schema_id))
     if settings is own.settings:

@@ -27,7 +27,6 @@ class Records:
     kinds: pa.Array | None = None  # The row kinds as int8 codes; None: all +I
 
     def keep(self, mask: pa.Array) -> Records:
-        """The records for which the mask is true."""
         if mask.true_count == len(mask):
             return self
         return Records(self.batch.filter(mask), None if self.kinds is None else self.kinds.filter(mask))

@@ -42,7 +42,6 @@ class SplitFiles:
 
     @staticmethod
     def of(split: StreamSplit, schema: TableSchema) -> SplitFiles:
-        """The files of a split."""
         return _with_deletions(split.files, split.data_deletion_files, split, schema)
 
     @staticmethod
@@ -66,7 +65,6 @@ def partition_values(split: StreamSplit, schema: TableSchema) -> dict[str, pa.Sc
 
 
 def deletion_files(splits: Iterable[StreamSplit]) -> Iterator[DeletionFile | None]:
-    """The deletion files of some splits."""
     for split in splits:
         yield from split.data_deletion_files or ()
         yield from split.before_deletion_files or ()

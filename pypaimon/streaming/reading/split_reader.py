@@ -74,11 +74,7 @@ class SplitReader:
         self._merge = BucketMerge(layout, self._files, self._clustered, batch_size, openers)
 
     def read(self, split: StreamSplit) -> Iterator[Records]:
-        """The records of a split, in order, filtered.
-
-        Raises:
-            FileNotFoundError: A data file is missing.
-        """
+        """The records of a split, in order, filtered. Raises FileNotFoundError if a data file is missing."""
         return self._filter.kept(self._records(split), upserts=self.is_upserts(split))
 
     def _records(self, split: StreamSplit) -> Iterator[Records]:

@@ -43,10 +43,8 @@ class BlobForm(Enum):
 
 
 def blob_forms(schema: Any) -> dict[str, BlobForm]:
-    """The form of each column of blobs of a table.
-
-    Raises:
-        UnsupportedTableError: A column of blobs cannot be written as the table keeps it.
+    """The form of each column of blobs of a table. Raises UnsupportedTableError if a column of blobs cannot be written
+    as the table keeps it.
     """
     columns = [field for field in schema.fields if holds_blobs(field.type)]
     if not columns:

@@ -44,8 +44,6 @@ class BucketRules:
 
     @staticmethod
     def of(options: OptionValues) -> BucketRules:
-        """The rules that a table's options give."""
-
         def number(key: str, default: int, lowest: int, greatest: int) -> int:
             value = options.integer(key, least=lowest, most=greatest)
             return default if value is None else value
@@ -113,7 +111,6 @@ class KeyBuckets:
         return buckets
 
     def _place(self, hashes: Hashes, new: npt.NDArray[np.intp], buckets: Buckets) -> None:
-        """Fill in the buckets of new keys."""
         # As Java's `Math.abs(hash % lanes)`: the remainder has the sign of the hash.
         lanes = np.abs(np.fmod(hashes[new].astype(np.int64), self._rules.lanes))
         for lane in np.unique(lanes).tolist():
@@ -170,7 +167,6 @@ class IndexFile:
 
     @staticmethod
     def of(record: AvroRecord) -> IndexFile:
-        """The index file of a record of an index manifest."""
         return IndexFile(record["_BUCKET"], record["_FILE_NAME"], record["_ROW_COUNT"], record.get("_EXTERNAL_PATH"))
 
 
@@ -185,7 +181,6 @@ class PartitionIndex:
         (self._home,) = self._paths.partitions(pa.array([self.row], pa.binary()))
 
     def read(self, file: IndexFile) -> Hashes:
-        """The hashes in a file."""
         path = self._paths.index_file(self._home, file.bucket, file.name, file.external_path)
         try:
             data = self._directory.store.read(path)
@@ -196,10 +191,8 @@ class PartitionIndex:
         return np.frombuffer(data, _STORED).astype(np.int32)
 
     def begin_write(self, bucket: int, hashes: Hashes) -> tuple[IndexManifestEntry, Callable[[], None]]:
-        """Write a new file of a bucket. One request.
-
-        Returns:
-            Its entry for an index manifest, and a call that waits until it is written and may raise `StoreError`.
+        """Write a new file of a bucket. One request. Returns its entry for an index manifest, and a call that waits
+        until it is written and may raise `StoreError`.
         """
         name = f"index-{uuid4()}-0"
         data = hashes.astype(_STORED).tobytes()
@@ -252,11 +245,7 @@ class BucketAssigner:
         }
 
     def buckets_of(self, partition: tuple[Any, ...], hashes: Hashes) -> Buckets:
-        """The buckets of keys.
-
-        Raises:
-            StreamConfigError: All buckets are full, and the table allows no further one.
-        """
+        """The buckets of keys. Raises StreamConfigError if all buckets are full, and the table allows no further one."""
         index = PartitionIndex(self._table, partition)
         found = self._partitions.get(index.row)
         if found is None:
@@ -274,9 +263,7 @@ class BucketAssigner:
 
     def messages(self) -> list[Any]:
         """Write the index files of the buckets that got new keys. Returns pypaimon's commit messages, which own them.
-
-        Raises:
-            StoreError: The store failed. The files are deleted.
+        Raises StoreError if the store failed. The files are deleted.
         """
         messages, writes = [], []
         for each in self._partitions.values():

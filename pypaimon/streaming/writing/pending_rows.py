@@ -49,14 +49,12 @@ class ArrowInput:
 
 
 def arrow_input(data: Any) -> ArrowInput:
-    """The data that a writer is given, as Arrow record batches.
+    """The data that a writer is given, as Arrow record batches. Raises StreamConfigError if the data are of another
+    type, or hold values for which Arrow lacks a type.
 
     Args:
         data: A pyarrow Table, RecordBatch or RecordBatchReader, a pandas or polars DataFrame, a `Batch` of a stream, or
             anything else with `__arrow_c_stream__` or `__arrow_c_array__`.
-
-    Raises:
-        StreamConfigError: The data are of another type, or hold values for which Arrow lacks a type.
     """
     if isinstance(data, Batch | BlockingBatch):
         data = data.data
@@ -170,7 +168,6 @@ class PendingRows:
 
     @property
     def table_to_write(self) -> PaimonTable:
-        """The table with the options of this commit."""
         return self.table.copy(_WHOLE_TABLE) if self._replaces_table else self.table
 
     @property
@@ -186,10 +183,7 @@ class PendingRows:
 
     def aligned(self, data: Any) -> Iterable[pa.RecordBatch]:
         """The rows in the table's columns. Rows that are in memory are all checked before the first one is returned.
-
-        Raises:
-            SchemaMismatchError: The columns do not fit.
-            BadRowError: A row does not fit.
+        Raises SchemaMismatchError if the columns do not fit, BadRowError if a row does not fit.
         """
         given = arrow_input(data)
         layout = self._layout_of(given.schema)
@@ -197,7 +191,6 @@ class PendingRows:
         return list(aligned) if given.in_memory else aligned
 
     def write(self, batch: pa.RecordBatch, last: LastCommit | None) -> None:
-        """Write aligned rows."""
         if not batch.num_rows:
             return
         if self._records is None:
@@ -240,7 +233,6 @@ class PendingRows:
         self.buckets_of = None
 
     def note_committed(self, snapshot: int, *, replaced: bool) -> None:
-        """The commit was made."""
         if replaced:
             self._forget_state()
         elif snapshot != self._base + 1:

@@ -188,12 +188,10 @@ class RecordWriter:
         self._places: dict[tuple[Any, ...], tuple[tuple[Any, ...], int]] = {}
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Write rows: the table's columns, followed by `VALUE_KIND` for a primary-key table.
-
-        Raises:
-            UnsupportedTableError: A partition cannot be written, or the rows of a commit do not fit into memory in a
-                table with `sequence.snapshot-ordering`.
-            BadRowError: The values of a partition are not a time, with `partition.timestamp-format.strict`.
+        """Write rows: the table's columns, followed by `VALUE_KIND` for a primary-key table. Raises
+        UnsupportedTableError if a partition cannot be written, or the rows of a commit do not fit into memory in a
+        table with `sequence.snapshot-ordering`, BadRowError if the values of a partition are not a time, with
+        `partition.timestamp-format.strict`.
         """
         if self._flushes_once:
             self._check_room(batch.nbytes)
@@ -215,11 +213,8 @@ class RecordWriter:
         return None if self._state is None or not self._places else self._state.snapshot
 
     def prepare(self) -> list[CommitMessage]:
-        """Finish the files. Returns pypaimon's commit messages, which own them from now on.
-
-        Raises:
-            StoreError: A file cannot be written. Files that were taken from buckets are deleted; `abort` deletes the
-                others.
+        """Finish the files. Returns pypaimon's commit messages, which own them from now on. Raises StoreError if a file
+        cannot be written. Files that were taken from buckets are deleted; `abort` deletes the others.
         """
         self._open.clear()
         for bucket in self._buckets.values():
@@ -313,10 +308,8 @@ class RecordWriter:
         )
 
     def _last_sequence(self, partition: tuple[Any, ...]) -> int:
-        """The greatest sequence number before the new rows of a partition.
-
-        Raises:
-            UnsupportedTableError: The rows of the partition are divided into another number of buckets.
+        """The greatest sequence number before the new rows of a partition. Raises UnsupportedTableError if the rows of
+        the partition are divided into another number of buckets.
         """
         if self._state is None:
             self._state = write_state(self._table)

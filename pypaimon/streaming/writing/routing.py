@@ -48,7 +48,6 @@ class BucketKeys:
         return tuple(field.name for field in self.fields)
 
     def buckets_of(self, columns: Sequence[pa.Array]) -> npt.NDArray[np.int32]:
-        """The bucket of each row."""
         if self.by_remainder:
             (column,) = _typed(columns, self.fields)
             # A null counts as 0, which is how Java's rows store it.
@@ -200,9 +199,7 @@ def _dated_keys(table: PaimonTable) -> list[str]:
 
 def check_date_range(batch: pa.RecordBatch, table: PaimonTable) -> None:
     """Check that columns hold years from 1 to 9999, because Python's dates, which name partitions, hold no others.
-
-    Raises:
-        BadRowError: A value is outside of that range; the message names the column.
+    Raises BadRowError if a value is outside of that range; the message names the column.
     """
     for name in _dated_keys(table):
         column = batch.column(name)

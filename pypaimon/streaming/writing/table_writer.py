@@ -59,10 +59,8 @@ class _Commit:
 
 
 class TableWriter:
-    """Writes and commits. Calls block. One call at a time, from any thread.
-
-    Raises:
-        TableChangedError: It is unknown how far the commit user has got.
+    """Writes and commits. Calls block. One call at a time, from any thread. Raises TableChangedError if it is unknown
+    how far the commit user has got.
     """
 
     def __init__(self, table: PaimonTable, settings: WriterSettings) -> None:
@@ -100,7 +98,6 @@ class TableWriter:
 
     @property
     def has_pending(self) -> bool:
-        """Whether something was written and is not committed."""
         return self._pending.has_pending
 
     @property
@@ -125,10 +122,8 @@ class TableWriter:
         return latest is not None and latest.total_record_count != 0
 
     def replace_table(self) -> bool:
-        """Have the next commit replace all rows of the table. Call it before its first row.
-
-        Returns:
-            Whether the commit is an overwrite: a table without rows gets an ordinary commit.
+        """Have the next commit replace all rows of the table. Call it before its first row. Returns whether the commit
+        is an overwrite: a table without rows gets an ordinary commit.
         """
         with self._turn():
             if self._pending.has_rows:
@@ -136,12 +131,10 @@ class TableWriter:
             return self._pending.replace_table()
 
     def write(self, data: Any) -> None:
-        """Write rows; see `StreamWriter.write`."""
         with self._turn():
             self._write(data)
 
     def write_changes(self, records: Iterable[ChangeRecord], settings: ChangeSettings) -> None:
-        """Write the rows of change records; see `StreamWriter.write_changes`."""
         with self._turn():
             found = table_changes(self.table, records, settings, self.kind_column or ROW_KIND)
             if found.alterations:
@@ -189,14 +182,12 @@ class TableWriter:
             self._pending.discard()
 
     def close(self, *, is_done: bool) -> None:
-        """End the writer, after a call that is running, and delete what was not committed. Idempotent.
+        """End the writer, after a call that is running, and delete what was not committed. Idempotent. Raises
+        TableChangedError if in a store that cannot arbitrate, another program has replaced the last commit.
 
         Args:
             is_done: Whether the caller is done, so that nobody will continue under a generated commit user. Then its
                 ledger is deleted.
-
-        Raises:
-            TableChangedError: In a store that cannot arbitrate, another program has replaced the last commit.
         """
         with self._lock:
             if self._why_ended is None and self._origin.is_here:
@@ -235,7 +226,6 @@ class TableWriter:
             self._lock.release()
 
     def check_open(self) -> None:
-        """Check that the writer can be used."""
         if not self._origin.is_here:
             raise WriterClosedError("This writer belongs to the process from which this one was forked; open one here.")
         why = self._why_ended or self._ends_after_call

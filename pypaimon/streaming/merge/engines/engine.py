@@ -112,10 +112,8 @@ class FirstRow(EngineBase):
         return RETRACTIONS if self.ignore_delete else frozenset()
 
     def merge(self, groups: Groups) -> Merged:
-        """Take the oldest record with its row kind.
-
-        Raises:
-            UnsupportedTableError: There is a -U or -D, and `ignore-delete` is not set.
+        """Take the oldest record with its row kind. Raises UnsupportedTableError if there is a -U or -D, and
+        `ignore-delete` is not set.
         """
         if not self.ignore_delete and groups.retracts.any():
             raise UnsupportedTableError(
@@ -169,10 +167,8 @@ class Aggregation(EngineBase):
         return self.remove_on_delete or not functions <= _IN_ANY_ORDER
 
     def merge(self, groups: Groups) -> Merged:
-        """Aggregate each field. Results are +I, or -D if a delete removed the row.
-
-        Raises:
-            UnsupportedTableError: A function cannot retract a value, or a number overflows.
+        """Aggregate each field. Results are +I, or -D if a delete removed the row. Raises UnsupportedTableError if a
+        function cannot retract a value, or a number overflows.
         """
         actions: Actions = np.where(groups.retracts, RETRACT, ADD).astype(np.int8)
         kinds = np.full(len(groups), INSERT, dtype=np.int8)

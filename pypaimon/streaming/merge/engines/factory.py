@@ -36,10 +36,8 @@ _FILLING = "last_non_null_value"
 
 
 def merge_engine(schema: TableSchema) -> MergeEngine:
-    """The merge engine of a primary-key table, as in Java's `PrimaryKeyTableUtils.createMergeFunctionFactory`.
-
-    Raises:
-        UnsupportedTableError: The engine, an aggregate function or another option is not supported.
+    """The merge engine of a primary-key table, as in Java's `PrimaryKeyTableUtils.createMergeFunctionFactory`. Raises
+    UnsupportedTableError if the engine, an aggregate function or another option is not supported.
     """
     return _EngineOptions(schema).engine()
 

@@ -39,7 +39,6 @@ class SequenceGroup:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """All fields of the group."""
         return self.sequence + self.fields
 
 

@@ -62,10 +62,8 @@ class FieldAggregate:
         return self.ignore_retract or self.aggregator.retractable
 
     def apply(self, groups: Groups, column: str, actions: Actions) -> Values:
-        """One value per group.
-
-        Raises:
-            UnsupportedTableError: A value is retracted from a function that cannot retract.
+        """One value per group. Raises UnsupportedTableError if a value is retracted from a function that cannot
+        retract.
         """
         function = self.aggregator
         if self.ignore_retract:
@@ -262,7 +260,6 @@ class FoldingAggregator(Aggregator):
         return self.add(value, accumulated)
 
     def retract(self, accumulated: Any, value: Any) -> Any:
-        """Retract a value."""
         raise AssertionError(f"{self.name} is not retractable")
 
     def load(self, values: pa.Array) -> list[Any]:
@@ -270,7 +267,6 @@ class FoldingAggregator(Aggregator):
         return list(values.to_pylist())
 
     def store(self, values: list[Any], kind: pa.DataType) -> pa.Array:
-        """Results as an array."""
         return pa.array(values, kind)
 
     def fold(self, groups: Groups, column: str, actions: Actions) -> Values:

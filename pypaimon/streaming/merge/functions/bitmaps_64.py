@@ -36,14 +36,12 @@ class ByteReader:
         self._position = 0
 
     def take(self, count: int) -> bytes:
-        """The next bytes."""
         if not 0 <= count <= len(self._data) - self._position:
             raise ValueError(f"expected {count} bytes at {self._position} of {len(self._data)}")
         self._position += count
         return self._data[self._position - count : self._position]
 
     def unpack(self, layout: struct.Struct) -> tuple[int, ...]:
-        """The next numbers."""
         return layout.unpack(self.take(layout.size))
 
 
@@ -115,16 +113,13 @@ class KeyTree:
         return tree
 
     def write(self) -> bytes:
-        """The serialized tree."""
         assert self._root is not None
         return struct.pack("<q", self.size) + b"".join(_written(self._root))
 
     def leaves(self) -> Iterator[KeyLeaf]:
-        """All keys, in order."""
         return iter(()) if self._root is None else _leaves(self._root)
 
     def find(self, key: bytes) -> int | None:
-        """The number of a key, or None."""
         node, depth = self._root, 0
         while isinstance(node, _Branch):
             depth += len(node.prefix)
@@ -133,7 +128,6 @@ class KeyTree:
         return node.number if node is not None and node.key == key else None
 
     def insert(self, key: bytes, number: int) -> None:
-        """Add a new key."""
         self._root = KeyLeaf(key, number) if self._root is None else _inserted(self._root, KeyLeaf(key, number), 0)
         self.size += 1
 
@@ -376,11 +370,7 @@ class _Bitmap:
 
 
 def united_bitmaps(accumulated: bytes, value: bytes) -> bytes:
-    """The union of two serialized bitmaps.
-
-    Raises:
-        ValueError: A value is not such a bitmap.
-    """
+    """The union of two serialized bitmaps. Raises ValueError if a value is not such a bitmap."""
     bitmap = _Bitmap(accumulated)
     bitmap.unite(_Bitmap(value))
     return bitmap.write()

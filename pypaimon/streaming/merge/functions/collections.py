@@ -249,11 +249,7 @@ class ByteUnion(FoldingAggregator):
 
 
 def keyed(field: str, rows: Iterable[Any], key: tuple[str, ...], nulls: str) -> list[Any]:
-    """Rows whose nested key is valid.
-
-    Raises:
-        StreamConfigError: A key holds a null, and the option is `error`.
-    """
+    """Rows whose nested key is valid. Raises StreamConfigError if a key holds a null, and the option is `error`."""
     rows = list(rows)
     if nulls == "merge":
         return rows

@@ -38,10 +38,8 @@ Union = Callable[[bytes, bytes], bytes]
 
 
 def union_of(function: str, field: str) -> Union:
-    """The function that unites two serialized sets.
-
-    Raises:
-        UnsupportedTableError: The package that reads such sets is not installed.
+    """The function that unites two serialized sets. Raises UnsupportedTableError if the package that reads such sets is
+    not installed.
     """
     if function == "rbm32":
         return _bitmaps
@@ -95,10 +93,8 @@ _BOOLEAN: dict[str, Aggregator] = {"bool_or": MinMax("bool_or", True), "bool_and
 
 
 def field_aggregate(function: str, field: str, kind: pa.DataType, options: OptionValues) -> FieldAggregate:
-    """The aggregate of a field, as Java's `FieldAggregatorFactory` makes it.
-
-    Raises:
-        UnsupportedTableError: The function is unknown, or its package is not installed.
+    """The aggregate of a field, as Java's `FieldAggregatorFactory` makes it. Raises UnsupportedTableError if the
+    function is unknown, or its package is not installed.
     """
     ignore_retract = options.boolean(f"fields.{field}.ignore-retract", False)
     if ignore_retract and options.boolean("aggregation.remove-record-on-delete", False):

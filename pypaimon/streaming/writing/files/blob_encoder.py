@@ -27,11 +27,7 @@ class BlobEncoder:
         self._writer = BlobFormatWriter(_Unclosed(stream), copy_buffer_size=_COPIED_AT_ONCE)
 
     def write(self, data: pa.Table) -> None:
-        """Add the values of the only column.
-
-        Raises:
-            BadRowError: A value cannot be in a blob file.
-        """
+        """Add the values of the only column. Raises BadRowError if a value cannot be in a blob file."""
         for chunk in data.column(0).chunks:
             for value in chunk:
                 row = GenericRow([self._blobs(value.as_py(), value.type)], [self._field])

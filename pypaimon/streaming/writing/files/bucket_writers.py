@@ -53,7 +53,6 @@ class AppendBucket:
             self.flush()
 
     def flush(self) -> None:
-        """Write the buffered rows to the open file."""
         if self._pending:
             self._rolling.write(self._table(self._pending))
         self._pending, self.buffered_bytes = [], 0

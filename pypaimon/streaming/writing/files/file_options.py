@@ -137,7 +137,6 @@ def target_file_bytes(options: OptionValues, keyed: bool) -> int:
 
 
 def small_file_bytes(options: OptionValues, target: int) -> int:
-    """Size below which compaction counts files as small."""
     return int(target * options.number("compaction.small-file-ratio", 0.7))
 
 
@@ -198,11 +197,7 @@ def warn_about_orc_zone(table: PaimonTable) -> None:
 
 
 class BucketFiles:
-    """Paths of new files of one bucket of one partition.
-
-    Args:
-        bucket: The bucket; -2 is the postponed one.
-    """
+    """Paths of new files of one bucket of one partition. `bucket`: the bucket; -2 is the postponed one."""
 
     def __init__(self, table: PaimonTable, options: FileOptions, partition: tuple[Any, ...], bucket: int) -> None:
         self.table = table

@@ -55,13 +55,8 @@ def merged_changelogs(table: PaimonTable, messages: Sequence[CommitMessage]) -> 
     Files of a partition and format become one file, up to the target size of tables without a primary key. Only files
     that compaction of such tables counts as small, and that fit into the buffer of the option, are merged. Each part
     stays a complete file of its format: only name and path in its metadata change. Changelogs of rows and of
-    compactions are not mixed.
-
-    Returns:
-        The messages to commit instead.
-
-    Raises:
-        StoreError: A file cannot be read or written. The files of `messages` are unchanged.
+    compactions are not mixed. Returns the messages to commit instead. Raises StoreError if a file cannot be read or
+    written. The files of `messages` are unchanged.
     """
     options = table.options
     if not options.boolean(_OPTION, options.boolean(_FORMER_OPTION, False)):

@@ -59,13 +59,11 @@ _CREATION_TIMES = _CreationTimes()
 
 
 class NewFile:
-    """A file that is being written. Its owner must call `close` or `abort`.
+    """A file that is being written. Its owner must call `close` or `abort`. Raises StoreError if it cannot be written.
+    What was written of it is deleted.
 
     Args:
         schema: Schema of the rows to be written. The file may have fewer columns, and the rows fewer than the table.
-
-    Raises:
-        StoreError: It cannot be written. What was written of it is deleted.
     """
 
     def __init__(
@@ -269,7 +267,6 @@ class RollingFiles:
         return (self._open is not None) + sum(blobs.open_files for blobs in self._blobs.values())
 
     def write(self, data: pa.Table) -> None:
-        """Add rows, in their order."""
         piece_bytes = min(MOST_PIECE_BYTES, self._files.options.target_bytes)
         most = max(1, int(piece_bytes * data.num_rows / max(1, data.nbytes)))
         names = [name for name in data.schema.names if name not in self._blobs]

@@ -30,7 +30,6 @@ class StatsMode:
 
     @staticmethod
     def parse(text: str, key: str) -> StatsMode:
-        """Parse a mode."""
         name = text.strip().upper()
         if name in ("NONE", "COUNTS", "FULL"):
             return StatsMode(name != "NONE", name == "FULL")
@@ -83,7 +82,6 @@ class ColumnBounds:
         self.nulls = 0
 
     def add(self, column: pa.ChunkedArray) -> None:
-        """Add values."""
         self.nulls += column.null_count
         if column.null_count == len(column):
             return
@@ -149,7 +147,6 @@ class FileStatistics:
         return None if len(names) == len(self._fields) else names
 
     def add(self, data: pa.Table) -> None:
-        """Add rows."""
         for name, bounds in self._columns.items():
             bounds.add(data[name])
 
