@@ -78,17 +78,14 @@ class CommitRequest:
     identifier: int  # Commit identifier. A user and an identifier are committed at most once.
     # pypaimon's commit messages of everything that was written. Their compact increments become a second snapshot.
     messages: Sequence[CommitMessage]
-
     # Whether they replace existing rows: True replaces whole partitions with `dynamic-partition-overwrite`, otherwise
     # the whole table. A spec replaces the partitions that match it, and rows of other partitions are refused.
     overwrite: Overwrite = False
     keep_empty: bool = False  # Whether a commit without files leaves a snapshot, as one that only reports progress must
-
     schema_id: int | None = None  # The table's latest schema, which the snapshot names; None: that of `table`
     # Event time up to which rows are complete, in epoch milliseconds. The table's watermark never falls.
     watermark: int | None = None
     properties: Mapping[str, str] = field(default_factory=dict)  # Entries of the snapshot's `properties`
-
     # The index files from which the rows got their buckets. The commit is refused if the table has other ones by now.
     key_indexes: KeyIndexes = field(default_factory=dict)
     # Snapshot from which the writer took the number of buckets, 0 for none. The commit is refused if a partition has
@@ -97,7 +94,6 @@ class CommitRequest:
     # Raises if the table was dropped, recreated or rolled back. Not called if the session's last snapshot shows that it
     # was not.
     check_table: Callable[[], None] = lambda: None
-
     # Whether identifiers grow, as those of a stream do. If not, any identifier that the table does not have is
     # committed, also after a later one.
     ordered: bool = True
@@ -192,7 +188,11 @@ class PartitionReplacement:
         check_bucket_counts(self.given.files)
         rows = self._rows(state)
         deleted = [each.deleted() for each in state.files(rows)]
-        index = [{**each, "_KIND": int(EntryKind.DELETE)} for each in state.index if _is_in(each["_PARTITION"], rows)]
+        index = [
+            {**each, "_KIND": int(EntryKind.DELETE)}
+            for each in state.index
+            if (rows is None or each["_PARTITION"] in rows)
+        ]
         return Changes.of((*deleted, *self.given.files), (), self.given.index_added, index)
 
     def _rows(self, state: TableState) -> set[bytes] | None:
@@ -208,7 +208,3 @@ class PartitionReplacement:
                 "to be overwritten. Name their partition too, or leave them out."
             )
         return state.partitions(self.replaced)
-
-
-def _is_in(partition: bytes, rows: set[bytes] | None) -> bool:
-    return rows is None or partition in rows

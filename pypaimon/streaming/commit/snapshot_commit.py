@@ -155,7 +155,7 @@ class SnapshotCommit:
         return self._publisher.conditional
 
     def run(self) -> Outcome:
-        """Commit. Raises GaveUpError if it did not get through. If it is `uncertain` now, it may be there all the same."""
+        """Commit. Raises GaveUpError if it did not get through; if it is `uncertain` then, it may be there."""
         self._publisher.prepare()
         for retry in self._backoff.tries():
             # The first attempt trusts what is known. If that is outdated, publishing finds out, at the price of the

@@ -214,7 +214,7 @@ class _Run:
         perform: Callable[[list[CompactionTask], Done], None],
         note: Done,
     ) -> list[CompactionTask]:
-        """Execute tasks. Returns the tasks that are left to do if other jobs have made some stale, which are conflicts."""
+        """Execute tasks. Returns the tasks that are left if other jobs have made some stale, which are conflicts."""
         try:
             perform(tasks, note)
         except FileNotFoundError as error:

@@ -62,7 +62,7 @@ class _Parser:
 
     def filter(self) -> Predicate:
         found = self._any()
-        if self._kind() != "end":
+        if self._tokens[self._position][0] != "end":
             raise self._wrong("AND, OR or the end")
         return found
 
@@ -77,9 +77,6 @@ class _Parser:
             tokens.append((match.lastgroup, match[match.lastgroup], match.start(match.lastgroup)))
             position = match.end()
         return [*tokens, ("end", "", len(self._text))]
-
-    def _kind(self) -> str:
-        return self._tokens[self._position][0]
 
     def _word(self) -> str:
         kind, value, _ = self._tokens[self._position]

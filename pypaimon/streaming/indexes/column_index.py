@@ -80,7 +80,7 @@ def key_type(stored: DataType, read: DataType) -> KeyType | None:
         # A narrower type cuts texts when they are read.
         longest, longest_read = parameter(stored), parameter(read)
         fits = longest_read is None or (longest is not None and longest <= longest_read)
-        return KeyType(None, _text_key) if fits else None
+        return KeyType(None, lambda scalar: str(scalar.as_py()).encode()) if fits else None
     if stored.type.split(" NOT NULL")[0] != read.type.split(" NOT NULL")[0]:
         return None
     if kind.startswith("TIMESTAMP"):
@@ -88,11 +88,11 @@ def key_type(stored: DataType, read: DataType) -> KeyType | None:
         precision = 6 if precision is None else precision
         return None if precision == 0 else KeyType("q", _nanos_as_micros if precision > 6 else _integer, precision <= 6)
     if kind == "VARBINARY":
-        return KeyType(None, _bytes_key, ordered=False)
+        return KeyType(None, lambda scalar: bytes(scalar.as_py()), ordered=False)
     if kind == "DECIMAL":
         return KeyType("q", _unscaled)
     if kind in ("FLOAT", "DOUBLE"):
-        return KeyType(_CODES[kind], _float)
+        return KeyType(_CODES[kind], lambda scalar: float(scalar.as_py()))
     return KeyType(_CODES[kind], _integer) if kind in _CODES else None
 
 
@@ -110,18 +110,6 @@ def _unscaled(scalar: pa.Scalar) -> Key:
     sign, digits, _ = scalar.as_py().as_tuple()
     number = int("".join(map(str, digits)))
     return -number if sign else number
-
-
-def _float(scalar: pa.Scalar) -> Key:
-    return float(scalar.as_py())
-
-
-def _text_key(scalar: pa.Scalar) -> Key:
-    return str(scalar.as_py()).encode()
-
-
-def _bytes_key(scalar: pa.Scalar) -> Key:
-    return bytes(scalar.as_py())
 
 
 def kind_of(data_type: Any) -> str:

@@ -77,7 +77,7 @@ def merge_records(batch: pa.RecordBatch, engine: MergeEngine) -> pa.RecordBatch:
 
 def _merge_chunk(chunk: Chunk, engine: MergeEngine, names: list[str], keep_deletes: bool) -> pa.RecordBatch:
     order, starts = chunk.by_key()
-    kinds = _kinds(chunk.batch)
+    kinds = numbers_of(chunk.batch, VALUE_KIND)
     if len(starts) == len(chunk.codes):
         return _rows(chunk.batch.select(names), order, kinds if order is None else kinds[order], keep_deletes)
     if order is None:
@@ -168,10 +168,6 @@ def _rows(batch: pa.RecordBatch, order: Ints | None, kinds: Kinds, keep_deletes:
         return batch if order is None else batch.take(pa.array(order))
     kept = ~is_retract(kinds)
     return batch.filter(pa.array(kept)) if order is None else batch.take(pa.array(order[kept]))
-
-
-def _kinds(batch: pa.RecordBatch) -> Kinds:
-    return numbers_of(batch, VALUE_KIND)
 
 
 def numbers_of(batch: pa.RecordBatch, name: str) -> Codes:

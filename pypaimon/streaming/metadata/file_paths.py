@@ -44,7 +44,6 @@ class SpelledPath(str):
     """A path below a partition whose name pypaimon spells differently from Java."""
 
     __slots__ = ("other",)
-
     other: str
 
     def __new__(cls, path: str, other: str) -> SpelledPath:

@@ -245,7 +245,7 @@ class BucketAssigner:
         }
 
     def buckets_of(self, partition: tuple[Any, ...], hashes: Hashes) -> Buckets:
-        """The buckets of keys. Raises StreamConfigError if all buckets are full, and the table allows no further one."""
+        """The buckets of keys. Raises StreamConfigError if all are full, and the table allows no further one."""
         index = PartitionIndex(self._table, partition)
         found = self._partitions.get(index.row)
         if found is None:

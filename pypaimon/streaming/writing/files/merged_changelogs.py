@@ -123,7 +123,7 @@ class _Merging:
             within = (offset, part.size) if offset else None
             name = merged_changelog_name(unique, first.bucket, first.size, first.format, within)
             outside = first.file.external_path is not None
-            path = f"{_directory((first if outside else part).path)}/{name}"
+            path = f"{(first if outside else part).path.rpartition('/')[0]}/{name}"
             self._renamed[part.file.file_name] = replace(
                 part.file, file_name=name, external_path=path if outside else None, file_path=path
             )
@@ -167,7 +167,3 @@ class _Merging:
         for each in begun:
             with suppress(PaimonStreamError, OSError):
                 each()
-
-
-def _directory(path: str) -> str:
-    return path.rpartition("/")[0]
