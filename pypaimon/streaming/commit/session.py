@@ -109,8 +109,9 @@ class CommitSession:
         self._clock = clock
         self.new_since = new_since
         self._ahead = 0
-        self._alone = True
-        self._last_fingerprint: str | None = None
+        # Whether nobody else committed between the last two commits. Then the next one need not look first.
+        self.alone = True
+        self.last_fingerprint: str | None = None  # Of the newest snapshot that was published
         self._record: LedgerRecord | None = None
         self._written_at = 0.0
         self._checks_previous = False
@@ -118,16 +119,6 @@ class CommitSession:
         # Whether no other program can have replaced its last commit, see `Publisher.conditional`
         self.conditional = True
         self.forget()
-
-    @property
-    def alone(self) -> bool:
-        """Whether nobody else committed between the last two commits. Then the next one need not look first."""
-        return self._alone
-
-    @property
-    def last_fingerprint(self) -> str | None:
-        """Fingerprint of the newest snapshot that was published; None: there is none."""
-        return self._last_fingerprint
 
     def strict_mode(self, table: PaimonTable) -> StrictMode | None:
         """The table's strict mode, with the options that the first commit found; None: it is off."""
@@ -172,8 +163,8 @@ class CommitSession:
     def note_committed(self, status: CommitStatus, commit: SnapshotCommit, snapshot: Snapshot, count: int) -> None:
         self.conditional = commit.conditional
         self._checks_previous = commit.checks_previous
-        self._alone = snapshot.id == status.examined + count
-        self._last_fingerprint = snapshot.fingerprint
+        self.alone = snapshot.id == status.examined + count
+        self.last_fingerprint = snapshot.fingerprint
         self._status = replace(
             status,
             batches=status.batches.union([commit.request.identifier]),

@@ -9,7 +9,7 @@ from html import escape
 from typing import Any
 
 from pypaimon.streaming.compaction.chosen_partitions import ChosenPartitions
-from pypaimon.streaming.compaction.compactable_tables import check_compactable, under_latest_schema
+from pypaimon.streaming.compaction.compaction_options import check_compactable, under_latest_schema
 from pypaimon.streaming.compaction.file_reading import FileReader
 from pypaimon.streaming.compaction.live_files import LiveBucket, LiveEntries, LiveFile, live_buckets
 from pypaimon.streaming.compaction.reports import FileCount, counted

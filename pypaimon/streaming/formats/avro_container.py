@@ -245,13 +245,7 @@ def to_records(container: Container) -> list[dict[str, Any]]:
 
 def encoded_long(value: int) -> bytes:
     """An Avro `long`: zigzag, then seven bits in each byte."""
-    value = (value << 1) ^ (value >> 63)
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
+    return codecs.varint((value << 1) ^ (value >> 63))
 
 
 def encoded_bytes(value: bytes) -> bytes:

@@ -1,6 +1,6 @@
-"""Decompression of blocks up to a limit: a few bytes of a damaged file may stand for gigabytes.
+"""Decompression of blocks up to a limit, because a few bytes of a damaged file may stand for gigabytes; and varints.
 
-Each function raises ValueError if a block is damaged or holds more than `most` bytes.
+Decompression raises ValueError if a block is damaged or holds more than `most` bytes.
 """
 
 from __future__ import annotations
@@ -17,6 +17,16 @@ import pyarrow as pa
 _ZSTD_STEP = 4096
 _LZ4_LEAST_MATCH = 4
 _LZ4_MORE = 255
+
+
+def varint(value: int) -> bytes:
+    """An unsigned number, seven bits in each byte, the lowest first; the highest bit says that another byte follows."""
+    parts = bytearray()
+    while value > 0x7F:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    parts.append(value)
+    return bytes(parts)
 
 
 def zstd_frame(frame: bytes, most: int) -> bytes:

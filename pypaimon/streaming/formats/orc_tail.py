@@ -325,18 +325,9 @@ def _varint(message: bytes, position: int) -> tuple[int, int]:
 def encode(message: Sequence[Field]) -> bytes:
     parts = []
     for number, wire, value in message:
-        parts.append(_varint_bytes(number << 3 | wire))
+        parts.append(codecs.varint(number << 3 | wire))
         if wire == VARINT:
-            parts.append(_varint_bytes(value))
+            parts.append(codecs.varint(value))
         else:
-            parts.append((_varint_bytes(len(value)) if wire == LENGTH_DELIMITED else b"") + value)
+            parts.append((codecs.varint(len(value)) if wire == LENGTH_DELIMITED else b"") + value)
     return b"".join(parts)
-
-
-def _varint_bytes(value: int) -> bytes:
-    parts = bytearray()
-    while value > 0x7F:
-        parts.append(value & 0x7F | 0x80)
-        value >>= 7
-    parts.append(value)
-    return bytes(parts)

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.formats.codecs import varint
 
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT, UUID = range(1, 14)
 """Numbers of the types."""
@@ -124,7 +125,7 @@ def _write_struct(out: bytearray, fields: Struct) -> None:
             out.append(delta << 4 | kind)
         else:
             out.append(kind)
-            _write_varint(out, _unsigned(number))
+            out += varint(_unsigned(number))
         last = number
         if kind not in (TRUE, FALSE):
             _write_value(out, kind, value)
@@ -133,9 +134,9 @@ def _write_struct(out: bytearray, fields: Struct) -> None:
 
 def _write_value(out: bytearray, kind: int, value: Any) -> None:
     if kind in _INTEGERS:
-        _write_varint(out, _unsigned(value))
+        out += varint(_unsigned(value))
     elif kind == BINARY:
-        _write_varint(out, len(value))
+        out += varint(len(value))
         out += value
     elif kind == STRUCT:
         _write_struct(out, value)
@@ -144,12 +145,12 @@ def _write_value(out: bytearray, kind: int, value: Any) -> None:
         short = len(items) <= _LONGEST_SHORT_LIST
         out.append((len(items) if short else 15) << 4 | item_kind)
         if not short:
-            _write_varint(out, len(items))
+            out += varint(len(items))
         for item in items:
             _write_value(out, item_kind, item)
     elif kind == MAP:
         kinds, pairs = value
-        _write_varint(out, len(pairs))
+        out += varint(len(pairs))
         if pairs:
             out.append(kinds)
         for key, item in pairs:
@@ -163,13 +164,6 @@ def _write_value(out: bytearray, kind: int, value: Any) -> None:
 
 def _unsigned(value: int) -> int:
     return value << 1 if value >= 0 else (-value << 1) - 1
-
-
-def _write_varint(out: bytearray, value: int) -> None:
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
 
 
 _MAGIC = b"PAR1"

@@ -25,8 +25,8 @@ from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.writing.pending_rows import WriterSettings
 from pypaimon.streaming.writing.table_writer import TableWriter
-from pypaimon.streaming.writing.writer_settings import WriterSettings
 
 T = TypeVar("T")
 

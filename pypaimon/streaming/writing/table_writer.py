@@ -33,10 +33,9 @@ from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.model.system_columns import ROW_KIND
-from pypaimon.streaming.writing.pending_rows import PendingRows
+from pypaimon.streaming.writing.pending_rows import PendingRows, WriterSettings, check_watermark
 from pypaimon.streaming.writing.pinned_schema import PinnedSchema
 from pypaimon.streaming.writing.writable_tables import check_writable, warn_about_gaps
-from pypaimon.streaming.writing.writer_settings import WriterSettings, check_watermark
 
 _LOG = StreamLog(__name__)
 

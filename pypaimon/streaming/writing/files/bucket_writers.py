@@ -13,10 +13,9 @@ from pypaimon.streaming.merge.merge_on_read import merge_records
 from pypaimon.streaming.merge.ordering import Codes, KeyCodec, ranks
 from pypaimon.streaming.model.system_columns import KEY_PREFIX
 from pypaimon.streaming.paimon.internals import DataFileMeta
-from pypaimon.streaming.writing.files.blob_encoder import BlobSource
 from pypaimon.streaming.writing.files.file_options import BucketFiles
 from pypaimon.streaming.writing.files.record_facts import AppendedFacts, Counter, KeyedFacts, RecordBuilder
-from pypaimon.streaming.writing.files.rolling_files import MOST_PIECE_BYTES, RollingFiles
+from pypaimon.streaming.writing.files.rolling_files import MOST_PIECE_BYTES, BlobSource, RollingFiles
 
 
 class AppendBucket:

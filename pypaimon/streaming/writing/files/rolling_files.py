@@ -26,11 +26,58 @@ from pypaimon.streaming.io.request_errors import translated
 from pypaimon.streaming.model.normal_form import UnfitValueError, normal_table
 from pypaimon.streaming.model.system_columns import KEY_PREFIX
 from pypaimon.streaming.model.time_zone import TimeZone
-from pypaimon.streaming.paimon.internals import DataFileMeta, GenericRow, Timestamp
-from pypaimon.streaming.writing.files.blob_encoder import BlobEncoder, BlobSource
+from pypaimon.streaming.paimon.internals import DataFileMeta, GenericRow, PaimonBlob, Timestamp
+from pypaimon.streaming.paimon.write_internals import BlobFormatWriter
 from pypaimon.streaming.writing.files.file_options import BucketFiles, FileKind, FileOptions
 from pypaimon.streaming.writing.files.record_facts import RecordFacts
 from pypaimon.streaming.writing.files.statistics import FileStatistics
+
+BlobSource = Callable[[bytes], PaimonBlob]
+"""Makes pypaimon's blob of given bytes."""
+
+_COPIED_AT_ONCE = 1 << 20
+
+
+class BlobEncoder:
+    """One blob file that is being written."""
+
+    def __init__(self, stream: Any, schema: pa.Schema, field: Any, source: BlobSource) -> None:
+        self.schema = schema
+        self._field = field
+        self._source = source
+        self._writer = BlobFormatWriter(_Unclosed(stream), copy_buffer_size=_COPIED_AT_ONCE)
+
+    def write(self, data: pa.Table) -> None:
+        """Add the values of the only column. Raises BadRowError if a value cannot be in a blob file."""
+        for chunk in data.column(0).chunks:
+            for value in chunk:
+                row = GenericRow([self._blobs(value.as_py(), value.type)], [self._field])
+                try:
+                    self._writer.add_element(row)
+                except ValueError as error:
+                    raise BadRowError(f"Column '{self._field.name}' is {self._field.type}: {error}") from error
+
+    def size(self) -> int:
+        return int(self._writer.position)
+
+    def close(self) -> None:
+        """Write the index. The stream stays open."""
+        self._writer.close()
+
+    def _blobs(self, value: Any, kind: pa.DataType) -> Any:
+        if value is None:
+            return None
+        if pa.types.is_map(kind):
+            return [(key, self._blobs(each, kind.item_type)) for key, each in value]
+        if pa.types.is_nested(kind):
+            return [self._blobs(each, kind.value_type) for each in value]
+        return self._source(value)
+
+
+class _Unclosed:
+    def __init__(self, stream: Any) -> None:
+        self.write = stream.write
+
 
 _INDEX_FILE = ".index"
 _ARROW_DATA_ERRORS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, pa.ArrowCapacityError)
