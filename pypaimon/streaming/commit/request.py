@@ -188,11 +188,8 @@ class PartitionReplacement:
         check_bucket_counts(self.given.files)
         rows = self._rows(state)
         deleted = [each.deleted() for each in state.files(rows)]
-        index = [
-            {**each, "_KIND": int(EntryKind.DELETE)}
-            for each in state.index
-            if (rows is None or each["_PARTITION"] in rows)
-        ]
+        replaced = (each for each in state.index if rows is None or each["_PARTITION"] in rows)
+        index = [{**each, "_KIND": int(EntryKind.DELETE)} for each in replaced]
         return Changes.of((*deleted, *self.given.files), (), self.given.index_added, index)
 
     def _rows(self, state: TableState) -> set[bytes] | None:

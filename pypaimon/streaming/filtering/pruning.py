@@ -32,18 +32,10 @@ KNOWLEDGE = ("partition", "bucket", "key", "value", "index")
 _Numbers = npt.NDArray[np.int64]
 _Source = tuple[frozenset[str], EncodedStats | PartitionValues]
 _COLUMNS = [
-    "partition",
-    "bucket",
-    "total_buckets",
-    "row_count",
-    "first_row_id",
-    "schema_id",
-    "level",
-    "value_stats_cols",
-    "write_cols",
-    "file_name",
-    "embedded_index",
-] + [f"{kind}_{part}" for kind in ("key", "value") for part in ("min", "max", "nulls")]
+    *"partition bucket total_buckets row_count first_row_id schema_id level value_stats_cols write_cols".split(),
+    *("file_name", "embedded_index"),
+    *(f"{kind}_{part}" for kind in ("key", "value") for part in ("min", "max", "nulls")),
+]
 
 
 class Pruner:

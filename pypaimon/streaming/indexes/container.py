@@ -28,6 +28,9 @@ class BytesReader:
         self.position = end
         return self.data[start:end]
 
+    def unpack(self, layout: struct.Struct) -> tuple[int, ...]:
+        return layout.unpack(self.take(layout.size))
+
     def number(self, code: str) -> int:
         """An integer with a format code of `struct`."""
         value: int = struct.unpack(f">{code}", self.take(struct.calcsize(f">{code}")))[0]

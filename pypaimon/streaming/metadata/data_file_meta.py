@@ -27,23 +27,10 @@ from pypaimon.streaming.paimon.internals import (
 if TYPE_CHECKING:
     import polars
 
-_AS_STORED = [
-    "file_name",
-    "file_size",
-    "row_count",
-    "min_sequence_number",
-    "max_sequence_number",
-    "schema_id",
-    "level",
-    "extra_files",
-    "delete_row_count",
-    "embedded_index",
-    "file_source",
-    "external_path",
-    "first_row_id",
-    "write_cols",
-    "write_cols_sequences",
-]
+_AS_STORED = (
+    "file_name file_size row_count min_sequence_number max_sequence_number schema_id level extra_files "
+    "delete_row_count embedded_index file_source external_path first_row_id write_cols write_cols_sequences"
+).split()
 OWN_PARTITION = "own_partition"
 """The partition that holds the files of entries which are read as files of another one (`partition`)."""
 # From this number of files on polars makes Python values faster than pyarrow, despite its start-up cost.

@@ -191,18 +191,8 @@ def _layout(settings: ReadSettings, fields: Sequence[DataField], outputs: list[O
     stored = tuple(field for field in used if field.name not in SYSTEM_TYPES and field.id != ROWKIND_FIELD.id)
     system_columns = tuple(field.name for field in used if field.name in SYSTEM_TYPES)
     packed = settings.view == "binlog"
-    return ReadLayout(
-        schema,
-        stored,
-        system_columns,
-        tuple(given_out),
-        tuple(request),
-        predicate,
-        on_keys,
-        on_values,
-        on_rowkind,
-        packed,
-    )
+    columns = stored, system_columns, tuple(given_out), tuple(request)
+    return ReadLayout(schema, *columns, predicate, on_keys, on_values, on_rowkind, packed)
 
 
 def _check_blobs(fields: Sequence[DataField], predicate: Predicate | None) -> None:

@@ -37,7 +37,7 @@ class ReadParts:
         layouts = {schema_key(settings.schema): layout(settings)}
         blocks = IndexBlocks(directory.store)
         filtered = settings.predicate is not None
-        ahead = FilePrefetcher(directory, ReadPieces(directory, blocks, layouts, settings.schema, filtered=filtered))
+        ahead = FilePrefetcher(directory, ReadPieces(directory, blocks, layouts, settings.schema, filtered))
         return ReadParts(directory, settings, layouts, blocks, ahead, QueryAuth.of(directory))
 
     def layout_of(self, schema: TableSchema) -> ReadLayout:

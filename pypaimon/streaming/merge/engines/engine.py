@@ -1,10 +1,11 @@
-"""`MergeEngine`: the protocol of merge engines, and their common base."""
+"""`MergeEngine`, and the engines `deduplicate`, `first-row` and `aggregation`."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar
 
 import numpy as np
 
@@ -17,79 +18,41 @@ RETRACTIONS = frozenset({UPDATE_BEFORE, DELETE})
 """The row kinds of retractions."""
 
 
-class MergeEngine(Protocol):
-    """How the records of one key become one row. Immutable.
+@dataclass(frozen=True, slots=True)
+class MergeEngine(ABC):
+    """How the records of one key become one row. Immutable."""
 
-    Attributes:
-        name: The value of the option `merge-engine`.
-        sequence: The fields that order the records of a key, before `_SEQUENCE_NUMBER`; may be empty.
-        ascending: Whether the greatest of `sequence` is the newest.
-        wants_levels: Whether batches must hold the level of each record's file, `_LEVEL` (int32).
-        retractions: Which of the kinds -U and -D it accepts. It refuses records of the others.
-    """
-
-    @property
-    def name(self) -> str: ...
+    name: ClassVar[str]  # The value of the option `merge-engine`
+    keys: tuple[str, ...]
+    sequence: tuple[str, ...] = ()  # The fields that order the records of a key, before `_SEQUENCE_NUMBER`
+    ascending: bool = True  # Whether the greatest of `sequence` is the newest
+    wants_levels: bool = False  # Whether batches must hold the level of each record's file, `_LEVEL` (int32)
 
     @property
-    def keys(self) -> tuple[str, ...]: ...
+    def retractions(self) -> frozenset[int]:
+        """Which of the kinds -U and -D it accepts. It refuses records of the others."""
+        return RETRACTIONS
 
     @property
-    def sequence(self) -> tuple[str, ...]: ...
-
-    @property
-    def ascending(self) -> bool: ...
-
-    @property
-    def wants_levels(self) -> bool: ...
-
-    @property
-    def retractions(self) -> frozenset[int]: ...
-
-    @property
-    def depends_on_order(self) -> bool: ...
+    def depends_on_order(self) -> bool:
+        return True
 
     def needs(self, columns: Iterable[str]) -> tuple[str, ...]:
-        """The columns that merging these columns needs in addition."""
+        """The columns that merging these columns needs in addition: keys and sequence fields."""
+        there = set(columns)
+        return tuple(dict.fromkeys(name for name in (*self.keys, *self.sequence) if name not in there))
 
+    @abstractmethod
     def merge(self, groups: Groups) -> Merged:
         """Merge keys that have more than one record; a single record stays unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
-class EngineBase:
-    """The common part of all engines."""
-
-    keys: tuple[str, ...]
-    sequence: tuple[str, ...] = ()
-    ascending: bool = True
-    wants_levels: bool = False
-
-    @property
-    def retractions(self) -> frozenset[int]:
-        """Both kinds, unless an engine overrides this."""
-        return RETRACTIONS
-
-    @property
-    def depends_on_order(self) -> bool:
-        """True, unless an engine overrides this."""
-        return True
-
-    def needs(self, columns: Iterable[str]) -> tuple[str, ...]:
-        """Keys and sequence fields that are not among the columns."""
-        there = set(columns)
-        return tuple(dict.fromkeys(name for name in (*self.keys, *self.sequence) if name not in there))
-
-
-@dataclass(frozen=True, slots=True)
-class Deduplicate(EngineBase):
+class Deduplicate(MergeEngine):
     """Follows Java's `DeduplicateMergeFunction`."""
 
+    name = "deduplicate"
     ignore_delete: bool = False  # Whether -U and -D are ignored. Writers drop them, but those of Paimon 0.7 did not.
-
-    @property
-    def name(self) -> str:
-        return "deduplicate"
 
     def merge(self, groups: Groups) -> Merged:
         newest = groups.last(~groups.retracts) if self.ignore_delete else groups.ends
@@ -97,14 +60,11 @@ class Deduplicate(EngineBase):
 
 
 @dataclass(frozen=True, slots=True)
-class FirstRow(EngineBase):
+class FirstRow(MergeEngine):
     """Follows Java's `FirstRowMergeFunction`."""
 
+    name = "first-row"
     ignore_delete: bool = False
-
-    @property
-    def name(self) -> str:
-        return "first-row"
 
     @property
     def retractions(self) -> frozenset[int]:
@@ -125,33 +85,18 @@ class FirstRow(EngineBase):
 
 
 _IN_ANY_ORDER = frozenset(
-    {
-        "primary_key",
-        "sum",
-        "product",
-        "max",
-        "min",
-        "bool_or",
-        "bool_and",
-        "hll_sketch",
-        "theta_sketch",
-        "rbm32",
-        "rbm64",
-    }
+    "primary_key sum product max min bool_or bool_and hll_sketch theta_sketch rbm32 rbm64".split()
 )
 """Functions whose result does not depend on the order of values."""
 
 
 @dataclass(frozen=True, slots=True)
-class Aggregation(EngineBase):
+class Aggregation(MergeEngine):
     """Follows Java's `AggregateMergeFunction`."""
 
+    name = "aggregation"
     aggregates: Mapping[str, FieldAggregate] = field(default_factory=dict)
     remove_on_delete: bool = False  # Whether a -D removes the whole row (`aggregation.remove-record-on-delete`)
-
-    @property
-    def name(self) -> str:
-        return "aggregation"
 
     @property
     def retractions(self) -> frozenset[int]:

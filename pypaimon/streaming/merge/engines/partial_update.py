@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.merge.engines.engine import RETRACTIONS, EngineBase
+from pypaimon.streaming.merge.engines.engine import RETRACTIONS, MergeEngine
 from pypaimon.streaming.merge.functions.base import (
     ADD,
     ADD_BEFORE,
@@ -43,18 +43,15 @@ class SequenceGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class PartialUpdate(EngineBase):
+class PartialUpdate(MergeEngine):
     """Follows Java's `PartialUpdateMergeFunction`."""
 
+    name = "partial-update"
     groups: tuple[SequenceGroup, ...] = ()  # The sequence groups. Other fields take the newest value that is not null.
     # The aggregates of fields of sequence groups. Their other fields are replaced.
     aggregates: Mapping[str, FieldAggregate] = field(default_factory=dict)
     ignore_delete: bool = False
     remove_on_delete: bool = False  # Whether a -D removes the row (`partial-update.remove-record-on-delete`)
-
-    @property
-    def name(self) -> str:
-        return "partial-update"
 
     @property
     def retractions(self) -> frozenset[int]:

@@ -18,6 +18,8 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
+from pypaimon.streaming.indexes.container import BytesReader
+
 KEY_BYTES = 6
 
 _NODE_4, _NODE_16, _NODE_48, _NODE_256, _LEAF = range(5)
@@ -26,23 +28,6 @@ _HEADER = struct.Struct("<BHB")
 _LEAF_BODY = struct.Struct("<6sq")
 _INDEX_SIZE = {_NODE_4: 4, _NODE_16: 16, _NODE_48: 256, _NODE_256: 32}
 _NO_PLACE = 0xFF
-
-
-class ByteReader:
-    """Reads bytes from the front."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._position = 0
-
-    def take(self, count: int) -> bytes:
-        if not 0 <= count <= len(self._data) - self._position:
-            raise ValueError(f"expected {count} bytes at {self._position} of {len(self._data)}")
-        self._position += count
-        return self._data[self._position - count : self._position]
-
-    def unpack(self, layout: struct.Struct) -> tuple[int, ...]:
-        return layout.unpack(self.take(layout.size))
 
 
 @dataclass(slots=True)
@@ -103,7 +88,7 @@ class KeyTree:
         self._root: KeyLeaf | _Branch | None = None
 
     @staticmethod
-    def read(reader: ByteReader) -> KeyTree:
+    def read(reader: BytesReader) -> KeyTree:
         """Read a serialized tree, which begins with its number of keys."""
         tree = KeyTree()
         (tree.size,) = reader.unpack(struct.Struct("<q"))
@@ -153,7 +138,7 @@ def _inserted(node: KeyLeaf | _Branch, leaf: KeyLeaf, depth: int) -> _Branch:
     return node
 
 
-def _read(reader: ByteReader, path: bytes) -> KeyLeaf | _Branch:
+def _read(reader: BytesReader, path: bytes) -> KeyLeaf | _Branch:
     kind, count, length = reader.unpack(_HEADER)
     prefix = reader.take(length)
     if kind == _LEAF:
@@ -232,7 +217,7 @@ class _Container:
     data: bytes
 
     @staticmethod
-    def read(reader: ByteReader) -> _Container:
+    def read(reader: BytesReader) -> _Container:
         kind, count = reader.unpack(_CONTAINER)
         if kind == _Kind.RUNS:
             length = reader.take(2)
@@ -312,7 +297,7 @@ class _Bitmap:
         self.lists: list[list[_Container | None]] = []  # Containers, and None for gaps
         self.last = (-1, 0)
         self._count = 0
-        reader = ByteReader(data)
+        reader = BytesReader(data)
         if reader.take(1) == _EMPTY:
             return
         self.tree = KeyTree.read(reader)
