@@ -90,7 +90,6 @@ class Changes:
         index_added: Iterable[AvroRecord] = (),
         index_deleted: Iterable[AvroRecord] = (),
     ) -> Changes:
-        """Changes in the order that `files` demands."""
         ordered = sorted(files, key=lambda each: each.kind != EntryKind.DELETE)
         return Changes(tuple(ordered), tuple(changelog), tuple(index_added), tuple(index_deleted))
 
@@ -115,7 +114,6 @@ class Changes:
 
     @property
     def rows(self) -> int:
-        """By how many rows the data files grow."""
         return sum(each.rows for each in self.files)
 
 

@@ -50,7 +50,6 @@ class IdRanges:
 
     @property
     def greatest(self) -> int | None:
-        """The greatest id, None if the set is empty."""
         return self.ranges[-1][1] if self.ranges else None
 
     def __contains__(self, identifier: int) -> bool:

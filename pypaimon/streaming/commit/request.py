@@ -126,7 +126,6 @@ class CommitPlan(Protocol):
 
 
 def plan_of(request: CommitRequest) -> CommitPlan:
-    """The plan for the data increments of a request."""
     changes = data_changes(request.table, request.messages)
     if request.overwrite is False:
         return FixedChanges(
@@ -184,7 +183,6 @@ class PartitionReplacement:
     may_conflict: bool = False
 
     def changes(self, state: TableState) -> Changes:
-        """The new files, and the removal of the existing ones."""
         check_bucket_counts(self.given.files)
         rows = self._rows(state)
         deleted = [each.deleted() for each in state.files(rows)]

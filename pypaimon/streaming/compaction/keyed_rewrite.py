@@ -18,8 +18,7 @@ import pyarrow.compute as pc
 from pypaimon.streaming.commit.cleanup import discard
 from pypaimon.streaming.compaction.compaction_options import CompactionOptions
 from pypaimon.streaming.compaction.file_reading import FileReader
-from pypaimon.streaming.compaction.live_files import LiveBucket, LiveFile
-from pypaimon.streaming.compaction.new_files import CompactedFiles, CompactionResult
+from pypaimon.streaming.compaction.live_files import CompactionResult, LiveBucket, LiveFile
 from pypaimon.streaming.compaction.record_expiry import Expired
 from pypaimon.streaming.compaction.run_picking import ChangelogMode, Pick
 from pypaimon.streaming.errors import CorruptTableError
@@ -32,8 +31,9 @@ from pypaimon.streaming.model.arrow_types import arrow_schema
 from pypaimon.streaming.model.row_kinds import DELETE, UPDATE_BEFORE
 from pypaimon.streaming.model.system_columns import SEQUENCE_NUMBER, SYSTEM_TYPES, VALUE_KIND
 from pypaimon.streaming.paimon.internals import DataFileMeta
-from pypaimon.streaming.writing.files.file_options import FileOptions
+from pypaimon.streaming.writing.files.file_options import BucketFiles, FileOptions
 from pypaimon.streaming.writing.files.record_facts import KeyedFacts, numbered
+from pypaimon.streaming.writing.files.rolling_files import RollingFiles
 
 if TYPE_CHECKING:
     from pyroaring import BitMap
@@ -98,8 +98,8 @@ class KeyedRewriter:
         result, made = CompactionResult(), list[DataFileMeta]()
         options = FileOptions.of_compacted(self._table, pick.level)
         facts = partial(KeyedFacts, self._table.key_fields, options.thin)
-        data = CompactedFiles(self._table, options, options.data, bucket, facts)
-        changelog = CompactedFiles(self._table, options, options.changelog, bucket, facts)
+        new = BucketFiles(self._table, options, bucket.partition, bucket.bucket)
+        data, changelog = RollingFiles(new, options.data, facts), RollingFiles(new, options.changelog, facts)
         superseded = Superseded(file for file in bucket.files if self._mode.vectors and file.level > pick.level)
         reader = self._reader.expecting(bucket.files)
         keep_deletes = not self._mode.drops_deletes(pick)
@@ -115,13 +115,13 @@ class KeyedRewriter:
                         for found in self._compacted(reader, section, step, rule, superseded, expired):
                             superseded.add(found.superseded)
                             if isinstance(step, Rewrite):
-                                data.write(self._records(_kept(found.records, keep_deletes=keep_deletes)))
+                                data.add(self._records(_kept(found.records, keep_deletes=keep_deletes)))
                             if self._mode.writes:
-                                changelog.write(self._records(found.changes))
+                                changelog.add(self._records(found.changes))
                 elif isinstance(step, Rewrite):
                     for section in step.sections:
                         for batch in self._merged(reader, section, expired, keep_deletes=keep_deletes):
-                            data.write(self._records(batch))
+                            data.add(self._records(batch))
                 # Files end with each step: the keys of a moved file may be between those of two steps.
                 made += data.take()
             result.changelog += changelog.take()

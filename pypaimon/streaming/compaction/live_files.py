@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,10 @@ from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.paimon.internals import BinaryRow, DataFileMeta, DeletionFile, SimpleStats
+from pypaimon.streaming.paimon.write_internals import CommitMessage, IndexManifestEntry
+
+if TYPE_CHECKING:
+    from pyroaring import BitMap
 
 _PLACE = ["partition", "bucket", "total_buckets"]
 _MADE_TOGETHER = 1024
@@ -89,6 +93,37 @@ class LiveBucket:
     @property
     def row(self) -> bytes:
         return self.partition.row
+
+
+@dataclass(slots=True)
+class CompactionResult:
+    """The result of one task."""
+
+    before: list[LiveFile] = field(default_factory=list)
+    after: list[DataFileMeta] = field(default_factory=list)
+    changelog: list[DataFileMeta] = field(default_factory=list)
+    # Positions of replaced records in files that stay, by name of the file
+    superseded: dict[str, BitMap] = field(default_factory=dict)
+    index_added: list[IndexManifestEntry] = field(default_factory=list)
+    index_deleted: list[IndexManifestEntry] = field(default_factory=list)
+
+    @property
+    def rewritten(self) -> set[str]:
+        """Names of the files that are removed from every level."""
+        return {file.name for file in self.before} - {str(file.file_name) for file in self.after}
+
+    def message(self, bucket: LiveBucket) -> CommitMessage:
+        return CommitMessage(
+            bucket.partition,
+            bucket.bucket,
+            [],
+            total_buckets=bucket.total_buckets,
+            compact_before=[file.replaced() for file in self.before],
+            compact_after=self.after,
+            compact_changelog_files=self.changelog,
+            compact_index_adds=self.index_added,
+            compact_index_deletes=self.index_deleted,
+        )
 
 
 def live_buckets(

@@ -61,7 +61,6 @@ class RecordExpiry:
         return RecordExpiry(field, millis // 1000)
 
     def at(self, now: datetime) -> Expired:
-        """The records that have expired at a time."""
         return Expired(self.field, int(now.timestamp() // 1) - self.seconds)
 
 

@@ -197,7 +197,6 @@ class ChangelogMode:
 
     @property
     def full(self) -> bool:
-        """Whether full compactions make the changelog."""
         return self.producer is ChangelogProducer.FULL_COMPACTION
 
     @property

@@ -15,8 +15,7 @@ import pyarrow as pa
 from pypaimon.streaming.compaction.compaction_options import CompactionOptions
 from pypaimon.streaming.compaction.file_reading import FileReader
 from pypaimon.streaming.compaction.keyed_rewrite import KeyedRewriter
-from pypaimon.streaming.compaction.live_files import LiveBucket, LiveEntries, LiveFile, live_buckets
-from pypaimon.streaming.compaction.new_files import CompactedFiles, CompactionResult
+from pypaimon.streaming.compaction.live_files import CompactionResult, LiveBucket, LiveEntries, LiveFile, live_buckets
 from pypaimon.streaming.compaction.record_expiry import Expired, RecordExpiry
 from pypaimon.streaming.compaction.run_picking import ChangelogMode, Pick, level_runs, pick_full, pick_needed
 from pypaimon.streaming.compaction.vector_index import VectorIndex
@@ -24,8 +23,9 @@ from pypaimon.streaming.errors import BadRowError
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.options.arguments import at_least
 from pypaimon.streaming.paimon.write_internals import BucketMode
-from pypaimon.streaming.writing.files.file_options import FileOptions
+from pypaimon.streaming.writing.files.file_options import BucketFiles, FileOptions
 from pypaimon.streaming.writing.files.record_facts import AppendedFacts, Counter
+from pypaimon.streaming.writing.files.rolling_files import RollingFiles
 
 _FULL_FILES = 3
 """A full compaction of a bucket needs at least this many files."""
@@ -117,12 +117,13 @@ class AppendRewriter:
         """
         counter = Counter(files[0].read.min_sequence_number)
         options = FileOptions.of_compacted(self._table, 0)
-        new = CompactedFiles(self._table, options, options.data, bucket, partial(AppendedFacts, counter))
+        files_made = BucketFiles(self._table, options, bucket.partition, bucket.bucket)
+        new = RollingFiles(files_made, options.data, partial(AppendedFacts, counter))
         try:
             reader = self._reader.expecting(files)
             for file in files:
                 for batch in reader.rows(file):
-                    new.write(pa.Table.from_batches([batch]))
+                    new.add(pa.Table.from_batches([batch]))
             return CompactionResult(list(files), new.take())
         except BaseException:
             new.abort()

@@ -65,7 +65,6 @@ class VectorIndex:
         return VectorIndex(table, directory, (each for each in entries if each.index_type == DELETION_VECTORS))
 
     def attached(self, buckets: Iterable[LiveBucket]) -> Iterator[LiveBucket]:
-        """The buckets, with the deletion vectors of their files."""
         found = deletion_files(self._entries, self._paths)
         for bucket in buckets:
             files = (

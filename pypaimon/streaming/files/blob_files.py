@@ -42,7 +42,6 @@ _FILES = 16
 
 
 def is_blob_file(file: DataFileMeta) -> bool:
-    """Whether a file holds the blobs of one column."""
     return str(file.file_name).endswith(_SUFFIXES)
 
 

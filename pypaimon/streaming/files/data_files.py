@@ -165,12 +165,10 @@ def _system_column(name: str, batch: pa.RecordBatch, file: DataFileMeta, positio
 
 
 def row_ids(first: int, length: int) -> pa.Array:
-    """Consecutive row ids, as int64."""
     return pa.array(np.arange(first, first + length, dtype=np.int64))
 
 
 def constant(value: int, length: int) -> pa.Array:
-    """The same number for every row, as int64."""
     return pa.repeat(pa.scalar(value, pa.int64()), length)
 
 

@@ -155,7 +155,6 @@ def owners(
 
 
 def is_written(field: DataField, file: DataFileMeta, schema_of: Callable[[int], TableSchema]) -> bool:
-    """Whether a file was written with a column."""
     fields = schema_of(file.schema_id).fields
     return any(each.id == field.id and (file.write_cols is None or each.name in file.write_cols) for each in fields)
 

@@ -14,9 +14,10 @@ from decimal import Decimal
 from typing import Any
 
 from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.filtering.field_paths import find
 from pypaimon.streaming.model.data_types import root
 from pypaimon.streaming.paimon.filter_internals import Predicate
-from pypaimon.streaming.paimon.internals import AtomicType, DataField, DataType, RowType
+from pypaimon.streaming.paimon.internals import AtomicType, DataField, DataType
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<text>'(?:[^']|'')*')|(?P<quoted>`[^`]+`)|(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
@@ -140,12 +141,12 @@ class _Parser:
         if kind not in ("word", "quoted") or value.lower() in _GRAMMAR:
             raise self._wrong("a column")
         name = value.strip("`")
-        found = _type_of(name, self._fields)
+        found = find(name, self._fields)
         if found is None:
             known = ", ".join(field.name for field in self._fields)
             raise StreamConfigError(f"filter {self._text!r}: there is no column {name!r}; columns: {known}")
         self._position += 1
-        return name, found
+        return name, found[-1].type
 
     def _list(self, name: str, kind: DataType) -> list[Any]:
         self._expect("(")
@@ -186,13 +187,3 @@ class _Parser:
         if self._word() == "null":
             raise ValueError("nothing equals null; write IS NULL or IS NOT NULL")
         raise self._wrong("a number, a text in single quotes, TRUE or FALSE")
-
-
-def _type_of(name: str, fields: Sequence[DataField]) -> DataType | None:
-    for field in fields:
-        if field.name == name:
-            return field.type
-    for field in fields:
-        if isinstance(field.type, RowType) and name.startswith(f"{field.name}."):
-            return _type_of(name[len(field.name) + 1 :], field.type.fields)
-    return None

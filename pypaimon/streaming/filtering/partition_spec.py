@@ -221,7 +221,6 @@ def default_partition(schema: TableSchema) -> str:
 
 
 def partitions_where(predicate: Predicate, rows: pa.Array, fields: Sequence[DataField]) -> pa.BooleanArray:
-    """Which partitions match a predicate."""
     columns = [
         decode_column(rows, index, field.type).cast(PyarrowFieldParser.from_paimon_type(field.type), safe=False)
         for index, field in enumerate(fields)

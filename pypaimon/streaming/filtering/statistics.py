@@ -234,7 +234,6 @@ class PartitionValues:
 
     @classmethod
     def of(cls, partitions: pa.Array, columns: Sequence[str]) -> PartitionValues:
-        """From the serialised partition of each file."""
         encoded = partitions.dictionary_encode()
         return cls(encoded.dictionary, encoded.indices, columns)
 

@@ -144,7 +144,6 @@ class AvroWriter:
         return stream.getvalue()
 
     def file(self, records: Iterable[bytes]) -> bytes:
-        """A container file of any number of encoded records."""
         header, sync = self._header()
         return header + b"".join(self._block(*block, sync) for block in _blocks((1, each) for each in records))
 

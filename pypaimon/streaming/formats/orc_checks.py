@@ -206,7 +206,6 @@ class OrcChecks:
         return self.tail.stored(encode(footer))
 
     def type_of(self, column: str) -> int:
-        """The type (by its place in the footer) of a column."""
         return next(ids[0] for name, ids in self._columns if name == column)
 
     def _stripe_footer(self, index: int) -> list[Field]:

@@ -106,7 +106,6 @@ class OrcTail:
         return {each for each in stamps if not (each < len(statistics) and _fits_nanos(statistics[each], margin))}
 
     def of_kind(self, kind: int) -> set[int]:
-        """The types (by their place in the footer) of a kind."""
         types = [dict(numbers(value)) for number, _, value in self.footer if number == FooterField.TYPES]
         return {index for index, found in enumerate(types) if found.get(TypeField.KIND, 0) == kind}
 
@@ -156,7 +155,6 @@ class OrcTail:
 
     @property
     def block_size(self) -> int:
-        """Most bytes of a decompressed block."""
         return dict(numbers(self.postscript)).get(PostscriptField.BLOCK_SIZE, DEFAULT_BLOCK_SIZE)
 
     def decompressed(self, stored: bytes) -> bytes:
@@ -252,7 +250,6 @@ def numbers(message: bytes | Sequence[Field]) -> Iterator[tuple[int, int]]:
 
 
 def integers(packed: bytes) -> Iterator[int]:
-    """A packed list of integers."""
     position = 0
     while position < len(packed):
         value, position = _varint(packed, position)

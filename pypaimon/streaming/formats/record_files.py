@@ -63,7 +63,6 @@ def count(records: Records) -> int:
 
 
 def size(records: Records) -> int:
-    """Bytes of the decompressed records."""
     return records.nbytes if isinstance(records, pa.Table) else sum(len(block) for _, block in records.blocks)
 
 

@@ -158,7 +158,6 @@ class ColumnIndex(ABC):
     def __init__(self, data: bytes, keys: KeyType) -> None: ...
 
     def valid(self) -> BitMap | None:
-        """Rows whose value is not null."""
         return None
 
     @abstractmethod

@@ -54,7 +54,6 @@ class IndexOptions:
 
 
 def indexed_columns(raw: Mapping[str, str]) -> list[IndexedColumn]:
-    """The indexes that options of a table name."""
     found = []
     for key, value in raw.items():
         if key.startswith(_PREFIX) and key.endswith(_COLUMNS):
@@ -91,7 +90,6 @@ class FileIndex:
                 index.add(chunk)
 
     def data(self) -> bytes:
-        """The container of all indexes."""
         found: dict[str, dict[str, bytes]] = {}
         for column, index in self._indexes:
             found.setdefault(column.column, {})[column.kind] = index.data()

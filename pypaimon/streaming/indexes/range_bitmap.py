@@ -31,12 +31,10 @@ class BitSlices:
         return self._compared(number)[0]
 
     def above(self, number: int, inclusive: bool) -> BitMap:
-        """Rows with a greater number, or with this one."""
         equal, greater = self._compared(number)
         return greater | equal if inclusive else greater
 
     def below(self, number: int, inclusive: bool) -> BitMap:
-        """Rows with a smaller number, or with this one."""
         return self.rows - self.above(number, not inclusive)
 
     def _compared(self, number: int) -> tuple[BitMap, BitMap]:

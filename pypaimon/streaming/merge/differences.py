@@ -101,7 +101,6 @@ def _taken(batch: pa.RecordBatch, rows: Ints, kinds: Kinds) -> pa.RecordBatch:
 
 
 def differing(column: pa.Array, earlier: Ints, later: Ints) -> Mask:
-    """Whether the values of two rows differ, pair by pair."""
     codes = numeric_codes(column)
     differs: Mask
     if codes is not None:

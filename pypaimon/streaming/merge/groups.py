@@ -44,7 +44,6 @@ class Groups:
 
     @cached_property
     def sizes(self) -> Ints:
-        """Records of each group."""
         return np.diff(self.starts, append=len(self.rows))
 
     @cached_property
@@ -70,7 +69,6 @@ class Groups:
 
     @cached_property
     def retracts(self) -> Mask:
-        """Whether the record of each position is -U or -D."""
         return is_retract(self.kinds)
 
     def last(self, mask: Mask) -> Ints:
@@ -85,7 +83,6 @@ class Groups:
         return np.where(found == beyond, -1, found)
 
     def any(self, mask: Mask) -> Mask:
-        """Whether the mask is true at any position of each group."""
         return np.logical_or.reduceat(mask, self.starts)
 
     def row_of(self, positions: Ints) -> Ints:
@@ -93,7 +90,6 @@ class Groups:
         return np.where(positions < 0, -1, self.rows[positions])
 
     def valid(self, column: str) -> Mask:
-        """Whether the value of each position is not null."""
         values = self.batch.column(column)
         if values.null_count == 0:
             return np.ones(len(self.rows), dtype=np.bool_)
@@ -104,7 +100,6 @@ class Groups:
         return self.batch.column(column).take(pa.array(self.rows))
 
     def where(self, mask: Mask) -> Groups:
-        """Only the groups of the mask."""
         # `cumsum(sizes) - sizes` is where each group starts after the others are removed.
         sizes = self.sizes[mask]
         return Groups(self.batch, self.rows[np.repeat(mask, self.sizes)], np.cumsum(sizes) - sizes)

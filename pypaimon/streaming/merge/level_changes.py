@@ -151,7 +151,6 @@ def _on_top(chunk: Chunk, engine: MergeEngine, rule: ChangeRule) -> Compacted:
 def _compacted(
     groups: Groups, merged: Merged, before: Ints, changed: Mask, rule: ChangeRule, *, own_kind: bool = False
 ) -> Compacted:
-    """Records and changes of groups."""
     batch = groups.batch
     names = [name for name in batch.schema.names if name not in (LEVEL, PLACE)]
     count = len(groups)

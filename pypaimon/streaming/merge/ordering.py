@@ -111,7 +111,6 @@ def ranks(column: pa.Array) -> Codes:
 
 
 def is_ordered(kind: pa.DataType) -> bool:
-    """Whether values of the type can be compared here."""
     return _is_bytes(kind) or not (pa.types.is_nested(kind) or pa.types.is_dictionary(kind) or pa.types.is_null(kind))
 
 

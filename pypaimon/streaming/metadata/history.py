@@ -107,7 +107,6 @@ class SnapshotRangeValidator:
         return self.expired(wanted)
 
     def expired(self, wanted: int, detail: str = "") -> PaimonStreamError:
-        """The error for a snapshot that is no longer in the table."""
         return self.diagnosed(PositionExpiredError(wanted, self.earliest_id(), self.latest_id(), detail))
 
     def begin_identity(self) -> Callable[[], None]:

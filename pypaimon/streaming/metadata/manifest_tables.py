@@ -136,7 +136,6 @@ class Parser:
 
 
 def list_parser(size: int | None = None) -> Parser:
-    """Decodes manifest lists into `MANIFEST_SCHEMA`."""
     return Parser(_MANIFEST_COLUMNS, MANIFEST_SCHEMA, size=size)
 
 
@@ -197,7 +196,6 @@ def _with_bounds(files: Sequence[bytes], parsers: Sequence[Parser]) -> list[pa.T
 
 
 def _may_name_orc_files(records: record_files.Records) -> bool:
-    """Whether a manifest may name ORC files, without decoding it."""
     return not isinstance(records, Container) or any(b"orc" in block for _, block in records.blocks)
 
 

@@ -83,7 +83,6 @@ class PaimonTable:
         return PaimonTable(self.handle.copy_without_time_travel(dict(options)), self._given_name)
 
     def with_schema(self, schema: TableSchema) -> PaimonTable:
-        """The same table under another of its schemas."""
         from pypaimon.streaming.paimon.write_internals import FileStoreTable
 
         own = self.handle

@@ -107,7 +107,6 @@ class BlobFetcher:
         self._sizes: dict[str, int] = {}
 
     def close(self) -> None:
-        """Close the files. Idempotent."""
         self._ranges.close()
 
     def references(self, cells: pa.Array, holder: str) -> References:
@@ -197,7 +196,6 @@ class BlobFetcher:
         return bytes(data)
 
     def fill(self, place: str, start: int, target: memoryview) -> None:
-        """As `part`, into existing memory."""
         self._fill([Range(place, start, target)])
 
     def _fill(self, ranges: Iterable[Range]) -> None:

@@ -147,7 +147,6 @@ class BlobViews:
         self._tables: dict[str, tuple[ReferredTable, BlobFetcher]] = {}
 
     def close(self) -> None:
-        """Close the files. Idempotent."""
         for _, fetcher in self._tables.values():
             fetcher.close()
 

@@ -53,7 +53,6 @@ class ReadPieces:
                 self.directory.schema(schema_id)
 
     def of(self, splits: Sequence[StreamSplit]) -> Iterator[Piece]:
-        """The pieces of splits that are read one after the other."""
         vectors = PlanVectors(self.index_blocks, deletion_files(splits))
         merged = _merged_changelogs(splits)
         for split in splits:

@@ -102,7 +102,6 @@ class FileRows:
             _skipped("the rest of a data file", file, "scan.ignore-corrupt-files", error)
 
     def directory_of(self, files: SplitFiles, file: DataFileMeta) -> TableDirectory:
-        """The directory of the branch of a file."""
         branch = files.branch(file)
         return self._directory if branch is None else self._directory.of_branch(branch)
 

@@ -53,7 +53,6 @@ class ReadSettings:
 
     @property
     def gives_descriptors(self) -> bool:
-        """Whether descriptors come out in place of blobs."""
         if self.blob_descriptors is not None:
             return self.blob_descriptors
         return OptionValues(self.schema.options).boolean("blob-as-descriptor", False)
@@ -112,7 +111,6 @@ class ReadLayout:
 
     @property
     def with_rowkind(self) -> bool:
-        """Whether the column `rowkind` of an audit log is needed."""
         return self.on_rowkind is not None or any(output.is_rowkind for output in self.outputs)
 
     @property

@@ -149,11 +149,9 @@ class Packing:
         return Packing(np.append(begins, np.int32(len(codes))), np.delete(codes, pairs))
 
     def arrays(self, values: pa.Array, kind: pa.DataType) -> pa.Array:
-        """A column of records as a list column of rows."""
         return pa.ListArray.from_arrays(pa.array(self.offsets), values, type=kind)
 
     def last(self, values: pa.Array) -> pa.Array:
-        """The value of the last record of each row."""
         return values.take(pa.array(self.offsets[1:] - 1))
 
 

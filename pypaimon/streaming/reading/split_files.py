@@ -36,7 +36,6 @@ class SplitFiles:
         return [list(members) for _, members in directories]
 
     def branch(self, file: DataFileMeta) -> str | None:
-        """The name of the other branch that a file belongs to, or None."""
         other = self.of_branch
         return other.branch if other is not None and file.file_name in other.names else None
 
@@ -105,7 +104,6 @@ def _retracted_first(splits: list[StreamSplit]) -> Iterator[StreamSplit]:
 def missing_file_error(
     directory: TableDirectory, schema: TableSchema, split: StreamSplit, error: FileNotFoundError
 ) -> PaimonStreamError:
-    """The error that says why a file of a split is missing."""
     path = str(error.filename or "")
     other = split.of_branch
     if other is not None and posixpath.basename(path) in other.names:

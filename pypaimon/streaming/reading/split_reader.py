@@ -253,7 +253,6 @@ class FileIndexFilter:
         self._enabled = OptionValues(layout.schema.options).boolean("file-index.read.enabled", True)
 
     def may_match(self, file: DataFileMeta, *, upserts: bool) -> bool:
-        """Whether a file can hold a record that comes out."""
         if not self._enabled or (file.embedded_index is None and not file.extra_files):
             return True
         indexes = self._on_keys if upserts and not self._drops else self._on_all

@@ -237,7 +237,6 @@ class RecordWriter:
         self._buckets.clear()
 
     def abort(self) -> None:
-        """Delete the files that no commit message owns."""
         for bucket in self._buckets.values():
             bucket.abort()
         self.close()

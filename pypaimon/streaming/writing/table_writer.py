@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 
 from pypaimon.streaming.cdc.change_records import ChangeRecord
@@ -44,17 +43,6 @@ SOURCE_POSITION = "pypaimon.source-position"
 SOURCE_STATE = "pypaimon.source-state"
 """Property of a snapshot: which part of its source the rows are from. It comes with the position."""
 _OF_SOURCE = (SOURCE_POSITION, SOURCE_STATE)
-
-
-@dataclass(frozen=True, slots=True)
-class _Commit:
-    """The arguments of one commit."""
-
-    identifier: int
-    named: bool
-    properties: Mapping[str, str]
-    watermark: int | None
-    keep_empty: bool
 
 
 class TableWriter:
@@ -173,7 +161,7 @@ class TableWriter:
             check_watermark(watermark)
             keep_empty = bool(properties) or isinstance(point, Position) or watermark is not None
             with self._ends_on_error("an error while rows were committed"):
-                return self._commit(_Commit(identifier, named, recorded, watermark, keep_empty))
+                return self._commit(identifier, recorded, watermark, named=named, keep_empty=keep_empty)
 
     def abort(self) -> None:
         """Delete what was written since the last commit. The writer can be used on."""
@@ -281,26 +269,28 @@ class TableWriter:
             given.update((key, self.last.properties[key]) for key in _OF_SOURCE if key in self.last.properties)
         return given
 
-    def _commit(self, commit: _Commit) -> CommitReport:
+    def _commit(
+        self, identifier: int, properties: Mapping[str, str], watermark: int | None, *, named: bool, keep_empty: bool
+    ) -> CommitReport:
         messages = self._pending.messages()
         schema_id = self._directory.latest_schema().id
         overwrite, table = self._pending.overwrite, self._pending.table_to_write
         key_indexes, buckets_of = self._pending.key_indexes, self._pending.buckets_of
         self._pending.taken()
-        if not (messages or overwrite is not False or commit.keep_empty or commit.named):
+        if not (messages or overwrite is not False or keep_empty or named):
             self._check_table()
             return CommitReport(None, Written.of([]))
         try:
             request = CommitRequest(
                 table,
                 self.user,
-                commit.identifier,
+                identifier,
                 messages,
                 overwrite=overwrite,
-                keep_empty=commit.keep_empty,
+                keep_empty=keep_empty,
                 schema_id=schema_id,
-                watermark=commit.watermark,
-                properties=commit.properties,
+                watermark=watermark,
+                properties=properties,
                 key_indexes=key_indexes,
                 buckets_of=buckets_of,
                 check_table=self._check_table,
@@ -321,20 +311,18 @@ class TableWriter:
         if report.repeated and report.snapshot is None:
             # It was found among older commits, so no snapshot can name these files.
             discard(table, messages)
-        if report.repeated and (not commit.named or commit.identifier >= self._progress.next):
-            raise self._conflict(f"commit {commit.identifier} is in the table, from another writer")
-        self._note(report, commit, overwrite is not False)
+        if report.repeated and (not named or identifier >= self._progress.next):
+            raise self._conflict(f"commit {identifier} is in the table, from another writer")
+        self._note(report, identifier, properties, overwrite is not False)
         return report
 
-    def _note(self, report: CommitReport, commit: _Commit, replaced: bool) -> None:
+    def _note(self, report: CommitReport, identifier: int, properties: Mapping[str, str], replaced: bool) -> None:
         if report.repeated:
             self._pending.note_left_out()
         if report.snapshot is None or report.repeated:
             return
         self._pending.note_committed(report.snapshot, replaced=replaced)
-        self._progress = CommitProgress(
-            LastCommit(commit.identifier, report.snapshot, commit.properties), commit.identifier + 1
-        )
+        self._progress = CommitProgress(LastCommit(identifier, report.snapshot, properties), identifier + 1)
 
     def _conflict(self, what: str) -> WriterConflictError:
         return WriterConflictError(

@@ -41,7 +41,6 @@ class Aggregator(ABC):
         """One value per group."""
 
     def needs_fold(self, groups: Groups, column: str, actions: Actions) -> Mask:
-        """Which groups must be folded."""
         return groups.any(~np.isin(actions, list(self.vectorized_actions)))
 
     @abstractmethod
@@ -58,7 +57,6 @@ class FieldAggregate:
 
     @property
     def accepts_retractions(self) -> bool:
-        """Whether the field accepts retractions."""
         return self.ignore_retract or self.aggregator.retractable
 
     def apply(self, groups: Groups, column: str, actions: Actions) -> Values:
@@ -263,7 +261,6 @@ class FoldingAggregator(Aggregator):
         raise AssertionError(f"{self.name} is not retractable")
 
     def load(self, values: pa.Array) -> list[Any]:
-        """Values in the form that `add` takes."""
         return list(values.to_pylist())
 
     def store(self, values: list[Any], kind: pa.DataType) -> pa.Array:

@@ -89,7 +89,6 @@ class KeyTree:
 
     @staticmethod
     def read(reader: BytesReader) -> KeyTree:
-        """Read a serialized tree, which begins with its number of keys."""
         tree = KeyTree()
         (tree.size,) = reader.unpack(struct.Struct("<q"))
         tree._root = _read(reader, b"")

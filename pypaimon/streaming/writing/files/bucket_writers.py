@@ -139,7 +139,6 @@ class KeyedBucket:
         self._data.end_file()
 
     def end_files(self) -> None:
-        """As `flush`."""
         self.flush()
 
     def take(self) -> tuple[list[DataFileMeta], list[DataFileMeta]]:
@@ -148,7 +147,6 @@ class KeyedBucket:
         return self._data.take(), self._changelog.take() if self._changelog is not None else []
 
     def abort(self) -> None:
-        """Delete all files that were not taken, and the buffered rows."""
         self._pending, self.buffered_bytes = [], 0
         self._data.abort()
         if self._changelog is not None:

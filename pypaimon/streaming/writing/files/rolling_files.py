@@ -308,14 +308,16 @@ class RollingFiles:
             }
         self._open: NewFile | None = None
         self._done: list[DataFileMeta] = []
+        self._piece_bytes = min(MOST_PIECE_BYTES, files.options.target_bytes)
+        self._pending: list[pa.Table] = []
+        self._pending_bytes = 0
 
     @property
     def open_files(self) -> int:
         return (self._open is not None) + sum(blobs.open_files for blobs in self._blobs.values())
 
     def write(self, data: pa.Table) -> None:
-        piece_bytes = min(MOST_PIECE_BYTES, self._files.options.target_bytes)
-        most = max(1, int(piece_bytes * data.num_rows / max(1, data.nbytes)))
+        most = max(1, int(self._piece_bytes * data.num_rows / max(1, data.nbytes)))
         names = [name for name in data.schema.names if name not in self._blobs]
         while data.num_rows:
             if self._open is None:
@@ -331,8 +333,21 @@ class RollingFiles:
             if self._open.full:
                 self.end_file()
 
+    def add(self, rows: pa.Table) -> None:
+        """As `write`, but rows are held until there are as many as a row group, or until `end_file`."""
+        self._pending.append(rows)
+        self._pending_bytes += rows.nbytes
+        if self._pending_bytes >= self._piece_bytes:
+            self._write_pending()
+
+    def _write_pending(self) -> None:
+        pending, self._pending, self._pending_bytes = self._pending, [], 0
+        if pending:
+            self.write(pa.concat_tables(pending))
+
     def end_file(self) -> None:
         """Close the open file, if there is one, and those of its blobs."""
+        self._write_pending()
         if self._open is None:
             return
         closed = [self._open.close()]
@@ -351,7 +366,6 @@ class RollingFiles:
         return taken
 
     def abort(self) -> None:
-        """Delete all files that were not taken."""
         if self._open is not None:
             self._open.abort()
             self._open = None
