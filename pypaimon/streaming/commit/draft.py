@@ -12,10 +12,9 @@ from uuid import uuid4
 import pyarrow as pa
 
 from pypaimon.streaming.commit.changes import COMPACT, AvroRecord, Changes, FileChange
-from pypaimon.streaming.commit.conflicts import ConflictRules, StrictMode, check_changes
+from pypaimon.streaming.commit.conflicts import ConflictRules, StrictMode, TableState, check_changes
 from pypaimon.streaming.commit.manifests import ManifestOptions, ManifestWriter, NewFiles, merged_manifests
 from pypaimon.streaming.commit.request import CommitPlan, CommitRequest
-from pypaimon.streaming.commit.table_state import TableState
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.files.blob_files import BLOB_FILE
 from pypaimon.streaming.files.row_id_groups import VECTOR_FILE

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
 from pypaimon.streaming.commit.changes import APPEND, COMPACT, OVERWRITE, Changes, data_changes
-from pypaimon.streaming.commit.conflicts import KeyIndexes, check_bucket_counts, check_key_indexes
-from pypaimon.streaming.commit.table_state import TableState
+from pypaimon.streaming.commit.conflicts import KeyIndexes, TableState, check_bucket_counts, check_key_indexes
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.files.blob_files import is_blob_file
 from pypaimon.streaming.files.row_id_groups import is_vector_file

@@ -20,12 +20,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from pypaimon.streaming.commit.changes import COMPACT
-from pypaimon.streaming.commit.conflicts import StrictMode
+from pypaimon.streaming.commit.conflicts import StrictMode, TableState
 from pypaimon.streaming.commit.draft import Draft, Drafter
 from pypaimon.streaming.commit.manifests import ManifestOptions
 from pypaimon.streaming.commit.publishing import NotPublishedError, TakenError, partition_statistics, publisher_of
 from pypaimon.streaming.commit.request import CommitPlan, CommitRequest
-from pypaimon.streaming.commit.table_state import TableState
 from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.errors import OR_REPLACED, BatchOrderError, KeyIndexConflictError, PaimonStreamError
 from pypaimon.streaming.metadata.paimon_table import PaimonTable

@@ -14,10 +14,15 @@ from uuid import uuid4
 from pypaimon.streaming.commit.cleanup import discard, discarded_on_error
 from pypaimon.streaming.commit.idempotent_commit import commit_compaction
 from pypaimon.streaming.commit.request import CommitRequest
-from pypaimon.streaming.compaction.chosen_partitions import ChosenPartitions
 from pypaimon.streaming.compaction.compaction_options import check_compactable, under_latest_schema
 from pypaimon.streaming.compaction.file_reading import FileReader
-from pypaimon.streaming.compaction.live_files import CompactionResult, LiveBucket, LiveEntries, live_buckets
+from pypaimon.streaming.compaction.live_files import (
+    ChosenPartitions,
+    CompactionResult,
+    LiveBucket,
+    LiveEntries,
+    live_buckets,
+)
 from pypaimon.streaming.compaction.reports import CompactedBucket, CompactionReport, FileCount, counted
 from pypaimon.streaming.compaction.tasks import CompactionTask, Done, Threads, Workers, find_stale, task_picker
 from pypaimon.streaming.compaction.vector_index import VectorIndex

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from itertools import groupby
@@ -13,7 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.commit.changes import FileChange, changes_of
-from pypaimon.streaming.errors import CorruptTableError
+from pypaimon.streaming.errors import CorruptTableError, StreamConfigError
+from pypaimon.streaming.filtering.filter_text import parse_filter
+from pypaimon.streaming.filtering.filters import conjunction
+from pypaimon.streaming.filtering.partition_spec import PartitionSpec, partitions_where
 from pypaimon.streaming.formats.binary_row import decode
 from pypaimon.streaming.formats.binary_row_encoding import StoredRow
 from pypaimon.streaming.metadata.data_file_meta import DataFiles
@@ -21,6 +24,7 @@ from pypaimon.streaming.metadata.manifests import live
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.options.arguments import finite_seconds
 from pypaimon.streaming.paimon.internals import BinaryRow, DataFileMeta, DeletionFile, SimpleStats
 from pypaimon.streaming.paimon.write_internals import CommitMessage, IndexManifestEntry
 
@@ -260,3 +264,55 @@ def _entries(directory: TableDirectory, lists: Sequence[str]) -> pa.Table:
 
 def _places(entries: pa.Table) -> Iterable[Place]:
     return zip(entries["partition"].to_pylist(), entries["bucket"].to_pylist(), strict=True)
+
+
+class ChosenPartitions:
+    """The partitions of a table that are compacted.
+
+    Args:
+        partition: As `PartitionSpec.of` takes it; None: any.
+        where: A condition on partition columns, as `with_filter` takes it; None: any.
+        idle_seconds: Only partitions without a younger file; None: any.
+
+    Raises:
+        StreamConfigError: `partition` or `where` names a column that is not a partition column, a value does not fit
+            its column, or `idle_seconds` is not a time.
+    """
+
+    def __init__(
+        self,
+        table: PaimonTable,
+        partition: Mapping[str, Any] | None = None,
+        where: str | None = None,
+        idle_seconds: float | None = None,
+    ) -> None:
+        self._zone = table.zone
+        self._fields = table.partition_fields
+        parts = [] if partition is None else [PartitionSpec.of(table.schema, partition, "partition").predicate]
+        if where is not None:
+            if not self._fields:
+                raise StreamConfigError(f"where {where!r}: the table has no partitions, leave it out.")
+            parts.append(parse_filter(where, self._fields))
+        self._predicate = conjunction(parts)
+        self._idle_millis = None if idle_seconds is None else 1000 * finite_seconds("idle_seconds", idle_seconds)
+
+    @property
+    def by_time(self) -> bool:
+        """Whether the choice changes without a commit, as time passes."""
+        return self._idle_millis is not None
+
+    def among(self, rows: pa.Array) -> pa.Array:
+        """The partitions (serialised rows) whose values are chosen."""
+        if self._predicate is None:
+            return rows
+        return rows.filter(partitions_where(self._predicate, rows, self._fields))
+
+    def idle(self, buckets: Iterable[LiveBucket]) -> Iterator[LiveBucket]:
+        if self._idle_millis is None:
+            yield from buckets
+            return
+        newest = local_millis(self._zone.now()) - self._idle_millis
+        for _, members in groupby(buckets, key=lambda bucket: bucket.row):
+            partition = list(members)
+            if max(file.made_millis for bucket in partition for file in bucket.files) <= newest:
+                yield from partition

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from pypaimon.streaming.compaction.chosen_partitions import ChosenPartitions
 from pypaimon.streaming.compaction.compaction_options import check_compactable, under_latest_schema
 from pypaimon.streaming.compaction.file_reading import FileReader
-from pypaimon.streaming.compaction.live_files import LiveBucket, LiveEntries, LiveFile, live_buckets
+from pypaimon.streaming.compaction.live_files import ChosenPartitions, LiveBucket, LiveEntries, LiveFile, live_buckets
 from pypaimon.streaming.compaction.reports import FileCount, counted
 from pypaimon.streaming.compaction.tasks import task_picker
 from pypaimon.streaming.compaction.vector_index import VectorIndex

@@ -15,7 +15,7 @@ from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.files.blob_files import References, cells_of
 from pypaimon.streaming.formats.blob_format import Elements, Fetch, Numbers, array_elements, map_elements
 from pypaimon.streaming.paimon.internals import DataType
-from pypaimon.streaming.reading.blob_fetcher import BlobFetcher
+from pypaimon.streaming.reading.blob import BlobFetcher
 
 
 class BlobArray(Protocol):

@@ -28,8 +28,8 @@ from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import StreamOptions, Unmatched
 from pypaimon.streaming.paimon.handles import ReadableTable
 from pypaimon.streaming.paimon.internals import BlobViewStruct, DataField, DataType, MapType, TableNotExistException
+from pypaimon.streaming.reading.blob import BlobFetcher, BlobPlaces
 from pypaimon.streaming.reading.blob_columns import BlobArray, EitherBlobs, blob_array
-from pypaimon.streaming.reading.blob_fetcher import BlobFetcher, BlobPlaces
 from pypaimon.streaming.reading.query_auth import QueryAuth
 from pypaimon.streaming.reading.read_layout import ReadLayout, ReadSettings, layout
 from pypaimon.streaming.reading.split_files import deletion_files

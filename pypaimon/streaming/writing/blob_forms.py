@@ -17,8 +17,7 @@ from pypaimon.streaming.options.blob_storage import BlobStorage
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.paimon.internals import BlobDescriptor, BlobViewStruct, MapType, PaimonBlob, map_key_serializer
 from pypaimon.streaming.paimon.write_internals import BlobData
-from pypaimon.streaming.reading.blob import Blob
-from pypaimon.streaming.reading.blob_fetcher import BlobFetcher, BlobPlaces
+from pypaimon.streaming.reading.blob import Blob, BlobFetcher, BlobPlaces
 
 _REFERENCES = ("VIDEOFRM", "BLOBVIEW", "BLOBDESC")
 _MARKS = tuple(name.encode()[::-1] for name in _REFERENCES)

@@ -17,10 +17,9 @@ import pyarrow as pa
 
 from pypaimon.streaming.batches.batch import Batch, BlockingBatch
 from pypaimon.streaming.commit.cleanup import discard
-from pypaimon.streaming.commit.conflicts import KeyIndexes
+from pypaimon.streaming.commit.conflicts import KeyIndexes, TableState
 from pypaimon.streaming.commit.request import Overwrite
 from pypaimon.streaming.commit.session import LastCommit
-from pypaimon.streaming.commit.table_state import TableState
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot

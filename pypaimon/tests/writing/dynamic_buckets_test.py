@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pypaimon.streaming import StreamConfigError, WriterClosedError, WriterConflictError, stream_write_builder
-from pypaimon.streaming.commit.table_state import TableState
+from pypaimon.streaming.commit.conflicts import TableState
 from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.metadata.index_manifests import HASH
 from pypaimon.streaming.metadata.table_directory import TableDirectory

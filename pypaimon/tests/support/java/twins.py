@@ -21,9 +21,9 @@ import pyarrow as pa
 from pypaimon import CatalogFactory
 from pypaimon.data.generic_variant import GenericVariant
 
+from pypaimon.streaming.commit.conflicts import TableState
 from pypaimon.streaming.commit.idempotent_commit import commit_once
 from pypaimon.streaming.commit.request import CommitRequest
-from pypaimon.streaming.commit.table_state import TableState
 from pypaimon.streaming.compaction.compactor import compact
 from pypaimon.streaming.errors import PaimonStreamError, UnsupportedTableError
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
