@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -41,16 +41,6 @@ class Draft:
     changes: Changes
 
 
-@dataclass(frozen=True, slots=True)
-class ManifestNames:
-    """The files that a snapshot names; manifest lists with their sizes."""
-
-    base: tuple[str, int]
-    delta: tuple[str, int]
-    changelog: tuple[str, int] | None
-    index: str | None
-
-
 class Drafter:
     """Makes drafts for one table."""
 
@@ -80,12 +70,13 @@ class Drafter:
         changes, next_row_id = self._numbered(state, plan.kind, changes)
         new = NewFiles()
         base = merged_manifests(state.directory.manifests, self._manifests, new, state.manifests)
-        names = ManifestNames(
-            base=self._manifests.manifest_list(new, base),
-            delta=self._listed(new, changes.files),
-            changelog=self._listed(new, changes.changelog) if changes.changelog else None,
-            index=self._index(state, new, changes),
-        )
+        lists = {"base": self._manifests.manifest_list(new, base), "delta": self._listed(new, changes.files)}
+        if changes.changelog:
+            lists["changelog"] = self._listed(new, changes.changelog)
+        names: dict[str, Any] = {}
+        for what, (name, size) in lists.items():
+            names |= {f"{what}ManifestList": name, f"{what}ManifestListSize": size}
+        names["indexManifest"] = self._index(state, new, changes)
         request = replace(request, properties={**request.properties, **self._noted(state.snapshot, changes)})
         snapshot = _snapshot_json(state.snapshot, plan.kind, request, changes, names, next_row_id)
         return Draft(new, snapshot, changes)
@@ -125,7 +116,12 @@ class Drafter:
 
 
 def _snapshot_json(
-    latest: Snapshot | None, kind: str, request: CommitRequest, changes: Changes, names: ManifestNames, next_row_id: int
+    latest: Snapshot | None,
+    kind: str,
+    request: CommitRequest,
+    changes: Changes,
+    names: Mapping[str, Any],
+    next_row_id: int,
 ) -> dict[str, Any]:
     """The snapshot that follows another one (None: the first one).
 
@@ -141,20 +137,14 @@ def _snapshot_json(
         "version": 3,
         "id": 1 if latest is None else latest.id + 1,
         "schemaId": schema_id,
-        "baseManifestList": names.base[0],
-        "baseManifestListSize": names.base[1],
-        "deltaManifestList": names.delta[0],
-        "deltaManifestListSize": names.delta[1],
-        "changelogManifestList": names.changelog and names.changelog[0],
-        "changelogManifestListSize": names.changelog and names.changelog[1],
-        "indexManifest": names.index,
+        **names,
         "commitUser": request.user,
         "commitIdentifier": request.identifier,
         "commitKind": kind,
         "timeMillis": time.time_ns() // 1_000_000,
         "totalRecordCount": before + changes.rows,
         "deltaRecordCount": changes.rows,
-        "changelogRecordCount": changelog_rows if names.changelog else None,
+        "changelogRecordCount": changelog_rows if changes.changelog else None,
         "watermark": max((each for each in watermarks if each is not None), default=None),
         "statistics": carried,
         "properties": dict(request.properties) or None,

@@ -84,7 +84,13 @@ class ReferredTable:
         return str(self.directory.table.identifier.get_full_name())
 
     def _rows(self, field: DataField, ids: Numbers) -> Iterator[pa.RecordBatch]:
-        settings = ReadSettings(self._schema, projection=(field.name, ROW_ID), view="row_tracking")
+        settings = ReadSettings(
+            self._schema,
+            projection=(field.name, ROW_ID),
+            unmatched=Unmatched.DROP,
+            include_row_kind=False,
+            view="row_tracking",
+        )
         bound = layout(settings)
         auth = QueryAuth.of(self.directory)
         rules = None if auth is None else auth.rules(bound)
@@ -93,16 +99,8 @@ class ReferredTable:
         splits = list(filter(None, (_holding(split, ids) for split in self._planned())))
         # Not the pool of the store, because reading a file waits for that pool.
         with closing(IOPool(1, self.directory.store.pool.timeout, "paimon-open", marked=True)) as openers:
-            reader = SplitReader(
-                self.directory,
-                bound,
-                unmatched=Unmatched.DROP,
-                keep_deletes=False,
-                with_deletes=False,
-                batch_size=settings.batch_size,
-                openers=openers,
-                vectors=PlanVectors(IndexBlocks(self.directory.store), deletion_files(splits)),
-            )
+            vectors = PlanVectors(IndexBlocks(self.directory.store), deletion_files(splits))
+            reader = SplitReader(self.directory, bound, settings, openers, vectors)
             for split in splits:
                 records = reader.read(split)
                 for each in records if rules is None else rules.enforced(records, bound.fields):

@@ -22,7 +22,6 @@ from pypaimon.streaming.model import row_kinds
 from pypaimon.streaming.model.plan import Plan, PlanKind, SplitMode, StreamSplit, plan_selection
 from pypaimon.streaming.model.row_selection import RowSelection
 from pypaimon.streaming.options.stream_options import Unmatched
-from pypaimon.streaming.options.views import LOGS
 from pypaimon.streaming.paimon.handles import ReadableTable
 from pypaimon.streaming.paimon.internals import DataField, OffsetRow, TableSchema
 from pypaimon.streaming.reading.blob import Blob, blobs_of
@@ -153,16 +152,7 @@ class StreamRead:
         if split.mode is SplitMode.DIFF:
             # Rows also differ if they differ only in a column that is not given out.
             layout = layout.reading([field.name for field in layout.schema.fields])
-        reader = SplitReader(
-            self._parts.get().directory,
-            layout,
-            unmatched=self._settings.unmatched,
-            keep_deletes=self._settings.view in LOGS,
-            with_deletes=self._settings.view in LOGS or self.include_row_kind,
-            batch_size=self._settings.batch_size,
-            openers=self._openers,
-            vectors=vectors,
-        )
+        reader = SplitReader(self._parts.get().directory, layout, self._settings, self._openers, vectors)
         records = reader.read(split)
         if rules is not None:
             if reader.is_upserts(split) and self._settings.unmatched is Unmatched.DELETE:

@@ -24,9 +24,10 @@ from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.model.system_columns import VALUE_KIND
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.stream_options import Unmatched
+from pypaimon.streaming.options.views import LOGS
 from pypaimon.streaming.paimon.internals import DataFileMeta, DeletionFile
 from pypaimon.streaming.reading.file_rows import BucketMerge, FileRows, joined_rows, one_ahead
-from pypaimon.streaming.reading.read_layout import ReadLayout
+from pypaimon.streaming.reading.read_layout import ReadLayout, ReadSettings
 from pypaimon.streaming.reading.records import RecordFilter, Records, adding
 from pypaimon.streaming.reading.split_files import SplitFiles
 
@@ -41,29 +42,22 @@ _FEW_ROWS = 10_000
 
 
 class SplitReader:
-    """Reads splits in one layout.
-
-    Args:
-        unmatched: What records of an upsert stream become that do not match the filter.
-        with_deletes: Whether a difference of states has rows for deletes, because a column shows their row kind.
-    """
+    """Reads splits in one layout."""
 
     def __init__(
         self,
         directory: TableDirectory,
         layout: ReadLayout,
-        *,
-        unmatched: Unmatched,
-        keep_deletes: bool,
-        with_deletes: bool,
-        batch_size: int,
+        settings: ReadSettings,
         openers: IOPool,
         vectors: PlanVectors,
     ) -> None:
         self._directory = directory
         self._layout = layout
-        self._keep_deletes = keep_deletes
-        self._with_deletes = with_deletes
+        self._keep_deletes = settings.view in LOGS
+        # Whether a difference of states has rows for deletes, because a column shows their row kind
+        self._with_deletes = self._keep_deletes or settings.include_row_kind
+        unmatched, batch_size = settings.unmatched, settings.batch_size
         self._batch_size = batch_size
         self._openers = openers
         self._index_filter = FileIndexFilter(directory, layout, unmatched)

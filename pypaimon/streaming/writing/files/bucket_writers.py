@@ -15,7 +15,7 @@ from pypaimon.streaming.model.system_columns import KEY_PREFIX
 from pypaimon.streaming.paimon.internals import DataFileMeta
 from pypaimon.streaming.writing.files.file_options import BucketFiles
 from pypaimon.streaming.writing.files.record_facts import AppendedFacts, Counter, KeyedFacts, RecordBuilder
-from pypaimon.streaming.writing.files.rolling_files import MOST_PIECE_BYTES, BlobSource, RollingFiles
+from pypaimon.streaming.writing.files.rolling_files import BlobSource, RollingFiles
 
 
 class AppendBucket:
@@ -30,49 +30,39 @@ class AppendBucket:
         self, files: BucketFiles, first: int, *, tracked: bool = False, blobs: Mapping[str, BlobSource] | None = None
     ) -> None:
         counter = Counter(first)
-        self._files = files
 
         def facts() -> AppendedFacts:
             return AppendedFacts(Counter(0) if tracked else counter)
 
         self._rolling = RollingFiles(files, files.options.data, facts, blobs)
-        self._pending: list[pa.RecordBatch] = []
-        self.buffered_bytes = 0
-        self._piece_bytes = min(MOST_PIECE_BYTES, files.options.target_bytes)
 
     @property
     def open_files(self) -> int:
         return self._rolling.open_files
 
+    @property
+    def buffered_bytes(self) -> int:
+        return self._rolling.pending_bytes
+
     def add(self, batch: pa.RecordBatch) -> None:
         """Buffer rows; a full buffer is written."""
-        self._pending.append(batch)
-        self.buffered_bytes += batch.nbytes
-        if self.buffered_bytes >= self._piece_bytes:
-            self.flush()
+        self._rolling.add(pa.Table.from_batches([batch]))
 
     def flush(self) -> None:
-        if self._pending:
-            self._rolling.write(self._table(self._pending))
-        self._pending, self.buffered_bytes = [], 0
+        """Write the buffered rows to the open file."""
+        self._rolling.flush()
 
     def end_files(self) -> None:
         """Write the buffered rows, and end the open file."""
-        self.flush()
         self._rolling.end_file()
 
     def take(self) -> tuple[list[DataFileMeta], list[DataFileMeta]]:
         """All data and changelog files; the caller owns them from now on."""
-        self.flush()
         return self._rolling.take(), []
 
     def abort(self) -> None:
         """Delete all files that were not taken, and the buffered rows."""
-        self._pending, self.buffered_bytes = [], 0
         self._rolling.abort()
-
-    def _table(self, batches: list[pa.RecordBatch]) -> pa.Table:
-        return pa.Table.from_batches(batches)
 
 
 class PostponedBucket(AppendBucket):
@@ -84,8 +74,8 @@ class PostponedBucket(AppendBucket):
         fields = files.table.key_fields
         self._rolling = RollingFiles(files, files.options.data, lambda: KeyedFacts(fields, files.options.thin))
 
-    def _table(self, batches: list[pa.RecordBatch]) -> pa.Table:
-        return self._records.records_of(super()._table(batches))
+    def add(self, batch: pa.RecordBatch) -> None:
+        self._rolling.add(self._records.records_of(pa.Table.from_batches([batch])))
 
 
 MOST_FLUSH_BYTES = 512 << 20

@@ -310,7 +310,7 @@ class RollingFiles:
         self._done: list[DataFileMeta] = []
         self._piece_bytes = min(MOST_PIECE_BYTES, files.options.target_bytes)
         self._pending: list[pa.Table] = []
-        self._pending_bytes = 0
+        self.pending_bytes = 0  # Of rows that are not in a file yet
 
     @property
     def open_files(self) -> int:
@@ -336,18 +336,19 @@ class RollingFiles:
     def add(self, rows: pa.Table) -> None:
         """As `write`, but rows are held until there are as many as a row group, or until `end_file`."""
         self._pending.append(rows)
-        self._pending_bytes += rows.nbytes
-        if self._pending_bytes >= self._piece_bytes:
-            self._write_pending()
+        self.pending_bytes += rows.nbytes
+        if self.pending_bytes >= self._piece_bytes:
+            self.flush()
 
-    def _write_pending(self) -> None:
-        pending, self._pending, self._pending_bytes = self._pending, [], 0
+    def flush(self) -> None:
+        """Write the rows that are held."""
+        pending, self._pending, self.pending_bytes = self._pending, [], 0
         if pending:
             self.write(pa.concat_tables(pending))
 
     def end_file(self) -> None:
         """Close the open file, if there is one, and those of its blobs."""
-        self._write_pending()
+        self.flush()
         if self._open is None:
             return
         closed = [self._open.close()]
@@ -366,6 +367,7 @@ class RollingFiles:
         return taken
 
     def abort(self) -> None:
+        self._pending, self.pending_bytes = [], 0
         if self._open is not None:
             self._open.abort()
             self._open = None
