@@ -148,7 +148,7 @@ _EXPORTS = {
     "read_builder": ("StreamReadBuilder", "stream_read_builder"),
     "spec.read": ("StreamTableRead",),
     "spec.scan": ("AsyncStreamingTableScan",),
-    "commit.report": ("CommitReport",),
+    "commit.request": ("CommitReport",),
     "compaction.background": ("Compactor", "compactor"),
     "compaction.compactor": ("compact",),
     "compaction.reports": ("CompactedBucket", "CompactionReport", "FileCount"),

@@ -75,12 +75,10 @@ class TableState:
         return self._live(self.manifests, None)
 
     def files_since(self, known: int | None, partitions: Collection[bytes]) -> list[FileChange]:
-        """Files that show the number of buckets of partitions, as far as a snapshot does not show it already.
+        """Files that show the number of buckets of partitions, as far as the `known` snapshot does not show it already
+        (0: there was none; None: no number is known).
 
         An OVERWRITE may change that number, and an APPEND may bring the first files of a partition.
-
-        Args:
-            known: Id of the snapshot at which the numbers are known, 0 for none; None: they are not known.
         """
         if known is None:
             return self.files(partitions)

@@ -182,10 +182,8 @@ class CommitLedger:
         """What the table holds of the user, before `batch` is committed.
 
         Costs a GET for the record, the latest snapshot, and a GET for each snapshot since the last commit was started.
-        For a user that is new to the table, at most the last 32 snapshots are examined.
-
-        Args:
-            new_since: Snapshots up to this one were examined when there was no record: the user had made none of them.
+        For a user that is new to the table, at most the last 32 snapshots are examined. Those up to `new_since` were
+        examined when there was no record: the user had made none of them.
         """
         record, seen = self._look()
         self._check_origin(batch, record)
@@ -207,16 +205,8 @@ class CommitLedger:
     def begin(self, batch: int, status: CommitStatus, ahead: int = 0) -> LedgerRecord:
         """Record that a commit is about to be tried, and keep the snapshots that will show its outcome. Two PUTs.
 
-        Must have returned before the commit is tried.
-
-        Args:
-            status: What `status` returned for it.
-
-        Returns:
-            The record that was written.
-
-        Raises:
-            ChangedFileError: Another job has written the record since. Ask for the status again.
+        Must have returned before the commit is tried. `status` is what `status` returned for it. Returns the record
+        that was written. Raises ChangedFileError if another job has written the record since: ask for the status again.
         """
         return self._write(status, batch + ahead, status.batches)
 

@@ -114,11 +114,7 @@ class ManifestWriter:
     def copied(
         self, new: NewFiles, blocks: Iterable[tuple[int, bytes]], metas: Sequence[AvroRecord]
     ) -> list[AvroRecord]:
-        """Put the encoded entries of several manifests into one.
-
-        Args:
-            metas: The records of those manifests in manifest lists. None of them may hold a DELETE.
-        """
+        """Put the encoded entries of several manifests, none of which may hold a DELETE, into one."""
         (found,) = self._entries.files(blocks, 1 << 62)
         return [{**self._joined_facts(metas), **_added(new, "manifest-{}-0", found[1])}]
 

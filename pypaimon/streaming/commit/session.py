@@ -99,10 +99,8 @@ def _lost(directory: TableDirectory, user: str, snapshot: int) -> TableChangedEr
 
 
 class CommitSession:
-    """The commits of one user, made one after the other in one process. Not for several threads.
-
-    Args:
-        new_since: As in `CommitProgress`.
+    """The commits of one user, made one after the other in one process. Not for several threads. `new_since` is that of
+    `CommitProgress`.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, new_since: int = 0) -> None:

@@ -119,10 +119,8 @@ class Compaction:
     def run(
         self, *, dry_run: bool = False, on_progress: Progress | None = None, check: Callable[[], None] = lambda: None
     ) -> CompactionReport:
-        """Compact what is due at the latest snapshot. See `compact`.
-
-        Args:
-            check: Called often. An error that it raises ends the run, and files that were not committed are deleted.
+        """Compact what is due at the latest snapshot. See `compact`. `check` is called often. An error that it raises
+        ends the run, and files that were not committed are deleted.
         """
         try:
             report = self._run(dry_run, on_progress, check)

@@ -89,11 +89,8 @@ class KeyedRewriter:
             self._schema = self._schema.append(pa.field(name, SYSTEM_TYPES[name], nullable=False))
 
     def compact(self, bucket: LiveBucket, pick: Pick, expired: Expired | None = None) -> CompactionResult:
-        """Merge and move the files of a pick. If it fails, the new files are deleted. Raises FileNotFoundError if a
-        file is missing.
-
-        Args:
-            expired: Records that are dropped; None: no records expire.
+        """Merge and move the files of a pick, without `expired` records. If it fails, the new files are deleted. Raises
+        FileNotFoundError if a file is missing.
         """
         result, made = CompactionResult(), list[DataFileMeta]()
         options = FileOptions.of_compacted(self._table, pick.level)
@@ -242,10 +239,8 @@ def _above(bucket: LiveBucket, section: Section, level: int) -> Section:
 
 
 def steps(pick: Pick, options: CompactionOptions, must_rewrite: Callable[[LiveFile], bool]) -> Iterator[Step]:
-    """The steps of a pick. A file that is large enough and is on the right level is in no step.
-
-    Args:
-        must_rewrite: Whether a file must be rewritten instead of moved. Called right before its step.
+    """The steps of a pick. A file that is large enough and is on the right level is in no step. `must_rewrite` is
+    called right before the step of a file, and says whether it must be rewritten instead of moved.
     """
     small: list[Section] = []
 

@@ -133,14 +133,11 @@ class CompactionResult:
 def live_buckets(
     table: PaimonTable, entries: pa.Table, wanted: Callable[[pa.Array], pa.Array] | None = None
 ) -> Iterator[LiveBucket]:
-    """The buckets of live manifest entries, in the order of their partitions.
+    """The buckets of live manifest entries, in the order of their partitions, of the `wanted` ones (serialised rows;
+    None: all).
 
     Objects are made for about a thousand files at a time, because a table may have a million files of which few are
     due.
-
-    Args:
-        entries: Rows of `ENTRY_SCHEMA`.
-        wanted: Selects partitions (serialised rows); None: all.
     """
     entries = entries.combine_chunks()
     rows = pc.unique(entries["partition"].combine_chunks())

@@ -100,12 +100,10 @@ class Expired:
                 yield kept
 
     def passed_over(self, batches: Iterable[pa.RecordBatch], *, above: int, drop: bool) -> Iterator[pa.RecordBatch]:
-        """Batches in which such records above a level are on `NO_ROW_LEVEL`. Empty batches are left out.
+        """Batches (with `_LEVEL`) in which such records above a level are on `NO_ROW_LEVEL`. Empty batches are left
+        out.
 
         They are not dropped, because the records that replace them must mark their places.
-
-        Args:
-            batches: Batches with `_LEVEL`.
         """
         for batch in batches:
             expired = self._mask(batch.column(self.field.name))

@@ -60,10 +60,8 @@ def pick_full(
 def pick_needed(
     runs: Sequence[LevelRun], options: CompactionOptions, now: datetime, *, up_level_0: bool = False
 ) -> Pick | None:
-    """The runs that are due, from the newest one on; None: none.
-
-    Args:
-        up_level_0: Whether files of level 0 are always due, because readers do not see them there.
+    """The runs that are due, from the newest one on; None: none. Files of level 0 are always due (`up_level_0`) if
+    readers do not see them there.
     """
     picked = _picked(runs, options, now)
     if picked is None and up_level_0:

@@ -36,10 +36,8 @@ Pack = list[LiveFile]
 def packs(files: Sequence[LiveFile], options: CompactionOptions, *, full: bool) -> list[Pack]:
     """Packs of small files of a partition without buckets, each up to about twice the target size.
 
-    Files with deletion vectors are packed separately. They are due if they are small, or have too many deleted rows.
-
-    Args:
-        full: Whether two small files are enough for a pack. Otherwise it needs `min_files`, or enough bytes.
+    Files with deletion vectors are packed separately. They are due if they are small, or have too many deleted rows. If
+    `full`, two small files are enough for a pack. Otherwise it needs `min_files`, or enough bytes.
     """
     due = [file for file in files if file.size < options.small_bytes or file.deleted_ratio > options.delete_ratio]
     with_vectors = [file for file in due if file.deletions is not None]
@@ -65,9 +63,8 @@ def _bins(files: Sequence[LiveFile], options: CompactionOptions, worth: int) -> 
 def neighbours(files: Sequence[LiveFile], options: CompactionOptions, *, full: bool) -> list[Pack]:
     """Packs of consecutive files of a bucket, so that its rows stay in their order.
 
-    Args:
-        full: Whether all files, from the first one that is small or has deleted rows on, become one pack, if most of
-            them are small or rows were deleted. Otherwise packs consist of `min_files` that are not too large together.
+    They consist of `min_files` that are not too large together. If `full`, all files from the first one that is small
+    or has deleted rows on become one pack, if most of them are small or rows were deleted.
     """
     ordered = sorted(files, key=lambda file: file.read.min_sequence_number)
     return _all_from_the_first_due(ordered, options) if full else _windows(ordered, options)
@@ -165,11 +162,7 @@ class TaskPicker(Protocol):
 
 
 def task_picker(table: PaimonTable, reader: FileReader, now: Callable[[], datetime] | None = None) -> TaskPicker:
-    """The task picker of a table that can be compacted.
-
-    Args:
-        now: The present in the table's time zone; None: by the clock of the computer.
-    """
+    """The task picker of a table that can be compacted. `now` is in its time zone; None: by the computer's clock."""
     if table.is_primary_key_table:
         return KeyedTaskPicker(table, reader, now or table.zone.now)
     return AppendTaskPicker(table, reader)
@@ -276,18 +269,13 @@ class Workers(Protocol):
     def execute(self, table: PaimonTable, picker: TaskPicker, tasks: Sequence[CompactionTask], done: Done) -> None:
         """Execute tasks. Raises FileNotFoundError if a file is missing. The files of its task are deleted.
 
-        Args:
-            done: Called, on this thread, with each task that is done. This includes those that end after another one
-                has failed, because their files must be deleted too.
+        `done` is called, on this thread, with each task that is done. This includes those that end after another one
+        has failed, because their files must be deleted too.
         """
 
 
 class Threads:
-    """`Workers` that are threads of this process.
-
-    Args:
-        count: Number of tasks that are executed at the same time. Each holds a part of a bucket in memory.
-    """
+    """`Workers` that are `count` threads of this process. Each holds a part of a bucket in memory."""
 
     commit_bytes = 2 << 30
 

@@ -73,14 +73,11 @@ class VectorIndex:
             yield replace(bucket, files=tuple(files)) if found else bucket
 
     def changed(self, bucket: LiveBucket, gone: Set[str], superseded: Mapping[str, BitMap]) -> IndexChange:
-        """Drop the vectors of some files of a bucket, and mark rows of others. Other vectors stay as they are.
+        """Drop the vectors of some files of a bucket, and mark `superseded` rows of others, by the name of their file
+        (only with a primary key). Other vectors stay as they are.
 
         Costs a request for each index file that is read, and one for each that is written. If it fails, the new index
         files are deleted.
-
-        Args:
-            superseded: Positions of rows that are to be marked, by the name of their file. Only in tables with a
-                primary key.
         """
         return self._replaced(bucket, gone, superseded) if self._keyed else self._without(bucket, gone)
 

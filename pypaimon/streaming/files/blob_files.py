@@ -49,9 +49,7 @@ class BlobColumn:
     """A column of blobs, as cells, in pieces of any length. See `ColumnPart`. Raises FileNotFoundError if a file is
     missing.
 
-    Args:
-        files: Blob files of these rows, of this column and others, newest first. Rows that are in none of them are
-            null.
+    `files` are the blob files of these rows, of this column and others, newest first. Rows in none of them are null.
     """
 
     def __init__(

@@ -215,13 +215,10 @@ class _FileContext:
 
 
 def stored_fields(schema: TableSchema, write_cols: Sequence[str] | None) -> list[DataField]:
-    """The columns of a file, in stored order.
+    """The columns of a file, in stored order. `write_cols` are those that the manifest names; None: all.
 
     A file of a primary-key table begins with copies of the key columns (unless `data-file.thin-mode` is set), the
     sequence number and the row kind. A file of data evolution may hold only some columns.
-
-    Args:
-        write_cols: The columns that the manifest names; None: all.
     """
     fields = list(schema.fields)
     if write_cols is not None:

@@ -52,14 +52,8 @@ class DeletionVector:
 
 
 def read(store: Store, deletion_file: DeletionFile, row_count: int | None = None) -> DeletionVector:
-    """Read a deletion vector, of Java's 32-bit or 64-bit format. One request.
-
-    Args:
-        row_count: Rows of the data file; a vector with positions beyond them is damaged.
-
-    Raises:
-        FileNotFoundError: The index file is missing.
-        CorruptTableError: The vector is missing or damaged.
+    """Read a deletion vector, of Java's 32-bit or 64-bit format. One request. Raises FileNotFoundError if the index
+    file is missing, CorruptTableError if the vector is missing or damaged, or has positions beyond `row_count`.
     """
     return store.parse(deletion_file.dv_index_path, partial(parse, deletion_file=deletion_file, row_count=row_count))
 
@@ -107,10 +101,8 @@ def rows_of(data: bytes, deletion_file: DeletionFile) -> BitMap:
 
 
 def encoded(rows: BitMap, *, bitmap64: bool) -> tuple[bytes, int]:
-    """Encode a deletion vector for an index file; returns also the length for the manifest.
-
-    Args:
-        bitmap64: Whether to use Java's 64-bit format.
+    """Encode a deletion vector for an index file, in Java's 64-bit format or the 32-bit one; returns also the length
+    for the manifest.
     """
     from pyroaring import BitMap64
 

@@ -58,9 +58,7 @@ class FileIndexes:
 
     def may_match(self, file: DataFileMeta, only: frozenset[str] | None = None) -> bool:
         """Whether a file can hold a matching row. Needs a request if it has an index file for a column of the filter.
-
-        Args:
-            only: The columns that are read from the file; None: all.
+        `only`: the columns that are read from the file; None: all.
         """
         names = [name for name in file.extra_files or () if name.endswith(_SUFFIX)]
         if file.embedded_index is None and not names:

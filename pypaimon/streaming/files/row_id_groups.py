@@ -168,11 +168,9 @@ def join(
     batch_size: int,
     others: Mapping[str, ColumnPart],
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a group, in the order of their ids; columns that no file of the group holds are null. Raises
-    CorruptTableError if a file has fewer or more rows than the group.
-
-    Args:
-        constants: Values of fields that are the same in all rows, even if a file holds them; by name.
+    """The rows of a group, in the order of their ids; columns that no file of the group holds are null. `constants` are
+    values of fields that are the same in all rows, even if a file holds them; by name. Raises CorruptTableError if a
+    file has fewer or more rows than the group.
     """
     schema = arrow_schema(fields)
     varying = [field for field in fields if field.name not in constants and field.name not in others]

@@ -51,16 +51,11 @@ Integers = npt.NDArray[np.int64]
 def shredded_map(
     stored: pa.Field, arrow: pa.MapType, key: Convert | None, item: Callable[[pa.DataType], Convert | None]
 ) -> Convert:
-    """The conversion of stored rows to maps.
+    """The conversion of stored rows to maps. Raises ValueError if the column does not have this layout, or its metadata
+    is damaged.
 
-    Entries have the order of the columns; those of the overflow come last, as in Java.
-
-    Args:
-        key: Converts texts to keys; None: identity.
-        item: Returns the conversion of a stored type to the type of the values; None: identity.
-
-    Raises:
-        ValueError: The column does not have this layout, or its metadata is damaged.
+    Entries have the order of the columns; those of the overflow come last, as in Java. `key` converts texts to keys,
+    `item` returns the conversion of a stored type to the type of the values; None: identity.
     """
     try:
         return _Maps(stored, arrow, key, item)

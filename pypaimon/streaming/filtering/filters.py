@@ -79,16 +79,8 @@ def renamed(predicate: Predicate, name: Callable[[str], str]) -> Predicate:
 
 
 def mask(predicate: Predicate, batch: pa.RecordBatch) -> pa.BooleanArray:
-    """Which rows match.
-
-    Args:
-        predicate: A predicate; columns are found by name, fields of rows by `row.field`.
-
-    Returns:
-        True or False for every row, never null.
-
-    Raises:
-        StreamConfigError: A column is missing, a literal does not fit it, or an operator is unknown.
+    """Which rows match: True or False for every row, never null. Columns are found by name, fields of rows by
+    `row.field`. Raises StreamConfigError if a column is missing, a literal does not fit it, or an operator is unknown.
     """
     if predicate.method in ("and", "or"):
         combine = pc.and_ if predicate.method == "and" else pc.or_

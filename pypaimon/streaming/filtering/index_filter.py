@@ -45,12 +45,8 @@ def warn_of_unused(file: str, error: Exception) -> None:
 
 
 class IndexFilter:
-    """A filter over files of one schema.
-
-    Any row may match a leaf whose operator, types or missing index leave it undecided.
-
-    Args:
-        only: The columns of `read` whose values are in the files; None: all columns that were written.
+    """A filter over files of one schema; `only` are the columns of `read` whose values are in the files, None: all that
+    were written. Any row may match a leaf whose operator, types or missing index leave it undecided.
     """
 
     def __init__(
@@ -69,10 +65,7 @@ class IndexFilter:
 
     def may_match(self, parts: Mapping[str, list[IndexPart]], content: Content, row_count: int) -> bool:
         """Whether a file may hold a matching row. Raises ValueError if an index is damaged, of another version, or of a
-        file with another number of rows.
-
-        Args:
-            content: Returns their bytes; called at most once for each.
+        file with another number of rows. `content` returns their bytes, and is called at most once for each.
         """
         indexes: dict[str, list[ColumnIndex]] = {}
 
@@ -204,10 +197,8 @@ _TESTS: Mapping[str, _Test] = {
 def by_embedded_indexes(
     entries: pa.Table, predicate: Predicate, read: TableSchema, schema_of: Callable[[int], TableSchema]
 ) -> Mask:
-    """Which files can hold a matching row; a missing or unreadable index keeps the file.
-
-    Args:
-        entries: Manifest entries: `embedded_index`, `schema_id`, `row_count` and `file_name`.
+    """Which files can hold a matching row; a missing or unreadable index keeps the file. The entries have
+    `embedded_index`, `schema_id`, `row_count` and `file_name`.
     """
     keep = np.ones(entries.num_rows, dtype=bool)
     rows = np.flatnonzero(pc.is_valid(entries["embedded_index"]).to_numpy())

@@ -348,10 +348,8 @@ def _numbers(table: pa.Table, name: str) -> _Numbers:
 
 
 def row_ranges(first: _Numbers, count: _Numbers, apart: npt.NDArray[np.bool_]) -> _Numbers:
-    """Number the ranges of overlapping files of data evolution, from 0.
-
-    Args:
-        first: The first row id of each file, ascending except where a file is set apart; -1 without row ids.
+    """Number the ranges of overlapping files of data evolution, from 0, given the first row id of each file, ascending
+    except where a file is set apart; -1 without row ids.
     """
     starts = np.ones(len(first), dtype=bool)
     # The last row id of the range so far; -1 without row ids.

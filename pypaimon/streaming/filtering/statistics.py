@@ -43,11 +43,7 @@ class ColumnStats:
 
 
 def evaluate(predicate: Predicate, length: int, leaf: Callable[[Predicate], Mask | bool]) -> Mask:
-    """Where `predicate` may hold, given where each of its leaves may hold.
-
-    Args:
-        predicate: Consists of `and`, `or` and leaves, without `not`.
-    """
+    """Where `predicate`, of `and`, `or` and leaves, may hold, given where each of its leaves may hold."""
     if predicate.method not in ("and", "or"):
         return np.broadcast_to(np.asarray(leaf(predicate), dtype=bool), length)
     combine = np.logical_and if predicate.method == "and" else np.logical_or

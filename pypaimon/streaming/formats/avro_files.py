@@ -117,10 +117,8 @@ _TIME_UNITS = {"s": "millis", "ms": "millis", "us": "micros"}
 
 
 class AvroWriter:
-    """Writes container files of one schema.
-
-    Args:
-        codec: Avro's name of a codec: `null`, `deflate`, `bzip2`, `xz`, `snappy` or `zstandard`.
+    """Writes container files of one schema, with one of Avro's codecs: `null`, `deflate`, `bzip2`, `xz`, `snappy` or
+    `zstandard`.
     """
 
     def __init__(self, schema: Mapping[str, Any], codec: str) -> None:
@@ -148,11 +146,8 @@ class AvroWriter:
         return header + b"".join(self._block(*block, sync) for block in _blocks((1, each) for each in records))
 
     def files(self, records: Iterable[tuple[int, bytes]], target: int) -> Iterator[tuple[int, bytes]]:
-        """Container files of about `target` bytes, each with the number of its records; none without records.
-
-        Args:
-            records: Pieces of encoded records, each with the number of its records; a piece is never split.
-            target: A file is complete once it has this many bytes.
+        """Container files, each with the number of its records; none without records. A file is complete once it has
+        `target` bytes. Pieces of encoded records, each with the number of its records, are never split.
         """
         header, sync = self._header()
         count, parts, size = 0, [header], len(header)

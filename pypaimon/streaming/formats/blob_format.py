@@ -55,10 +55,8 @@ class BlobIndex:
 
 
 def tail_length(footer: bytes, file_size: int) -> int:
-    """Bytes of the index and the footer. Raises ValueError if this is not the end of a supported blob file.
-
-    Args:
-        footer: The end of the file, at least `FOOTER` bytes of it.
+    """Bytes of the index and the footer, given at least the last `FOOTER` bytes of the file. Raises ValueError if this
+    is not the end of a supported blob file.
     """
     if len(footer) < FOOTER:
         raise ValueError(f"a blob file has at least {FOOTER} bytes, this one has {file_size}")

@@ -128,17 +128,11 @@ class OrcChecks:
         return [(each.start, each.end - each.start) for each in streams if each.column in wanted]
 
     def check_stripe(self, index: int, columns: Sequence[str] | None = None, *, whole: bool = False) -> int:
-        """Check one stripe.
+        """Check the columns of one stripe that will be read. If `whole`, all of their data is read now, including data
+        that needs no check. Raises ValueError if the stripe is damaged.
 
-        Args:
-            columns: Columns that will be read; None: all.
-            whole: Whether to read all of their data now, including data that needs no check.
-
-        Returns:
-            Bytes of the decoded rows, about: entries of a dictionary are assumed to be equally long and frequent.
-
-        Raises:
-            ValueError: The stripe is damaged.
+        Returns about the bytes of the decoded rows: entries of a dictionary are assumed to be equally long and
+        frequent.
         """
         rows = self.stripes[index].rows
         streams, encodings = self._footer(index)

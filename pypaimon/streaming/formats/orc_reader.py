@@ -49,10 +49,8 @@ _OF_OTHERS = (FooterField.CONTENT_LENGTH, FooterField.STRIPES, FooterField.ROWS,
 
 
 class OrcFileReader:
-    """One open ORC file.
-
-    Args:
-        local_zone: See `LocalZone`; None: the file holds TIMESTAMP WITH LOCAL TIME ZONE as moments in UTC.
+    """One open ORC file. Without `local_zone` (see `LocalZone`), it holds TIMESTAMP WITH LOCAL TIME ZONE as moments in
+    UTC.
     """
 
     def __init__(self, stream: Any, local_zone: LocalZone | None = None) -> None:

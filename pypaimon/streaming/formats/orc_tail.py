@@ -97,9 +97,7 @@ class OrcTail:
 
     def overflowing(self, margin: int) -> set[int]:
         """The types (by their place in the footer) that may hold a timestamp which overflows, by their statistics.
-
-        Args:
-            margin: Milliseconds by which values may be further out than the statistics say.
+        Values may be further out than these say, by `margin` milliseconds.
         """
         statistics = [value for number, _, value in self.footer if number == FooterField.STATISTICS]
         stamps = self.of_kind(TIMESTAMP) | self.of_kind(TIMESTAMP_INSTANT)
@@ -133,10 +131,8 @@ class OrcTail:
         ]
 
     def end(self, footer: list[Field], *, metadata_length: int | None = None) -> bytes:
-        """The end of the file, from the footer on, with another footer.
-
-        Args:
-            metadata_length: Length of the statistics of the stripes before the footer; None: unchanged.
+        """The end of the file, from the footer on, with another footer. `metadata_length`: that of the statistics of
+        the stripes before the footer; None: unchanged.
         """
         content = self.stored(encode(footer))
         lengths: dict[int, int] = {PostscriptField.FOOTER_LENGTH: len(content)}

@@ -254,10 +254,8 @@ def _entry(kind: MapType) -> list[pa.Field]:
 
 
 class RowFileReader:
-    """One file, of which one block is in memory at a time. pypaimon reads its index.
-
-    Args:
-        fields: The columns of the file, in stored order: the file does not name them.
+    """One file, of which one block is in memory at a time. pypaimon reads its index. The file does not name its
+    columns; `fields` are in stored order.
     """
 
     def __init__(self, stream: Any, fields: Sequence[DataField]) -> None:

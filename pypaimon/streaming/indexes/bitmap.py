@@ -158,10 +158,8 @@ class _Entry:
 
 
 class BitmapIndexWriter:
-    """Makes the index of one column of one file. Raises StreamConfigError if an option is invalid.
-
-    Args:
-        options: Options of the index: `version` and `index-block-size`.
+    """Makes the index of one column of one file, by the options `version` and `index-block-size`. Raises
+    StreamConfigError if an option is invalid.
     """
 
     def __init__(self, options: OptionValues, floats: bool) -> None:

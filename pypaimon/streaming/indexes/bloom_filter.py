@@ -160,10 +160,8 @@ class BloomFilterIndex(ColumnIndex):
 
 
 class BloomFilterWriter:
-    """Makes the filter of one column of one file.
-
-    Args:
-        options: Options of the index: `items`, the expected number of values, and `fpp`, the share of false positives.
+    """Makes the filter of one column of one file, by the options `items`, the expected number of values, and `fpp`, the
+    share of false positives.
     """
 
     def __init__(self, options: OptionValues) -> None:

@@ -143,13 +143,10 @@ def keys_of(values: pa.Array) -> pa.Array:
 
 
 class ColumnIndex(ABC):
-    """The index of one column of one file.
+    """The index of one column of one file, from its bytes.
 
     Each answer is a new bitmap of rows; None: the index does not know. All methods raise ValueError if the index is
     damaged, or of another version.
-
-    Args:
-        data: The bytes of the index.
     """
 
     row_count: int | None = None  # Rows of the file; None: the index does not say

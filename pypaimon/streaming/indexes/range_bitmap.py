@@ -16,10 +16,8 @@ _MOST_SLICES = 64
 
 
 class BitSlices:
-    """Compares the numbers of all rows with one number, bit by bit.
-
-    Args:
-        slices: Returns the rows in whose number a bit is set; bit 0 is the lowest.
+    """Compares the numbers of all rows with one number, bit by bit. `slices` returns the rows in whose number a bit is
+    set; bit 0 is the lowest.
     """
 
     def __init__(self, rows: BitMap, slices: Callable[[int], BitMap], width: int) -> None:

@@ -1,4 +1,4 @@
-"""Merge-on-read in columns: one module per merge engine (docs/java-semantics.md#merge-engines)."""
+"""Merge-on-read in columns, as the merge engines of Java do (docs/java-semantics.md#merge-engines)."""
 
 from pypaimon.streaming.merge.differences import differing_rows, net_changes
 from pypaimon.streaming.merge.engines.engine import Aggregation, Deduplicate, FirstRow, MergeEngine

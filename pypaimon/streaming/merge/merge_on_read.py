@@ -56,14 +56,9 @@ def merge_batches(
 def merge_records(batch: pa.RecordBatch, engine: MergeEngine) -> pa.RecordBatch:
     """Merge the records of a writer to one record per key, -D included, as Java's merge buffer does.
 
-    Args:
-        batch: Records in any order: the columns of `merge_batches`, without `_LEVEL` and `_WRITTEN_NUMBER`.
-
-    Returns:
-        The same columns, sorted by key, with the `_SEQUENCE_NUMBER` of the newest record of each.
-
-    Raises:
-        UnsupportedTableError: The engine does not accept a -U or -D.
+    The batch has records in any order, in the columns of `merge_batches` without `_LEVEL` and `_WRITTEN_NUMBER`.
+    Returns the same columns, sorted by key, with the `_SEQUENCE_NUMBER` of the newest record of each. Raises
+    UnsupportedTableError if the engine does not accept a -U or -D.
     """
     keys = [batch.column(name) for name in engine.keys]
     codec = KeyCodec(len(keys))

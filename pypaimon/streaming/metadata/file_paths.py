@@ -84,9 +84,8 @@ class ByteRange:
 def merged_changelog_name(unique: UUID, bucket: int, first: int, format_: str, part: tuple[int, int] | None) -> str:
     """The name of a part of a merged changelog file in a manifest; see `merged_changelog_range`.
 
-    Args:
-        bucket: The bucket whose directory holds the file: that of the part at offset 0.
-        part: Offset and length of another part; None: the part at offset 0, whose name is that of the real file.
+    `bucket` is the one whose directory holds the file: that of the part at offset 0. `part` is offset and length of
+    another part; None: the part at offset 0, whose name is that of the real file.
     """
     within = "" if part is None else f"-{part[0]}-{part[1]}"
     return f"compacted-changelog-{unique}${bucket}-{first}{within}.cc-{format_}"
@@ -171,10 +170,8 @@ class FilePaths:
         return found
 
     def data_file(self, partition: str, bucket: int, file_name: str, external_path: str | None = None) -> str:
-        """Full path of a data or changelog file, as recorded; see `merged_changelog_range`.
-
-        Args:
-            bucket: The bucket; -2 is `bucket-postpone`.
+        """Full path of a data or changelog file, as recorded; see `merged_changelog_range`. Bucket -2 is
+        `bucket-postpone`.
         """
         if external_path:
             return str(to_file_io_path(external_path))

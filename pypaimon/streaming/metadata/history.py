@@ -210,9 +210,8 @@ class SnapshotRangeValidator:
     def reading(self, *snapshots: Snapshot, changelog: bool = False) -> Iterator[None]:
         """A context that turns a missing file into the error that says whether it expired or the table is damaged.
 
-        Args:
-            snapshots: The snapshots that are read. An expired one is reported before others.
-            changelog: Whether their changelog is read; see `missing_file`.
+        Of the snapshots that are read, an expired one is reported before others. `changelog`: their changelog is read;
+        see `missing_file`.
         """
         try:
             yield
@@ -223,11 +222,8 @@ class SnapshotRangeValidator:
     def missing_file(
         self, snapshot_id: int, error: FileNotFoundError, fingerprint: str | None = None, *, changelog: bool = False
     ) -> PaimonStreamError:
-        """The error for a missing file: it expired or was rolled back with its snapshot, or the table is damaged.
-
-        Args:
-            changelog: Whether the file belongs to its changelog, which expires with the snapshot although a tag keeps
-                its other files.
+        """The error for a missing file: it expired or was rolled back with its snapshot, or the table is damaged. A
+        file of its `changelog` expires with the snapshot although a tag keeps its other files.
         """
         path = str(error.filename or error)
         snapshots = self._directory.snapshots

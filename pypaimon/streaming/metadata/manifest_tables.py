@@ -200,11 +200,7 @@ def _may_name_orc_files(records: record_files.Records) -> bool:
 
 
 def entry_records(entries: pa.Table) -> list[dict[str, Any]]:
-    """The records of entries as a manifest holds them: the inverse of `manifest_parser`.
-
-    Args:
-        entries: Rows of `ENTRY_SCHEMA`.
-    """
+    """The records of entries (rows of `ENTRY_SCHEMA`) as a manifest holds them: the inverse of `manifest_parser`."""
     columns = [(path.split("."), entries[name].to_pylist()) for name, path, _, _ in _ENTRY_COLUMNS]
     records: list[dict[str, Any]] = [{} for _ in range(entries.num_rows)]
     for (*outer, last), values in columns:

@@ -33,14 +33,11 @@ _IDENTIFIERS = ["partition", "bucket", "level", "file_name", "extra_files", "emb
 
 
 class ManifestReader:
-    """Manifest lists, manifests and index manifests of one table, for all its branches.
+    """Manifest lists, manifests and index manifests of one table, for all its branches, which keep them in its root
+    directory.
 
-    The files are immutable and their names unique, so they are cached. Small ones are cached undecoded, because they
-    take tens of times as much memory decoded. Thread-safe.
-
-    Args:
-        table_path: Root directory of the table. Branches keep their manifests there too.
-        cache: The cache; None: a new one of 64 MiB.
+    The files are immutable and their names unique, so they are cached, in 64 MiB if no cache is given. Small ones are
+    cached undecoded, because they take tens of times as much memory decoded. Thread-safe.
     """
 
     def __init__(self, store: Store, table_path: str, cache: ManifestCache | None = None) -> None:

@@ -19,10 +19,7 @@ class PaimonTable:
     """One table and branch, under one schema and with the options of one handle. Never changes; makes no requests.
 
     Public functions take pypaimon's table and wrap it; everything below them takes this class, so that a type checker
-    knows its attributes, and options are parsed once.
-
-    Args:
-        name: Its name in messages; None: that of the identifier.
+    knows its attributes, and options are parsed once. Messages call it by `name`, or by its identifier.
     """
 
     def __init__(self, handle: WritableTable, name: str | None = None) -> None:

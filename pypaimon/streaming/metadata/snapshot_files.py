@@ -140,10 +140,8 @@ class Snapshot:
 
     @staticmethod
     def from_json(data: bytes | str, is_changelog: bool = False) -> Snapshot:
-        """Decode the JSON of a snapshot, changelog or tag file.
-
-        Raises:
-            ValueError: The file is not JSON, or a field that every release writes is missing or of another type.
+        """Decode the JSON of a snapshot, changelog or tag file. Raises ValueError if the file is not JSON, or a field
+        that every release writes is missing or of another type.
         """
         value = json.loads(data)
         if not isinstance(value, dict):
@@ -184,10 +182,8 @@ def inside(what: str, name: str) -> str:
 
 
 class SnapshotDirectory:
-    """The files `<prefix><id>` of a directory, cached by id. Hint files are checked. Thread-safe.
-
-    Args:
-        are_changelogs: Whether the files are the long-lived changelogs of expired snapshots.
+    """The files `<prefix><id>` of a directory, cached by id: snapshots, or the long-lived changelogs of expired ones.
+    Hint files are checked. Thread-safe.
     """
 
     def __init__(self, store: Store, directory: str, prefix: str, are_changelogs: bool = False) -> None:
@@ -213,9 +209,8 @@ class SnapshotDirectory:
     def keep(self, snapshot: Snapshot, forgotten: int | None = None) -> Snapshot:
         """Put a snapshot into the cache, and return it.
 
-        Args:
-            forgotten: The number of calls of `forget` when its read began. A read from before the last call is not
-                cached; None: cache it.
+        `forgotten` is the number of calls of `forget` when its read began. A read from before the last call is not
+        cached; None: cache it.
         """
         with self._lock.held:
             if forgotten in (None, self._forgotten):
@@ -236,10 +231,8 @@ class SnapshotDirectory:
                 del self._cache[number]
 
     def fetch(self, numbers: Iterable[int], most: int | None = None) -> dict[int, Snapshot | None]:
-        """Files by id, requested at the same time unless cached; None for missing ones.
-
-        Args:
-            most: How many may be requested: the last ones. The others are None too. None: all.
+        """Files by id, requested at the same time unless cached; None for missing ones. At most the last `most` are
+        requested. The others are None too.
         """
         found: dict[int, Snapshot | None] = {number: self.cached(number) for number in numbers}
         unknown = [number for number, snapshot in found.items() if snapshot is None]

@@ -97,12 +97,9 @@ class TableDirectory:
         self._schemas[schema.id] = schema
 
     def schema(self, schema_id: int) -> TableSchema:
-        """A schema by id, as it is in the store. One request unless it is known.
-
-        Raises:
-            FileNotFoundError: There is no such schema.
-            CorruptTableError: The schema cannot be decoded.
-            UnsupportedTableError: The schema has a column of a type that pypaimon does not know.
+        """A schema by id, as it is in the store. One request unless it is known. Raises FileNotFoundError if there is
+        no such schema, CorruptTableError if it cannot be decoded, UnsupportedTableError if it has a column of a type
+        that pypaimon does not know.
         """
         known = self._schemas.get(schema_id)
         if known is None:

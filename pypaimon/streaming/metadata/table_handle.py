@@ -51,10 +51,8 @@ class FilesOnly:
 
 
 class TableHandle:
-    """A table in a file system. Attributes and methods are those of pypaimon's `FileStoreTable`.
-
-    Args:
-        applied: Options that copies have added to those of the table; a value of None removes an option.
+    """A table in a file system. Attributes and methods are those of pypaimon's `FileStoreTable`. `applied` are the
+    options that copies have added to those of the table; a value of None removes an option.
     """
 
     def __init__(

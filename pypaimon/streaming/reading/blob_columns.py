@@ -34,14 +34,9 @@ class BlobArray(Protocol):
 def blob_array(
     array: pa.Array, target: pa.DataType, map_key: DataType | None, fetcher: BlobFetcher, holder: str
 ) -> BlobArray:
-    """Wrap a column of cells.
-
-    Args:
-        target: Its type with blobs. A collection that is stored as one blob has cells of another type.
-
-    Raises:
-        CorruptTableError: A cell is not a descriptor, or points to nothing.
-        UnsupportedTableError: A descriptor points outside of the allowed places.
+    """Wrap a column of cells. A collection that is stored as one blob has cells of another type than `target`. Raises
+    CorruptTableError if a cell is not a descriptor, or points to nothing, UnsupportedTableError if a descriptor points
+    outside of the allowed places.
     """
     if not pa.types.is_large_binary(array.type):
         return _Lists(array, blob_array(_flat(array), _value_type(target), None, fetcher, holder))

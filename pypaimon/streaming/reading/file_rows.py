@@ -247,9 +247,8 @@ class BucketMerge:
     def merged(self, files: SplitFiles, *, keep_deletes: bool, in_order: bool = False) -> Iterator[pa.RecordBatch]:
         """The current rows of the files of a bucket, with their kinds in `_VALUE_KIND`, in key order.
 
-        Args:
-            in_order: Whether the files are of several partitions, older ones first. The order decides between records
-                of a key that are otherwise equally new.
+        `in_order`: The files are of several partitions, older ones first. The order decides between records of a key
+        that are otherwise equally new.
         """
         if not files.files:
             return

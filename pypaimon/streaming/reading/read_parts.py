@@ -68,10 +68,8 @@ def planned_for(splits: Sequence[StreamSplit]) -> RowSelection | None:
 
 def parts_as_planned(own: ReadParts, planned: RowSelection, *, differences: bool) -> ReadParts:
     """The parts for splits that were planned with a filter or columns; `own` if they add nothing. Raises
-    StreamConfigError if the read has another filter or other columns, or it hides which rows are deletes.
-
-    Args:
-        differences: Whether the splits compare two states, so that no record replaces another.
+    StreamConfigError if the read has another filter or other columns, or it hides which rows are deletes, unless the
+    splits compare two states (`differences`), where no record replaces another.
     """
     settings = _settings_as_planned(own.settings, planned, own.directory.reading_schema(planned.schema_id))
     if settings is own.settings:

@@ -45,10 +45,8 @@ class RecordFilter:
         self._unmatched = unmatched
 
     def kept(self, records: Iterable[Records], *, upserts: bool) -> Iterator[Records]:
-        """The records that come out, in batches that are never empty.
-
-        Args:
-            upserts: Whether they replace the row before, so that one that does not match comes out as a delete.
+        """The records that come out, in batches that are never empty. If they are `upserts`, which replace the row
+        before, one that does not match comes out as a delete.
         """
         keep = self._upserts if upserts else self._exact
         for each in records:

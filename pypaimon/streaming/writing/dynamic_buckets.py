@@ -58,11 +58,9 @@ class BucketRules:
 class KeyBuckets:
     """The buckets of the keys of a partition, in 6 bytes for each key. Not for several threads.
 
-    Keys of one hash are in the same bucket. New keys fill the buckets that have room, the lowest one first, then new
-    buckets. If no further bucket is allowed, they are divided among all by their hashes.
-
-    Args:
-        known: Buckets and the hashes of their keys. If a hash comes twice, the later bucket counts.
+    Keys of one hash are in the same bucket. If a hash is known in two buckets, the later one counts. New keys fill the
+    buckets that have room, the lowest one first, then new buckets. If no further bucket is allowed, they are divided
+    among all by their hashes.
     """
 
     def __init__(self, rules: BucketRules, known: Iterable[tuple[int, Hashes]] = ()) -> None:
@@ -216,10 +214,8 @@ class _Partition:
 class BucketAssigner:
     """Assigns buckets from the table's index files, and writes new index files. Not for several threads.
 
-    The index of a partition is read when its first row is written, and kept as long as each commit has rows of it.
-
-    Args:
-        replaces: Whether existing rows are replaced, so that keys do not have a bucket yet.
+    The index of a partition is read when its first row is written, and kept as long as each commit has rows of it. If
+    existing rows are replaced (`replaces`), no key has a bucket yet.
     """
 
     def __init__(self, table: PaimonTable, *, replaces: bool) -> None:

@@ -107,10 +107,8 @@ _UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000}
 
 
 class Router:
-    """Divides the rows of batches. Rows of a bucket stay in their order.
-
-    Args:
-        table: The table, with a fixed number of buckets, without buckets, or with postponed or dynamic ones.
+    """Divides the rows of batches, for a table with a fixed number of buckets, without buckets, or with postponed or
+    dynamic ones. Rows of a bucket stay in their order.
     """
 
     def __init__(self, table: PaimonTable, assigner: BucketAssigner | None = None) -> None:

@@ -150,10 +150,8 @@ class TableWriter:
         properties: Mapping[str, str] | None = None,
         source_state: str | None = None,
     ) -> CommitReport:
-        """Commit what was written; see `StreamWriter.commit`.
-
-        Args:
-            source_state: Which part of its source the rows are from. Only with a position.
+        """Commit what was written; see `StreamWriter.commit`. `source_state` says which part of its source the rows are
+        from. It is only given with a position.
         """
         with self._turn():
             identifier, named = self._identifier(point), isinstance(point, int)
@@ -172,9 +170,7 @@ class TableWriter:
         """End the writer, after a call that is running, and delete what was not committed. Idempotent. Raises
         TableChangedError if in a store that cannot arbitrate, another program has replaced the last commit.
 
-        Args:
-            is_done: Whether the caller is done, so that nobody will continue under a generated commit user. Then its
-                ledger is deleted.
+        If the caller `is_done`, nobody will continue under a generated commit user, and its ledger is deleted.
         """
         with self._lock:
             if self._why_ended is None and self._origin.is_here:

@@ -82,10 +82,7 @@ def warn_unsupported_maintenance(table: PaimonTable) -> None:
 
 def check_writable(table: PaimonTable, overwrite: bool, *, by_tasks: bool = False) -> None:
     """Refuse a table that cannot be written exactly. Raises UnsupportedTableError if its buckets, types, merge engine
-    or manifests are not supported.
-
-    Args:
-        by_tasks: Whether several tasks write rows of one commit without knowing of each other.
+    or manifests are not supported. `by_tasks`: several tasks write rows of one commit without knowing of each other.
     """
     refuse_misspelled_keys(table.options)
     check_commit_options(table)

@@ -74,14 +74,9 @@ class FileOptions:
 
     @staticmethod
     def of(table: PaimonTable, user: str, level: int = 0) -> FileOptions:
-        """The options of a table.
-
-        Args:
-            user: Commit user, which is in the names of files of postponed buckets, see `_writer_prefix`.
-
-        Raises:
-            UnsupportedTableError: The format or the codec cannot be written.
-            StreamConfigError: An option is invalid.
+        """The options of a table, for a commit user, which is in the names of files of postponed buckets
+        (`_writer_prefix`). Raises UnsupportedTableError if the format or the codec cannot be written, StreamConfigError
+        if an option is invalid.
         """
         options, keyed, postponed = table.options, table.is_primary_key_table, table.total_buckets == POSTPONE_BUCKET
         prefix = options.text("data-file.prefix") or _DATA_PREFIX

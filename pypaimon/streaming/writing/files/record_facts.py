@@ -23,10 +23,8 @@ class RecordBuilder:
         self._next = next_number
 
     def records_of(self, rows: pa.Table) -> pa.Table:
-        """The records: `_KEY_<k>` columns, `_SEQUENCE_NUMBER`, `_VALUE_KIND`, then the columns of the table.
-
-        Args:
-            rows: The columns of the table, and `_VALUE_KIND` (int8).
+        """The records: `_KEY_<k>` columns, `_SEQUENCE_NUMBER`, `_VALUE_KIND`, then the columns of the table. The rows
+        have these, and `_VALUE_KIND` (int8).
         """
         numbers = pa.array(np.arange(self._next, self._next + rows.num_rows, dtype=np.int64))
         self._next += rows.num_rows
@@ -34,10 +32,8 @@ class RecordBuilder:
 
 
 def numbered(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """The records of numbered rows, with the columns in the order of files.
-
-    Args:
-        rows: The columns of the table, `_VALUE_KIND` (int8) and `_SEQUENCE_NUMBER` (int64).
+    """The records of numbered rows, with the columns in the order of files. The rows have the columns of the table,
+    `_VALUE_KIND` (int8) and `_SEQUENCE_NUMBER` (int64).
     """
     values = rows.drop_columns([VALUE_KIND, SEQUENCE_NUMBER])
     copies = [values.schema.field(name).with_name(KEY_PREFIX + name) for name in keys]

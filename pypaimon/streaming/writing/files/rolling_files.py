@@ -107,10 +107,7 @@ _CREATION_TIMES = _CreationTimes()
 
 class NewFile:
     """A file that is being written. Its owner must call `close` or `abort`. Raises StoreError if it cannot be written.
-    What was written of it is deleted.
-
-    Args:
-        schema: Schema of the rows to be written. The file may have fewer columns, and the rows fewer than the table.
+    What was written of it is deleted. The file may have fewer columns than `schema`, and the rows fewer than the table.
     """
 
     def __init__(
@@ -152,12 +149,8 @@ class NewFile:
         return None if most is None else most - self.rows
 
     def write(self, data: pa.Table) -> None:
-        """Add rows.
-
-        Raises:
-            BadRowError: A value cannot be in its column. The file is deleted.
-            UnsupportedTableError: The format cannot hold a value. The file is deleted.
-            StoreError: The store failed. The file is deleted.
+        """Add rows. Raises BadRowError if a value cannot be in its column, UnsupportedTableError if the format cannot
+        hold it, StoreError if the store failed. Then the file is deleted.
         """
         for name in self._padded:
             position = data.schema.get_field_index(name)

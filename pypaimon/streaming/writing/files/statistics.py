@@ -52,10 +52,8 @@ class StatsModes:
 
     @staticmethod
     def of(options: OptionValues, names: Sequence[str], general: str | None = None) -> StatsModes:
-        """Read the modes from options.
-
-        Args:
-            general: The mode of columns without a mode of their own; None: that of the table.
+        """Read the modes from options. Columns without a mode of their own have the `general` one; None: that of the
+        table.
         """
         key = "metadata.stats-mode"
         mode = StatsMode.parse(general or options.text(key) or _DEFAULT, key)
