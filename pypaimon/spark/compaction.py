@@ -12,9 +12,9 @@ import pyarrow as pa
 from pypaimon.spark.errors import ErrorContext, readable_errors
 from pypaimon.spark.options.sink_options import SinkOptions, parse_sink
 from pypaimon.spark.write.sink_table import load_sink_table
-from pypaimon.streaming.compaction.chosen_partitions import ChosenPartitions
 from pypaimon.streaming.compaction.compactor import Compaction
 from pypaimon.streaming.compaction.file_reading import FileReader
+from pypaimon.streaming.compaction.live_files import ChosenPartitions
 from pypaimon.streaming.compaction.reports import CompactionReport
 from pypaimon.streaming.compaction.tasks import CompactionTask, Done, TaskPicker, task_picker
 from pypaimon.streaming.lazy_imports import LazyModule

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pypaimon.streaming.batches.run_forever import run_forever as run_forever
     from pypaimon.streaming.batches.run_forever import run_forever_async as run_forever_async
     from pypaimon.streaming.batches.stream_status import StreamStatus as StreamStatus
-    from pypaimon.streaming.commit.report import CommitReport as CommitReport
+    from pypaimon.streaming.commit.request import CommitReport as CommitReport
     from pypaimon.streaming.compaction.background import Compactor as Compactor
     from pypaimon.streaming.compaction.background import compactor as compactor
     from pypaimon.streaming.compaction.compactor import compact as compact
@@ -152,7 +152,7 @@ _EXPORTS = {
     "read_builder": ("StreamReadBuilder", "stream_read_builder"),
     "spec.read": ("StreamTableRead",),
     "spec.scan": ("AsyncStreamingTableScan",),
-    "commit.report": ("CommitReport",),
+    "commit.request": ("CommitReport",),
     "compaction.background": ("Compactor", "compactor"),
     "compaction.compactor": ("compact",),
     "compaction.reports": ("CompactedBucket", "CompactionReport", "FileCount"),

@@ -47,7 +47,7 @@ def _divided(df: sql.DataFrame, options: Mapping[str, str], num_partitions: int 
     from pypaimon.spark.options.sink_options import parse_sink
     from pypaimon.spark.write.sink_table import load_sink_table
     from pypaimon.streaming.errors import SchemaMismatchError
-    from pypaimon.streaming.writing.bucket_hash import BucketKeys
+    from pypaimon.streaming.writing.routing import BucketKeys
     from pypaimon.streaming.writing.writable_tables import check_writable
 
     parsed = parse_sink(options)

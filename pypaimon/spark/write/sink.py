@@ -12,8 +12,7 @@ from pypaimon.spark.write.key_ownership import check_owners
 from pypaimon.spark.write.sink_table import kind_column, load_sink_table, prepare_sink_table
 from pypaimon.streaming.commit.cleanup import discard_unfinished, discarded_on_error
 from pypaimon.streaming.commit.idempotent_commit import commit_batch, commit_once
-from pypaimon.streaming.commit.report import Assumption, CommitReport
-from pypaimon.streaming.commit.request import CommitRequest
+from pypaimon.streaming.commit.request import Assumption, CommitReport, CommitRequest
 from pypaimon.streaming.errors import CommitFailedError
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.paimon_table import PaimonTable

@@ -20,7 +20,7 @@ import pyarrow.parquet
 from pypaimon.streaming.cdc.change_records import Declared, UnreadableError, parsed
 from pypaimon.streaming.cdc.change_values import BadValueError, Reading, column_of
 from pypaimon.streaming.cli.csv_input import BadInputError, csv_batches
-from pypaimon.streaming.formats.batch_sizes import AdaptiveBatchSize
+from pypaimon.streaming.formats.file_format import AdaptiveBatchSize
 
 FORMATS = ("jsonl", "csv", "parquet", "arrow")
 _ENDINGS = {

@@ -30,15 +30,7 @@ Identity: TypeAlias = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """A file that a commit adds or deletes: an entry of a manifest.
-
-    Attributes:
-        kind: Whether it is added or deleted.
-        partition: Its serialised partition row.
-        bucket: Its bucket.
-        total_buckets: Number of buckets of its partition.
-        file: The record `_FILE`.
-    """
+    """A file that a commit adds or deletes: an entry of a manifest."""
 
     kind: EntryKind
     partition: bytes
@@ -82,16 +74,10 @@ class FileChange:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What one snapshot changes.
+    """What one snapshot changes."""
 
-    Attributes:
-        files: Data files, deletions first. Expiry replays the changes of a snapshot in order, and would delete a file
-            that is moved to another level (deleted there, added here) if its addition came first.
-        changelog: Changelog files.
-        index_added: New index files, as records of an index manifest.
-        index_deleted: Removed index files.
-    """
-
+    # Data files, deletions first. Expiry replays the changes of a snapshot in order, and would delete a file that is
+    # moved to another level (deleted there, added here) if its addition came first.
     files: tuple[FileChange, ...] = ()
     changelog: tuple[FileChange, ...] = ()
     index_added: tuple[AvroRecord, ...] = ()
@@ -104,7 +90,6 @@ class Changes:
         index_added: Iterable[AvroRecord] = (),
         index_deleted: Iterable[AvroRecord] = (),
     ) -> Changes:
-        """Changes in the order that `files` demands."""
         ordered = sorted(files, key=lambda each: each.kind != EntryKind.DELETE)
         return Changes(tuple(ordered), tuple(changelog), tuple(index_added), tuple(index_deleted))
 
@@ -129,7 +114,6 @@ class Changes:
 
     @property
     def rows(self) -> int:
-        """By how many rows the data files grow."""
         return sum(each.rows for each in self.files)
 
 
@@ -144,11 +128,8 @@ def _change(record: dict[str, Any]) -> FileChange:
 
 
 def data_changes(table: PaimonTable, messages: Sequence[CommitMessage]) -> Changes:
-    """The data increments of pypaimon's commit messages: what writers have made of rows.
-
-    Raises:
-        UnsupportedTableError: A message updates columns of existing rows (data evolution), or a file holds frames of a
-            video.
+    """The data increments of pypaimon's commit messages: what writers have made of rows. Raises UnsupportedTableError
+    if a message updates columns of existing rows (data evolution), or a file holds frames of a video.
     """
     videos = [file.file_name for each in messages for file in each.new_files if file.file_name.endswith(_VIDEO)]
     if videos:
@@ -222,7 +203,6 @@ def _file_record(file: DataFileMeta) -> dict[str, Any]:
 
 
 def _row_bytes(row: Any) -> bytes:
-    """pypaimon's row, serialised as Java does it."""
     return bytes(row.data) if isinstance(row, BinaryRow) else encoded_row(row.values, row.fields)
 
 

@@ -30,20 +30,8 @@ _LOG = StreamLog(__name__)
 def commit_or_clean_up(
     table: PaimonTable, commit: SnapshotCommit, messages: Sequence[CommitMessage], what: str, advice: str
 ) -> Outcome:
-    """Commit. On failure, delete the files unless a snapshot may name them.
-
-    Args:
-        messages: The commit messages that own the files.
-        what: The commit in words.
-        advice: How to find out whether it was committed, for the case that this is unknown.
-
-    Raises:
-        CommitConflictError: The changes may not follow the latest state.
-        StrictModeError: Others have changed the same partition since the last safe snapshot.
-        StreamConfigError: Rows of partitions were written that are not to be overwritten.
-        BatchOrderError: A later commit of the user is in the table.
-        UnsafeCommitError: Another program commits at the same time, and the store cannot arbitrate.
-        CommitFailedError: It failed for another reason. The message says what happened to the files.
+    """Commit. On failure, delete the files unless a snapshot may name them. Raises CommitFailedError if it failed for
+    another reason. The message says what happened to the files.
     """
     try:
         return commit.run()
@@ -92,9 +80,7 @@ def discard_unfinished(table: PaimonTable, tasks: Sequence[Any | None], messages
     """Delete the files of finished tasks if some task did not finish, because then no commit was tried.
 
     If all have finished, a commit may have been tried, and may have succeeded whatever it raised. The files stay.
-
-    Returns:
-        Whether they were deleted.
+    Returns whether they were deleted.
     """
     if all(task is not None for task in tasks):
         return False

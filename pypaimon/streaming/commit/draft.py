@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -12,12 +12,9 @@ from uuid import uuid4
 import pyarrow as pa
 
 from pypaimon.streaming.commit.changes import COMPACT, AvroRecord, Changes, FileChange
-from pypaimon.streaming.commit.conflicts import ConflictRules, check_changes
-from pypaimon.streaming.commit.manifest_merge import merged_manifests
-from pypaimon.streaming.commit.manifests import ManifestOptions, ManifestWriter, NewFiles
+from pypaimon.streaming.commit.conflicts import ConflictRules, StrictMode, TableState, check_changes
+from pypaimon.streaming.commit.manifests import ManifestOptions, ManifestWriter, NewFiles, merged_manifests
 from pypaimon.streaming.commit.request import CommitPlan, CommitRequest
-from pypaimon.streaming.commit.strict_mode import StrictMode
-from pypaimon.streaming.commit.table_state import TableState
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.files.blob_files import BLOB_FILE
 from pypaimon.streaming.files.row_id_groups import VECTOR_FILE
@@ -37,46 +34,15 @@ _ROW_ID = "_ROW_ID"
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A snapshot that can be published once its files are written.
-
-    Attributes:
-        files: The new files that it names.
-        snapshot: Its JSON.
-        changes: What it changes.
-    """
+    """A snapshot that can be published once its files are written."""
 
     files: NewFiles
     snapshot: dict[str, Any]
     changes: Changes
 
 
-@dataclass(frozen=True, slots=True)
-class ManifestNames:
-    """The files that a snapshot names; manifest lists with their sizes.
-
-    Attributes:
-        base: Everything before the commit.
-        delta: What the commit changes.
-        changelog: Its changelog files, or None.
-        index: All index files, or None.
-    """
-
-    base: tuple[str, int]
-    delta: tuple[str, int]
-    changelog: tuple[str, int] | None
-    index: str | None
-
-
 class Drafter:
-    """Makes drafts for one table.
-
-    Args:
-        strict: The table's strict mode; None: it is off.
-
-    Raises:
-        UnsupportedTableError: Its manifests cannot be written.
-        StreamConfigError: An option cannot be read.
-    """
+    """Makes drafts for one table."""
 
     def __init__(self, table: PaimonTable, strict: StrictMode | None = None) -> None:
         self._strict = strict
@@ -91,14 +57,8 @@ class Drafter:
     def draft(self, state: TableState, plan: CommitPlan, request: CommitRequest) -> Draft | None:
         """The snapshot that would follow a state.
 
-        Reads the manifest lists of the state, and its manifests if files must be checked or merged.
-
-        Returns:
-            None: There is nothing to commit.
-
-        Raises:
-            CommitConflictError: The changes may not follow this state.
-            StrictModeError: Others have changed the same partition since the last safe snapshot.
+        Reads the manifest lists of the state, and its manifests if files must be checked or merged. None: there is
+        nothing to commit.
         """
         changes = plan.changes(state)
         if changes.empty and not plan.keep_empty:
@@ -110,12 +70,13 @@ class Drafter:
         changes, next_row_id = self._numbered(state, plan.kind, changes)
         new = NewFiles()
         base = merged_manifests(state.directory.manifests, self._manifests, new, state.manifests)
-        names = ManifestNames(
-            base=self._manifests.manifest_list(new, base),
-            delta=self._listed(new, changes.files),
-            changelog=self._listed(new, changes.changelog) if changes.changelog else None,
-            index=self._index(state, new, changes),
-        )
+        lists = {"base": self._manifests.manifest_list(new, base), "delta": self._listed(new, changes.files)}
+        if changes.changelog:
+            lists["changelog"] = self._listed(new, changes.changelog)
+        names: dict[str, Any] = {}
+        for what, (name, size) in lists.items():
+            names |= {f"{what}ManifestList": name, f"{what}ManifestListSize": size}
+        names["indexManifest"] = self._index(state, new, changes)
         request = replace(request, properties={**request.properties, **self._noted(state.snapshot, changes)})
         snapshot = _snapshot_json(state.snapshot, plan.kind, request, changes, names, next_row_id)
         return Draft(new, snapshot, changes)
@@ -159,7 +120,7 @@ def _snapshot_json(
     kind: str,
     request: CommitRequest,
     changes: Changes,
-    names: ManifestNames,
+    names: Mapping[str, Any],
     next_row_id: int,
 ) -> dict[str, Any]:
     """The snapshot that follows another one (None: the first one).
@@ -176,20 +137,14 @@ def _snapshot_json(
         "version": 3,
         "id": 1 if latest is None else latest.id + 1,
         "schemaId": schema_id,
-        "baseManifestList": names.base[0],
-        "baseManifestListSize": names.base[1],
-        "deltaManifestList": names.delta[0],
-        "deltaManifestListSize": names.delta[1],
-        "changelogManifestList": names.changelog and names.changelog[0],
-        "changelogManifestListSize": names.changelog and names.changelog[1],
-        "indexManifest": names.index,
+        **names,
         "commitUser": request.user,
         "commitIdentifier": request.identifier,
         "commitKind": kind,
         "timeMillis": time.time_ns() // 1_000_000,
         "totalRecordCount": before + changes.rows,
         "deltaRecordCount": changes.rows,
-        "changelogRecordCount": changelog_rows if names.changelog else None,
+        "changelogRecordCount": changelog_rows if changes.changelog else None,
         "watermark": max((each for each in watermarks if each is not None), default=None),
         "statistics": carried,
         "properties": dict(request.properties) or None,
@@ -207,10 +162,6 @@ def combined_index(index: Sequence[AvroRecord], changes: Changes, *, unaware_buc
 
     Indexes of keys (HASH), and deletion vectors in tables with buckets, are one file per bucket: a new file replaces
     the existing one, whether the changes delete that or not. Other files are removed only if the changes delete them.
-
-    Args:
-        index: The index files before.
-        unaware_buckets: As in `ConflictRules`.
     """
     deleted = {each["_FILE_NAME"] for each in changes.index_deleted}
     of_buckets = (HASH,) if unaware_buckets else (HASH, DELETION_VECTORS)
@@ -236,15 +187,8 @@ def _with_snapshot_order(changes: Changes, snapshot_id: int) -> Changes:
 def _with_row_ids(changes: Changes, snapshot_id: int, next_row_id: int, *, grouped: bool) -> tuple[Changes, int]:
     """The changes for a table with row tracking, and the first row id that is free afterwards.
 
-    A file without sequence numbers gets the snapshot's, and new rows get the row ids that follow.
-
-    Args:
-        snapshot_id: Id of the snapshot that makes them.
-        next_row_id: The first row id that is free.
-        grouped: Whether ids are assigned partition by partition.
-
-    Raises:
-        UnsupportedTableError: A file holds columns of rows (blobs, vectors) and does not follow the file of those rows.
+    A file without sequence numbers gets the snapshot's, and new rows get the row ids that follow. Raises
+    UnsupportedTableError if a file holds columns of rows (blobs, vectors) and does not follow the file of those rows.
     """
     deleted = [each for each in changes.files if each.kind == EntryKind.DELETE]
     added = changes.added
@@ -296,7 +240,6 @@ def _with_sequence(each: FileChange, snapshot_id: int) -> FileChange:
 
 
 def _key_order(fields: Sequence[Any], key: bytes) -> list[Any]:
-    """The sort key of a serialised key, to the nanosecond."""
     columns = [decode_column(pa.array([key], pa.binary()), index, field.type) for index, field in enumerate(fields)]
     exact = (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in columns)
     return [python_order(column[0].as_py()) for column in exact]

@@ -12,9 +12,9 @@ readers; everything before it can be lost or left behind without harm.
    after this step leaves an attempt that never happened: the next writer examines the snapshots since, does not find
    the commit, and makes it. A `CommitSession` reserves identifiers ahead, so most commits of a writer skip this step.
 
-3. *Manifests* (`draft`, `manifests`, `manifest_merge`). The changes are checked against the latest state (`conflicts`,
-   `strict_mode`). Then manifests, manifest lists and an index manifest are written under new names. A crash leaves
-   orphans; after an error they are deleted.
+3. *Manifests* (`draft`, `manifests`). The changes are checked against the latest state (`conflicts`). Then manifests,
+   manifest lists and an index manifest are written under new names. A crash leaves orphans; after an error they are
+   deleted.
 
 4. *The snapshot* (`snapshot_commit`, `publishing`). `snapshot-N` is created if there is none of that id. This one write
    makes the commit visible. If another writer was first, the manifests of step 3 are deleted, the snapshots that have
@@ -39,8 +39,7 @@ from dataclasses import replace
 from pypaimon.streaming.commit.changes import compact_changes
 from pypaimon.streaming.commit.cleanup import commit_or_clean_up, discard, discarded_on_error, log_kept
 from pypaimon.streaming.commit.ledger import CommitLedger, CommitStatus
-from pypaimon.streaming.commit.report import CommitReport, Written
-from pypaimon.streaming.commit.request import CommitRequest, FixedChanges, Overwrite, plan_of
+from pypaimon.streaming.commit.request import CommitReport, CommitRequest, FixedChanges, Overwrite, Written, plan_of
 from pypaimon.streaming.commit.session import CommitSession
 from pypaimon.streaming.commit.snapshot_commit import GaveUpError, KnownHistory, SnapshotCommit
 from pypaimon.streaming.errors import (
@@ -67,7 +66,6 @@ def commit_once(request: CommitRequest, session: CommitSession | None = None) ->
     """Commit, unless the table has the identifier already.
 
     Args:
-        request: What is committed.
         session: What the caller knows from its last commit of this user, which makes this one cheaper; None: nothing.
 
     Raises:
@@ -120,12 +118,6 @@ def commit_batch(
     """Commit under a new user. Each call commits again. The arguments are those of `CommitRequest`.
 
     The files are deleted on any error, unless the commit may be in the table.
-
-    Raises:
-        CommitFailedError: It did not get through.
-        CommitConflictError: Files that it deletes are gone, or a partition has another number of buckets; its files are
-            deleted.
-        StrictModeError: Others have changed the same partition since the last safe snapshot; its files are deleted.
     """
     user = table.handle.new_batch_write_builder().commit_user
     advice = (
@@ -161,7 +153,6 @@ def commit_compaction(request: CommitRequest, planned_at: int, *, again: bool = 
     Args:
         request: What is committed. The data increments of its messages are ignored. No writer of rows should have its
             user.
-        planned_at: Id of the snapshot that was compacted.
         again: Whether an earlier call, in this process or another, may have had the same messages. Then all snapshots
             since `planned_at` are examined, none of which may have expired.
 
@@ -199,10 +190,8 @@ def _report_empty(request: CommitRequest, ledger: CommitLedger) -> CommitReport:
 
 
 def _start(request: CommitRequest, ledger: CommitLedger, session: CommitSession) -> CommitStatus | CommitReport:
-    """Record that this commit is about to be tried.
-
-    Returns:
-        What the table holds of the user; a report if it holds this commit.
+    """Record that this commit is about to be tried. Returns what the table holds of the user; a report if it holds this
+    commit.
     """
     user, identifier = request.user, request.identifier
     for _ in range(_TRIES):
@@ -226,10 +215,8 @@ def _start(request: CommitRequest, ledger: CommitLedger, session: CommitSession)
 
 
 def _is_assumed_committed(request: CommitRequest, status: CommitStatus) -> bool:
-    """Whether an operator says that the commit is in the table, if the table itself cannot show it.
-
-    Raises:
-        CommitUnknownError: The operator says nothing about it.
+    """Whether an operator says that the commit is in the table, if the table itself cannot show it. Raises
+    CommitUnknownError if the operator says nothing about it.
     """
     identifier, assumption = request.identifier, request.assumption
     if status.unknown is None or identifier > status.unknown or assumption.missing == identifier:
@@ -264,10 +251,8 @@ def _commit(commit: SnapshotCommit, status: CommitStatus, session: CommitSession
 def _commit_compact_increments(
     first: SnapshotCommit, latest: Snapshot | None, session: CommitSession
 ) -> Snapshot | None:
-    """Commit the second snapshot of a commit whose writers have compacted too. Without it no row is missing.
-
-    Returns:
-        The latest snapshot afterwards; None: it is not known.
+    """Commit the second snapshot of a commit whose writers have compacted too. Without it no row is missing. Returns
+    the latest snapshot afterwards; None: it is not known.
     """
     table, messages = first.request.table, first.request.messages
     changes = compact_changes(table, messages)

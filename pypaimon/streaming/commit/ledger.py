@@ -8,16 +8,131 @@ which keeps that snapshot and all later ones from expiring. `CommitSession` deci
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
 
-from pypaimon.streaming.commit.ledger_record import IdRanges, LedgerRecord
 from pypaimon.streaming.consumers.consumer_manager import Consumer, consumers_of
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
 from pypaimon.streaming.errors import QueryReusedError
 from pypaimon.streaming.io.conditional_writes import Seen
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+
+_VERSION = 2
+
+
+@dataclass(frozen=True, slots=True)
+class IdRanges:
+    """A set of commit identifiers as ranges: it stays small while they are consecutive."""
+
+    # First and last number of each range, ascending, with a gap between any two
+    ranges: tuple[tuple[int, int], ...] = ()
+
+    @staticmethod
+    def of(ids: Iterable[int]) -> IdRanges:
+        return IdRanges().union(ids)
+
+    @staticmethod
+    def from_pairs(value: object) -> IdRanges:
+        """Read what `pairs` returned, after a round trip through JSON. Raises ValueError if it is something else."""
+        if not isinstance(value, list) or not all(_is_pair(each) for each in value):
+            raise ValueError(f"expected ranges of numbers, got {value!r}")
+        ranges = tuple((first, last) for first, last in value)
+        if any(last + 1 >= first for (_, last), (first, _) in pairwise(ranges)):
+            raise ValueError(f"ranges overlap or are out of order: {value!r}")
+        return IdRanges(ranges)
+
+    def pairs(self) -> list[list[int]]:
+        return [list(each) for each in self.ranges]
+
+    @property
+    def greatest(self) -> int | None:
+        return self.ranges[-1][1] if self.ranges else None
+
+    def __contains__(self, identifier: int) -> bool:
+        return any(first <= identifier <= last for first, last in self.ranges)
+
+    def union(self, ids: Iterable[int]) -> IdRanges:
+        joined: list[tuple[int, int]] = []
+        for first, last in sorted([*self.ranges, *((each, each) for each in ids)]):
+            if joined and first <= joined[-1][1] + 1:
+                joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
+            else:
+                joined.append((first, last))
+        return IdRanges(tuple(joined))
+
+    def newest(self, count: int) -> tuple[IdRanges, int | None]:
+        """The last `count` ranges, and the greatest id that they leave out (None if they leave out none)."""
+        left_out = self.ranges[:-count]
+        return IdRanges(self.ranges[-count:]), left_out[-1][1] if left_out else None
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRecord:
+    """What the ledger remembers. It stays true of the history with its fingerprint, so an older one does no harm."""
+
+    first: int  # Snapshots before it hold no commit of the user except those in `batches`, or those up to `unknown`
+    batches: IdRanges
+    # Identifiers up to this one that are not in `batches` may have been committed; None: none of them was
+    unknown: int | None
+    attempt: int  # The greatest identifier whose commit was started, or reserved for a later one
+    origin: str | None = None
+    # That of the snapshot before `first`; None if there was none, or an older release wrote the file
+    fingerprint: str | None = None
+
+    def to_json(self) -> bytes:
+        value = {
+            "version": _VERSION,
+            "first": self.first,
+            "batches": self.batches.pairs(),
+            "unknown": self.unknown,
+            "attempt": self.attempt,
+            "origin": self.origin,
+            "mark": self.fingerprint,
+        }
+        return json.dumps(value).encode()
+
+    @staticmethod
+    def from_json(data: bytes) -> LedgerRecord:
+        """Read what `to_json` wrote, in this version or version 1, which only knew the last commit. Raises ValueError
+        if it is not a record.
+        """
+        value = json.loads(data)
+        if not isinstance(value, dict) or value.get("version") not in (1, _VERSION):
+            raise ValueError(f"not a record of version {_VERSION}")
+        first, attempt = _number(value, "first"), _number(value, "attempt")
+        if first is None or attempt is None:
+            raise ValueError(f"numbers are missing in {value!r}")
+        if value["version"] == 1:
+            committed = _number(value, "committed")
+            known = IdRanges() if committed is None else IdRanges.of([committed])
+            return LedgerRecord(first, known, committed, attempt)
+        batches = IdRanges.from_pairs(value.get("batches"))
+        origin, fingerprint = _text(value, "origin"), _text(value, "mark")
+        return LedgerRecord(first, batches, _number(value, "unknown"), attempt, origin, fingerprint)
+
+
+def _is_pair(value: Any) -> bool:
+    numbers = isinstance(value, list) and len(value) == 2 and all(type(each) is int for each in value)
+    return numbers and bool(value[0] <= value[1])
+
+
+def _number(value: dict[str, Any], name: str) -> int | None:
+    found = value.get(name)
+    if found is not None and type(found) is not int:
+        raise ValueError(f"field {name!r} is {found!r}")
+    return found
+
+
+def _text(value: dict[str, Any], name: str) -> str | None:
+    found = value.get(name)
+    if found is not None and not isinstance(found, str):
+        raise ValueError(f"field {name!r} is {found!r}")
+    return found
+
 
 WINDOW = 32
 """Snapshots that are requested at the same time, and those that are searched for a user without a record."""
@@ -32,33 +147,21 @@ def record_name(user: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CommitStatus:
-    """What a table holds of a commit user.
-
-    Attributes:
-        batches: The identifiers that are in the table.
-        unknown: Identifiers up to this one that are not in `batches` may be in the table; None: none of them is.
-        why: Why that is unknown.
-        attempt: The greatest identifier whose commit was started or reserved earlier; -1 if there is none.
-        snapshot: The snapshot of the commit that was asked for; None if the table does not hold it, or it is not known
-            any more.
-        examined: Snapshots up to this one were examined, now or earlier; 0 if there is none.
-        fingerprint: That of snapshot `examined`; None if there is none.
-        latest: The latest snapshot, None if there is none.
-        seen: The record's file as it was read; None if there was none.
-        origin: What counted the commits so far, if known.
-        newest: The snapshot of the newest commit that was found since the record was written; None: there is none.
-    """
+    """What a table holds of a commit user."""
 
     batches: IdRanges
+    # Identifiers up to this one that are not in `batches` may be in the table; None: none of them is
     unknown: int | None
     why: str
-    attempt: int
+    attempt: int  # The greatest identifier whose commit was started or reserved earlier; -1 if there is none
+    # The snapshot of the commit that was asked for; None if the table does not hold it, or it is not known any more
     snapshot: Snapshot | None
-    examined: int
+    examined: int  # Snapshots up to this one were examined, now or earlier; 0 if there is none
     fingerprint: str | None
     latest: Snapshot | None
     seen: Seen | None = None
     origin: str | None = None
+    # The snapshot of the newest commit that was found since the record was written; None: there is none
     newest: int | None = None
 
 
@@ -72,9 +175,6 @@ class CommitLedger:
     Args:
         user: Commit user: the same for the same job, also after a restart on another machine.
         origin: What counts the commits, if known: a streaming query that has an id.
-
-    Attributes:
-        user: The commit user, which is also the id of its consumer.
     """
 
     def __init__(self, directory: TableDirectory, user: str, origin: str | None = None) -> None:
@@ -87,14 +187,8 @@ class CommitLedger:
         """What the table holds of the user, before `batch` is committed.
 
         Costs a GET for the record, the latest snapshot, and a GET for each snapshot since the last commit was started.
-        For a user that is new to the table, at most the last 32 snapshots are examined.
-
-        Args:
-            batch: The identifier.
-            new_since: Snapshots up to this one were examined when there was no record: the user had made none of them.
-
-        Raises:
-            QueryReusedError: The earlier commits came from another origin.
+        For a user that is new to the table, at most the last 32 snapshots are examined. Those up to `new_since` were
+        examined when there was no record: the user had made none of them.
         """
         record, seen = self._look()
         self._check_origin(batch, record)
@@ -107,10 +201,8 @@ class CommitLedger:
         return replace(found, seen=seen, origin=None if record is None else record.origin)
 
     def unchanged(self, status: CommitStatus, record: LedgerRecord) -> CommitStatus | None:
-        """An earlier status, if the record is still the one that was written then. One GET.
-
-        Returns:
-            None: Another job has written the record since.
+        """An earlier status, if the record is still the one that was written then. One GET. None: another job has
+        written the record since.
         """
         found, seen = self._look()
         return replace(status, seen=seen, attempt=record.attempt) if found == record else None
@@ -118,26 +210,13 @@ class CommitLedger:
     def begin(self, batch: int, status: CommitStatus, ahead: int = 0) -> LedgerRecord:
         """Record that a commit is about to be tried, and keep the snapshots that will show its outcome. Two PUTs.
 
-        Must have returned before the commit is tried.
-
-        Args:
-            status: What `status` returned for it.
-            ahead: Number of later identifiers that are reserved too.
-
-        Returns:
-            The record that was written.
-
-        Raises:
-            ChangedFileError: Another job has written the record since. Ask for the status again.
+        Must have returned before the commit is tried. `status` is what `status` returned for it. Returns the record
+        that was written. Raises ChangedFileError if another job has written the record since: ask for the status again.
         """
         return self._write(status, batch + ahead, status.batches)
 
     def assume(self, batch: int, status: CommitStatus) -> None:
-        """Record that a commit is in the table, as an operator has found out. Two PUTs.
-
-        Raises:
-            ChangedFileError: Another job has written the record since. Ask for the status again.
-        """
+        """Record that a commit is in the table, as an operator has found out. Two PUTs."""
         self._write(status, batch, status.batches.union([batch]))
 
     def read(self) -> LedgerRecord | None:
@@ -197,7 +276,6 @@ class CommitLedger:
         return self._status(batch, latest, found, LedgerRecord(1, IdRanges(), unknown, -1), "its record was removed")
 
     def _recorded(self, batch: int, latest: Snapshot | None, record: LedgerRecord) -> CommitStatus:
-        """With a record: what it says, and what the snapshots since show."""
         before = record.first - 1
         found: dict[int, Snapshot] = {}
         rolled_back = (0 if latest is None else latest.id) < before
@@ -240,11 +318,6 @@ def newest_first(
 
     They are requested one, two, four, ... at most `WINDOW` at a time, because the caller mostly finds what it looks for
     in the first one.
-
-    Args:
-        latest: Id of the latest snapshot.
-        first: Id of the last snapshot of the walk.
-        window: How many are requested at first.
     """
     while latest >= first:
         ids = range(latest, max(first, latest - window + 1) - 1, -1)

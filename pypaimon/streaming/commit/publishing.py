@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import json
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from pypaimon.streaming.commit.changes import FileChange
 from pypaimon.streaming.errors import PaimonStreamError
@@ -38,45 +39,35 @@ class TakenError(Exception):
     """Another snapshot of that id existed before anything was written."""
 
 
-class Publisher(Protocol):
-    """Publishes a snapshot.
+class Publisher(ABC):
+    """Publishes a snapshot."""
 
-    Attributes:
-        conditional: Of two attempts for one id the later one fails for good, whichever program makes it. Otherwise a
-            table may have one writer at a time. Not known before `prepare`.
-        rewrites: The stored snapshot may differ from the given one, so its fingerprint must be read.
-        checks_previous: Whether the caller must check that the snapshot before is still there. The condition is that no
-            file of the new id exists, and none exists either if snapshots of that id have expired.
-    """
-
-    conditional: bool
-    rewrites: bool
-    checks_previous: bool
+    # Of two attempts for one id the later one fails for good, whichever program makes it. Otherwise a table may have
+    # one writer at a time. Not known before `prepare`.
+    conditional = True
+    rewrites = False  # The stored snapshot may differ from the given one, so its fingerprint must be read
+    # Whether the caller must check that the snapshot before is still there. The condition is that no file of the new id
+    # exists, and none exists either if snapshots of that id have expired.
+    checks_previous = True
 
     @property
     def why_unconditional(self) -> str:
         """Why the store cannot arbitrate."""
+        return ""
 
-    def prepare(self) -> None:
-        """Find out whether the store can arbitrate.
+    def prepare(self) -> None:  # noqa: B027 - a publisher that always arbitrates has nothing to find out
+        """Find out whether the store can arbitrate. Raises PaimonStreamError if that cannot be found out at present."""
 
-        Raises:
-            PaimonStreamError: That cannot be found out at present.
+    def settle(self, number: int) -> None:  # noqa: B027 - most never replace it
+        """Make sure that the snapshot of an id, if it exists, is not replaced any more. Raises OSError if that cannot
+        be done.
         """
 
-    def settle(self, number: int) -> None:
-        """Make sure that the snapshot of an id, if it exists, is not replaced any more.
-
-        Raises:
-            OSError: That cannot be done.
-        """
-
+    @abstractmethod
     def publish(self, base_uuid: str | None, snapshot: Mapping[str, Any], statistics: Statistics) -> bool:
         """Publish a snapshot.
 
         Args:
-            base_uuid: Uuid of the snapshot that it follows.
-            snapshot: Its JSON.
             statistics: Gives pypaimon's `PartitionStatistics` of what it changes, for a catalog.
 
         Returns:
@@ -100,29 +91,21 @@ def publisher_of(table: PaimonTable, directory: TableDirectory) -> Publisher:
     return _ByStore(directory, renamed=is_renamed(path))
 
 
-class _ByCatalog:
+class _ByCatalog(Publisher):
     """By the catalog. A server with Java 1.x stores the fields that it knows, and drops others, such as `uuid`."""
 
-    conditional = True
-    why_unconditional = ""
     rewrites = True
     checks_previous = False
 
     def __init__(self, publisher: Any) -> None:
         self._publisher = publisher
 
-    def prepare(self) -> None:
-        """The catalog arbitrates."""
-
-    def settle(self, number: int) -> None:
-        """The catalog never replaces a snapshot."""
-
     def publish(self, base_uuid: str | None, snapshot: Mapping[str, Any], statistics: Statistics) -> bool:
         made = JSON.from_json(json.dumps(snapshot), PaimonSnapshot)
         return bool(self._publisher.commit(base_uuid, made, statistics()))
 
 
-class _ByLink:
+class _ByLink(Publisher):
     """On a local disk: a link fails if its name exists, whichever program made that.
 
     Java and pypaimon rename instead: they write `.snapshot-N.<uuid>.tmp`, check that there is no `snapshot-N`, and
@@ -132,16 +115,8 @@ class _ByLink:
     the link for good, or was replaced before, which a look at it shows.
     """
 
-    conditional = True
-    why_unconditional = ""
-    rewrites = False
-    checks_previous = True
-
     def __init__(self, directory: TableDirectory) -> None:
         self._directory = directory
-
-    def prepare(self) -> None:
-        """The file system arbitrates."""
 
     def settle(self, number: int) -> None:
         home, name = os.path.split(self._path(number))
@@ -169,14 +144,11 @@ class _ByLink:
         return str(local_path(self._directory.snapshots.get_snapshot_path(number)))
 
 
-class _ByStore:
+class _ByStore(Publisher):
     """In a store: created with `If-None-Match` if the client of the extra `fast` is in use, otherwise renamed.
 
     A rename arbitrates only in HDFS: object stores copy. A store that ignores the condition does not arbitrate either.
     """
-
-    rewrites = False
-    checks_previous = True
 
     def __init__(self, directory: TableDirectory, *, renamed: bool) -> None:
         self._directory = directory
@@ -190,9 +162,6 @@ class _ByStore:
     @property
     def why_unconditional(self) -> str:
         return self._directory.store.objects.why_not_created(self._directory.snapshots.get_snapshot_path(1))
-
-    def settle(self, number: int) -> None:
-        """HDFS never replaces a file, and in other stores nothing can be done about it."""
 
     def publish(self, base_uuid: str | None, snapshot: Mapping[str, Any], statistics: Statistics) -> bool:
         store, path = self._directory.store, self._directory.snapshots.get_snapshot_path(snapshot["id"])
@@ -238,12 +207,7 @@ def _text(snapshot: Mapping[str, Any]) -> str:
 
 
 def partition_statistics(files: Iterable[FileChange], paths: FilePaths) -> list[Any]:
-    """What a commit changes in each partition, for catalogs that keep count: pypaimon's `PartitionStatistics`.
-
-    Args:
-        files: Data files that are added and deleted. Deleted ones count negative.
-        paths: The paths of the table, which name partitions as the catalog does.
-    """
+    """What a commit changes in each partition, for catalogs that keep count: pypaimon's `PartitionStatistics`."""
     found: dict[bytes, Any] = {}
     for each in files:
         sign = 1 if each.kind == EntryKind.ADD else -1

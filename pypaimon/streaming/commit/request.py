@@ -2,74 +2,105 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from pypaimon.streaming.commit.changes import APPEND, COMPACT, OVERWRITE, Changes, data_changes
-from pypaimon.streaming.commit.conflicts import KeyIndexes, check_bucket_counts, check_key_indexes
-from pypaimon.streaming.commit.report import Assumption
-from pypaimon.streaming.commit.table_state import TableState
+from pypaimon.streaming.commit.conflicts import KeyIndexes, TableState, check_bucket_counts, check_key_indexes
 from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.files.blob_files import is_blob_file
+from pypaimon.streaming.files.row_id_groups import is_vector_file
 from pypaimon.streaming.filtering.partition_spec import PartitionSpec
 from pypaimon.streaming.formats.binary_row_encoding import all_forms
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.paimon.write_internals import CommitMessage
 
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What was written for a commit."""
+
+    rows: int
+    files: int
+    size: int
+
+    @staticmethod
+    def of(messages: Iterable[Any]) -> Written:
+        """Totals of the data increments of pypaimon's commit messages."""
+        return _sums([file for message in messages for file in message.new_files])
+
+    @staticmethod
+    def by_compaction(messages: Iterable[Any]) -> Written:
+        """Totals of their compact increments."""
+        return _sums([file for message in messages for file in message.compact_after])
+
+
+@dataclass(frozen=True, slots=True)
+class CommitReport:
+    """The result of a commit.
+
+    Attributes:
+        snapshot: Id of its snapshot; None if there was nothing to commit, or the snapshot has expired.
+        written: What was written for it, this time.
+        repeated: It was in the table already, and nothing was added.
+    """
+
+    snapshot: int | None
+    written: Written
+    repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Assumption:
+    """What an operator has found out about a commit, for the case that the table cannot show it."""
+
+    committed: int | None = None  # Identifier of a commit that is in the table, or None
+    missing: int | None = None  # Identifier of a commit that is not, or None
+
+
+def _sums(files: list[Any]) -> Written:
+    rows = sum(file.row_count for file in files if not (is_blob_file(file) or is_vector_file(file)))
+    return Written(rows, len(files), sum(file.file_size for file in files))
+
+
 Overwrite: TypeAlias = bool | PartitionSpec
 
 
 @dataclass(frozen=True, slots=True)
 class CommitRequest:
-    """One commit: its identity, its files, what its snapshot says, and what must hold for it to be made.
-
-    Attributes:
-        table: The table, under the schema that the files were written with.
-        user: Commit user.
-        identifier: Commit identifier. A user and an identifier are committed at most once.
-        messages: pypaimon's commit messages of everything that was written. Their compact increments become a second
-            snapshot.
-        overwrite: Whether they replace existing rows: True replaces whole partitions with
-            `dynamic-partition-overwrite`, otherwise the whole table. A spec replaces the partitions that match it, and
-            rows of other partitions are refused.
-        keep_empty: Whether a commit without files leaves a snapshot, as one that only reports progress must.
-        schema_id: The table's latest schema, which the snapshot names; None: that of `table`.
-        watermark: Event time up to which rows are complete, in epoch milliseconds. The table's watermark never falls.
-        properties: Entries of the snapshot's `properties`.
-        key_indexes: The index files from which the rows got their buckets. The commit is refused if the table has
-            other ones by now.
-        buckets_of: Snapshot from which the writer took the number of buckets, 0 for none. The commit is refused if a
-            partition has another number since. None: not known, so all files are examined.
-        check_table: Raises if the table was dropped, recreated or rolled back. Not called if the session's last
-            snapshot shows that it was not.
-        ordered: Whether identifiers grow, as those of a stream do. If not, any identifier that the table does not have
-            is committed, also after a later one.
-        origin: What counts the identifiers, if known: a streaming query that has an id.
-        assumption: What an operator says where the outcome of an earlier attempt is unknown.
-        is_first_attempt: No earlier attempt can have published these files, so they are deleted if this one fails and
-            is certain not to have published them. Otherwise a failure keeps them, because a snapshot may name them.
-    """
+    """One commit: its identity, its files, what its snapshot says, and what must hold for it to be made."""
 
     table: PaimonTable
     user: str
-    identifier: int
+    identifier: int  # Commit identifier. A user and an identifier are committed at most once.
+    # pypaimon's commit messages of everything that was written. Their compact increments become a second snapshot.
     messages: Sequence[CommitMessage]
-
+    # Whether they replace existing rows: True replaces whole partitions with `dynamic-partition-overwrite`, otherwise
+    # the whole table. A spec replaces the partitions that match it, and rows of other partitions are refused.
     overwrite: Overwrite = False
-    keep_empty: bool = False
-
-    schema_id: int | None = None
+    keep_empty: bool = False  # Whether a commit without files leaves a snapshot, as one that only reports progress must
+    schema_id: int | None = None  # The table's latest schema, which the snapshot names; None: that of `table`
+    # Event time up to which rows are complete, in epoch milliseconds. The table's watermark never falls.
     watermark: int | None = None
-    properties: Mapping[str, str] = field(default_factory=dict)
-
+    properties: Mapping[str, str] = field(default_factory=dict)  # Entries of the snapshot's `properties`
+    # The index files from which the rows got their buckets. The commit is refused if the table has other ones by now.
     key_indexes: KeyIndexes = field(default_factory=dict)
+    # Snapshot from which the writer took the number of buckets, 0 for none. The commit is refused if a partition has
+    # another number since. None: not known, so all files are examined.
     buckets_of: int | None = None
+    # Raises if the table was dropped, recreated or rolled back. Not called if the session's last snapshot shows that it
+    # was not.
     check_table: Callable[[], None] = lambda: None
-
+    # Whether identifiers grow, as those of a stream do. If not, any identifier that the table does not have is
+    # committed, also after a later one.
     ordered: bool = True
-    origin: str | None = None
+    origin: str | None = None  # What counts the identifiers, if known: a streaming query that has an id
+    # What an operator says where the outcome of an earlier attempt is unknown
     assumption: Assumption = field(default_factory=Assumption)
+    # No earlier attempt can have published these files, so they are deleted if this one fails and is certain not to
+    # have published them. Otherwise a failure keeps them, because a snapshot may name them.
     is_first_attempt: bool = False
 
     @property
@@ -78,13 +109,7 @@ class CommitRequest:
 
 
 class CommitPlan(Protocol):
-    """The changes of a commit as a function of the state that it follows. Each attempt asks again.
-
-    Attributes:
-        kind: Kind of the snapshot.
-        keep_empty: Whether there is a snapshot even without changes.
-        may_conflict: Whether the changes must be checked against the state.
-    """
+    """The changes of a commit as a function of the state that it follows. Each attempt asks again."""
 
     @property
     def kind(self) -> str: ...
@@ -100,11 +125,6 @@ class CommitPlan(Protocol):
 
 
 def plan_of(request: CommitRequest) -> CommitPlan:
-    """The plan for the data increments of a request.
-
-    Raises:
-        UnsupportedTableError: This library does not commit such files.
-    """
     changes = data_changes(request.table, request.messages)
     if request.overwrite is False:
         return FixedChanges(
@@ -119,15 +139,7 @@ def plan_of(request: CommitRequest) -> CommitPlan:
 
 @dataclass(frozen=True, slots=True)
 class FixedChanges:
-    """Changes that are the same for every state.
-
-    Attributes:
-        given: The changes.
-        compaction: Whether they leave the rows as they are.
-        keep_empty: Whether there is a snapshot even without changes.
-        key_indexes: As in `CommitRequest`.
-        buckets_of: As in `CommitRequest`.
-    """
+    """Changes that are the same for every state."""
 
     given: Changes
     compaction: bool = False
@@ -148,12 +160,6 @@ class FixedChanges:
         return self.kind != APPEND
 
     def changes(self, state: TableState) -> Changes:
-        """The changes.
-
-        Raises:
-            CommitConflictError: A partition has another number of buckets than the writer saw.
-            KeyIndexConflictError: Other index files decide the buckets of keys by now.
-        """
         if self.key_indexes:
             check_key_indexes(state.index, self.key_indexes)
         if self.kind == APPEND and any(each.total_buckets > 0 for each in self.given.files):
@@ -166,24 +172,21 @@ class PartitionReplacement:
     """New files that replace all files of some partitions, whichever files those have when it is committed.
 
     It has no changelog, as in Java.
-
-    Attributes:
-        given: The new files.
-        replaced: The partitions: those that match a spec, `all`, or those of the new files (`written`).
     """
 
     given: Changes
+    # The partitions: those that match a spec, `all`, or those of the new files (`written`)
     replaced: PartitionSpec | Literal["all", "written"]
     kind: str = OVERWRITE
     keep_empty: bool = True
     may_conflict: bool = False
 
     def changes(self, state: TableState) -> Changes:
-        """The new files, and the removal of the existing ones."""
         check_bucket_counts(self.given.files)
         rows = self._rows(state)
         deleted = [each.deleted() for each in state.files(rows)]
-        index = [{**each, "_KIND": int(EntryKind.DELETE)} for each in state.index if _is_in(each["_PARTITION"], rows)]
+        replaced = (each for each in state.index if rows is None or each["_PARTITION"] in rows)
+        index = [{**each, "_KIND": int(EntryKind.DELETE)} for each in replaced]
         return Changes.of((*deleted, *self.given.files), (), self.given.index_added, index)
 
     def _rows(self, state: TableState) -> set[bytes] | None:
@@ -199,7 +202,3 @@ class PartitionReplacement:
                 "to be overwritten. Name their partition too, or leave them out."
             )
         return state.partitions(self.replaced)
-
-
-def _is_in(partition: bytes, rows: set[bytes] | None) -> bool:
-    return rows is None or partition in rows

@@ -19,10 +19,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pypaimon.streaming.commit.ledger import CommitLedger, CommitStatus, newest_first
-from pypaimon.streaming.commit.ledger_record import LedgerRecord
+from pypaimon.streaming.commit.conflicts import StrictMode
+from pypaimon.streaming.commit.ledger import CommitLedger, CommitStatus, LedgerRecord, newest_first
 from pypaimon.streaming.commit.snapshot_commit import SnapshotCommit
-from pypaimon.streaming.commit.strict_mode import StrictMode
 from pypaimon.streaming.errors import TableChangedError
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot
@@ -35,13 +34,7 @@ MOST_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class LastCommit:
-    """The newest commit of a writer.
-
-    Attributes:
-        identifier: Its commit identifier.
-        snapshot: Id of its snapshot.
-        properties: Properties of that snapshot.
-    """
+    """The newest commit of a writer."""
 
     identifier: int
     snapshot: int
@@ -59,26 +52,18 @@ class LastCommit:
 
 @dataclass(frozen=True, slots=True)
 class CommitProgress:
-    """How far a commit user has got in a table.
+    """How far a commit user has got in a table."""
 
-    Attributes:
-        last: Its newest commit; None: there is none.
-        next: Identifier of the next commit: greater than that of the newest one, and than all that were rolled back.
-        new_since: For a user that is new: the latest snapshot when that was found out; otherwise 0.
-    """
-
-    last: LastCommit | None
-    next: int
-    new_since: int = 0
+    last: LastCommit | None  # Its newest commit; None: there is none
+    next: int  # Identifier of the next commit: greater than that of the newest one, and than all that were rolled back
+    new_since: int = 0  # For a user that is new: the latest snapshot when that was found out; otherwise 0
 
 
 def progress_of(directory: TableDirectory, user: str) -> CommitProgress:
     """How far a commit user has got. Costs the record, and the snapshots since its newest commit.
 
-    For a user that never committed, at most the last 32 snapshots are read.
-
-    Raises:
-        TableChangedError: It is unknown, because the snapshots that would show it are gone.
+    For a user that never committed, at most the last 32 snapshots are read. Raises TableChangedError if it is unknown,
+    because the snapshots that would show it are gone.
     """
     ledger = CommitLedger(directory, user)
     status = ledger.status(0)
@@ -114,39 +99,24 @@ def _lost(directory: TableDirectory, user: str, snapshot: int) -> TableChangedEr
 
 
 class CommitSession:
-    """The commits of one user, made one after the other in one process. Not for several threads.
-
-    Args:
-        clock: Seconds that never decrease.
-        new_since: As in `CommitProgress`.
-
-    Attributes:
-        new_since: As in `CommitProgress`.
-        conditional: Whether no other program can have replaced its last commit, see `Publisher.conditional`.
+    """The commits of one user, made one after the other in one process. Not for several threads. `new_since` is that of
+    `CommitProgress`.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, new_since: int = 0) -> None:
         self._clock = clock
         self.new_since = new_since
         self._ahead = 0
-        self._alone = True
-        self._last_fingerprint: str | None = None
+        # Whether nobody else committed between the last two commits. Then the next one need not look first.
+        self.alone = True
+        self.last_fingerprint: str | None = None  # Of the newest snapshot that was published
         self._record: LedgerRecord | None = None
         self._written_at = 0.0
         self._checks_previous = False
         self._strict: tuple[StrictMode | None] | None = None
+        # Whether no other program can have replaced its last commit, see `Publisher.conditional`
         self.conditional = True
         self.forget()
-
-    @property
-    def alone(self) -> bool:
-        """Whether nobody else committed between the last two commits. Then the next one need not look first."""
-        return self._alone
-
-    @property
-    def last_fingerprint(self) -> str | None:
-        """Fingerprint of the newest snapshot that was published; None: there is none."""
-        return self._last_fingerprint
 
     def strict_mode(self, table: PaimonTable) -> StrictMode | None:
         """The table's strict mode, with the options that the first commit found; None: it is off."""
@@ -170,13 +140,8 @@ class CommitSession:
         return status if self._is_reserved(record, status, identifier) else None
 
     def begin(self, ledger: CommitLedger, identifier: int) -> CommitStatus | None:
-        """Start a commit from what is known.
-
-        Returns:
-            What the table holds of the user; it does not hold the identifier. None: ask the ledger.
-
-        Raises:
-            ChangedFileError: Another job has written the record since.
+        """Start a commit from what is known. Returns what the table holds of the user; it does not hold the identifier.
+        None: ask the ledger. Raises ChangedFileError if another job has written the record since.
         """
         status, record = self._status, self._record
         if status is None or record is None or not _is_later(status, identifier):
@@ -190,22 +155,14 @@ class CommitSession:
         return fresh
 
     def note_begun(self, record: LedgerRecord) -> None:
-        """The record was written just now."""
         self._record, self._written_at = record, self._clock()
         self._ahead = min(2 * self._ahead + 1, MOST_AHEAD - 1)
 
     def note_committed(self, status: CommitStatus, commit: SnapshotCommit, snapshot: Snapshot, count: int) -> None:
-        """A commit was published.
-
-        Args:
-            status: What was known when it started.
-            snapshot: Its snapshot, the last one if there are two.
-            count: How many snapshots it has.
-        """
         self.conditional = commit.conditional
         self._checks_previous = commit.checks_previous
-        self._alone = snapshot.id == status.examined + count
-        self._last_fingerprint = snapshot.fingerprint
+        self.alone = snapshot.id == status.examined + count
+        self.last_fingerprint = snapshot.fingerprint
         self._status = replace(
             status,
             batches=status.batches.union([commit.request.identifier]),
@@ -218,12 +175,10 @@ class CommitSession:
         )
 
     def _is_reserved(self, record: LedgerRecord, status: CommitStatus, identifier: int) -> bool:
-        """Whether record and consumer serve this commit as they are."""
         near = status.examined - record.first < MOST_SNAPSHOTS
         return identifier <= record.attempt and near and self._clock() - self._written_at < MOST_SECONDS
 
 
 def _is_later(status: CommitStatus, identifier: int) -> bool:
-    """Whether the table surely does not hold an identifier."""
     later = [each for each in (status.batches.greatest, status.unknown) if each is not None]
     return identifier > max(later, default=-1)

@@ -20,12 +20,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from pypaimon.streaming.commit.changes import COMPACT
+from pypaimon.streaming.commit.conflicts import StrictMode, TableState
 from pypaimon.streaming.commit.draft import Draft, Drafter
 from pypaimon.streaming.commit.manifests import ManifestOptions
 from pypaimon.streaming.commit.publishing import NotPublishedError, TakenError, partition_statistics, publisher_of
 from pypaimon.streaming.commit.request import CommitPlan, CommitRequest
-from pypaimon.streaming.commit.strict_mode import StrictMode
-from pypaimon.streaming.commit.table_state import TableState
 from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.errors import OR_REPLACED, BatchOrderError, KeyIndexConflictError, PaimonStreamError
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
@@ -56,14 +55,9 @@ class NoConditionalCommitError(GaveUpError):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of a commit.
+    """The result of a commit."""
 
-    Attributes:
-        snapshot: The snapshot that holds it; None: there was nothing to commit.
-        ours: Whether this call has published it.
-    """
-
-    snapshot: Snapshot | None
+    snapshot: Snapshot | None  # The snapshot that holds it; None: there was nothing to commit
     ours: bool
 
     @property
@@ -73,23 +67,15 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class KnownHistory:
-    """What is known about the table's snapshots when a commit starts.
-
-    Attributes:
-        latest: The latest snapshot at the last look; None: there was none.
-        examined: Snapshots up to this id do not hold the commit.
-        fingerprint: That of snapshot `examined`; None: it is not known.
-        outdated: Whether others have probably committed since, so that it is better to look before the first attempt.
-        own_fingerprint: That of a snapshot which this process has published.
-        must_exist: Whether nothing is committed if snapshot `examined` is gone.
-    """
+    """What is known about the table's snapshots when a commit starts."""
 
     latest: Snapshot | None
     examined: int
     fingerprint: str | None
+    # Whether others have probably committed since, so that it is better to look before the first attempt
     outdated: bool = False
     own_fingerprint: str | None = None
-    must_exist: bool = False
+    must_exist: bool = False  # Whether nothing is committed if snapshot `examined` is gone
 
     @staticmethod
     def up_to(latest: Snapshot | None) -> KnownHistory:
@@ -117,12 +103,7 @@ def commit_backoff(options: OptionValues) -> Backoff:
 
 
 def check_commit_options(table: PaimonTable) -> None:
-    """Read the options of a table's commits, so that a bad one is found before files are written.
-
-    Raises:
-        UnsupportedTableError: The table's manifests are not Avro files.
-        StreamConfigError: An option cannot be read, or is out of its range.
-    """
+    """Read the options of a table's commits, so that a bad one is found before files are written."""
     ManifestOptions.of(table)
     commit_backoff(table.options)
     StrictMode.of(table)
@@ -132,15 +113,8 @@ class SnapshotCommit:
     """One commit of one user: attempts until one is published or the commit fails.
 
     Args:
-        request: What the caller asks for.
         plan: What is changed: the data increments of the request, or its compact increments.
-        known: What is known about the table's snapshots.
         strict: The table's strict mode after the user's earlier commits; None: as the table's options say.
-
-    Attributes:
-        checks_previous: Whether it checks, before it publishes, that the snapshot it follows is still there.
-        uncertain: Whether the snapshot may be there, or may still appear, although no attempt is known to have
-            succeeded.
     """
 
     def __init__(
@@ -164,10 +138,12 @@ class SnapshotCommit:
         self._publisher = publisher_of(table, directory)
         self._paths = table.paths
         self._backoff = commit_backoff(table.options)
+        # Whether it checks, before it publishes, that the snapshot it follows is still there
         self.checks_previous = self._publisher.checks_previous
         self._delta_lists: set[str] = set()
         self._error: Exception | None = None
         # An earlier call with the same files may have committed them since, or may still do so.
+        # Whether the snapshot may be there, or may still appear, although no attempt is known to have succeeded
         self.uncertain = not request.is_first_attempt or (
             plan.kind == COMPACT and known.latest is not None and known.examined < known.latest.id
         )
@@ -178,14 +154,7 @@ class SnapshotCommit:
         return self._publisher.conditional
 
     def run(self) -> Outcome:
-        """Commit.
-
-        Raises:
-            CommitConflictError: The changes may not follow the latest state.
-            StrictModeError: Others have changed the same partition since the last safe snapshot.
-            BatchOrderError: A later commit of the user is in the table, and this one is not.
-            GaveUpError: It did not get through. If it is `uncertain` now, it may be there all the same.
-        """
+        """Commit. Raises GaveUpError if it did not get through; if it is `uncertain` then, it may be there."""
         self._publisher.prepare()
         for retry in self._backoff.tries():
             # The first attempt trusts what is known. If that is outdated, publishing finds out, at the price of the
@@ -204,10 +173,8 @@ class SnapshotCommit:
         ) from self._error
 
     def _look(self) -> bool:
-        """Find the latest snapshot again. False: the store cannot say at present.
-
-        Raises:
-            GaveUpError: The table was rolled back.
+        """Find the latest snapshot again. False: the store cannot say at present. Raises GaveUpError if the table was
+        rolled back.
         """
         snapshots = self.directory.snapshots
         snapshots.forget(self._examined)
@@ -341,7 +308,6 @@ class SnapshotCommit:
         return same and (snapshot.commit_kind == COMPACT) == compaction
 
     def _stored(self, number: int) -> Snapshot | None:
-        """The snapshot of an id as it is in the store now; None also if that cannot be found out."""
         try:
             self._publisher.settle(number)
             return self.directory.snapshots.refreshed(number)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from itertools import count
@@ -13,12 +14,15 @@ from uuid import uuid4
 from pypaimon.streaming.commit.cleanup import discard, discarded_on_error
 from pypaimon.streaming.commit.idempotent_commit import commit_compaction
 from pypaimon.streaming.commit.request import CommitRequest
-from pypaimon.streaming.compaction.chosen_partitions import ChosenPartitions
-from pypaimon.streaming.compaction.compactable_tables import check_compactable, under_latest_schema
+from pypaimon.streaming.compaction.compaction_options import check_compactable, under_latest_schema
 from pypaimon.streaming.compaction.file_reading import FileReader
-from pypaimon.streaming.compaction.live_entries import LiveEntries
-from pypaimon.streaming.compaction.live_files import LiveBucket, live_buckets
-from pypaimon.streaming.compaction.new_files import CompactionResult
+from pypaimon.streaming.compaction.live_files import (
+    ChosenPartitions,
+    CompactionResult,
+    LiveBucket,
+    LiveEntries,
+    live_buckets,
+)
 from pypaimon.streaming.compaction.reports import CompactedBucket, CompactionReport, FileCount, counted
 from pypaimon.streaming.compaction.tasks import CompactionTask, Done, Threads, Workers, find_stale, task_picker
 from pypaimon.streaming.compaction.vector_index import VectorIndex
@@ -33,7 +37,7 @@ from pypaimon.streaming.paimon.handles import WritableTable
 from pypaimon.streaming.planning.follow_up import CommitKind
 from pypaimon.streaming.writing.files.file_options import warn_about_orc_zone
 from pypaimon.streaming.writing.files.merged_changelogs import merged_changelogs
-from pypaimon.streaming.writing.maintenance import warn_unsupported_maintenance
+from pypaimon.streaming.writing.writable_tables import warn_unsupported_maintenance
 
 _COMPACTOR = re.compile(r"(.*_)?compaction-[0-9a-f-]{36}")
 _EXAMINED = 10
@@ -89,10 +93,7 @@ class Compaction:
     are examined.
 
     Args:
-        chosen: The partitions to compact; None: all.
-        full: As `compact` takes it.
         workers: Execute the tasks; None: the thread that calls `run`.
-        now: As `task_picker` takes it.
     """
 
     def __init__(
@@ -118,12 +119,8 @@ class Compaction:
     def run(
         self, *, dry_run: bool = False, on_progress: Progress | None = None, check: Callable[[], None] = lambda: None
     ) -> CompactionReport:
-        """Compact what is due at the latest snapshot. See `compact`.
-
-        Args:
-            dry_run: Write nothing.
-            on_progress: As `compact` takes it.
-            check: Called often. An error that it raises ends the run, and files that were not committed are deleted.
+        """Compact what is due at the latest snapshot. See `compact`. `check` is called often. An error that it raises
+        ends the run, and files that were not committed are deleted.
         """
         try:
             report = self._run(dry_run, on_progress, check)
@@ -165,29 +162,18 @@ class Compaction:
 _Done = list[tuple[CompactionTask, CompactionResult]]
 
 
+@dataclass(slots=True)
 class _Run:
-    """The tasks of one run, executed and committed part by part."""
-
-    def __init__(
-        self,
-        table: PaimonTable,
-        directory: TableDirectory,
-        snapshot: Snapshot,
-        index: VectorIndex,
-        user: str,
-        identifiers: Iterator[int],
-        on_progress: Progress | None,
-    ) -> None:
-        self._table = table
-        self._directory = directory
-        self._snapshot = snapshot
-        self._index = index
-        self._user = user
-        self._identifiers = identifiers
-        self._on_progress = on_progress
-        self._snapshots: list[int] = []
-        self._compacted: list[CompactedBucket] = []
-        self._conflicts: list[CompactedBucket] = []
+    table: PaimonTable
+    directory: TableDirectory
+    snapshot: Snapshot
+    index: VectorIndex
+    user: str
+    identifiers: Iterator[int]
+    on_progress: Progress | None
+    snapshots: list[int] = field(default_factory=list)
+    compacted: list[CompactedBucket] = field(default_factory=list)
+    conflicts: list[CompactedBucket] = field(default_factory=list)
 
     def execute(
         self, tasks: list[CompactionTask], perform: Callable[[list[CompactionTask], Done], None], commit_bytes: int
@@ -200,8 +186,8 @@ class _Run:
                 nonlocal reached
                 done.append((each, result))
                 reached += each.size
-                if self._on_progress is not None:
-                    self._on_progress(reached, total)
+                if self.on_progress is not None:
+                    self.on_progress(reached, total)
 
             try:
                 left = part
@@ -211,9 +197,7 @@ class _Run:
                 self._discard(done)
                 raise
             self._commit(done)
-        return CompactionReport(
-            self._snapshot.id, tuple(self._snapshots), tuple(self._compacted), tuple(self._conflicts)
-        )
+        return CompactionReport(self.snapshot.id, tuple(self.snapshots), tuple(self.compacted), tuple(self.conflicts))
 
     def _left(
         self,
@@ -222,67 +206,61 @@ class _Run:
         perform: Callable[[list[CompactionTask], Done], None],
         note: Done,
     ) -> list[CompactionTask]:
-        """Execute tasks.
-
-        Returns:
-            The tasks that are left to do if other jobs have made some stale, which are conflicts.
-        """
+        """Execute tasks. Returns the tasks that are left if other jobs have made some stale, which are conflicts."""
         try:
             perform(tasks, note)
         except FileNotFoundError as error:
             ended = {id(each) for each, _ in done}
             stale = self._stale(error, [each for each in tasks if id(each) not in ended])
-            self._conflicts += [_described(self._table, each) for each in stale]
+            self.conflicts += [_described(self.table, each) for each in stale]
             ended |= {id(each) for each in stale}
             return [each for each in tasks if id(each) not in ended]
         return []
 
     def _stale(self, error: FileNotFoundError, tasks: list[CompactionTask]) -> list[CompactionTask]:
         """The stale tasks, which explain why a file is missing: others have replaced it, and it has expired then.
-
-        Raises:
-            CorruptTableError: No task is stale, so a file is missing that the table needs.
+        Raises CorruptTableError if no task is stale, so a file is missing that the table needs.
         """
-        stale = find_stale(self._table, tasks)
+        stale = find_stale(self.table, tasks)
         if not stale:
             raise CorruptTableError(str(error.filename or error), "is missing, though the table needs it") from error
         return stale
 
     def _commit(self, done: _Done) -> None:
-        described = [_described(self._table, each, result) for each, result in done]
+        described = [_described(self.table, each, result) for each, result in done]
         try:
             index = self._with_vectors(done)
             messages = [result.message(each.bucket) for each, result in done if result.before]
-            messages = merged_changelogs(self._table, messages)
+            messages = merged_changelogs(self.table, messages)
         except FileNotFoundError as error:
             self._discard(done)
             self._stale(error, [each for each, _ in done])
-            self._conflicts += described
+            self.conflicts += described
             return
         except BaseException:
             self._discard(done)
             raise
         if not messages:
             return
-        with discarded_on_error(self._table, messages):
-            schema_id = self._directory.latest_schema().id
-        request = CommitRequest(self._table, self._user, next(self._identifiers), messages, schema_id=schema_id)
+        with discarded_on_error(self.table, messages):
+            schema_id = self.directory.latest_schema().id
+        request = CommitRequest(self.table, self.user, next(self.identifiers), messages, schema_id=schema_id)
         try:
-            report = commit_compaction(request, self._snapshot.id, again=False)
+            report = commit_compaction(request, self.snapshot.id, again=False)
         except CommitConflictError:
-            self._conflicts += described
+            self.conflicts += described
             return
-        self._index = index
-        self._compacted += described
+        self.index = index
+        self.compacted += described
         if report.snapshot is not None:
-            self._snapshots.append(report.snapshot)
+            self.snapshots.append(report.snapshot)
 
     def _with_vectors(self, done: _Done) -> VectorIndex:
         """Change the deletion vectors along with the data files, for all tasks of a bucket together.
 
         The first task of a bucket gets the index files.
         """
-        index = self._index
+        index = self.index
         of_bucket: dict[tuple[bytes, int], _Done] = {}
         for each, result in done:
             of_bucket.setdefault((each.bucket.row, each.bucket.bucket), []).append((each, result))
@@ -296,7 +274,7 @@ class _Run:
         return index
 
     def _discard(self, done: _Done) -> None:
-        discard(self._table, [result.message(each.bucket) for each, result in done])
+        discard(self.table, [result.message(each.bucket) for each, result in done])
 
 
 def _parts(tasks: Iterable[CompactionTask], commit_bytes: int) -> Iterator[list[CompactionTask]]:
@@ -348,12 +326,7 @@ class CompactingWriters:
         self._warned = False
 
     def look(self, table: PaimonTable, directory: TableDirectory, snapshot: Snapshot) -> None:
-        """Examine the last ten snapshots up to this one, except those that were examined before.
-
-        Raises:
-            CorruptTableError: A snapshot is damaged.
-            StoreError: The store failed.
-        """
+        """Examine the last ten snapshots up to this one, except those that were examined before."""
         if self._warned or table.options.boolean("write-only", False):
             return
         first = max(1, snapshot.id - _EXAMINED + 1, self._seen + 1)

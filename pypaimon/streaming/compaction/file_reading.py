@@ -29,11 +29,7 @@ _STORED = (SEQUENCE_NUMBER, VALUE_KIND)
 
 
 class FileReader:
-    """Reads files of one table under its schema.
-
-    Args:
-        check: Called with each batch. An error that it raises ends the reading.
-    """
+    """Reads files of one table under its schema."""
 
     def __init__(self, table: PaimonTable, directory: TableDirectory, check: Callable[[], None]) -> None:
         self._fields = list(table.fields)
@@ -53,20 +49,11 @@ class FileReader:
         return reader
 
     def schema(self, schema_id: int) -> TableSchema:
-        """A schema of the table.
-
-        Raises:
-            FileNotFoundError: The schema does not exist.
-            CorruptTableError: It cannot be decoded.
-        """
+        """A schema of the table. Raises FileNotFoundError if the schema does not exist."""
         return self._directory.schema(schema_id)
 
     def rows(self, file: LiveFile) -> Iterator[pa.RecordBatch]:
-        """The rows of a file of an append table, without those that its deletion vector marks.
-
-        Raises:
-            FileNotFoundError: It is missing.
-        """
+        """The rows of a file of an append table, without those that its deletion vector marks."""
         for _, batch in self._kept(file, self._batches(file, self._fields, (), _BATCH_ROWS)):
             yield batch
 
@@ -84,15 +71,12 @@ class FileReader:
         Each has its values, its sequence number and its kind.
 
         Args:
-            files: The files, in key order.
-            levels: Whether to add the level of each file.
             shared_by: Number of such calls that are read at the same time. Batches are smaller accordingly.
             places: The place of the first record of each file, by its name. Records of other files have the place -1.
                 None: places are not added.
             keys_only: For which files only the keys are read. Their other values are null.
 
         Raises:
-            CorruptTableError: A file is damaged.
             FileNotFoundError: A file is missing.
         """
         length = max(1024, _BATCH_ROWS // shared_by)
@@ -137,7 +121,6 @@ class FileReader:
     def _kept(
         self, file: LiveFile, batches: Iterator[pa.RecordBatch]
     ) -> Iterator[tuple[npt.NDArray[np.int64], pa.RecordBatch]]:
-        """Positions and rows that the file's deletion vector does not mark, without empty batches."""
         vector = None
         if file.deletions is not None:
             vector = self._vectors.read(file.deletions, int(file.read.row_count))
@@ -153,7 +136,6 @@ class FileReader:
                 yield positions, batch
 
     def _padded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch with all columns. Those that were not read are null."""
         there = set(batch.schema.names)
         hidden = [name for name in batch.schema.names if name not in self._types.names]
         arrays = [
@@ -179,7 +161,6 @@ class FileReader:
             yield batch
 
     def _content(self, file: LiveFile) -> bytes | pa.Buffer | None:
-        """The bytes of a small file."""
         found, self._last_content = self._last_content, None
         return found[1] if found is not None and found[0] == file.name else content_of(self._directory, file.read)
 

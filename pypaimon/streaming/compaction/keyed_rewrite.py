@@ -16,13 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.commit.cleanup import discard
-from pypaimon.streaming.compaction.changelog_mode import ChangelogMode
 from pypaimon.streaming.compaction.compaction_options import CompactionOptions
 from pypaimon.streaming.compaction.file_reading import FileReader
-from pypaimon.streaming.compaction.live_files import LiveBucket, LiveFile
-from pypaimon.streaming.compaction.new_files import CompactedFiles, CompactionResult
+from pypaimon.streaming.compaction.live_files import CompactionResult, LiveBucket, LiveFile
 from pypaimon.streaming.compaction.record_expiry import Expired
-from pypaimon.streaming.compaction.run_picking import Pick
+from pypaimon.streaming.compaction.run_picking import ChangelogMode, Pick
 from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.merge import UnsortedRunError, merge_batches, merge_engine, sorted_runs
 from pypaimon.streaming.merge.level_changes import ChangeRule, Compacted, merge_levels
@@ -33,9 +31,9 @@ from pypaimon.streaming.model.arrow_types import arrow_schema
 from pypaimon.streaming.model.row_kinds import DELETE, UPDATE_BEFORE
 from pypaimon.streaming.model.system_columns import SEQUENCE_NUMBER, SYSTEM_TYPES, VALUE_KIND
 from pypaimon.streaming.paimon.internals import DataFileMeta
-from pypaimon.streaming.writing.files.file_options import FileOptions
-from pypaimon.streaming.writing.files.record_facts import KeyedFacts
-from pypaimon.streaming.writing.files.system_columns import numbered
+from pypaimon.streaming.writing.files.file_options import BucketFiles, FileOptions
+from pypaimon.streaming.writing.files.record_facts import KeyedFacts, numbered
+from pypaimon.streaming.writing.files.rolling_files import RollingFiles
 
 if TYPE_CHECKING:
     from pyroaring import BitMap
@@ -91,20 +89,14 @@ class KeyedRewriter:
             self._schema = self._schema.append(pa.field(name, SYSTEM_TYPES[name], nullable=False))
 
     def compact(self, bucket: LiveBucket, pick: Pick, expired: Expired | None = None) -> CompactionResult:
-        """Merge and move the files of a pick. If it fails, the new files are deleted.
-
-        Args:
-            expired: Records that are dropped; None: no records expire.
-
-        Raises:
-            FileNotFoundError: A file is missing.
-            CorruptTableError: A file is damaged.
+        """Merge and move the files of a pick, without `expired` records. If it fails, the new files are deleted. Raises
+        FileNotFoundError if a file is missing.
         """
         result, made = CompactionResult(), list[DataFileMeta]()
         options = FileOptions.of_compacted(self._table, pick.level)
         facts = partial(KeyedFacts, self._table.key_fields, options.thin)
-        data = CompactedFiles(self._table, options, options.data, bucket, facts)
-        changelog = CompactedFiles(self._table, options, options.changelog, bucket, facts)
+        new = BucketFiles(self._table, options, bucket.partition, bucket.bucket)
+        data, changelog = RollingFiles(new, options.data, facts), RollingFiles(new, options.changelog, facts)
         superseded = Superseded(file for file in bucket.files if self._mode.vectors and file.level > pick.level)
         reader = self._reader.expecting(bucket.files)
         keep_deletes = not self._mode.drops_deletes(pick)
@@ -120,13 +112,13 @@ class KeyedRewriter:
                         for found in self._compacted(reader, section, step, rule, superseded, expired):
                             superseded.add(found.superseded)
                             if isinstance(step, Rewrite):
-                                data.write(self._records(_kept(found.records, keep_deletes=keep_deletes)))
+                                data.add(self._records(_kept(found.records, keep_deletes=keep_deletes)))
                             if self._mode.writes:
-                                changelog.write(self._records(found.changes))
+                                changelog.add(self._records(found.changes))
                 elif isinstance(step, Rewrite):
                     for section in step.sections:
                         for batch in self._merged(reader, section, expired, keep_deletes=keep_deletes):
-                            data.write(self._records(batch))
+                            data.add(self._records(batch))
                 # Files end with each step: the keys of a moved file may be between those of two steps.
                 made += data.take()
             result.changelog += changelog.take()
@@ -213,7 +205,6 @@ def _runs(reader: FileReader, files: Section, **wanted: Any) -> list[Iterator[pa
 
 
 def _members(files: Sequence[LiveFile]) -> list[list[LiveFile]]:
-    """The files as runs, those of a run in key order."""
     of_name = {file.name: file for file in files}
     return [[of_name[meta.file_name] for meta in run] for run in sorted_runs([file.read for file in files])]
 
@@ -235,7 +226,6 @@ def _reading_once(bucket: LiveBucket, step: Rewrite | Move, rule: ChangeRule) ->
 
 
 def _above(bucket: LiveBucket, section: Section, level: int) -> Section:
-    """Files above a level that may hold keys of a section."""
     least = min(key_order(file.read.min_key) for file in section)
     greatest = max(key_order(file.read.max_key) for file in section)
     return tuple(
@@ -249,10 +239,8 @@ def _above(bucket: LiveBucket, section: Section, level: int) -> Section:
 
 
 def steps(pick: Pick, options: CompactionOptions, must_rewrite: Callable[[LiveFile], bool]) -> Iterator[Step]:
-    """The steps of a pick. A file that is large enough and is on the right level is in no step.
-
-    Args:
-        must_rewrite: Whether a file must be rewritten instead of moved. Called right before its step.
+    """The steps of a pick. A file that is large enough and is on the right level is in no step. `must_rewrite` is
+    called right before the step of a file, and says whether it must be rewritten instead of moved.
     """
     small: list[Section] = []
 
@@ -298,13 +286,6 @@ class Superseded:
     """The records above the output level that newer ones have replaced.
 
     Records are numbered file after file. Memory: a compressed bitmap for each file with such records.
-
-    Args:
-        files: The files above the output level.
-
-    Attributes:
-        places: The number of the first record of each file, by its name.
-        rows: Positions of superseded records in their file, by its name.
     """
 
     def __init__(self, files: Iterable[LiveFile]) -> None:
@@ -316,7 +297,6 @@ class Superseded:
         self.rows: dict[str, BitMap] = {}
 
     def add(self, numbers: Ints) -> None:
-        """Add the numbers of superseded records."""
         from pyroaring import BitMap
 
         if not len(numbers):

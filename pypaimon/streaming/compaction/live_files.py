@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.commit.changes import FileChange, changes_of
+from pypaimon.streaming.errors import CorruptTableError, StreamConfigError
+from pypaimon.streaming.filtering.filter_text import parse_filter
+from pypaimon.streaming.filtering.filters import conjunction
+from pypaimon.streaming.filtering.partition_spec import PartitionSpec, partitions_where
 from pypaimon.streaming.formats.binary_row import decode
 from pypaimon.streaming.formats.binary_row_encoding import StoredRow
 from pypaimon.streaming.metadata.data_file_meta import DataFiles
+from pypaimon.streaming.metadata.manifests import live
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
+from pypaimon.streaming.metadata.snapshots import Snapshot
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.options.arguments import finite_seconds
 from pypaimon.streaming.paimon.internals import BinaryRow, DataFileMeta, DeletionFile, SimpleStats
+from pypaimon.streaming.paimon.write_internals import CommitMessage, IndexManifestEntry
+
+if TYPE_CHECKING:
+    from pyroaring import BitMap
 
 _PLACE = ["partition", "bucket", "total_buckets"]
 _MADE_TOGETHER = 1024
@@ -25,17 +37,11 @@ _MADE_TOGETHER = 1024
 
 @dataclass(frozen=True, slots=True)
 class LiveFile:
-    """A data file of the table.
+    """A data file of the table."""
 
-    Attributes:
-        read: Its metadata for readers: with path and decoded keys, without statistics.
-        stored: Its entry in the manifests.
-        deletions: The place of its deletion vector; None: it has none.
-    """
-
-    read: DataFileMeta
+    read: DataFileMeta  # Its metadata for readers: with path and decoded keys, without statistics
     stored: FileChange
-    deletions: DeletionFile | None = None
+    deletions: DeletionFile | None = None  # The place of its deletion vector; None: it has none
 
     @property
     def name(self) -> str:
@@ -81,14 +87,7 @@ class LiveFile:
 
 @dataclass(frozen=True, slots=True)
 class LiveBucket:
-    """The files of one bucket.
-
-    Attributes:
-        partition: Values of its partition columns.
-        bucket: Its number.
-        total_buckets: Number of buckets of its partition.
-        files: Its files, in the order of the manifests.
-    """
+    """The files of one bucket."""
 
     partition: StoredRow
     bucket: int
@@ -100,17 +99,45 @@ class LiveBucket:
         return self.partition.row
 
 
+@dataclass(slots=True)
+class CompactionResult:
+    """The result of one task."""
+
+    before: list[LiveFile] = field(default_factory=list)
+    after: list[DataFileMeta] = field(default_factory=list)
+    changelog: list[DataFileMeta] = field(default_factory=list)
+    # Positions of replaced records in files that stay, by name of the file
+    superseded: dict[str, BitMap] = field(default_factory=dict)
+    index_added: list[IndexManifestEntry] = field(default_factory=list)
+    index_deleted: list[IndexManifestEntry] = field(default_factory=list)
+
+    @property
+    def rewritten(self) -> set[str]:
+        """Names of the files that are removed from every level."""
+        return {file.name for file in self.before} - {str(file.file_name) for file in self.after}
+
+    def message(self, bucket: LiveBucket) -> CommitMessage:
+        return CommitMessage(
+            bucket.partition,
+            bucket.bucket,
+            [],
+            total_buckets=bucket.total_buckets,
+            compact_before=[file.replaced() for file in self.before],
+            compact_after=self.after,
+            compact_changelog_files=self.changelog,
+            compact_index_adds=self.index_added,
+            compact_index_deletes=self.index_deleted,
+        )
+
+
 def live_buckets(
     table: PaimonTable, entries: pa.Table, wanted: Callable[[pa.Array], pa.Array] | None = None
 ) -> Iterator[LiveBucket]:
-    """The buckets of live manifest entries, in the order of their partitions.
+    """The buckets of live manifest entries, in the order of their partitions, of the `wanted` ones (serialised rows;
+    None: all).
 
     Objects are made for about a thousand files at a time, because a table may have a million files of which few are
     due.
-
-    Args:
-        entries: Rows of `ENTRY_SCHEMA`.
-        wanted: Selects partitions (serialised rows); None: all.
     """
     entries = entries.combine_chunks()
     rows = pc.unique(entries["partition"].combine_chunks())
@@ -159,3 +186,130 @@ def serialised_row(data: bytes) -> Any:
 def _stats(record: Any) -> SimpleStats:
     least, greatest = (serialised_row(record[name]) for name in ("_MIN_VALUES", "_MAX_VALUES"))
     return SimpleStats(least, greatest, record["_NULL_COUNTS"])
+
+
+Place = tuple[bytes, int]
+"""Serialised partition, and bucket."""
+
+_MOST_SNAPSHOTS = 100
+"""Changes of snapshots are read one after the other. After more of them, reading all manifests takes less time."""
+
+
+class LiveEntries:
+    """Entries of manifests, in columns. After the first read, the number of requests depends on the changes alone."""
+
+    def __init__(self) -> None:
+        self._at: Snapshot | None = None
+        self._entries: pa.Table | None = None
+
+    def forget(self) -> None:
+        """Make the next call of `look` return everything."""
+        self._at = self._entries = None
+
+    def look(self, directory: TableDirectory, snapshot: Snapshot) -> pa.Table:
+        """The entries of a snapshot in buckets that have changed since the last call; all entries at first.
+
+        Costs two manifest lists and their manifests at first, if the snapshot of the last call is gone, and after more
+        than a hundred others; otherwise each snapshot since, its list of changes and their manifests.
+        """
+        changed = self._changed(directory, snapshot)
+        if changed is not None:
+            return changed
+        try:
+            self._entries = live(_entries(directory, snapshot.state_lists))
+        except FileNotFoundError as error:
+            detail = f"is missing, though snapshot {snapshot.id} needs it"
+            raise CorruptTableError(str(error.filename or error), detail) from error
+        self._at = snapshot
+        return self._entries
+
+    def _changed(self, directory: TableDirectory, snapshot: Snapshot) -> pa.Table | None:
+        """As `look`, from the changes of each snapshot since the last call; None: some of these are gone."""
+        since = self._since(directory, snapshot)
+        if since is None or self._entries is None:
+            return None
+        entries, places = self._entries, set[Place]()
+        for each in since:
+            try:
+                changes = _entries(directory, [each.delta_manifest_list])
+            except FileNotFoundError:
+                # The snapshot has expired meanwhile: its own file is deleted last.
+                return None
+            places.update(_places(changes))
+            entries = live(pa.concat_tables([entries, changes]))
+        self._entries, self._at = entries.combine_chunks(), snapshot
+        return entries.filter(pa.array([each in places for each in _places(entries)], pa.bool_()))
+
+    def _since(self, directory: TableDirectory, snapshot: Snapshot) -> list[Snapshot] | None:
+        """The snapshots since the last call; None: this is another history, or some are gone."""
+        last = self._at
+        if last is None or not 0 <= snapshot.id - last.id <= _MOST_SNAPSHOTS:
+            return None
+        there = directory.snapshots.try_get(last.id)
+        if there is None or there.fingerprint != last.fingerprint:
+            return None
+        numbers = range(last.id + 1, snapshot.id + 1)
+        found = directory.snapshots.get_snapshots_batch(numbers)
+        since = [each for number in numbers if (each := found[number]) is not None]
+        return since if len(since) == len(numbers) else None
+
+
+def _entries(directory: TableDirectory, lists: Sequence[str]) -> pa.Table:
+    manifests = pa.concat_tables(directory.manifests.manifest_lists(lists))
+    return directory.manifests.entries(manifests)
+
+
+def _places(entries: pa.Table) -> Iterable[Place]:
+    return zip(entries["partition"].to_pylist(), entries["bucket"].to_pylist(), strict=True)
+
+
+class ChosenPartitions:
+    """The partitions of a table that are compacted.
+
+    Args:
+        partition: As `PartitionSpec.of` takes it; None: any.
+        where: A condition on partition columns, as `with_filter` takes it; None: any.
+        idle_seconds: Only partitions without a younger file; None: any.
+
+    Raises:
+        StreamConfigError: `partition` or `where` names a column that is not a partition column, a value does not fit
+            its column, or `idle_seconds` is not a time.
+    """
+
+    def __init__(
+        self,
+        table: PaimonTable,
+        partition: Mapping[str, Any] | None = None,
+        where: str | None = None,
+        idle_seconds: float | None = None,
+    ) -> None:
+        self._zone = table.zone
+        self._fields = table.partition_fields
+        parts = [] if partition is None else [PartitionSpec.of(table.schema, partition, "partition").predicate]
+        if where is not None:
+            if not self._fields:
+                raise StreamConfigError(f"where {where!r}: the table has no partitions, leave it out.")
+            parts.append(parse_filter(where, self._fields))
+        self._predicate = conjunction(parts)
+        self._idle_millis = None if idle_seconds is None else 1000 * finite_seconds("idle_seconds", idle_seconds)
+
+    @property
+    def by_time(self) -> bool:
+        """Whether the choice changes without a commit, as time passes."""
+        return self._idle_millis is not None
+
+    def among(self, rows: pa.Array) -> pa.Array:
+        """The partitions (serialised rows) whose values are chosen."""
+        if self._predicate is None:
+            return rows
+        return rows.filter(partitions_where(self._predicate, rows, self._fields))
+
+    def idle(self, buckets: Iterable[LiveBucket]) -> Iterator[LiveBucket]:
+        if self._idle_millis is None:
+            yield from buckets
+            return
+        newest = local_millis(self._zone.now()) - self._idle_millis
+        for _, members in groupby(buckets, key=lambda bucket: bucket.row):
+            partition = list(members)
+            if max(file.made_millis for bucket in partition for file in bucket.files) <= newest:
+                yield from partition

@@ -35,23 +35,15 @@ Seconds = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class RecordExpiry:
-    """How long the records of a table are kept.
-
-    Attributes:
-        field: The column with the time of a record.
-        seconds: Seconds for which a record is kept after that time.
-    """
+    """How long the records of a table are kept."""
 
     field: DataField
-    seconds: int
+    seconds: int  # Seconds for which a record is kept after that time
 
     @staticmethod
     def of(table: PaimonTable) -> RecordExpiry | None:
-        """The expiry of a table's records; None: they do not expire.
-
-        Raises:
-            UnsupportedTableError: The option does not name a column of times.
-            StreamConfigError: The duration cannot be read.
+        """The expiry of a table's records; None: they do not expire. Raises UnsupportedTableError if the option does
+        not name a column of times.
         """
         options = table.options
         millis = options.duration_millis(_TIME) if table.is_primary_key_table else None
@@ -69,32 +61,18 @@ class RecordExpiry:
         return RecordExpiry(field, millis // 1000)
 
     def at(self, now: datetime) -> Expired:
-        """The records that have expired at a time."""
         return Expired(self.field, int(now.timestamp() // 1) - self.seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """The records that have expired at one time.
+    """The records that have expired at one time."""
 
-    Attributes:
-        field: The column with the time of a record. A record without a time is kept.
-        oldest: The oldest time that is kept, in seconds since 1970.
-    """
-
-    field: DataField
-    oldest: int
+    field: DataField  # The column with the time of a record. A record without a time is kept.
+    oldest: int  # The oldest time that is kept, in seconds since 1970
 
     def in_file(self, file: LiveFile, schema: Callable[[int], TableSchema]) -> bool:
-        """Whether a file holds such records, according to its statistics.
-
-        Args:
-            schema: Returns a schema by its id.
-
-        Raises:
-            CorruptTableError: The schema of the file cannot be decoded.
-            StoreError: The schema cannot be read.
-        """
+        """Whether a file holds such records, according to its statistics."""
         record = file.stored.file
         fields = schema(int(file.read.schema_id)).fields
         ids = {field.name: field.id for field in fields}
@@ -122,14 +100,10 @@ class Expired:
                 yield kept
 
     def passed_over(self, batches: Iterable[pa.RecordBatch], *, above: int, drop: bool) -> Iterator[pa.RecordBatch]:
-        """Batches in which such records above a level are on `NO_ROW_LEVEL`. Empty batches are left out.
+        """Batches (with `_LEVEL`) in which such records above a level are on `NO_ROW_LEVEL`. Empty batches are left
+        out.
 
         They are not dropped, because the records that replace them must mark their places.
-
-        Args:
-            batches: Batches with `_LEVEL`.
-            above: The level.
-            drop: Whether those that are not above the level are dropped.
         """
         for batch in batches:
             expired = self._mask(batch.column(self.field.name))

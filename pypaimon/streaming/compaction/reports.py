@@ -28,7 +28,6 @@ class FileCount:
 
 
 def counted(files: Iterable[DataFileMeta]) -> FileCount:
-    """Totals of data files."""
     return sum((FileCount(1, int(file.file_size), int(file.row_count)) for file in files), FileCount())
 
 

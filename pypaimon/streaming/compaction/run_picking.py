@@ -12,17 +12,17 @@ from typing import Any
 
 from pypaimon.streaming.compaction.compaction_options import CompactionOptions
 from pypaimon.streaming.compaction.live_files import LiveFile, local_millis
+from pypaimon.streaming.merge import Deduplicate, merge_engine
+from pypaimon.streaming.merge.level_changes import ChangeRule
 from pypaimon.streaming.merge.runs import key_order
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
+from pypaimon.streaming.options.table_traits import ChangelogProducer, MergeEngineKind
+from pypaimon.streaming.writing.files.file_options import FileOptions
 
 
 @dataclass(frozen=True, slots=True)
 class LevelRun:
-    """A sorted run: one file of level 0, or all files of a level above it.
-
-    Attributes:
-        level: Its level.
-        files: Its files, in key order.
-    """
+    """A sorted run: one file of level 0, or all files of a level above it."""
 
     level: int
     files: tuple[LiveFile, ...]
@@ -34,18 +34,11 @@ class LevelRun:
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """Runs that are compacted together.
-
-    Attributes:
-        level: The output level.
-        runs: The runs, which are the newest ones of the bucket without a gap.
-        top: Whether no older run is left above them, so that deletes need not be kept.
-        full: Whether files with deletion vectors are rewritten on every level.
-    """
+    """Runs that are compacted together."""
 
     level: int
     runs: tuple[LevelRun, ...]
-    top: bool
+    top: bool  # Whether no older run is left above them, so that deletes need not be kept
     full: bool = False
 
     @property
@@ -56,12 +49,7 @@ class Pick:
 def pick_full(
     runs: Sequence[LevelRun], options: CompactionOptions, expired: Callable[[LiveFile], bool] = lambda file: False
 ) -> Pick | None:
-    """All runs to the highest level; None: they are there already, and no row of them is deleted or expired.
-
-    Args:
-        runs: All runs of the bucket, newest first.
-        expired: Whether a file holds expired records.
-    """
+    """All runs to the highest level; None: they are there already, and no row of them is deleted or expired."""
     top = _top_level(runs, options)
     on_top = len(runs) == 1 and runs[0].level == top and not options.force_rewrite
     if not runs or (on_top and not any(file.deletions is not None or expired(file) for file in runs[0].files)):
@@ -72,12 +60,8 @@ def pick_full(
 def pick_needed(
     runs: Sequence[LevelRun], options: CompactionOptions, now: datetime, *, up_level_0: bool = False
 ) -> Pick | None:
-    """The runs that are due, from the newest one on; None: none.
-
-    Args:
-        runs: All runs of the bucket, newest first.
-        now: The local time.
-        up_level_0: Whether files of level 0 are always due, because readers do not see them there.
+    """The runs that are due, from the newest one on; None: none. Files of level 0 are always due (`up_level_0`) if
+    readers do not see them there.
     """
     picked = _picked(runs, options, now)
     if picked is None and up_level_0:
@@ -104,7 +88,6 @@ def _picked(runs: Sequence[LevelRun], options: CompactionOptions, now: datetime)
 
 
 def _all_are_due(runs: Sequence[LevelRun], options: CompactionOptions, now: datetime) -> bool:
-    """Whether the whole bucket is due. This is checked before its parts."""
     if len(runs) <= 1:
         return False
     top = _top_level(runs, options)
@@ -123,7 +106,6 @@ def _all_are_due(runs: Sequence[LevelRun], options: CompactionOptions, now: date
 def _by_ratio(
     runs: Sequence[LevelRun], options: CompactionOptions, now: datetime, count: int, *, forced: bool = False
 ) -> Pick | None:
-    """The first runs, and following ones as long as each is not much larger than all before it together."""
     off_peak = 0 if options.off_peak is None else options.off_peak.ratio_at(now.hour)
     allowed = 100 + options.size_ratio + off_peak
     size = sum(run.size for run in runs[:count])
@@ -177,3 +159,70 @@ def _least_key(file: LiveFile) -> tuple[Any, ...]:
 def _age(file: LiveFile) -> tuple[int, int, int, str]:
     read = file.read
     return -read.max_sequence_number, read.min_sequence_number, file.made_millis, file.name
+
+
+@dataclass(frozen=True, slots=True)
+class ChangelogMode:
+    """What the compactions of one table must find out about changes of rows."""
+
+    producer: ChangelogProducer  # The table's `changelog-producer`
+    engine: MergeEngineKind
+    # Whether records of level 0 are merged with those above the output level, so that neither readers nor the changelog
+    # need level 0 any more
+    looks_up: bool
+    newest_wins: bool  # Whether the latest record of a key is its row, whatever the record contains
+    replaces: bool  # Whether a record replaces the whole row, so that the older row need not be read
+    compared: tuple[str, ...] | None  # As in `ChangeRule`
+    vectors: bool  # Whether deletion vectors mark replaced rows, so that readers need not merge
+
+    @staticmethod
+    def of(table: PaimonTable) -> ChangelogMode:
+        options, producer, engine = table.options, table.traits.producer, table.traits.merge_engine
+        vectors = table.is_primary_key_table and table.traits.deletion_vectors
+        lookup = producer is ChangelogProducer.LOOKUP or engine.keeps_oldest or vectors
+        lookup = lookup or options.boolean("force-lookup", False)
+        compared = None
+        if options.boolean("changelog-producer.row-deduplicate", False):
+            ignored = (options.text("changelog-producer.row-deduplicate-ignore-fields") or "").split(",")
+            left_out = {name.strip() for name in ignored}
+            compared = tuple(field.name for field in table.fields if field.name not in left_out)
+        newest = engine.keeps_newest and not options.text("sequence.field")
+        # A delete that is ignored leaves the older row.
+        merging = merge_engine(table.schema)
+        replaces = newest and not (isinstance(merging, Deduplicate) and merging.ignore_delete)
+        full = producer is ChangelogProducer.FULL_COMPACTION
+        return ChangelogMode(producer, engine, lookup and not full, newest, replaces, compared, vectors)
+
+    @property
+    def full(self) -> bool:
+        return self.producer is ChangelogProducer.FULL_COMPACTION
+
+    @property
+    def writes(self) -> bool:
+        return self.full or self.producer is ChangelogProducer.LOOKUP
+
+    def rule(self, pick: Pick, files: Sequence[LiveFile], options: CompactionOptions) -> ChangeRule | None:
+        """How files of a pick are merged to find changes; None: they make no changes."""
+        if self.full and pick.level >= options.top_level:
+            return ChangeRule(pick.level, by_lookup=False, compared=self.compared)
+        if self.looks_up and any(file.level == 0 for file in files):
+            return ChangeRule(
+                pick.level,
+                by_lookup=True,
+                keeps_first=self.engine.keeps_oldest,
+                compared=self.compared,
+                replaces=self.replaces and not self.writes,
+            )
+        return None
+
+    def must_rewrite(self, pick: Pick, file: LiveFile, options: CompactionOptions, target: FileOptions) -> bool:
+        """Whether a file must be rewritten, because its records are merged with those above the level of the pick."""
+        if not self.looks_up or file.level:
+            return False
+        if not file.name.endswith(f".{target.data.format}"):
+            return True
+        return not (self.newest_wins or (pick.top and pick.level >= options.top_level))
+
+    def drops_deletes(self, pick: Pick) -> bool:
+        """Whether a pick drops -D and -U: no older record is left, or it is marked by a deletion vector."""
+        return pick.top or self.vectors

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from pypaimon.streaming.compaction.chosen_partitions import ChosenPartitions
-from pypaimon.streaming.compaction.compactable_tables import check_compactable, under_latest_schema
+from pypaimon.streaming.compaction.compaction_options import check_compactable, under_latest_schema
 from pypaimon.streaming.compaction.file_reading import FileReader
-from pypaimon.streaming.compaction.live_entries import LiveEntries
-from pypaimon.streaming.compaction.live_files import LiveBucket, LiveFile, live_buckets
+from pypaimon.streaming.compaction.live_files import ChosenPartitions, LiveBucket, LiveEntries, LiveFile, live_buckets
 from pypaimon.streaming.compaction.reports import FileCount, counted
 from pypaimon.streaming.compaction.tasks import task_picker
 from pypaimon.streaming.compaction.vector_index import VectorIndex
@@ -154,13 +152,7 @@ def _place(bucket: LiveBucket) -> Place:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One bucket in the picture.
-
-    Attributes:
-        name: Its partition and number.
-        levels: Its files by level.
-        due: The files that a compaction would take.
-    """
+    """One bucket in the picture."""
 
     name: str
     levels: Mapping[int, FileCount]
@@ -168,7 +160,6 @@ class Bar:
 
     @property
     def size(self) -> int:
-        """Total bytes of its files."""
         return sum(each.size for each in self.levels.values())
 
 
@@ -176,11 +167,6 @@ def html_bars(title: str, bars: Sequence[Bar], note: str | None) -> str:
     """HTML with a bar for each bucket: its length shows the bytes, its colours the levels.
 
     Buckets with most files to compact come first. At most 40 are drawn, and a note says how many are left out.
-
-    Args:
-        title: The text above.
-        bars: The buckets.
-        note: The text below; None: nothing.
     """
     drawn = sorted(bars, key=lambda bar: (-bar.due.files, -bar.size))[:_MOST_BARS]
     longest = max((bar.size for bar in drawn), default=0) or 1

@@ -7,40 +7,136 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Protocol
 
-from pypaimon.streaming.compaction.append_compaction import AppendRewriter, neighbours, packs
-from pypaimon.streaming.compaction.changelog_mode import ChangelogMode
+import pyarrow as pa
+
 from pypaimon.streaming.compaction.compaction_options import CompactionOptions
 from pypaimon.streaming.compaction.file_reading import FileReader
 from pypaimon.streaming.compaction.keyed_rewrite import KeyedRewriter
-from pypaimon.streaming.compaction.live_entries import LiveEntries
-from pypaimon.streaming.compaction.live_files import LiveBucket, LiveFile, live_buckets
-from pypaimon.streaming.compaction.new_files import CompactionResult
+from pypaimon.streaming.compaction.live_files import CompactionResult, LiveBucket, LiveEntries, LiveFile, live_buckets
 from pypaimon.streaming.compaction.record_expiry import Expired, RecordExpiry
-from pypaimon.streaming.compaction.run_picking import Pick, level_runs, pick_full, pick_needed
+from pypaimon.streaming.compaction.run_picking import ChangelogMode, Pick, level_runs, pick_full, pick_needed
 from pypaimon.streaming.compaction.vector_index import VectorIndex
 from pypaimon.streaming.errors import BadRowError
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.options.arguments import at_least
 from pypaimon.streaming.paimon.write_internals import BucketMode
+from pypaimon.streaming.writing.files.file_options import BucketFiles, FileOptions
+from pypaimon.streaming.writing.files.record_facts import AppendedFacts, Counter
+from pypaimon.streaming.writing.files.rolling_files import RollingFiles
+
+_FULL_FILES = 3
+"""A full compaction of a bucket needs at least this many files."""
+
+Pack = list[LiveFile]
+
+
+def packs(files: Sequence[LiveFile], options: CompactionOptions, *, full: bool) -> list[Pack]:
+    """Packs of small files of a partition without buckets, each up to about twice the target size.
+
+    Files with deletion vectors are packed separately. They are due if they are small, or have too many deleted rows. If
+    `full`, two small files are enough for a pack. Otherwise it needs `min_files`, or enough bytes.
+    """
+    due = [file for file in files if file.size < options.small_bytes or file.deleted_ratio > options.delete_ratio]
+    with_vectors = [file for file in due if file.deletions is not None]
+    others = [file for file in due if file.deletions is None]
+    return _bins(with_vectors, options, 1) + _bins(others, options, _worth(options, full))
+
+
+def _bins(files: Sequence[LiveFile], options: CompactionOptions, worth: int) -> list[Pack]:
+    found: list[Pack] = []
+    pack: Pack = []
+    size = 0
+    for file in sorted(files, key=lambda file: file.size):
+        pack.append(file)
+        size += file.size + options.open_bytes
+        if len(pack) > 1 and size >= 2 * options.target_bytes:
+            found.append(pack)
+            pack, size = [], 0
+    if len(pack) >= worth:
+        found.append(pack)
+    return found
+
+
+def neighbours(files: Sequence[LiveFile], options: CompactionOptions, *, full: bool) -> list[Pack]:
+    """Packs of consecutive files of a bucket, so that its rows stay in their order.
+
+    They consist of `min_files` that are not too large together. If `full`, all files from the first one that is small
+    or has deleted rows on become one pack, if most of them are small or rows were deleted.
+    """
+    ordered = sorted(files, key=lambda file: file.read.min_sequence_number)
+    return _all_from_the_first_due(ordered, options) if full else _windows(ordered, options)
+
+
+def _all_from_the_first_due(ordered: Sequence[LiveFile], options: CompactionOptions) -> list[Pack]:
+    """Java rewrites a bucket with deletion vectors each time. Here it is left alone if no row is deleted."""
+    due = (file.size < options.small_bytes or file.deletions is not None for file in ordered)
+    first = 0 if options.force_rewrite else next((place for place, each in enumerate(due) if each), len(ordered))
+    pack = list(ordered[first:])
+    small = sum(file.size < options.small_bytes for file in pack)
+    worth = len(pack) >= _FULL_FILES and small > len(pack) - small
+    deleted = any(file.deletions is not None for file in pack)
+    return [pack] if pack and (worth or deleted or options.force_rewrite) else []
+
+
+def _windows(ordered: Sequence[LiveFile], options: CompactionOptions) -> list[Pack]:
+    found: list[Pack] = []
+    window: Pack = []
+    for file in ordered:
+        window.append(file)
+        size = sum(each.size for each in window)
+        if len(window) >= _worth(options, False) and size // max(1, options.target_bytes) + 1 < len(window):
+            found.append(window)
+            window = []
+        elif size >= 2 * options.target_bytes:
+            window = window[1:]
+    return found
+
+
+def _worth(options: CompactionOptions, full: bool) -> int:
+    """Least number of files of a pack. Never one, which would be rewritten by every run."""
+    return 2 if full else max(2, options.min_files)
+
+
+class AppendRewriter:
+    """Rewrites packs of one table."""
+
+    def __init__(self, table: PaimonTable, reader: FileReader) -> None:
+        self._table = table
+        self._reader = reader
+
+    def compact(self, bucket: LiveBucket, files: Sequence[LiveFile]) -> CompactionResult:
+        """Write the rows of files, in their order. Sequence numbers start with the first one of the first file.
+
+        If it fails, the new files are deleted. Raises FileNotFoundError if a file is missing.
+        """
+        counter = Counter(files[0].read.min_sequence_number)
+        options = FileOptions.of_compacted(self._table, 0)
+        files_made = BucketFiles(self._table, options, bucket.partition, bucket.bucket)
+        new = RollingFiles(files_made, options.data, partial(AppendedFacts, counter))
+        try:
+            reader = self._reader.expecting(files)
+            for file in files:
+                for batch in reader.rows(file):
+                    new.add(pa.Table.from_batches([batch]))
+            return CompactionResult(list(files), new.take())
+        except BaseException:
+            new.abort()
+            raise
+
 
 _MISSING = object()
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionTask:
-    """A part of a compaction that can be executed and committed without the others.
-
-    Attributes:
-        bucket: The bucket of the files.
-        files: The files that it may replace.
-        pick: What becomes of them; None: they become one file, in a table without a primary key.
-    """
+    """A part of a compaction that can be executed and committed without the others."""
 
     bucket: LiveBucket
     files: list[LiveFile]
-    pick: Pick | None = None
+    pick: Pick | None = None  # What becomes of them; None: they become one file, in a table without a primary key
 
     @property
     def size(self) -> int:
@@ -62,20 +158,11 @@ class TaskPicker(Protocol):
         """The tasks that are due, bucket by bucket."""
 
     def execute(self, task: CompactionTask) -> CompactionResult:
-        """Write the new files. If it fails, they are deleted.
-
-        Raises:
-            FileNotFoundError: A file is missing.
-            CorruptTableError: A file is damaged.
-        """
+        """Write the new files. If it fails, they are deleted."""
 
 
 def task_picker(table: PaimonTable, reader: FileReader, now: Callable[[], datetime] | None = None) -> TaskPicker:
-    """The task picker of a table that can be compacted.
-
-    Args:
-        now: The present in the table's time zone; None: by the clock of the computer.
-    """
+    """The task picker of a table that can be compacted. `now` is in its time zone; None: by the computer's clock."""
     if table.is_primary_key_table:
         return KeyedTaskPicker(table, reader, now or table.zone.now)
     return AppendTaskPicker(table, reader)
@@ -104,9 +191,7 @@ class KeyedTaskPicker:
             runs = level_runs(bucket.files)
             if full or self._mode.full:
                 pick = pick_full(
-                    runs,
-                    self._options,
-                    lambda file: expired is not None and expired.in_file(file, self._reader.schema),
+                    runs, self._options, lambda file: expired is not None and expired.in_file(file, self._reader.schema)
                 )
             else:
                 up = self._mode.looks_up or self._options.force_up_level_0
@@ -158,9 +243,6 @@ def find_stale(table: PaimonTable, tasks: Iterable[CompactionTask]) -> list[Comp
     """The tasks that read a file, or a deletion vector, which is not in the latest snapshot any more.
 
     Reads all manifests of that snapshot.
-
-    Args:
-        tasks: Tasks that were picked at an earlier snapshot.
     """
     directory = table.new_directory()
     snapshot = directory.snapshots.get_latest_snapshot()
@@ -180,39 +262,20 @@ Done = Callable[[CompactionTask, CompactionResult], None]
 
 
 class Workers(Protocol):
-    """Execute tasks.
+    """Execute tasks."""
 
-    Attributes:
-        commit_bytes: Bytes of compacted files after which a commit is made.
-    """
-
-    commit_bytes: int
+    commit_bytes: int  # Bytes of compacted files after which a commit is made
 
     def execute(self, table: PaimonTable, picker: TaskPicker, tasks: Sequence[CompactionTask], done: Done) -> None:
-        """Execute tasks.
+        """Execute tasks. Raises FileNotFoundError if a file is missing. The files of its task are deleted.
 
-        Args:
-            table: The table, under the schema that it is compacted with.
-            picker: The task picker of that table.
-            done: Called, on this thread, with each task that is done. This includes those that end after another one
-                has failed, because their files must be deleted too.
-
-        Raises:
-            FileNotFoundError: A file is missing. The files of its task are deleted.
-            CorruptTableError: A file is damaged. The files of its task are deleted.
-            StoreError: The store failed. The files of its task are deleted.
+        `done` is called, on this thread, with each task that is done. This includes those that end after another one
+        has failed, because their files must be deleted too.
         """
 
 
 class Threads:
-    """`Workers` that are threads of this process.
-
-    Args:
-        count: Number of tasks that are executed at the same time. Each holds a part of a bucket in memory.
-
-    Raises:
-        StreamConfigError: The count is not a positive number.
-    """
+    """`Workers` that are `count` threads of this process. Each holds a part of a bucket in memory."""
 
     commit_bytes = 2 << 30
 

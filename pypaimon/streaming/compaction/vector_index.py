@@ -31,13 +31,7 @@ Vector = tuple[DeletionRange, bytes]
 
 @dataclass(frozen=True, slots=True)
 class IndexChange:
-    """Changes of the index files of one bucket.
-
-    Attributes:
-        added: New files with the vectors that stay.
-        deleted: The files that they replace.
-        after: The index of the table afterwards.
-    """
+    """Changes of the index files of one bucket."""
 
     added: list[IndexManifestEntry]
     deleted: list[IndexManifestEntry]
@@ -48,9 +42,6 @@ class VectorIndex:
     """The index files with deletion vectors of one state of a table.
 
     A table with a primary key has one for each bucket. One without buckets has any number, each for many data files.
-
-    Args:
-        entries: Its index files of deletion vectors.
     """
 
     def __init__(self, table: PaimonTable, directory: TableDirectory, entries: Iterable[IndexEntry] = ()) -> None:
@@ -63,11 +54,7 @@ class VectorIndex:
 
     @staticmethod
     def of(table: PaimonTable, directory: TableDirectory, snapshot: Snapshot) -> VectorIndex:
-        """The index of a snapshot; empty if the table has no deletion vectors. One request if it has some.
-
-        Raises:
-            CorruptTableError: The index manifest is missing or damaged.
-        """
+        """The index of a snapshot; empty if the table has no deletion vectors. One request if it has some."""
         name = snapshot.index_manifest if table.traits.deletion_vectors else None
         if not name:
             return VectorIndex(table, directory)
@@ -78,7 +65,6 @@ class VectorIndex:
         return VectorIndex(table, directory, (each for each in entries if each.index_type == DELETION_VECTORS))
 
     def attached(self, buckets: Iterable[LiveBucket]) -> Iterator[LiveBucket]:
-        """The buckets, with the deletion vectors of their files."""
         found = deletion_files(self._entries, self._paths)
         for bucket in buckets:
             files = (
@@ -87,19 +73,11 @@ class VectorIndex:
             yield replace(bucket, files=tuple(files)) if found else bucket
 
     def changed(self, bucket: LiveBucket, gone: Set[str], superseded: Mapping[str, BitMap]) -> IndexChange:
-        """Drop the vectors of some files of a bucket, and mark rows of others. Other vectors stay as they are.
+        """Drop the vectors of some files of a bucket, and mark `superseded` rows of others, by the name of their file
+        (only with a primary key). Other vectors stay as they are.
 
         Costs a request for each index file that is read, and one for each that is written. If it fails, the new index
         files are deleted.
-
-        Args:
-            gone: Names of files that are removed.
-            superseded: Positions of rows that are to be marked, by the name of their file. Only in tables with a
-                primary key.
-
-        Raises:
-            FileNotFoundError: An index file is missing.
-            CorruptTableError: An index file is damaged.
         """
         return self._replaced(bucket, gone, superseded) if self._keyed else self._without(bucket, gone)
 
@@ -125,7 +103,6 @@ class VectorIndex:
         return IndexChange([self._entry(EntryKind.ADD, bucket, new)], deleted, changed)
 
     def _without(self, bucket: LiveBucket, gone: Set[str]) -> IndexChange:
-        """Index files without the vectors of some files. Index files that would be empty are removed."""
         added, deleted, after = list[IndexManifestEntry](), list[IndexManifestEntry](), list[IndexEntry]()
         try:
             for entry in self._entries:
@@ -159,7 +136,6 @@ class VectorIndex:
         return self._directory.store.parse(path, pieces)
 
     def _written(self, entry: IndexEntry, vectors: Iterable[Vector]) -> IndexEntry:
-        """Write a new index file with these vectors, for the bucket of another one."""
         home = self._home(entry.partition)
         parts, ranges, size = [_VERSION], list[DeletionRange](), len(_VERSION)
         for found, piece in vectors:

@@ -42,25 +42,14 @@ _FILES = 16
 
 
 def is_blob_file(file: DataFileMeta) -> bool:
-    """Whether a file holds the blobs of one column."""
     return str(file.file_name).endswith(_SUFFIXES)
 
 
 class BlobColumn:
-    """A column of blobs, as cells, in pieces of any length. See `ColumnPart`.
+    """A column of blobs, as cells, in pieces of any length. See `ColumnPart`. Raises FileNotFoundError if a file is
+    missing.
 
-    Args:
-        field: The column.
-        first_row_id: Row id of the first row.
-        row_count: Number of rows.
-        files: Blob files of these rows, of this column and others, newest first. Rows that are in none of them are
-            null.
-        directory: The table.
-
-    Raises:
-        FileNotFoundError: A file is missing.
-        CorruptTableError: A file is damaged.
-        StoreError: The store kept failing (retriable).
+    `files` are the blob files of these rows, of this column and others, newest first. Rows in none of them are null.
     """
 
     def __init__(
@@ -101,7 +90,6 @@ def _files_of(
 def _references(
     first_row_id: int, row_count: int, files: Sequence[DataFileMeta], directory: TableDirectory
 ) -> References:
-    """The place of each value, in the newest file that holds it."""
     place = np.full(row_count, -1, np.int64)
     offsets, lengths = np.zeros(row_count, np.int64), np.zeros(row_count, np.int64)
     left = np.ones(row_count, bool)
@@ -176,7 +164,6 @@ def row_range(file: DataFileMeta) -> tuple[int, int]:
 def _read_indexes(
     directory: TableDirectory, ranges: ByteRanges, files: Sequence[DataFileMeta]
 ) -> list[tuple[str, BlobIndex]]:
-    """Read the indexes of blob files at the same time, and large ones a second time, as a whole."""
     tails = [_Tail(located(directory, file.file_path), file) for file in files]
     _fill(ranges, [tail.range(_tail_length(tail.file)) for tail in tails], prefetched=True)
     _fill(ranges, [tail.range(wanted) for tail in tails if (wanted := tail.wanted()) > len(tail.data)])
@@ -191,14 +178,7 @@ def _fill(ranges: ByteRanges, wanted: Sequence[Range], *, prefetched: bool = Fal
 
 
 class _Tail:
-    """The end of a blob file.
-
-    Attributes:
-        path: Path of the file.
-        file: The file.
-        size: Bytes of the file.
-        data: The last bytes, as far as they were read.
-    """
+    """The end of a blob file."""
 
     def __init__(self, path: str, file: DataFileMeta) -> None:
         if not path.endswith(_SUFFIXES[0]):
@@ -212,12 +192,10 @@ class _Tail:
         self.data = bytearray()
 
     def range(self, length: int) -> Range:
-        """The range of the last bytes, which are read into `data`."""
         self.data = bytearray(length)
         return Range(self.path, self.size - length, memoryview(self.data))
 
     def wanted(self) -> int:
-        """Bytes of the index and the footer."""
         with self._damage():
             return tail_length(bytes(self.data[-FOOTER:]), self.size)
 
@@ -239,19 +217,12 @@ class _Tail:
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """Decoded cells, as columns.
-
-    Attributes:
-        places: Distinct URIs.
-        place: Index of each cell into `places`; -1: there is no blob.
-        offsets: First byte of each blob.
-        lengths: Bytes of each blob; -1: to the end of the file. 0 if there is no blob.
-    """
+    """Decoded cells, as columns."""
 
     places: tuple[str, ...]
-    place: Numbers
+    place: Numbers  # Index of each cell into `places`; -1: there is no blob
     offsets: Numbers
-    lengths: Numbers
+    lengths: Numbers  # Bytes of each blob; -1: to the end of the file. 0 if there is no blob.
 
     def rows(self, start: int, length: int) -> References:
         part = slice(start, start + length)
@@ -277,11 +248,7 @@ def cells_of(references: References) -> pa.LargeBinaryArray:
 
 
 def references_of(cells: pa.Array) -> References:
-    """Decode cells.
-
-    Raises:
-        ValueError: A cell is not a descriptor.
-    """
+    """Decode cells. Raises ValueError if a cell is not a descriptor."""
     missing = cells.is_null().to_numpy(zero_copy_only=False)
     place = np.where(missing, -1, 0)
     offsets, lengths = np.zeros(len(cells), np.int64), np.zeros(len(cells), np.int64)

@@ -44,16 +44,8 @@ class CastError(ValueError):
 
 
 def cast(source: AtomicType, target: AtomicType, exact: bool, zone: TimeZone) -> Convert:
-    """The cast from one type to another.
-
-    Args:
-        source: Type of the values.
-        target: Type to read.
-        exact: Whether any loss is an error.
-        zone: Time zone of the stream.
-
-    Raises:
-        CastError: There is no cast. The returned function raises it for values that do not fit.
+    """The cast from one type to another. Raises CastError if there is no cast. The returned function raises it for
+    values that do not fit.
     """
     arrow = PyarrowFieldParser.from_paimon_type(target)
     convert = _rule(source, target, arrow, exact, zone)

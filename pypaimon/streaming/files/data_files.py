@@ -23,7 +23,7 @@ from pypaimon.streaming.errors import (
 from pypaimon.streaming.files.casts import CastError
 from pypaimon.streaming.files.orc_local_zones import LocalZones
 from pypaimon.streaming.files.schema_mapping import map_columns
-from pypaimon.streaming.formats.format import Format, FormatReader, LocalZone
+from pypaimon.streaming.formats.file_format import Format, FormatReader, LocalZone
 from pypaimon.streaming.formats.registry import DAMAGE_WORDS, FORMATS
 from pypaimon.streaming.io.conditional_writes import is_local
 from pypaimon.streaming.io.io_requests import one_request
@@ -60,12 +60,9 @@ def read_file(
     cast (see `casts`).
 
     Args:
-        directory: The table.
         file: The file, with `file_path` as in the manifest; a merged changelog file is read from its byte range.
-        fields: The columns to read; nested rows may lack some of their fields.
         schema_id: Id of the schema of `fields`. For files of a newer schema any loss in a cast is an error.
         system_columns: Any of `_SEQUENCE_NUMBER`, `_VALUE_KIND`, `_ROW_ID`, appended in this order.
-        batch_size: Most rows of a batch.
         constants: Values of columns that are the same in the whole file, and are not read from it; by name.
         content: All bytes of the file, from `content_of`; None: open the file.
 
@@ -104,12 +101,8 @@ def read_file(
 
 
 def content_of(directory: TableDirectory, file: DataFileMeta) -> bytes | pa.Buffer | None:
-    """All bytes of a small file, by one request; None: it is large, or a part of another file.
-
-    Raises:
-        FileNotFoundError: The file is missing.
-        CorruptTableError: Access is denied.
-        StoreError: The store kept failing (retriable).
+    """All bytes of a small file, by one request; None: it is large, or a part of another file. Raises FileNotFoundError
+    if the file is missing.
     """
     if not is_read_whole(file.file_size) or merged_changelog_range(str(file.file_path)):
         return None
@@ -127,14 +120,7 @@ def located(directory: TableDirectory, path: str) -> str:
 
 
 def column_names(directory: TableDirectory, file: DataFileMeta) -> frozenset[str]:
-    """The columns of a data file, from its metadata.
-
-    Raises:
-        FileNotFoundError: The file is missing.
-        CorruptTableError: The file is damaged, or access is denied.
-        UnsupportedFileError: Its format is not supported.
-        StoreError: The store kept failing (retriable).
-    """
+    """The columns of a data file, from its metadata. Raises FileNotFoundError if the file is missing."""
     path = located(directory, file.file_path)
     with _errors(path, file.schema_id, file.schema_id), _opened(directory, file, path, None) as source:
         return frozenset(source.schema.names)
@@ -163,7 +149,6 @@ def _physical_batches(source: FormatReader, columns: list[str], batch_size: int)
 
 
 def _system_column(name: str, batch: pa.RecordBatch, file: DataFileMeta, position: int) -> pa.Array:
-    """A system column, with nulls filled from the manifest."""
     kind = SYSTEM_TYPES[name]
     array = batch.column(name).cast(kind) if name in batch.schema.names else None
     if array is not None and not array.null_count:
@@ -180,12 +165,10 @@ def _system_column(name: str, batch: pa.RecordBatch, file: DataFileMeta, positio
 
 
 def row_ids(first: int, length: int) -> pa.Array:
-    """Consecutive row ids, as int64."""
     return pa.array(np.arange(first, first + length, dtype=np.int64))
 
 
 def constant(value: int, length: int) -> pa.Array:
-    """The same number for every row, as int64."""
     return pa.repeat(pa.scalar(value, pa.int64()), length)
 
 
@@ -232,14 +215,10 @@ class _FileContext:
 
 
 def stored_fields(schema: TableSchema, write_cols: Sequence[str] | None) -> list[DataField]:
-    """The columns of a file, in stored order.
+    """The columns of a file, in stored order. `write_cols` are those that the manifest names; None: all.
 
     A file of a primary-key table begins with copies of the key columns (unless `data-file.thin-mode` is set), the
     sequence number and the row kind. A file of data evolution may hold only some columns.
-
-    Args:
-        schema: The schema that the file was written with.
-        write_cols: The columns that the manifest names; None: all.
     """
     fields = list(schema.fields)
     if write_cols is not None:

@@ -39,21 +39,12 @@ _Ranges = list[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class DeletionVector:
-    """The deleted rows of one data file.
+    """The deleted rows of one data file."""
 
-    Attributes:
-        positions: Positions of the deleted rows in the file, from 0, ascending.
-    """
-
-    positions: npt.NDArray[np.uint64]
+    positions: npt.NDArray[np.uint64]  # Positions of the deleted rows in the file, from 0, ascending
 
     def keep_mask(self, row_offset: int, length: int) -> pa.BooleanArray:
-        """True for each row of a batch that is not deleted.
-
-        Args:
-            row_offset: Position of the first row of the batch in the file.
-            length: Rows of the batch.
-        """
+        """True for each row of a batch that is not deleted."""
         first, end = np.searchsorted(self.positions, np.array([row_offset, row_offset + length], dtype=np.uint64))
         mask = np.ones(length, dtype=np.bool_)
         mask[self.positions[first:end] - np.uint64(row_offset)] = False
@@ -61,16 +52,8 @@ class DeletionVector:
 
 
 def read(store: Store, deletion_file: DeletionFile, row_count: int | None = None) -> DeletionVector:
-    """Read a deletion vector, of Java's 32-bit or 64-bit format. One request.
-
-    Args:
-        store: Where the index file is.
-        deletion_file: Where the vector is in the index file.
-        row_count: Rows of the data file; a vector with positions beyond them is damaged.
-
-    Raises:
-        FileNotFoundError: The index file is missing.
-        CorruptTableError: The vector is missing or damaged.
+    """Read a deletion vector, of Java's 32-bit or 64-bit format. One request. Raises FileNotFoundError if the index
+    file is missing, CorruptTableError if the vector is missing or damaged, or has positions beyond `row_count`.
     """
     return store.parse(deletion_file.dv_index_path, partial(parse, deletion_file=deletion_file, row_count=row_count))
 
@@ -80,9 +63,7 @@ def parse(data: bytes, deletion_file: DeletionFile, row_count: int | None = None
 
     It consists of a length (big-endian), a magic number and a bitmap, which together have this length, and their CRC32.
     The length in the manifest counts magic number and bitmap in the 32-bit format, everything in the 64-bit format.
-
-    Raises:
-        ValueError: The vector is missing, or its length, checksum, format or number of rows is wrong.
+    Raises ValueError if the vector is missing, or its length, checksum, format or number of rows is wrong.
     """
     if deletion_file.offset < 0:
         raise ValueError(f"a deletion vector cannot begin at byte {deletion_file.offset}")
@@ -106,33 +87,22 @@ def parse(data: bytes, deletion_file: DeletionFile, row_count: int | None = None
 
 
 def framed(data: bytes, deletion_file: DeletionFile) -> bytes:
-    """The bytes of one deletion vector with its length and checksum, to copy into another index file.
-
-    Raises:
-        ValueError: As `parse`.
-    """
+    """The bytes of one deletion vector with its length and checksum, to copy into another index file."""
     parse(data, deletion_file)
     start = deletion_file.offset
     return data[start : start + 2 * _WORD + int.from_bytes(data[start : start + _WORD], "big")]
 
 
 def rows_of(data: bytes, deletion_file: DeletionFile) -> BitMap:
-    """The deleted rows of one deletion vector of an index file, compressed.
-
-    Raises:
-        ValueError: As `parse`.
-    """
+    """The deleted rows of one deletion vector of an index file, compressed."""
     from pyroaring import BitMap
 
     return BitMap(parse(data, deletion_file).positions.astype(np.uint32))
 
 
 def encoded(rows: BitMap, *, bitmap64: bool) -> tuple[bytes, int]:
-    """Encode a deletion vector for an index file; returns also the length for the manifest.
-
-    Args:
-        rows: Positions of the deleted rows in the data file.
-        bitmap64: Whether to use Java's 64-bit format.
+    """Encode a deletion vector for an index file, in Java's 64-bit format or the 32-bit one; returns also the length
+    for the manifest.
     """
     from pyroaring import BitMap64
 
@@ -157,12 +127,7 @@ def _bitmap(content: bytes) -> tuple[BitMap | BitMap64, int]:
 
 
 class IndexBlocks:
-    """A cache of pieces of index files, which never change. Thread-safe.
-
-    Args:
-        store: Where the files are.
-        kept_bytes: Size of the cache.
-    """
+    """A cache of pieces of index files, which never change. Thread-safe."""
 
     def __init__(self, store: Store, kept_bytes: int = KEPT_BYTES) -> None:
         self.store = store
@@ -170,12 +135,8 @@ class IndexBlocks:
         self._lock = cache_lock(self._kept)
 
     def get(self, path: str, start: int, end: int) -> bytes:
-        """Bytes of a file, fewer only at its end. One request unless cached.
-
-        Raises:
-            FileNotFoundError: The file is missing.
-            CorruptTableError: Access is denied.
-            StoreError: The store kept failing (retriable).
+        """Bytes of a file, fewer only at its end. One request unless cached. Raises FileNotFoundError if the file is
+        missing.
         """
         key = path, start, end
         found = self._kept_of(key)
@@ -193,7 +154,6 @@ class IndexBlocks:
         return found
 
     def is_kept(self, path: str, start: int, end: int) -> bool:
-        """Whether these bytes are cached."""
         return self._kept_of((path, start, end)) is not None
 
     def _kept_of(self, key: tuple[str, int, int]) -> bytes | None:
@@ -202,12 +162,7 @@ class IndexBlocks:
 
 
 class PlanVectors:
-    """Deletion vectors of the data files of a plan, read in few pieces instead of one by one.
-
-    Args:
-        blocks: The cache of index files.
-        wanted: All deletion vectors that may be read.
-    """
+    """Deletion vectors of the data files of a plan, read in few pieces instead of one by one."""
 
     def __init__(self, blocks: IndexBlocks, wanted: Iterable[DeletionFile | None]) -> None:
         self._blocks = blocks
@@ -245,7 +200,6 @@ class PlanVectors:
 
 
 def _together(files: Iterable[DeletionFile | None]) -> dict[str, _Ranges]:
-    """The ranges of index files that hold vectors, sorted, with near ones merged."""
     wanted: dict[str, set[tuple[int, int]]] = {}
     for file in files:
         # A damaged manifest may have any numbers here; such a vector is read from the whole file.

@@ -35,8 +35,6 @@ class FileIndexes:
     it has a column of the filter by the table's options, and only as far as needed.
 
     Args:
-        directory: The table.
-        read: The schema that is read.
         predicate: The filter; names are those of `read`.
     """
 
@@ -60,10 +58,7 @@ class FileIndexes:
 
     def may_match(self, file: DataFileMeta, only: frozenset[str] | None = None) -> bool:
         """Whether a file can hold a matching row. Needs a request if it has an index file for a column of the filter.
-
-        Args:
-            file: The file.
-            only: The columns that are read from the file; None: all.
+        `only`: the columns that are read from the file; None: all.
         """
         names = [name for name in file.extra_files or () if name.endswith(_SUFFIX)]
         if file.embedded_index is None and not names:
@@ -124,7 +119,6 @@ def _within(begin: bytes, content: Callable[[int, int], bytes]) -> Callable[[Ind
 
 
 def _indexed(written: TableSchema, read: TableSchema) -> Iterator[str]:
-    """The columns, by their names in the files, that have indexes by the options of either schema."""
     yield from (each.column for each in indexed_columns(written.options))
     stored = {field.id: field.name for field in written.fields}
     ids = {field.name: field.id for field in read.fields}

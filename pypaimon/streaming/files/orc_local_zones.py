@@ -29,13 +29,7 @@ _FIRST_PROOF = 31_536_000
 
 
 class LocalZones:
-    """The `LocalZone` of one file.
-
-    Args:
-        directory: The table.
-        file: The file, with the bounds of its columns if the manifest has them.
-        path: Path of the file.
-    """
+    """The `LocalZone` of one file."""
 
     def __init__(self, directory: TableDirectory, file: DataFileMeta, path: str) -> None:
         self._directory = directory
@@ -46,10 +40,8 @@ class LocalZones:
     def __call__(
         self, stated: str | None, bounds: Mapping[str, tuple[int, int]], columns: Sequence[str]
     ) -> TimeZone | None:
-        """See `LocalZone`.
-
-        Raises:
-            StreamConfigError: The zone cannot be found, and that of the table does not fit the file.
+        """See `LocalZone`. Raises StreamConfigError if the zone cannot be found, and that of the table does not fit the
+        file.
         """
         if stated not in self._known:
             self._known[stated] = self._found(stated, bounds, columns)

@@ -52,15 +52,7 @@ class BufferedPart:
 
 @dataclass(frozen=True, slots=True)
 class RowIdGroup:
-    """Files that cover the same row ids.
-
-    Attributes:
-        first_row_id: Row id of the first row.
-        row_count: Number of rows.
-        files: The files that hold columns of exactly these rows, newest first.
-        blob_files: Files with a column of blobs, whose rows overlap these.
-        vector_files: Files with columns of vectors only, whose rows overlap these.
-    """
+    """Files that cover the same row ids."""
 
     first_row_id: int
     row_count: int
@@ -75,15 +67,12 @@ class RowIdGroup:
 
     @property
     def newest(self) -> int:
-        """The sequence number of the newest file."""
         return int((self.files or self.blob_files or self.vector_files)[0].max_sequence_number)
 
 
 def row_id_groups(files: Sequence[DataFileMeta]) -> list[RowIdGroup]:
-    """Group files by row ids, in the order of these.
-
-    Raises:
-        UnsupportedTableError: A file has no row ids, or the row ids of two files overlap partly.
+    """Group files by row ids, in the order of these. Raises UnsupportedTableError if a file has no row ids, or the row
+    ids of two files overlap partly.
     """
     for file in files:
         if file.first_row_id is None:
@@ -148,7 +137,6 @@ def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _overlapping(groups: Sequence[RowIdGroup], start: int, end: int) -> range:
-    """Indexes of the (sorted) groups with row ids from `start` to before `end`."""
     first = bisect_right(groups, start, key=lambda group: group.end)
     return range(first, bisect_left(groups, end, lo=first, key=lambda group: group.first_row_id))
 
@@ -167,7 +155,6 @@ def owners(
 
 
 def is_written(field: DataField, file: DataFileMeta, schema_of: Callable[[int], TableSchema]) -> bool:
-    """Whether a file was written with a column."""
     fields = schema_of(file.schema_id).fields
     return any(each.id == field.id and (file.write_cols is None or each.name in file.write_cols) for each in fields)
 
@@ -181,19 +168,9 @@ def join(
     batch_size: int,
     others: Mapping[str, ColumnPart],
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a group, in the order of their ids; columns that no file of the group holds are null.
-
-    Args:
-        group: The group.
-        fields: The fields to read.
-        schema_of: The schema of an id.
-        read: Reads fields of one file.
-        constants: Values of fields that are the same in all rows, even if a file holds them; by name.
-        batch_size: Most rows of a batch.
-        others: Fields that are in files of blobs or vectors; by name.
-
-    Raises:
-        CorruptTableError: A file has fewer or more rows than the group.
+    """The rows of a group, in the order of their ids; columns that no file of the group holds are null. `constants` are
+    values of fields that are the same in all rows, even if a file holds them; by name. Raises CorruptTableError if a
+    file has fewer or more rows than the group.
     """
     schema = arrow_schema(fields)
     varying = [field for field in fields if field.name not in constants and field.name not in others]
@@ -256,13 +233,7 @@ def _vector_files_of(
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """Consecutive rows in the same file.
-
-    Attributes:
-        first_row_id: Row id of the first row.
-        row_count: Number of rows.
-        file: The file; None: the column is null.
-    """
+    """Consecutive rows in the same file."""
 
     first_row_id: int
     row_count: int

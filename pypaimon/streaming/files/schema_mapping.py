@@ -37,22 +37,14 @@ from pypaimon.streaming.paimon.internals import (
 
 @dataclass(frozen=True, slots=True)
 class MappedColumn:
-    """The source of one column of the schema that is read.
+    """The source of one column of the schema that is read."""
 
-    Attributes:
-        source: Name of the file's column; None: it is not read from the file.
-        target: Type of the column.
-        convert: Converts the file's values; None: they are used as they are.
-        constant: The value of all rows if there is no source, of type `target`; None: null.
-    """
-
-    source: str | None
+    source: str | None  # Name of the file's column; None: it is not read from the file
     target: pa.DataType
-    convert: Convert | None = None
-    constant: pa.Scalar | None = None
+    convert: Convert | None = None  # Converts the file's values; None: they are used as they are
+    constant: pa.Scalar | None = None  # The value of all rows if there is no source, of type `target`; None: null
 
     def read(self, batch: pa.RecordBatch) -> pa.Array:
-        """The column for a batch of the file."""
         if self.source is None:
             if self.constant is None:
                 return pa.nulls(batch.num_rows, self.target)
@@ -70,8 +62,6 @@ class MappedColumn:
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
-    """The arguments of `map_columns` that hold for every column."""
-
     exact: bool
     zone: TimeZone
     trim_char: bool
@@ -90,11 +80,7 @@ def map_columns(
     """How to read each field from a file.
 
     Args:
-        stored: The columns in the file.
-        file_fields: The fields of the schema that the file was written with.
-        read_fields: The fields to read.
         exact: Whether a loss in a cast is an error (see `casts`).
-        zone: Time zone of the stream.
         trim_char: Whether to strip trailing blanks of CHAR; see `Format.pads_char`.
         constants: Values of fields that are the same in all rows and are not read; by name.
 
@@ -132,7 +118,6 @@ def _columns(
 
 
 def _field_converter(stored: pa.Field, source: DataType, target: DataType, rules: _Rules) -> Convert | None:
-    """The conversion of a column of a file. The metadata of the column says how a map is stored."""
     if isinstance(source, MapType) and isinstance(target, MapType) and pa.types.is_struct(stored.type):
         values = partial(_converter, source=source.value, target=target.value, rules=rules)
         key = _converter(pa.string(), source.key, target.key, rules)
@@ -176,7 +161,6 @@ def _atomic_converter(stored: pa.DataType, source: AtomicType, target: AtomicTyp
 
 
 def _decoder(stored: pa.DataType, source: AtomicType, trim_char: bool) -> Convert | None:
-    """The conversion from the type that a format has for a Paimon type to Arrow's type for it."""
     arrow = arrow_type(source)
     if trim_char and root(source) == "CHAR":
         return lambda array: pc.utf8_rtrim(array.cast(arrow), " ")
@@ -250,10 +234,7 @@ def _row_converter(stored: pa.StructType, source: RowType, target: RowType, rule
 
 
 def _list_converter(
-    stored: pa.DataType,
-    source: ArrayType | VectorType,
-    target: ArrayType | VectorType,
-    rules: _Rules,
+    stored: pa.DataType, source: ArrayType | VectorType, target: ArrayType | VectorType, rules: _Rules
 ) -> Convert | None:
     arrow = arrow_type(target)
     element = _converter(stored.value_type, source.element, target.element, rules)
@@ -321,7 +302,6 @@ def _own(array: pa.Array, values: pa.Array) -> pa.Array:
 
 
 def _rebuilt(arrow: pa.DataType, array: pa.Array, values: pa.Array) -> pa.Array:
-    """The same lists with other values, which begin with those of the first list."""
     offsets = pc.subtract(array.offsets, array.offsets[0]).buffers()[1]
     validity = pa.array(array.is_valid().to_numpy(zero_copy_only=False)).buffers()[1] if array.null_count else None
     return pa.Array.from_buffers(arrow, len(array), [validity, offsets], array.null_count, children=[values])

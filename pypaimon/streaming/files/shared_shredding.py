@@ -51,20 +51,11 @@ Integers = npt.NDArray[np.int64]
 def shredded_map(
     stored: pa.Field, arrow: pa.MapType, key: Convert | None, item: Callable[[pa.DataType], Convert | None]
 ) -> Convert:
-    """The conversion of stored rows to maps.
+    """The conversion of stored rows to maps. Raises ValueError if the column does not have this layout, or its metadata
+    is damaged.
 
-    Entries have the order of the columns; those of the overflow come last, as in Java.
-
-    Args:
-        stored: The column of the file.
-        arrow: The type of the maps.
-        key: Converts texts to keys; None: identity.
-        item: Returns the conversion of a stored type to the type of the values; None: identity.
-
-    Raises:
-        ValueError: The column does not have this layout, or its metadata is damaged.
-        UnsupportedTableError: The layout has a newer version, or an unknown compression.
-        CastError: There is no cast for the values.
+    Entries have the order of the columns; those of the overflow come last, as in Java. `key` converts texts to keys,
+    `item` returns the conversion of a stored type to the type of the values; None: identity.
     """
     try:
         return _Maps(stored, arrow, key, item)
@@ -76,13 +67,7 @@ def shredded_map(
 
 @dataclass(frozen=True, slots=True)
 class _Entries:
-    """Entries of maps, row after row.
-
-    Attributes:
-        counts: Entries of each row.
-        keys: Key number of each entry.
-        sources: Index of the value of each entry among all values.
-    """
+    """Entries of maps, row after row."""
 
     counts: Integers
     keys: Integers
@@ -150,7 +135,6 @@ class _Maps:
 
 
 def _in_overflow(overflow: Sequence[pa.MapArray], rows: int, first: int) -> tuple[_Entries, list[pa.Array]]:
-    """The entries of the overflow and its values, which begin at index `first` among all values."""
     if not overflow:
         return _Entries(np.zeros(rows, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64)), []
     maps = overflow[0]

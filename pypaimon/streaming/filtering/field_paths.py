@@ -50,10 +50,8 @@ def _inside(field: DataField) -> Sequence[DataField]:
 
 
 def rebound(name: str, old: TableSchema, new: TableSchema) -> str:
-    """The name of a field in a newer schema; other names, such as those of system columns, stay as they are.
-
-    Raises:
-        SchemaChangedError: The field was dropped, or its new name would mean another one.
+    """The name of a field in a newer schema; other names, such as those of system columns, stay as they are. Raises
+    SchemaChangedError if the field was dropped, or its new name would mean another one.
     """
     path = find(name, old.fields)
     if path is None:
@@ -68,11 +66,7 @@ def rebound(name: str, old: TableSchema, new: TableSchema) -> str:
 
 
 def rebound_filter(predicate: Predicate | None, old: TableSchema, new: TableSchema) -> Predicate | None:
-    """The same filter on the same fields, under the names of a newer schema.
-
-    Raises:
-        SchemaChangedError: A field of the filter was dropped.
-    """
+    """The same filter on the same fields, under the names of a newer schema."""
     if predicate is None or old.id == new.id:
         return predicate
     return filters.renamed(predicate, lambda name: rebound(name, old, new))

@@ -14,9 +14,10 @@ from decimal import Decimal
 from typing import Any
 
 from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.filtering.field_paths import find
 from pypaimon.streaming.model.data_types import root
 from pypaimon.streaming.paimon.filter_internals import Predicate
-from pypaimon.streaming.paimon.internals import AtomicType, DataField, DataType, RowType
+from pypaimon.streaming.paimon.internals import AtomicType, DataField, DataType
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<text>'(?:[^']|'')*')|(?P<quoted>`[^`]+`)|(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
@@ -43,15 +44,12 @@ _TEXTS = frozenset({"CHAR", "VARCHAR", "STRING"})
 
 
 def parse_filter(text: str, fields: Sequence[DataField]) -> Predicate:
-    """Parse a filter.
+    """Parse a filter. Raises StreamConfigError if the text is not a filter, a column does not exist, or a literal does
+    not fit its column.
 
     Args:
-        text: The filter, in the grammar of this module.
         fields: The columns that it may name. Literals are parsed for their types: a date column takes `'2026-11-21'`,
             a timestamp `'2026-11-21 08:30:00'` (in UTC, or with an offset, for local time zones).
-
-    Raises:
-        StreamConfigError: The text is not a filter, a column does not exist, or a literal does not fit its column.
     """
     return _Parser(text, fields).filter()
 
@@ -65,7 +63,7 @@ class _Parser:
 
     def filter(self) -> Predicate:
         found = self._any()
-        if self._kind() != "end":
+        if self._tokens[self._position][0] != "end":
             raise self._wrong("AND, OR or the end")
         return found
 
@@ -81,11 +79,7 @@ class _Parser:
             position = match.end()
         return [*tokens, ("end", "", len(self._text))]
 
-    def _kind(self) -> str:
-        return self._tokens[self._position][0]
-
     def _word(self) -> str:
-        """The next token if it is a word or a mark; otherwise empty."""
         kind, value, _ = self._tokens[self._position]
         return value.lower() if kind in ("word", "mark") else ""
 
@@ -147,12 +141,12 @@ class _Parser:
         if kind not in ("word", "quoted") or value.lower() in _GRAMMAR:
             raise self._wrong("a column")
         name = value.strip("`")
-        found = _type_of(name, self._fields)
+        found = find(name, self._fields)
         if found is None:
             known = ", ".join(field.name for field in self._fields)
             raise StreamConfigError(f"filter {self._text!r}: there is no column {name!r}; columns: {known}")
         self._position += 1
-        return name, found
+        return name, found[-1].type
 
     def _list(self, name: str, kind: DataType) -> list[Any]:
         self._expect("(")
@@ -193,13 +187,3 @@ class _Parser:
         if self._word() == "null":
             raise ValueError("nothing equals null; write IS NULL or IS NOT NULL")
         raise self._wrong("a number, a text in single quotes, TRUE or FALSE")
-
-
-def _type_of(name: str, fields: Sequence[DataField]) -> DataType | None:
-    for field in fields:
-        if field.name == name:
-            return field.type
-    for field in fields:
-        if isinstance(field.type, RowType) and name.startswith(f"{field.name}."):
-            return _type_of(name[len(field.name) + 1 :], field.type.fields)
-    return None

@@ -31,7 +31,6 @@ _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def columns_of(predicate: Predicate) -> set[str]:
-    """The names of all columns of a predicate."""
     if predicate.method in ("and", "or"):
         return set().union(*(columns_of(part) for part in predicate.literals or []))
     return {str(predicate.field)}
@@ -63,14 +62,8 @@ def conjunction(parts: Sequence[Predicate]) -> Predicate | None:
 
 
 def split_and(predicate: Predicate | None, columns: Sequence[str]) -> tuple[Predicate | None, Predicate | None]:
-    """Split a filter into the AND-parts on some columns only, and the rest.
-
-    Args:
-        predicate: The filter, or None.
-        columns: Names of the columns.
-
-    Returns:
-        A filter on these columns only, and the rest; None for an empty one. A row matches if it matches both.
+    """Split a filter into the AND-parts on some columns only, and the rest. Returns a filter on these columns only, and
+    the rest; None for an empty one. A row matches if it matches both.
     """
     inside: list[Predicate] = []
     rest: list[Predicate] = []
@@ -80,24 +73,14 @@ def split_and(predicate: Predicate | None, columns: Sequence[str]) -> tuple[Pred
 
 
 def renamed(predicate: Predicate, name: Callable[[str], str]) -> Predicate:
-    """The same predicate with other column names."""
     if predicate.method in ("and", "or"):
         return replace(predicate, literals=[renamed(part, name) for part in predicate.literals or []])
     return replace(predicate, field=name(str(predicate.field)))
 
 
 def mask(predicate: Predicate, batch: pa.RecordBatch) -> pa.BooleanArray:
-    """Which rows match.
-
-    Args:
-        predicate: A predicate; columns are found by name, fields of rows by `row.field`.
-        batch: Holds the columns of the predicate.
-
-    Returns:
-        True or False for every row, never null.
-
-    Raises:
-        StreamConfigError: A column is missing, a literal does not fit it, or an operator is unknown.
+    """Which rows match: True or False for every row, never null. Columns are found by name, fields of rows by
+    `row.field`. Raises StreamConfigError if a column is missing, a literal does not fit it, or an operator is unknown.
     """
     if predicate.method in ("and", "or"):
         combine = pc.and_ if predicate.method == "and" else pc.or_
@@ -139,21 +122,16 @@ def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
 
 
 class Bound:
-    """A literal, placed among the values that a column can hold.
-
-    Attributes:
-        scalar: The greatest value of the column's type up to the literal; None if the literal is less than all values,
-            or greater.
-        exact: Whether `scalar` is the literal itself.
-        above: Whether a literal without `scalar` is greater than all values.
-    """
+    """A literal, placed among the values that a column can hold."""
 
     __slots__ = ("above", "exact", "scalar")
 
     def __init__(self, scalar: pa.Scalar | None, exact: bool = True, above: bool = False) -> None:
+        # The greatest value of the column's type up to the literal; None if the literal is less than all values, or
+        # greater
         self.scalar = scalar
-        self.exact = exact
-        self.above = above
+        self.exact = exact  # Whether `scalar` is the literal itself
+        self.above = above  # Whether a literal without `scalar` is greater than all values
 
 
 def _none(column: pa.Array) -> pa.Array:

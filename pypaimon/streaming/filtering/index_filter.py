@@ -14,12 +14,11 @@ from pyroaring import BitMap
 
 from pypaimon.streaming.filtering.filters import Bound, and_parts, bound_of, columns_of
 from pypaimon.streaming.filtering.statistics import Mask
-from pypaimon.streaming.indexes.bit_sliced import BsiIndex
 from pypaimon.streaming.indexes.bitmap import BitmapIndex
 from pypaimon.streaming.indexes.bloom_filter import BloomFilterIndex
 from pypaimon.streaming.indexes.column_index import ColumnIndex, Key, KeyType, key_type
 from pypaimon.streaming.indexes.container import IndexPart, index_parts
-from pypaimon.streaming.indexes.range_bitmap import RangeBitmapIndex
+from pypaimon.streaming.indexes.range_bitmap import BsiIndex, RangeBitmapIndex
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.model.arrow_types import arrow_type
 from pypaimon.streaming.paimon.internals import TableSchema
@@ -46,18 +45,8 @@ def warn_of_unused(file: str, error: Exception) -> None:
 
 
 class IndexFilter:
-    """A filter over files of one schema.
-
-    Any row may match a leaf whose operator, types or missing index leave it undecided.
-
-    Args:
-        predicate: The filter; names are those of `read`.
-        written: The schema of the files.
-        read: The schema that is read.
-        only: The columns of `read` whose values are in the files; None: all columns that were written.
-
-    Attributes:
-        columns: The columns of the files whose indexes may decide something.
+    """A filter over files of one schema; `only` are the columns of `read` whose values are in the files, None: all that
+    were written. Any row may match a leaf whose operator, types or missing index leave it undecided.
     """
 
     def __init__(
@@ -75,15 +64,8 @@ class IndexFilter:
         self.columns = frozenset(column.stored_name for column in self._columns.values())
 
     def may_match(self, parts: Mapping[str, list[IndexPart]], content: Content, row_count: int) -> bool:
-        """Whether a file may hold a matching row.
-
-        Args:
-            parts: The indexes of the file, by column.
-            content: Returns their bytes; called at most once for each.
-            row_count: Rows of the file.
-
-        Raises:
-            ValueError: An index is damaged, of another version, or of a file with another number of rows.
+        """Whether a file may hold a matching row. Raises ValueError if an index is damaged, of another version, or of a
+        file with another number of rows. `content` returns their bytes, and is called at most once for each.
         """
         indexes: dict[str, list[ColumnIndex]] = {}
 
@@ -114,13 +96,7 @@ class IndexFilter:
 
 
 class _IndexedField:
-    """A column of the filter.
-
-    Args:
-        stored_name: Its name in the files.
-        keys: The keys of its indexes.
-        kind: Its type when read, in Arrow.
-    """
+    """A column of the filter."""
 
     def __init__(self, stored_name: str, keys: KeyType, kind: pa.DataType) -> None:
         self.stored_name = stored_name
@@ -141,7 +117,6 @@ class _IndexedField:
         return None if test is None or not known or len(known) < len(bounds) else test(self, known, index)
 
     def among(self, bounds: Sequence[Bound], index: ColumnIndex) -> BitMap | None:
-        """Rows with one of these values."""
         keys: list[Key] = []
         for bound in bounds:
             if bound.exact and bound.scalar is not None:
@@ -158,21 +133,18 @@ class _IndexedField:
         return None if valid is None or found is None else valid - found
 
     def below(self, bound: Bound, inclusive: bool, index: ColumnIndex) -> BitMap | None:
-        """Rows with a value less than a literal, or equal to it if `inclusive`."""
         if bound.scalar is None:
             return index.valid() if bound.above else BitMap()
         inclusive = inclusive or not bound.exact
         return index.below(self._key(bound.scalar, above=inclusive), inclusive)
 
     def above(self, bound: Bound, inclusive: bool, index: ColumnIndex) -> BitMap | None:
-        """Rows with a value greater than a literal, or equal to it if `inclusive`."""
         if bound.scalar is None:
             return BitMap() if bound.above else index.valid()
         inclusive = inclusive and bound.exact
         return index.above(self._key(bound.scalar, above=not inclusive), inclusive)
 
     def outside(self, bounds: Sequence[Bound], index: ColumnIndex) -> BitMap | None:
-        """Rows with a value less than the first literal, or greater than the second."""
         low, high = self.below(bounds[0], False, index), self.above(bounds[1], False, index)
         return None if low is None or high is None else low | high
 
@@ -225,13 +197,8 @@ _TESTS: Mapping[str, _Test] = {
 def by_embedded_indexes(
     entries: pa.Table, predicate: Predicate, read: TableSchema, schema_of: Callable[[int], TableSchema]
 ) -> Mask:
-    """Which files can hold a matching row; a missing or unreadable index keeps the file.
-
-    Args:
-        entries: Manifest entries: `embedded_index`, `schema_id`, `row_count` and `file_name`.
-        predicate: The filter; names are those of `read`.
-        read: The schema that is read.
-        schema_of: The schema of an id.
+    """Which files can hold a matching row; a missing or unreadable index keeps the file. The entries have
+    `embedded_index`, `schema_id`, `row_count` and `file_name`.
     """
     keep = np.ones(entries.num_rows, dtype=bool)
     rows = np.flatnonzero(pc.is_valid(entries["embedded_index"]).to_numpy())
@@ -247,14 +214,7 @@ def by_embedded_indexes(
 
 
 def embedded_may_match(found: IndexFilter, data: bytes, name: str, row_count: int) -> bool:
-    """Whether the file of an embedded index can hold a matching row; true if the index cannot be read.
-
-    Args:
-        found: The filter for files of its schema.
-        data: The index.
-        name: Name of the file, for a warning.
-        row_count: Rows of the file.
-    """
+    """Whether the file of an embedded index can hold a matching row; true if the index cannot be read."""
 
     def content(part: IndexPart) -> bytes:
         end = part.start + part.length

@@ -3,22 +3,173 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
+from ctypes import c_float
 from dataclasses import dataclass
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
 import pyarrow as pa
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.filtering.filters import conjunction, mask
-from pypaimon.streaming.filtering.partition_text import from_text
 from pypaimon.streaming.formats.binary_row import decode_column
+from pypaimon.streaming.model.data_types import bounded, parameter, root
 from pypaimon.streaming.model.time_zone import TimeZone, zone_of
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.paimon.internals import AtomicType, DataField, PyarrowFieldParser, TableSchema, Timestamp
 
 if TYPE_CHECKING:
     from pypaimon.streaming.paimon.filter_internals import Predicate
+
+_TRUE = ("t", "true", "y", "yes", "1")
+_FALSE = ("f", "false", "n", "no", "0")
+_TIMESTAMPS = ("TIMESTAMP", "TIMESTAMP_LTZ")
+_EPOCH = date(1970, 1, 1)
+_MILLIS_OF_DAY = 86_400_000
+_NUMERIC = re.compile(r"-?\d+", re.ASCII)
+_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+_DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_FLOAT = re.compile(rf"({_DECIMAL.pattern}|NaN|[+-]?Infinity)", re.ASCII)
+_DATE = re.compile(r"(\d+)-(\d+)(?:-(\d+))?", re.ASCII)
+_TIME = re.compile(r"(\d+)(?::(\d+)(?::(\d+)(?:\.(\d+))?)?)?", re.ASCII)
+_TIMESTAMP = re.compile(
+    r"(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?)?"
+    r"(?P<offset>Z|[+-]\d\d:\d\d)?",
+    re.ASCII,
+)
+
+
+def from_text(text: str, kind: AtomicType, zone: TimeZone) -> pa.Scalar:
+    """Parse the text of a value; a TIMESTAMP_LTZ without an offset is in the time zone `zone`. Raises ValueError if the
+    text is not a value of the type; the message says what is expected.
+    """
+    read = partial(_timestamp, zone=zone) if root(kind) in _TIMESTAMPS else _READERS.get(root(kind))
+    if read is None:
+        raise ValueError(f"{kind.type} cannot be read from text")
+    try:
+        return pa.scalar(read(text, kind), PyarrowFieldParser.from_paimon_type(kind))
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"expected a value that {kind.type} holds without loss") from error
+
+
+def _matched(pattern: re.Pattern[str], text: str, expected: str) -> re.Match[str]:
+    found = pattern.fullmatch(text)
+    if found is None:
+        raise ValueError(f"expected {expected}")
+    return found
+
+
+def _fitting(value: str | bytes, kind: AtomicType) -> str | bytes:
+    length = parameter(kind)
+    if length is not None and len(value) > length:
+        raise ValueError(f"expected a length of {length} at most")
+    return value
+
+
+def _integer(text: str, kind: AtomicType) -> int:
+    return int(_matched(_INTEGER, text, "a whole number")[0])
+
+
+def _boolean(text: str, kind: AtomicType) -> bool:
+    word = text.lower()
+    if word not in (*_TRUE, *_FALSE):
+        raise ValueError("expected true or false")
+    return word in _TRUE
+
+
+def _decimal(text: str, kind: AtomicType) -> Decimal:
+    return bounded(Decimal(_matched(_DECIMAL, text, "a number")[0]))
+
+
+def _double(text: str, kind: AtomicType) -> float:
+    return float(_matched(_FLOAT, text.strip(), "a number, NaN or Infinity")[0])
+
+
+def _float(text: str, kind: AtomicType) -> float:
+    number = _double(text, kind)
+    nearest = c_float(number).value
+    # Accept the text that Java prints for a float, and any other one that is a float exactly.
+    if nearest != number and number == number and float(str(np.float32(nearest))) != number:
+        raise ValueError("expected a number that a FLOAT holds without loss")
+    return nearest
+
+
+def _date(text: str, kind: AtomicType) -> date:
+    if _NUMERIC.fullmatch(text):
+        return _EPOCH + timedelta(int(text))
+    found = _matched(_DATE, text, "a date as 2026-11-21, or days since 1970-01-01")
+    return date(*(int(part or 1) for part in found.groups()))
+
+
+def _time(text: str, kind: AtomicType) -> int:
+    expected = "a time as 08:30:00, or milliseconds of the day"
+    if _NUMERIC.fullmatch(text):
+        millis = int(text)
+    else:
+        found = _matched(_TIME, text, expected)
+        hour, minute, second = (int(part or 0) for part in found.groups()[:3])
+        millis = 1000 * (3600 * hour + 60 * minute + second) + _digits(found[4], 3)
+    if not 0 <= millis < _MILLIS_OF_DAY:
+        raise ValueError(f"expected {expected}")
+    return millis
+
+
+def _timestamp(text: str, kind: AtomicType, zone: TimeZone) -> int:
+    """Returns ticks in the unit of the Arrow type."""
+    precision = 6 if (given := parameter(kind)) is None else given
+    zoned = root(kind) != "TIMESTAMP"
+    if _NUMERIC.fullmatch(text) and not zoned:
+        if precision not in (0, 3, 6, 9):
+            raise ValueError(f"expected a date and time: Java reads no number for precision {precision}")
+        return int(text)
+    expected = "a date and time as 2026-11-21 08:30:00" + (", with or without an offset as +02:00" if zoned else "")
+    found = _matched(_TIMESTAMP, text, expected)
+    has_seconds = found[6] is not None or " " not in text
+    if (found["offset"] is not None and not zoned) or not has_seconds:
+        raise ValueError(f"expected {expected}")
+    year, month, day, hour, minute, second = (int(part or 0) for part in found.groups()[:6])
+    moment = datetime(year, month, day, hour, minute, second, tzinfo=timezone.utc)
+    if found["offset"] not in (None, "Z"):
+        moment -= _offset(found["offset"])
+    elif zoned and found["offset"] is None:
+        moment = zone.moment(moment.replace(tzinfo=None))
+    nanos = _digits(found[7], 9)
+    if nanos % 10 ** (9 - precision):
+        raise ValueError(f"expected {precision} digits of a second at most")
+    seconds = (moment - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(seconds=1)
+    per_second = 1000 ** -(-precision // 3)
+    return int(seconds * per_second + nanos * per_second // 10**9)
+
+
+def _offset(text: str) -> timedelta:
+    offset = timedelta(hours=int(text[1:3]), minutes=int(text[4:6]))
+    return -offset if text[0] == "-" else offset
+
+
+def _digits(fraction: str | None, count: int) -> int:
+    digits = (fraction or "").rstrip("0")
+    if len(digits) > count:
+        raise ValueError(f"expected {count} digits of a second at most")
+    return int(digits.ljust(count, "0"))
+
+
+_READERS: dict[str, Callable[[str, AtomicType], Any]] = {
+    **dict.fromkeys(("TINYINT", "SMALLINT", "INT", "BIGINT"), _integer),
+    **dict.fromkeys(("CHAR", "VARCHAR"), _fitting),
+    **dict.fromkeys(("BINARY", "VARBINARY"), lambda text, kind: _fitting(text.encode(), kind)),
+    "BOOLEAN": _boolean,
+    "DECIMAL": _decimal,
+    "DOUBLE": _double,
+    "FLOAT": _float,
+    "DATE": _date,
+    "TIME": _time,
+}
+
 
 _NANOS_PER_MILLI = 1_000_000
 _OPTION = "scan.partitions"
@@ -29,10 +180,6 @@ class PartitionSpec:
     """All partitions that have the given values.
 
     Values are equal if Java has one partition for them: null equals null, NaN equals NaN, and 0.0 differs from -0.0.
-
-    Attributes:
-        given: The values as the caller gave them, by column.
-        predicate: The condition on the partition columns.
     """
 
     given: Mapping[str, Any]
@@ -40,17 +187,13 @@ class PartitionSpec:
 
     @staticmethod
     def of(schema: TableSchema, given: Mapping[str, Any], what: str) -> PartitionSpec:
-        """Read the values.
+        """Read the values. Raises StreamConfigError if there is no value, a name is not a partition column, or a value
+        does not fit.
 
         Args:
-            schema: Schema of the table.
             given: Values of all or some partition columns: of the column's type, None for null, or a text, which is
                 parsed as Java parses it, in the time zone of the table (option `time-zone`). The text of the option
                 `partition.default-name` is null.
-            what: The argument or option that gave the values, for messages.
-
-        Raises:
-            StreamConfigError: There is no value, a name is not a partition column, or a value does not fit.
         """
         keys = schema.partition_keys
         if unknown := sorted(set(given) - set(keys)):
@@ -69,7 +212,6 @@ class PartitionSpec:
         return PartitionSpec(dict(given), predicate)
 
     def matches(self, rows: pa.Array, fields: Sequence[DataField]) -> pa.BooleanArray:
-        """Which partitions have the values; see `partitions_where`."""
         return partitions_where(self.predicate, rows, fields)
 
 
@@ -79,13 +221,6 @@ def default_partition(schema: TableSchema) -> str:
 
 
 def partitions_where(predicate: Predicate, rows: pa.Array, fields: Sequence[DataField]) -> pa.BooleanArray:
-    """Which partitions match a predicate.
-
-    Args:
-        predicate: A predicate on partition columns only.
-        rows: The partitions, as serialised rows.
-        fields: The partition columns, in the order of the partition keys.
-    """
     columns = [
         decode_column(rows, index, field.type).cast(PyarrowFieldParser.from_paimon_type(field.type), safe=False)
         for index, field in enumerate(fields)
@@ -94,7 +229,6 @@ def partitions_where(predicate: Predicate, rows: pa.Array, fields: Sequence[Data
 
 
 def _value(field: DataField, given: Any, default: str, zone: TimeZone, what: str) -> Any:
-    """The value of a column, as predicates take it; None for null."""
     if given is None or (isinstance(given, str) and given == default):
         return None
     try:
@@ -151,11 +285,8 @@ def chosen_partitions(schema: TableSchema) -> Predicate | None:
     """The filter of the option `scan.partitions`; None: all partitions are read.
 
     As in Flink's `PartitionLoader`, partitions are `key=value,key=value`, separated by semicolons; a missing key has
-    the value of the default partition, null. The option is ignored for tables without partitions.
-
-    Raises:
-        StreamConfigError: The value is invalid, or names a column that is not a partition column.
-        UnsupportedTableError: The value names the greatest partition, which may change by the next start.
+    the value of the default partition, null. The option is ignored for tables without partitions. Raises
+    UnsupportedTableError if the value names the greatest partition, which may change by the next start.
     """
     options = OptionValues(schema.options)
     value = options.text(_OPTION)

@@ -32,18 +32,10 @@ KNOWLEDGE = ("partition", "bucket", "key", "value", "index")
 _Numbers = npt.NDArray[np.int64]
 _Source = tuple[frozenset[str], EncodedStats | PartitionValues]
 _COLUMNS = [
-    "partition",
-    "bucket",
-    "total_buckets",
-    "row_count",
-    "first_row_id",
-    "schema_id",
-    "level",
-    "value_stats_cols",
-    "write_cols",
-    "file_name",
-    "embedded_index",
-] + [f"{kind}_{part}" for kind in ("key", "value") for part in ("min", "max", "nulls")]
+    *"partition bucket total_buckets row_count first_row_id schema_id level value_stats_cols write_cols".split(),
+    *("file_name", "embedded_index"),
+    *(f"{kind}_{part}" for kind in ("key", "value") for part in ("min", "max", "nulls")),
+]
 
 
 class Pruner:
@@ -58,9 +50,7 @@ class Pruner:
     file.
 
     Args:
-        schema: The schema that is read; the filter names its fields.
         schema_of: The schema of an id, for files that were written with another one.
-        predicate: The filter; None drops nothing.
         by: What to use, a prefix of `KNOWLEDGE`; anything but all of it only to explain what drops files.
     """
 
@@ -114,7 +104,6 @@ class Pruner:
         are dropped if only live entries are given.
 
         Args:
-            entries: Entries of one plan.
             scan: `full`: files that are merged to a state. `delta`: records as written, and files that are merged to
                 find changes. `changelog`: changelog files.
         """
@@ -137,7 +126,6 @@ class Pruner:
         return pa.array(keep)
 
     def _matching(self, entries: pa.Table, among: Mask, predicate: Predicate | None, values: bool = False) -> Mask:
-        """The entries `among` that can hold matching rows: by partition, then bucket, then statistics."""
         if predicate is None:
             return among
         by_statistics = partial(self._by_statistics, values=values and "value" in self._by)
@@ -157,7 +145,6 @@ class Pruner:
         return evaluate(predicate, entries.num_rows, self._leaf(self._partition_source(entries)))
 
     def _by_bucket(self, entries: pa.Table, predicate: Predicate) -> Mask:
-        """By the buckets that the bucket keys in the filter hash to, with the number of buckets of each file."""
         keep = np.ones(entries.num_rows, dtype=bool)
         keys = self._bucket_keys.get(id(predicate))
         if keys is None:
@@ -265,8 +252,6 @@ class Pruner:
         return [(frozenset(keys), PartitionValues.of(_column(entries, "partition"), keys))] if keys else []
 
     def _leaf(self, sources: Sequence[_Source]) -> Callable[[Predicate], Mask | bool]:
-        """Where a leaf may hold, by every source that knows its column."""
-
         def may_hold(leaf: Predicate) -> Mask | bool:
             result: Mask | bool = True
             for names, source in sources:
@@ -304,7 +289,6 @@ def _same_rows(entries: pa.Table) -> _Numbers:
 
 
 def _has_all(same_rows: _Numbers, entries: pa.Table) -> Mask:
-    """Which files have all rows of their number (see `_same_rows`)."""
     first = pc.fill_null(_column(entries, "first_row_id"), -1).to_numpy().astype(np.int64)
     counts = _numbers(entries, "row_count")
     lowest, highest = np.full(len(first), np.iinfo(np.int64).max), np.full(len(first), -1)
@@ -321,7 +305,6 @@ def _and(among: Mask, rest: Mask) -> Mask:
 
 
 def _groups(entries: pa.Table, values: bool) -> Iterator[tuple[_Numbers, pa.Table]]:
-    """Groups of entries with the same layout of statistics: by schema and, for values, by the columns."""
     keys = [pc.cast(_column(entries, "schema_id"), pa.string())]
     if values:
         keys += [pc.binary_join(_column(entries, name), "\0") for name in ("value_stats_cols", "write_cols")]
@@ -335,7 +318,6 @@ def _groups(entries: pa.Table, values: bool) -> Iterator[tuple[_Numbers, pa.Tabl
 
 
 def _value_columns(group: pa.Table) -> list[str] | None:
-    """Names of the columns of the value statistics of a group; None: all of the schema."""
     for name in ("value_stats_cols", "write_cols"):
         if (columns := group[name][0].as_py()) is not None:
             return list(columns)
@@ -369,12 +351,8 @@ def _numbers(table: pa.Table, name: str) -> _Numbers:
 
 
 def row_ranges(first: _Numbers, count: _Numbers, apart: npt.NDArray[np.bool_]) -> _Numbers:
-    """Number the ranges of overlapping files of data evolution, from 0.
-
-    Args:
-        first: The first row id of each file, ascending except where a file is set apart; -1 without row ids.
-        count: Rows of each file.
-        apart: Which files never belong to the range of the file before.
+    """Number the ranges of overlapping files of data evolution, from 0, given the first row id of each file, ascending
+    except where a file is set apart; -1 without row ids.
     """
     starts = np.ones(len(first), dtype=bool)
     # The last row id of the range so far; -1 without row ids.

@@ -34,29 +34,16 @@ _FLOATS = ("FLOAT", "DOUBLE")
 
 @dataclass(frozen=True, slots=True)
 class ColumnStats:
-    """Statistics of one column over many files (or manifests, or partitions), one entry each.
+    """Statistics of one column over many files (or manifests, or partitions), one entry each."""
 
-    Attributes:
-        minimum: Lower bounds, null if unknown; None: all are unknown.
-        maximum: Upper bounds, as `minimum`.
-        nulls: Numbers of nulls, int64, null if unknown.
-        rows: Numbers of rows, int64.
-    """
-
-    minimum: pa.Array | None
-    maximum: pa.Array | None
-    nulls: pa.Array
-    rows: pa.Array
+    minimum: pa.Array | None  # Lower bounds, null if unknown; None: all are unknown
+    maximum: pa.Array | None  # Upper bounds, as `minimum`
+    nulls: pa.Array  # Numbers of nulls, int64, null if unknown
+    rows: pa.Array  # Numbers of rows, int64
 
 
 def evaluate(predicate: Predicate, length: int, leaf: Callable[[Predicate], Mask | bool]) -> Mask:
-    """Where `predicate` may hold, given where each of its leaves may hold.
-
-    Args:
-        predicate: Consists of `and`, `or` and leaves, without `not`.
-        length: Number of files.
-        leaf: Where a leaf may hold; True: anywhere.
-    """
+    """Where `predicate`, of `and`, `or` and leaves, may hold, given where each of its leaves may hold."""
     if predicate.method not in ("and", "or"):
         return np.broadcast_to(np.asarray(leaf(predicate), dtype=bool), length)
     combine = np.logical_and if predicate.method == "and" else np.logical_or
@@ -194,24 +181,15 @@ _TESTS: Mapping[str, _Bounds] = {
 
 @dataclass(frozen=True, slots=True)
 class EncodedStats:
-    """Statistics of files of one layout, as manifests hold them.
-
-    Attributes:
-        minimum: Rows of lower bounds, serialised after their arity.
-        maximum: Rows of upper bounds.
-        nulls: Null counts per column, list<int64>.
-        rows: Numbers of rows, int64.
-        arity: Number of columns in the rows; a row of another arity is not used.
-        slots: The index of a column in the rows, by field id.
-        fields: The columns of the files, by field id. Other columns were added later and are null.
-    """
+    """Statistics of files of one layout, as manifests hold them."""
 
     minimum: pa.Array
     maximum: pa.Array
     nulls: pa.Array
-    rows: pa.Array
+    rows: pa.Array  # Numbers of rows, int64
     arity: int
     slots: Mapping[int, int]
+    # The columns of the files, by field id. Other columns were added later and are null.
     fields: Mapping[int, DataField]
 
     def may_hold(self, leaf: Predicate, field: DataField) -> Mask | bool:
@@ -244,13 +222,7 @@ class EncodedStats:
 
 @dataclass(frozen=True, slots=True)
 class PartitionValues:
-    """The partitions of many files, by which a leaf on a partition column is decided exactly.
-
-    Attributes:
-        partitions: Distinct partitions, serialised.
-        indices: The partition of each file.
-        columns: The partition columns.
-    """
+    """The partitions of many files, by which a leaf on a partition column is decided exactly."""
 
     partitions: pa.Array
     indices: pa.Array
@@ -258,7 +230,6 @@ class PartitionValues:
 
     @classmethod
     def of(cls, partitions: pa.Array, columns: Sequence[str]) -> PartitionValues:
-        """From the serialised partition of each file."""
         encoded = partitions.dictionary_encode()
         return cls(encoded.dictionary, encoded.indices, columns)
 

@@ -32,31 +32,22 @@ _PIECE = 8192
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """The compressed blocks of an Avro object container file.
-
-    Attributes:
-        schema: The writer's schema as JSON.
-        codec: How they are compressed.
-        blocks: Number of records that each block announces, and its bytes.
-    """
+    """The compressed blocks of an Avro object container file."""
 
     schema: bytes
     codec: str
-    blocks: tuple[tuple[int, bytes], ...]
+    blocks: tuple[tuple[int, bytes], ...]  # Number of records that each block announces, and its bytes
 
     def each(self) -> Iterator[Blocks]:
         return (replace(self, blocks=(block,)) for block in self.blocks)
 
     @property
     def count(self) -> int:
-        """Number of announced records."""
         return sum(count for count, _ in self.blocks)
 
     def decompressed(self) -> Iterator[tuple[int, bytes]]:
-        """Decompress the blocks.
-
-        Raises:
-            ValueError: A block is damaged or announces more records than it can hold, or they hold more than 1 GiB.
+        """Decompress the blocks. Raises ValueError if a block is damaged or announces more records than it can hold, or
+        they hold more than 1 GiB.
         """
         size = 0
         for announced, stored in self.blocks:
@@ -70,10 +61,8 @@ class Blocks:
 def framed(data: bytes) -> Blocks:
     """Find the blocks of a container file.
 
-    fastavro's `block_reader` would do so too, but it decompresses without a limit.
-
-    Raises:
-        ValueError: The file is not a container or is cut off, a sync marker is wrong, or its codec is not known.
+    fastavro's `block_reader` would do so too, but it decompresses without a limit. Raises ValueError if the file is not
+    a container or is cut off, a sync marker is wrong, or its codec is not known.
     """
     if not data.startswith(MAGIC):
         raise ValueError("not an Avro file" if data else "the file is empty")
@@ -142,19 +131,13 @@ class _ByteCursor:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """An Avro object container file, decompressed.
+    """An Avro object container file, decompressed."""
 
-    Attributes:
-        schema: The writer's schema as JSON, without logical types: timestamps are read as the stored integers.
-        blocks: Number of records, and the encoded records, of each block.
-    """
-
-    schema: bytes
+    schema: bytes  # The writer's schema as JSON, without logical types: timestamps are read as the stored integers
     blocks: tuple[tuple[int, bytes], ...]
 
     @property
     def count(self) -> int:
-        """Number of records."""
         return sum(count for count, _ in self.blocks)
 
     @property
@@ -180,20 +163,14 @@ class Container:
 
 
 def parse(data: bytes) -> Container:
-    """Decompress a container file.
-
-    Raises:
-        ValueError: As `framed` and `Blocks.decompressed`.
-    """
+    """Decompress a container file. Raises ValueError as `framed` and `Blocks.decompressed`."""
     found = framed(data)
     return Container(stored_types(found.schema), tuple(found.decompressed()))
 
 
 def containers(blocks: Blocks, size: int) -> Iterator[Container]:
-    """The records of a file in containers of whole blocks with about `size` bytes each; at least one.
-
-    Raises:
-        ValueError: As `Blocks.decompressed`.
+    """The records of a file in containers of whole blocks with about `size` bytes each; at least one. Raises ValueError
+    as `Blocks.decompressed`.
     """
     schema = stored_types(blocks.schema)
     found: list[tuple[int, bytes]] = []
@@ -214,7 +191,6 @@ def to_arrow(container: Container, paths: Collection[str] | None = None) -> pa.T
     They are decoded piece by piece, because polars holds the interpreter's lock while it makes Arrow's columns.
 
     Args:
-        container: The records.
         paths: The fields to read, such as `_FILE._FILE_NAME`. Each is a column of that name, in any order, unless a
             record around it may be null: then that record is the column. Missing fields are left out. None: the file's
             own, nested columns.
@@ -248,10 +224,8 @@ def to_arrow(container: Container, paths: Collection[str] | None = None) -> pa.T
 
 
 def to_records(container: Container) -> list[dict[str, Any]]:
-    """Decode all records with fastavro, which takes any schema, and is faster for a few records.
-
-    Raises:
-        ValueError: The records do not fit the schema.
+    """Decode all records with fastavro, which takes any schema, and is faster for a few records. Raises ValueError if
+    the records do not fit the schema.
     """
     import fastavro
 
@@ -271,13 +245,7 @@ def to_records(container: Container) -> list[dict[str, Any]]:
 
 def encoded_long(value: int) -> bytes:
     """An Avro `long`: zigzag, then seven bits in each byte."""
-    value = (value << 1) ^ (value >> 63)
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
+    return codecs.varint((value << 1) ^ (value >> 63))
 
 
 def encoded_bytes(value: bytes) -> bytes:
@@ -293,13 +261,7 @@ def encoded_header(schema: bytes, codec: str, sync: bytes) -> bytes:
 
 
 def encoded_block(count: int, content: bytes, sync: bytes) -> bytes:
-    """A block of a container file, with the marker after it.
-
-    Args:
-        count: Records in the block.
-        content: The compressed records.
-        sync: The marker.
-    """
+    """A block of a container file, with the marker after it."""
     return b"".join((encoded_long(count), encoded_long(len(content)), content, sync))
 
 
@@ -362,7 +324,6 @@ def _is_weightless(schema: Any) -> bool:
 
 @lru_cache(maxsize=64)
 def parsed_schema(schema: bytes) -> Any:
-    """A schema for fastavro."""
     import fastavro
 
     return fastavro.parse_schema(json.loads(schema))

@@ -54,8 +54,6 @@ def decode_column(rows: pa.Array | pa.ChunkedArray, index: int, data_type: objec
     """Decode one field of many rows. A row that is null itself gives null. Rows may differ in arity.
 
     Args:
-        rows: Serialised rows (binary).
-        index: Index of the field in the rows.
         data_type: Type of the field; `str()` of it must be Paimon's SQL text, such as `DECIMAL(10, 2) NOT NULL`.
 
     Returns:
@@ -86,11 +84,8 @@ def decode_column(rows: pa.Array | pa.ChunkedArray, index: int, data_type: objec
 def decode_rows(rows: pa.Array | pa.ChunkedArray, fields: Sequence[DataField]) -> list[GenericRow]:
     """Decode rows to pypaimon's row objects; equal rows share one object.
 
-    A TIMESTAMP is a `datetime` without zone (nanoseconds are cut off), a TIMESTAMP_LTZ one in UTC.
-
-    Raises:
-        ValueError: A row is cut off or has fewer fields.
-        TypeError: The type of a field is not supported.
+    A TIMESTAMP is a `datetime` without zone (nanoseconds are cut off), a TIMESTAMP_LTZ one in UTC. Raises ValueError if
+    a row is cut off or has fewer fields, TypeError if the type of a field is not supported.
     """
     if isinstance(rows, pa.ChunkedArray):
         rows = rows.combine_chunks()
@@ -121,7 +116,6 @@ def decode(row: bytes, fields: Sequence[DataField]) -> tuple[Any, ...]:
 
 
 def _python_column(column: pa.Array) -> pa.Array:
-    """Timestamps in microseconds, as Python has them."""
     if not pa.types.is_timestamp(column.type):
         return column
     return pc.floor_temporal(column, unit="microsecond").cast(pa.timestamp("us", column.type.tz))
@@ -172,7 +166,6 @@ class _Slots:
         return _gather(self.data, self.slots, dtype)
 
     def array(self, values: npt.NDArray[Any], arrow_type: pa.DataType) -> pa.Array:
-        """Spread the values of the present fields over all rows."""
         spread = np.zeros(len(self.present), dtype=values.dtype)
         spread[self.present] = values
         mask = ~self.present

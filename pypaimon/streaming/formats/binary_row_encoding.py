@@ -27,11 +27,7 @@ _PER_MILLISECOND = {"us": 1_000, "ns": 1_000_000}
 
 
 class StoredRow(tuple[Any, ...]):
-    """The values of a row of a manifest, with its bytes: Java and pypaimon may serialise the same values differently.
-
-    Attributes:
-        row: The serialised row.
-    """
+    """The values of a manifest row, with its bytes: Java and pypaimon may serialise the same values differently."""
 
     row: bytes
 
@@ -49,14 +45,10 @@ def encoded_row(values: Sequence[Any], fields: Sequence[DataField]) -> bytes:
 
     pypaimon's serialiser differs from Java for two types, which are encoded here: decimals of more than 18 digits get a
     byte too many if their highest bit is set, and their nulls, as those of timestamps finer than milliseconds, get no
-    bytes in the variable part.
+    bytes in the variable part. Raises ValueError if rows cannot have a column of such a type.
 
     Args:
         values: Python's values; a `StoredRow` keeps its bytes.
-        fields: The fields of the row.
-
-    Raises:
-        ValueError: Rows cannot have a column of such a type.
     """
     if isinstance(values, StoredRow):
         return values.row
@@ -134,15 +126,10 @@ def serialised(columns: Sequence[RowColumn], rows: Longs) -> npt.NDArray[np.uint
 
 
 class RowColumn(Protocol):
-    """One column.
-
-    Attributes:
-        null: Which values are null.
-        sizes: Bytes of each row in the variable part for this column, in whole words.
-    """
+    """One column."""
 
     null: npt.NDArray[np.bool_]
-    sizes: Longs
+    sizes: Longs  # Bytes of each row in the variable part for this column, in whole words
 
     def slots(self, rows: Longs, offset: int) -> Bytes:
         """The slots of rows with equal `sizes`, whose bytes in the variable part begin at `offset`."""
@@ -152,10 +139,8 @@ class RowColumn(Protocol):
 
 
 def row_column(column: pa.Array) -> RowColumn:
-    """Encode a column of keys or partitions, of the table's type.
-
-    Raises:
-        ValueError: Keys cannot have columns of this type.
+    """Encode a column of keys or partitions, of the table's type. Raises ValueError if keys cannot have columns of this
+    type.
     """
     kind, types = column.type, pa.types
     if types.is_decimal(kind):

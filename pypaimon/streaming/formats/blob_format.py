@@ -48,26 +48,15 @@ Fetch = Callable[[int, int], bytes]
 
 @dataclass(frozen=True, slots=True)
 class BlobIndex:
-    """Where the values of a blob file are.
-
-    Attributes:
-        offsets: First byte of each value.
-        lengths: Bytes of each value; `NULL` or `PLACEHOLDER` if there is none.
-    """
+    """Where the values of a blob file are."""
 
     offsets: Numbers
-    lengths: Numbers
+    lengths: Numbers  # Bytes of each value; `NULL` or `PLACEHOLDER` if there is none
 
 
 def tail_length(footer: bytes, file_size: int) -> int:
-    """Bytes of the index and the footer.
-
-    Args:
-        footer: The end of the file, at least `FOOTER` bytes of it.
-        file_size: Bytes of the file.
-
-    Raises:
-        ValueError: This is not the end of a supported blob file.
+    """Bytes of the index and the footer, given at least the last `FOOTER` bytes of the file. Raises ValueError if this
+    is not the end of a supported blob file.
     """
     if len(footer) < FOOTER:
         raise ValueError(f"a blob file has at least {FOOTER} bytes, this one has {file_size}")
@@ -80,15 +69,7 @@ def tail_length(footer: bytes, file_size: int) -> int:
 
 
 def parse_index(tail: bytes, file_size: int) -> BlobIndex:
-    """The index of a blob file.
-
-    Args:
-        tail: The last `tail_length` bytes of the file.
-        file_size: Bytes of the file.
-
-    Raises:
-        ValueError: The index is damaged, or does not fit the file.
-    """
+    """The index of a blob file. Raises ValueError if the index is damaged, or does not fit the file."""
     records = np.cumsum(decode_varints(tail[:-FOOTER]))
     empty = (records == NULL) | (records == PLACEHOLDER)
     sizes = np.where(empty, 0, records)
@@ -101,10 +82,8 @@ def parse_index(tail: bytes, file_size: int) -> BlobIndex:
 
 
 def decode_varints(data: bytes) -> Numbers:
-    """Integers of variable length, seven bits to a byte, the sign in the lowest bit.
-
-    Raises:
-        ValueError: One of them has no end, or too many bytes.
+    """Integers of variable length, seven bits to a byte, the sign in the lowest bit. Raises ValueError if one of them
+    has no end, or too many bytes.
     """
     content = np.frombuffer(data, np.uint8)
     if not len(content):
@@ -125,28 +104,16 @@ def decode_varints(data: bytes) -> Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """The elements of an array or a map.
-
-    Attributes:
-        keys: The keys, if it is a map.
-        offsets: First byte of each element, from the beginning of the payload.
-        lengths: Bytes of each element; `NULL` if it is null.
-    """
+    """The elements of an array or a map."""
 
     keys: list[Any]
     offsets: Numbers
-    lengths: Numbers
+    lengths: Numbers  # Bytes of each element; `NULL` if it is null
 
 
 def array_elements(size: int, fetch: Fetch) -> Elements:
-    """Find the elements of an array; fetches its header and its index only.
-
-    Args:
-        size: Bytes of the payload.
-        fetch: Returns bytes of the payload.
-
-    Raises:
-        ValueError: The payload is damaged.
+    """Find the elements of an array; fetches its header and its index only. Raises ValueError if the payload is
+    damaged.
     """
     count = _count(fetch, size, _ARRAY_MAGIC, "array", 4)
     (index_size,) = struct.unpack("<I", fetch(size - 4, 4))
@@ -193,7 +160,6 @@ def _count(fetch: Fetch, size: int, magic: int, what: str, index_sizes: int) -> 
 
 
 def _offsets(lengths: Numbers, count: int, start: int, end: int) -> Numbers:
-    """The offsets of elements that fill the bytes from `start` to `end`."""
     sizes = np.maximum(lengths, 0)
     if len(lengths) != count or (lengths < NULL).any() or (sizes > end).any() or start + int(sizes.sum()) != end:
         raise ValueError("the lengths in the index of a collection of blobs do not fit it")

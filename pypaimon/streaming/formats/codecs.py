@@ -1,6 +1,6 @@
-"""Decompression of blocks up to a limit: a few bytes of a damaged file may stand for gigabytes.
+"""Decompression of blocks up to a limit, because a few bytes of a damaged file may stand for gigabytes; and varints.
 
-Each function raises ValueError if a block is damaged or holds more than `most` bytes.
+Decompression raises ValueError if a block is damaged or holds more than `most` bytes.
 """
 
 from __future__ import annotations
@@ -19,8 +19,17 @@ _LZ4_LEAST_MATCH = 4
 _LZ4_MORE = 255
 
 
+def varint(value: int) -> bytes:
+    """An unsigned number, seven bits in each byte, the lowest first; the highest bit says that another byte follows."""
+    parts = bytearray()
+    while value > 0x7F:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    parts.append(value)
+    return bytes(parts)
+
+
 def zstd_frame(frame: bytes, most: int) -> bytes:
-    """One frame of Zstandard."""
     import zstandard
 
     try:
@@ -56,7 +65,6 @@ def zstd_frames(block: bytes, most: int) -> bytes:
 
 
 def snappy(block: bytes, most: int) -> bytes:
-    """A block of Snappy."""
     # It begins with its decompressed size, as a varint: seven bits in each byte, the lowest first.
     size = shift = 0
     for byte in block[:5]:
@@ -76,7 +84,6 @@ def snappy_with_checksum(block: bytes, most: int) -> bytes:
 
 
 def lz4(block: bytes, most: int) -> bytes:
-    """A raw block of LZ4."""
     # Its size has to be summed up over its sequences: literals, then a match of at least 4 bytes.
     position = size = 0
     try:
@@ -96,7 +103,6 @@ def lz4(block: bytes, most: int) -> bytes:
 
 
 def _lz4_length(block: bytes, length: int, position: int) -> tuple[int, int]:
-    """A length whose first four bits are known, and where it ends."""
     # 15: bytes follow that are added to it, the last of them below 255.
     byte = _LZ4_MORE if length == 15 else 0
     while byte == _LZ4_MORE:

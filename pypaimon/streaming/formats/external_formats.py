@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from pypaimon.streaming.concurrency.forking import Origin
-from pypaimon.streaming.formats import batch_sizes
+from pypaimon.streaming.formats import file_format
 from pypaimon.streaming.io.local_files import written_temporarily
 from pypaimon.streaming.io.remote_files import RemoteFile
 
@@ -29,31 +29,19 @@ _CHUNK_BYTES = 1 << 20
 
 
 def rows_at_once(rows: int, batch_size: int, read: Callable[[int], Iterable[pa.RecordBatch]]) -> int:
-    """How many rows make a batch of about `batch_sizes.DECODED_BYTES`.
-
-    Args:
-        rows: Rows in the file.
-        batch_size: Most rows of a batch.
-        read: Reads the first rows of the file.
-    """
+    """How many rows make a batch of about `file_format.DECODED_BYTES`."""
     most = min(batch_size, _MOST_ROWS)
     if min(rows, most) <= _PROBE:
         return most
     size = sum(batch.nbytes for batch in read(_PROBE))
-    return max(1, min(most, batch_sizes.DECODED_BYTES * _PROBE // max(int(size), 1)))
+    return max(1, min(most, file_format.DECODED_BYTES * _PROBE // max(int(size), 1)))
 
 
 def local_copy(stream: Any, owner: object) -> Any:
     """Copy a file into the temporary directory, for libraries that take paths.
 
-    Requests to a store are then those of the stream, with its time limits, retries and credentials.
-
-    Args:
-        stream: The file, which can seek.
-        owner: The reader of the copy; the copy is deleted with it.
-
-    Raises:
-        StoreError: The copy cannot be written.
+    Requests to a store are then those of the stream, with its time limits, retries and credentials. Raises StoreError
+    if the copy cannot be written.
     """
     what = "The library for files of this format reads a copy of each"
     with written_temporarily(what):

@@ -106,19 +106,7 @@ class _DataStream:
 
 
 class OrcChecks:
-    """Checks of one file.
-
-    Args:
-        tail: The tail of the file.
-        read: Reads the file.
-
-    Attributes:
-        tail: The tail of the file.
-        stripes: The stripes, in stored order.
-
-    Raises:
-        ValueError: The footer contradicts itself or the size of the file.
-    """
+    """Checks of one file. Raises ValueError if the footer contradicts itself or the size of the file."""
 
     def __init__(self, tail: OrcTail, read: ReadRange) -> None:
         self.tail = tail
@@ -135,27 +123,16 @@ class OrcChecks:
             raise ValueError("the stripes of the ORC file hold more or fewer rows than its footer says")
 
     def ranges(self, index: int, columns: Sequence[str]) -> list[tuple[int, int]]:
-        """Where the data of columns is in one stripe, in stored order: first byte and length of each piece.
-
-        Raises:
-            ValueError: The footer of the stripe is damaged.
-        """
+        """Where the data of columns is in one stripe, in stored order: first byte and length of each piece."""
         streams, wanted = self._footer(index)[0], self._wanted(columns)
         return [(each.start, each.end - each.start) for each in streams if each.column in wanted]
 
     def check_stripe(self, index: int, columns: Sequence[str] | None = None, *, whole: bool = False) -> int:
-        """Check one stripe.
+        """Check the columns of one stripe that will be read. If `whole`, all of their data is read now, including data
+        that needs no check. Raises ValueError if the stripe is damaged.
 
-        Args:
-            index: Number of the stripe.
-            columns: Columns that will be read; None: all.
-            whole: Whether to read all of their data now, including data that needs no check.
-
-        Returns:
-            Bytes of the decoded rows, about: entries of a dictionary are assumed to be equally long and frequent.
-
-        Raises:
-            ValueError: The stripe is damaged.
+        Returns about the bytes of the decoded rows: entries of a dictionary are assumed to be equally long and
+        frequent.
         """
         rows = self.stripes[index].rows
         streams, encodings = self._footer(index)
@@ -195,26 +172,13 @@ class OrcChecks:
         return bytes(content), self._read(stripe.footer, stripe.end)
 
     def writer_zone(self, index: int) -> str | None:
-        """The time zone of the writer of a stripe. Java stores it only if some column is a TIMESTAMP without zone.
-
-        Raises:
-            ValueError: The footer of the stripe is damaged.
-        """
+        """The time zone of the writer of a stripe. Java stores it only if some column is a TIMESTAMP without zone."""
         names = _messages(self._stripe_footer(index), _StripeFooterField.WRITER_ZONE)
         return names[-1].decode() if names else None
 
     def in_zone(self, name: str, kinds: Mapping[int, int]) -> tuple[bytes, dict[int, bytes]]:
-        """Rewrite the footers as if the writer were in another time zone, and timestamps of another kind.
-
-        Args:
-            name: The zone.
-            kinds: The new kinds, by type (its place in the footer).
-
-        Returns:
-            The end of the file, from the footer on, and the footers of the stripes by their positions.
-
-        Raises:
-            ValueError: The footer of a stripe is damaged.
+        """Rewrite the footers as if the writer were in another time zone, and timestamps of another kind. Returns the
+        end of the file, from the footer on, and the footers of the stripes by their positions.
         """
         parts = {}
         for index, stripe in enumerate(self.stripes):
@@ -227,13 +191,7 @@ class OrcChecks:
         return self.tail.end(footer), parts
 
     def zoned_footer(self, index: int, name: str, *, indexes: bool = True) -> bytes:
-        """The stored footer of a stripe with another time zone of the writer; raises as `in_zone`.
-
-        Args:
-            index: Number of the stripe.
-            name: The zone.
-            indexes: Whether the stripe keeps its indexes, which are at its beginning.
-        """
+        """The stored footer of a stripe with another time zone of the writer; raises as `in_zone`."""
         footer: list[Field] = [(_StripeFooterField.WRITER_ZONE, LENGTH_DELIMITED, name.encode())]
         for number, wire, value in self._stripe_footer(index):
             is_index = number == _StripeFooterField.STREAMS and _is_index(dict(numbers(value)))
@@ -242,7 +200,6 @@ class OrcChecks:
         return self.tail.stored(encode(footer))
 
     def type_of(self, column: str) -> int:
-        """The type (by its place in the footer) of a column."""
         return next(ids[0] for name, ids in self._columns if name == column)
 
     def _stripe_footer(self, index: int) -> list[Field]:
@@ -250,13 +207,11 @@ class OrcChecks:
         return list(fields(self.tail.decompressed(self._read(stripe.footer, stripe.end))))
 
     def _footer(self, index: int) -> tuple[list[_DataStream], list[dict[int, int]]]:
-        """The data streams of a stripe, in stored order, and the encoding of each column."""
         stripe, footer = self.stripes[index], self._stripe_footer(index)
         encodings = [dict(numbers(value)) for value in _messages(footer, _StripeFooterField.ENCODINGS)]
         return list(_streams(stripe, _messages(footer, _StripeFooterField.STREAMS))), encodings
 
     def _wanted(self, columns: Sequence[str] | None) -> set[int]:
-        """The types of some columns (None: all); type 0 is the row itself."""
         return {0, *(type_id for name, ids in self._columns if columns is None or name in columns for type_id in ids)}
 
     def _decompressed_size(self, stream: _DataStream) -> int:
@@ -266,12 +221,7 @@ class OrcChecks:
         return sum(map(len, decompressed_blocks(stored, self.tail.codec, self.tail.block_size)))
 
     def _most_decompressed(self, stream: _DataStream, stored: bytes | None) -> int:
-        """An upper bound of the decompressed size of a stream, up to 1 GiB, from the headers of its blocks.
-
-        Args:
-            stream: The stream.
-            stored: Its bytes, if they were read already.
-        """
+        """An upper bound of the decompressed size of a stream, up to 1 GiB, from the headers of its blocks."""
         if not self.tail.codec:
             return stream.end - stream.start
         position = size = 0
@@ -285,17 +235,8 @@ class OrcChecks:
 
 
 def open_orc(stream: Any, read: ReadRange) -> tuple[OrcChecks | None, orc.ORCFile]:
-    """Check the tail of a file, and open it.
-
-    Args:
-        stream: The file.
-        read: Reads the file.
-
-    Returns:
-        Checks to run before each stripe is read (None if only Arrow knows the compression), and the file.
-
-    Raises:
-        ValueError: The tail is damaged.
+    """Check the tail of a file, and open it. Returns checks to run before each stripe is read (None if only Arrow knows
+    the compression), and the file. Raises ValueError if the tail is damaged.
     """
     try:
         checks = OrcChecks(read_tail(stream.seek(0, io.SEEK_END), read), read)
@@ -328,7 +269,6 @@ def _columns(types: list[bytes]) -> list[tuple[str, range]]:
 
 
 def _messages(found: Iterable[Field], wanted: int) -> list[bytes]:
-    """The values of the fields with a number, if they are bytes."""
     return [value for number, wire, value in found if (number, wire) == (wanted, LENGTH_DELIMITED)]
 
 

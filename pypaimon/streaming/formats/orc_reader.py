@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.orc as orc
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedContentError, UnsupportedTableError
-from pypaimon.streaming.formats import batch_sizes
-from pypaimon.streaming.formats.format import LocalZone
+from pypaimon.streaming.formats import file_format
+from pypaimon.streaming.formats.file_format import LocalZone
 from pypaimon.streaming.formats.orc_checks import OrcChecks, StripeField, open_orc
 from pypaimon.streaming.formats.orc_tail import (
     DAY_MILLIS,
@@ -49,16 +49,8 @@ _OF_OTHERS = (FooterField.CONTENT_LENGTH, FooterField.STRIPES, FooterField.ROWS,
 
 
 class OrcFileReader:
-    """One open ORC file.
-
-    Args:
-        stream: The file.
-        local_zone: See `LocalZone`; None: the file holds TIMESTAMP WITH LOCAL TIME ZONE as moments in UTC.
-
-    Attributes:
-        schema: The columns of the file with the metadata of their writer; timestamps are of microseconds if
-            nanoseconds may not hold them.
-        num_rows: Rows in the file.
+    """One open ORC file. Without `local_zone` (see `LocalZone`), it holds TIMESTAMP WITH LOCAL TIME ZONE as moments in
+    UTC.
     """
 
     def __init__(self, stream: Any, local_zone: LocalZone | None = None) -> None:
@@ -72,6 +64,8 @@ class OrcFileReader:
         self._seconds: orc.ORCFile | None = None
         self._as_moments: orc.ORCFile | None = None
         self._far: dict[int, int] = {}
+        # The columns of the file with the metadata of their writer; timestamps are of microseconds if nanoseconds may
+        # not hold them
         self.schema: pa.Schema = _with_field_metadata(self._file.schema)
         self.num_rows: int = self._file.nrows
         self._has_timestamps = any(map(_holds_timestamps, self.schema.types))
@@ -89,7 +83,6 @@ class OrcFileReader:
                         yield batch.slice(start, batch_size)
 
     def _meant(self, index: int, columns: Sequence[str], decoded: int, batch_size: int) -> Iterator[pa.RecordBatch]:
-        """The rows of a stripe of `decoded` bytes, with corrected timestamps."""
         # Not by Arrow: it looks for the zone in the system's tz database, which lacks Java's `GMT+08:00`.
         name, clocks = self._writer_zone(index)
         local = self._local(name, columns)
@@ -150,13 +143,11 @@ class OrcFileReader:
         return dict.fromkeys(self._checks.tail.of_kind(TIMESTAMP), TIMESTAMP_INSTANT)
 
     def _retyped(self, kinds: Mapping[int, int]) -> orc.ORCFile:
-        """Open the file as if its writer were in UTC, with other kinds for some types (places in the footer)."""
         assert self._checks is not None
         return orc.ORCFile(WithEnd(self._stream, self._checks.tail.body, *self._checks.in_zone(_READ_ZONE, kinds)))
 
     @contextmanager
     def _explained(self, index: int, columns: Sequence[str]) -> Iterator[None]:
-        """Turn an error of Arrow into one that names the column."""
         try:
             yield
         except pa.ArrowException as error:
@@ -292,17 +283,10 @@ def _microseconds(wrapped: pa.Array, seconds: pa.Array) -> pa.Array:
 
 
 class OrcPieces:
-    """Reads one stripe in batches of about `batch_sizes.DECODED_BYTES`.
+    """Reads one stripe in batches of about `file_format.DECODED_BYTES`.
 
     pyarrow's ORC reader decodes whole stripes, which may be much larger than their stored bytes: texts of dictionaries,
     and data that compresses well. Only its datasets read rows in batches, here from a file of this stripe alone.
-
-    Args:
-        checks: The checks of the file, which the stripe has passed.
-        index: Number of the stripe.
-        columns: Columns to read.
-        decoded: Bytes of the decoded stripe, about.
-        batch_size: Most rows of a batch.
     """
 
     def __init__(self, checks: OrcChecks, index: int, columns: Sequence[str], decoded: int, batch_size: int) -> None:
@@ -310,7 +294,7 @@ class OrcPieces:
         self._index = index
         self._columns = list(columns)
         self._data, self._footer = checks.part(index, columns)
-        rows = checks.stripes[index].rows * batch_sizes.DECODED_BYTES // max(decoded, 1)
+        rows = checks.stripes[index].rows * file_format.DECODED_BYTES // max(decoded, 1)
         self._rows = max(1, min(rows, _MOST_ROWS, batch_size))
 
     def batches(self, zone: str | None = None, kinds: Mapping[int, int] | None = None) -> Iterator[pa.RecordBatch]:
@@ -322,15 +306,10 @@ class OrcPieces:
         content = b"".join((_MAGIC, self._data, footer, self._end(len(footer), kinds or {})))
         fragment = pyarrow.dataset.OrcFileFormat().make_fragment(pa.BufferReader(content))
         yield from fragment.to_batches(
-            columns=self._columns,
-            batch_size=self._rows,
-            batch_readahead=0,
-            fragment_readahead=0,
-            use_threads=False,
+            columns=self._columns, batch_size=self._rows, batch_readahead=0, fragment_readahead=0, use_threads=False
         )
 
     def _end(self, footer_length: int, kinds: Mapping[int, int]) -> bytes:
-        """The end of a file of this stripe alone, without statistics."""
         rows = self._checks.stripes[self._index].rows
         stripe = {
             StripeField.OFFSET: len(_MAGIC),

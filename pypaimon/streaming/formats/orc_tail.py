@@ -88,32 +88,22 @@ class _TimestampField(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class OrcTail:
-    """Postscript and footer of an ORC file.
+    """Postscript and footer of an ORC file."""
 
-    Attributes:
-        metadata: Bytes before the statistics of the stripes, which are before the footer.
-        body: Bytes before the footer.
-        postscript: Fields of the postscript.
-        footer: Fields of the footer.
-    """
-
-    metadata: int
+    metadata: int  # Bytes before the statistics of the stripes, which are before the footer
     body: int
     postscript: list[Field]
     footer: list[Field]
 
     def overflowing(self, margin: int) -> set[int]:
         """The types (by their place in the footer) that may hold a timestamp which overflows, by their statistics.
-
-        Args:
-            margin: Milliseconds by which values may be further out than the statistics say.
+        Values may be further out than these say, by `margin` milliseconds.
         """
         statistics = [value for number, _, value in self.footer if number == FooterField.STATISTICS]
         stamps = self.of_kind(TIMESTAMP) | self.of_kind(TIMESTAMP_INSTANT)
         return {each for each in stamps if not (each < len(statistics) and _fits_nanos(statistics[each], margin))}
 
     def of_kind(self, kind: int) -> set[int]:
-        """The types (by their place in the footer) of a kind."""
         types = [dict(numbers(value)) for number, _, value in self.footer if number == FooterField.TYPES]
         return {index for index, found in enumerate(types) if found.get(TypeField.KIND, 0) == kind}
 
@@ -141,11 +131,8 @@ class OrcTail:
         ]
 
     def end(self, footer: list[Field], *, metadata_length: int | None = None) -> bytes:
-        """The end of the file, from the footer on, with another footer.
-
-        Args:
-            footer: Fields of the footer.
-            metadata_length: Length of the statistics of the stripes before the footer; None: unchanged.
+        """The end of the file, from the footer on, with another footer. `metadata_length`: that of the statistics of
+        the stripes before the footer; None: unchanged.
         """
         content = self.stored(encode(footer))
         lengths: dict[int, int] = {PostscriptField.FOOTER_LENGTH: len(content)}
@@ -160,29 +147,20 @@ class OrcTail:
 
     @property
     def codec(self) -> int:
-        """ORC's number of the compression."""
         return dict(numbers(self.postscript)).get(PostscriptField.COMPRESSION, 0)
 
     @property
     def block_size(self) -> int:
-        """Most bytes of a decompressed block."""
         return dict(numbers(self.postscript)).get(PostscriptField.BLOCK_SIZE, DEFAULT_BLOCK_SIZE)
 
     def decompressed(self, stored: bytes) -> bytes:
-        """Decompress a part of the file.
-
-        Raises:
-            ValueError: It is damaged.
-        """
+        """Decompress a part of the file. Raises ValueError if it is damaged."""
         return b"".join(decompressed_blocks(stored, self.codec, self.block_size)) if self.codec else stored
 
 
 def read_tail(size: int, read: ReadRange) -> OrcTail:
-    """Read postscript and footer from the end of a file.
-
-    Raises:
-        ValueError: The tail is damaged.
-        UnsupportedTableError: The compression is not known.
+    """Read postscript and footer from the end of a file. Raises ValueError if the tail is damaged,
+    UnsupportedTableError if the compression is not known.
     """
     try:
         return _tail(size, read)
@@ -210,16 +188,8 @@ def _tail(size: int, read: ReadRange) -> OrcTail:
 
 
 def decompressed_blocks(stored: bytes, codec: int, block_size: int) -> Iterator[bytes]:
-    """Decompress the blocks of a part of a file: a header of three bytes, then the data, compressed or not.
-
-    Args:
-        stored: The part.
-        codec: ORC's number of the compression.
-        block_size: Most bytes of a decompressed block, by the postscript.
-
-    Raises:
-        ValueError: A block is damaged or too large.
-        UnsupportedTableError: The compression is not known.
+    """Decompress the blocks of a part of a file: a header of three bytes, then the data, compressed or not. Raises
+    ValueError if a block is damaged or too large.
     """
     decompress = _CODECS.get(codec)
     if decompress is None:
@@ -239,8 +209,6 @@ def decompressed_blocks(stored: bytes, codec: int, block_size: int) -> Iterator[
 
 
 def reads_of(stream: Any) -> ReadRange:
-    """Reads of a binary file that can seek."""
-
     def read(start: int, end: int) -> bytes:
         stream.seek(start)
         data = bytes(stream.read(end - start))
@@ -252,11 +220,7 @@ def reads_of(stream: Any) -> ReadRange:
 
 
 def fields(message: bytes) -> Iterator[Field]:
-    """The fields of a protobuf message, in its order.
-
-    Raises:
-        ValueError: It is damaged.
-    """
+    """The fields of a protobuf message, in its order. Raises ValueError if it is damaged."""
     position = 0
     while position < len(message):
         # The key holds the number of the field, and in its lowest three bits the wire type.
@@ -277,13 +241,11 @@ def fields(message: bytes) -> Iterator[Field]:
 
 
 def numbers(message: bytes | Sequence[Field]) -> Iterator[tuple[int, int]]:
-    """The fields of a message that are integers."""
     found = fields(message) if isinstance(message, bytes) else message
     return ((number, value) for number, wire, value in found if wire == VARINT)
 
 
 def integers(packed: bytes) -> Iterator[int]:
-    """A packed list of integers."""
     position = 0
     while position < len(packed):
         value, position = _varint(packed, position)
@@ -354,21 +316,11 @@ def _varint(message: bytes, position: int) -> tuple[int, int]:
 
 
 def encode(message: Sequence[Field]) -> bytes:
-    """A protobuf message of these fields."""
     parts = []
     for number, wire, value in message:
-        parts.append(_varint_bytes(number << 3 | wire))
+        parts.append(codecs.varint(number << 3 | wire))
         if wire == VARINT:
-            parts.append(_varint_bytes(value))
+            parts.append(codecs.varint(value))
         else:
-            parts.append((_varint_bytes(len(value)) if wire == LENGTH_DELIMITED else b"") + value)
+            parts.append((codecs.varint(len(value)) if wire == LENGTH_DELIMITED else b"") + value)
     return b"".join(parts)
-
-
-def _varint_bytes(value: int) -> bytes:
-    parts = bytearray()
-    while value > 0x7F:
-        parts.append(value & 0x7F | 0x80)
-        value >>= 7
-    parts.append(value)
-    return bytes(parts)

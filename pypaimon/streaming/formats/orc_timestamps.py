@@ -50,13 +50,8 @@ def _standard(zone: TimeZone) -> int:
 
 
 def in_zones(array: pa.Array, kind: pa.DataType, clocks: TimeZone | None, local: TimeZone | None) -> pa.Array:
-    """Correct a column for the zone of its writer.
-
-    Args:
-        array: The column; if `clocks` is given, its timestamps without zone were read as if they were moments.
-        kind: The type of the result.
-        clocks: The writer's zone, for timestamps without zone; None: they are right.
-        local: The writer's zone, for timestamps with local time zone; None: they are right.
+    """Correct a column for the zone of its writer: timestamps without zone by `clocks`, which were read as if they were
+    moments, those with local time zone by `local`. None: they are right.
     """
 
     def meant(leaf: pa.Array, has_zone: bool) -> pa.Array:
@@ -68,12 +63,8 @@ def in_zones(array: pa.Array, kind: pa.DataType, clocks: TimeZone | None, local:
 
 
 def with_timestamps(array: pa.Array, kind: pa.DataType, turned: Callable[[pa.Array, bool], pa.Array]) -> pa.Array:
-    """Replace the timestamps in a column, at any depth.
-
-    Args:
-        array: The column.
-        kind: The type of the result.
-        turned: Makes the new timestamps of the old ones, given whether they have a zone.
+    """Replace the timestamps in a column, at any depth. `turned` makes the new ones of the old ones, given whether they
+    have a zone.
     """
     if pa.types.is_timestamp(kind):
         return turned(array, kind.tz is not None)
@@ -97,7 +88,6 @@ def children(array: pa.Array) -> list[pa.Array]:
 
 
 def with_children(array: pa.Array, kind: pa.DataType, parts: list[pa.Array]) -> pa.Array:
-    """A nested array of another type, with new `children`."""
     if pa.types.is_struct(kind):
         return pa.StructArray.from_arrays(parts, fields=list(kind), mask=array.is_null())
     values = map_entries(kind, *parts) if pa.types.is_map(kind) else parts[0]
@@ -133,13 +123,8 @@ def moved(array: pa.Array, seconds: Seconds) -> pa.Array:
 
 
 class WithEnd(BinaryFile):
-    """A file with some of its bytes replaced, without a copy of it.
-
-    Args:
-        stream: The file, which can seek.
-        start: Where the new end begins.
-        end: The new end.
-        parts: Other replaced pieces, by the position at which a read of exactly that piece begins.
+    """A file with some of its bytes replaced, without a copy of it: its end, and `parts`, by the position at which a
+    read of exactly that piece begins.
     """
 
     def __init__(self, stream: Any, start: int, end: bytes, parts: Mapping[int, bytes] | None = None) -> None:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.orc as orc
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
-from pypaimon.streaming.formats.format import WriteSettings
+from pypaimon.streaming.formats.file_format import WriteSettings
 from pypaimon.streaming.formats.orc_checks import OrcChecks, StripeField
 from pypaimon.streaming.formats.orc_tail import (
     TIMESTAMP,
@@ -56,10 +56,8 @@ _MAGIC = b"ORC"
 
 
 class OrcFileWriter:
-    """One ORC file that is being written; see `FormatWriter` and `Format.writer`.
-
-    Raises:
-        StoreError: A temporary file cannot be written, which a time zone needs.
+    """One ORC file that is being written; see `FormatWriter` and `Format.writer`. Raises StoreError if a temporary file
+    cannot be written, which a time zone needs.
     """
 
     def __init__(self, stream: Any, schema: pa.Schema, settings: WriteSettings) -> None:
@@ -79,11 +77,7 @@ class OrcFileWriter:
         self._held = 0
 
     def write(self, data: pa.Table) -> None:
-        """Add rows.
-
-        Raises:
-            UnsupportedTableError: Arrow cannot write a value so that Java reads it.
-        """
+        """Add rows. Raises UnsupportedTableError if Arrow cannot write a value so that Java reads it."""
         if self._zone is not None:
             data = self._zone.stored(data)
         for name, column in zip(data.schema.names, data.columns, strict=True):
@@ -101,7 +95,6 @@ class OrcFileWriter:
         return self._written + self._held
 
     def close(self) -> None:
-        """Write the last stripe and the footer."""
         if self._zone is None:
             self._writer.close()
             return
@@ -167,11 +160,7 @@ class OrcZone:
         self._ahead = base_of(zone) - ORC_EPOCH
 
     def stored(self, data: pa.Table) -> pa.Table:
-        """The rows to give to Arrow.
-
-        Raises:
-            UnsupportedTableError: A value cannot be stored in the zone.
-        """
+        """The rows to give to Arrow. Raises UnsupportedTableError if a value cannot be stored in the zone."""
         for index, field in enumerate(data.schema):
 
             def turned(leaf: pa.Array, has_zone: bool, name: str = field.name) -> pa.Array:
@@ -216,10 +205,6 @@ class OrcZone:
 
         Statistics of parts of the file are left out. They are of the moved times, and with statistics of this kind in
         its own files Java's filters lose the rows with the least and the greatest value.
-
-        Args:
-            target: The stream to write to.
-            written: The file of Arrow.
         """
         size, read = written.seek(0, io.SEEK_END), reads_of(written)
         if not size:
@@ -243,13 +228,6 @@ class OrcZone:
         target.write(tail.end(self._tail(tail, stripes, place), metadata_length=0))
 
     def _tail(self, tail: OrcTail, stripes: list[bytes], length: int) -> list[Field]:
-        """The new footer.
-
-        Args:
-            tail: The tail that Arrow has written.
-            stripes: `StripeInformation` of the copied stripes.
-            length: Bytes before the footer.
-        """
         stripe, types, clocks = iter(stripes), itertools.count(), tail.of_kind(TIMESTAMP)
         footer: list[Field] = []
         for number, wire, value in tail.footer:
@@ -265,7 +243,6 @@ class OrcZone:
         return footer
 
     def _shown(self, millis: int) -> int:
-        """The local time in the zone of a time that Arrow has written."""
         second = millis // 1000
         shown = shown_by_java(self._zone, np.array([second + self._ahead]))
         return millis + 1000 * (int(shown[0]) - second)

@@ -6,15 +6,165 @@ Java's rules: docs/java-semantics.md#files.
 from __future__ import annotations
 
 import io
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.formats import thrift
-from pypaimon.streaming.formats.thrift import Struct
+from pypaimon.streaming.formats.codecs import varint
+
+TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT, UUID = range(1, 14)
+"""Numbers of the types."""
+
+Struct: TypeAlias = dict[int, tuple[int, Any]]
+"""Type and value by field number. A list is the type of its items and the items; a map is its types and pairs."""
+
+_SIZES = {BYTE: 1, DOUBLE: 8, UUID: 16}
+_INTEGERS = (I16, I32, I64)
+_LONGEST_SHORT_LIST = 14
+_MOST_SHIFT = 63
+
+
+def decode_struct(data: bytes, position: int = 0) -> tuple[Struct, int]:
+    """Decode a struct; returns it and the position after it. Raises ValueError if it is damaged."""
+    reader = _Reader(data, position)
+    try:
+        return reader.struct(), reader.position
+    except (IndexError, RecursionError) as error:
+        raise ValueError("a Thrift struct is cut off, or nested too deeply") from error
+
+
+def encode_struct(fields: Struct) -> bytes:
+    out = bytearray()
+    _write_struct(out, fields)
+    return bytes(out)
+
+
+class _Reader:
+    def __init__(self, data: bytes, position: int) -> None:
+        self._data = data
+        self.position = position
+
+    def struct(self) -> Struct:
+        fields: Struct = {}
+        number = 0
+        while header := self._byte():
+            # The upper half is the difference from the number before; 0: the number follows.
+            delta, kind = header >> 4, header & 15
+            number = number + delta if delta else _signed(self._varint())
+            fields[number] = kind, kind == TRUE if kind in (TRUE, FALSE) else self._value(kind)
+        return fields
+
+    def _value(self, kind: int) -> Any:
+        if kind in _INTEGERS:
+            return _signed(self._varint())
+        if kind == BINARY:
+            return self._bytes(self._varint())
+        if kind == STRUCT:
+            return self.struct()
+        if kind in (LIST, SET):
+            return self._list()
+        if kind == MAP:
+            return self._map()
+        if kind in (TRUE, FALSE):  # inside of a list
+            return self._byte()
+        if kind in _SIZES:
+            return self._bytes(_SIZES[kind])
+        raise ValueError(f"unknown Thrift type {kind}")
+
+    def _list(self) -> tuple[int, list[Any]]:
+        header = self._byte()
+        size, kind = header >> 4, header & 15
+        if size > _LONGEST_SHORT_LIST:
+            size = self._varint()
+        return kind, [self._value(kind) for _ in range(self._checked(size))]
+
+    def _map(self) -> tuple[int, list[tuple[Any, Any]]]:
+        size = self._checked(self._varint())
+        kinds = self._byte() if size else 0
+        return kinds, [(self._value(kinds >> 4), self._value(kinds & 15)) for _ in range(size)]
+
+    def _checked(self, size: int) -> int:
+        # Every item takes at least one byte.
+        if size > len(self._data) - self.position:
+            raise ValueError("a Thrift list is longer than its struct")
+        return size
+
+    def _byte(self) -> int:
+        byte = self._data[self.position]
+        self.position += 1
+        return byte
+
+    def _bytes(self, size: int) -> bytes:
+        start = self.position
+        self.position += self._checked(size)
+        return self._data[start : self.position]
+
+    def _varint(self) -> int:
+        value = shift = 0
+        while (byte := self._byte()) > 0x7F:
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if shift > _MOST_SHIFT:
+                raise ValueError("a Thrift number is longer than 64 bits")
+        return value | byte << shift
+
+
+def _signed(value: int) -> int:
+    """Zigzag: signed numbers alternate around 0, so that small ones stay short."""
+    return (value >> 1) ^ -(value & 1)
+
+
+def _write_struct(out: bytearray, fields: Struct) -> None:
+    last = 0
+    for number, (kind, value) in sorted(fields.items()):
+        delta = number - last
+        if 0 < delta < 16:
+            out.append(delta << 4 | kind)
+        else:
+            out.append(kind)
+            out += varint(_unsigned(number))
+        last = number
+        if kind not in (TRUE, FALSE):
+            _write_value(out, kind, value)
+    out.append(0)
+
+
+def _write_value(out: bytearray, kind: int, value: Any) -> None:
+    if kind in _INTEGERS:
+        out += varint(_unsigned(value))
+    elif kind == BINARY:
+        out += varint(len(value))
+        out += value
+    elif kind == STRUCT:
+        _write_struct(out, value)
+    elif kind in (LIST, SET):
+        item_kind, items = value
+        short = len(items) <= _LONGEST_SHORT_LIST
+        out.append((len(items) if short else 15) << 4 | item_kind)
+        if not short:
+            out += varint(len(items))
+        for item in items:
+            _write_value(out, item_kind, item)
+    elif kind == MAP:
+        kinds, pairs = value
+        out += varint(len(pairs))
+        if pairs:
+            out.append(kinds)
+        for key, item in pairs:
+            _write_value(out, kinds >> 4, key)
+            _write_value(out, kinds & 15, item)
+    elif kind in (TRUE, FALSE):
+        out.append(value)
+    else:
+        out += value
+
+
+def _unsigned(value: int) -> int:
+    return value << 1 if value >= 0 else (-value << 1) - 1
+
 
 _MAGIC = b"PAR1"
 _END_SIZE = 8
@@ -55,31 +205,23 @@ def as_stored(metadata: pq.FileMetaData) -> pq.FileMetaData:
     metadata.write_metadata_file(out)
     footer = _footer(out.getvalue().to_pybytes())
     for element in _items(footer, _SCHEMA):
-        if element.get(_TYPE) == (thrift.I32, _INT96):
-            element[_TYPE] = thrift.I32, _FIXED_LEN_BYTE_ARRAY
-            element[_TYPE_LENGTH] = thrift.I32, _INT96_SIZE
+        if element.get(_TYPE) == (I32, _INT96):
+            element[_TYPE] = I32, _FIXED_LEN_BYTE_ARRAY
+            element[_TYPE_LENGTH] = I32, _INT96_SIZE
     for group in _items(footer, _ROW_GROUPS):
         for chunk in _items(group, _COLUMNS):
             content = chunk[_META_DATA][1]
             if content[_CHUNK_TYPE][1] == _INT96:
-                content[_CHUNK_TYPE] = thrift.I32, _FIXED_LEN_BYTE_ARRAY
+                content[_CHUNK_TYPE] = I32, _FIXED_LEN_BYTE_ARRAY
     if _KEY_VALUES in footer:
         kept = [pair for pair in _items(footer, _KEY_VALUES) if pair[_KEY][1] != _ARROW_SCHEMA]
-        footer[_KEY_VALUES] = thrift.LIST, (thrift.STRUCT, kept)
+        footer[_KEY_VALUES] = LIST, (STRUCT, kept)
     return _metadata(footer)
 
 
 def without_unknown_types(stream: Any) -> tuple[pq.FileMetaData, dict[str, int]]:
-    """Remove logical types that Arrow may not know from a footer; it would refuse the whole file.
-
-    Args:
-        stream: The file, which can seek.
-
-    Returns:
-        The footer, and the number of the removed type by column.
-
-    Raises:
-        ValueError: The footer is damaged.
+    """Remove logical types that Arrow may not know from a footer; it would refuse the whole file. Returns the footer,
+    and the number of the removed type by column. Raises ValueError if the footer is damaged.
     """
     stream.seek(-_END_SIZE, io.SEEK_END)
     length = int.from_bytes(bytes(stream.read(4)), "little")
@@ -100,14 +242,10 @@ def without_unknown_types(stream: Any) -> tuple[pq.FileMetaData, dict[str, int]]
 
 
 def has_empty_page(chunk: bytes) -> bool:
-    """Whether a column chunk has a data page (version 2) without values that are marked as compressed.
-
-    Raises:
-        ValueError: A page is damaged.
-    """
+    """Whether a column chunk has a data page (version 2) without values that are marked as compressed."""
     position = 0
     while position < len(chunk):
-        header, position = thrift.decode(chunk, position)
+        header, position = decode_struct(chunk, position)
         stored = header[_COMPRESSED_SIZE][1]
         page = header.get(_DATA_PAGE_V2, (0, {}))[1]
         levels = sum(page.get(field, (0, 0))[1] for field in (_DEFINITION_LEVELS, _REPETITION_LEVELS))
@@ -121,11 +259,11 @@ def _footer(data: bytes) -> Struct:
     if data[-4:] != _MAGIC:
         raise ValueError("the file does not end as Parquet does")
     length = int.from_bytes(data[-_END_SIZE:-4], "little")
-    return thrift.decode(data[-_END_SIZE - length : -_END_SIZE])[0]
+    return decode_struct(data[-_END_SIZE - length : -_END_SIZE])[0]
 
 
 def _metadata(footer: Struct) -> pq.FileMetaData:
-    data = thrift.encode(footer)
+    data = encode_struct(footer)
     return pq.read_metadata(pa.BufferReader(b"".join((_MAGIC, data, len(data).to_bytes(4, "little"), _MAGIC))))
 
 
@@ -143,10 +281,8 @@ def is_int96(stored: pa.DataType, arrow: pa.DataType) -> bool:
 def timestamps_of_int96(array: pa.Array, arrow: pa.DataType) -> pa.Array:
     """Convert INT96 (nanoseconds of a day, and its Julian number) to timestamps, cut towards the past.
 
-    The nanoseconds may be negative, as Java writes them before 1970, or more than a day.
-
-    Raises:
-        UnsupportedTableError: A timestamp does not fit the type.
+    The nanoseconds may be negative, as Java writes them before 1970, or more than a day. Raises UnsupportedTableError
+    if a timestamp does not fit the type.
     """
     if array.null_count == len(array):
         return pa.nulls(len(array), arrow)

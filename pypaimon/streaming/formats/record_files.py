@@ -24,11 +24,7 @@ _ROWS_AT_ONCE = 1 << 12
 
 
 def parse(data: bytes) -> Records:
-    """Open a file.
-
-    Raises:
-        ValueError: The file is damaged, of an unknown format, or holds more than 1 GiB.
-    """
+    """Open a file. Raises ValueError if the file is damaged, of an unknown format, or holds more than 1 GiB."""
     try:
         if data.startswith(b"PAR1"):
             file = pyarrow.parquet.ParquetFile(io.BytesIO(data))
@@ -67,7 +63,6 @@ def count(records: Records) -> int:
 
 
 def size(records: Records) -> int:
-    """Bytes of the decompressed records."""
     return records.nbytes if isinstance(records, pa.Table) else sum(len(block) for _, block in records.blocks)
 
 
@@ -75,12 +70,8 @@ def to_arrow(records: Records, paths: Collection[str]) -> pa.Table | None:
     """The records as columns; None if `to_records` is faster.
 
     Args:
-        records: A file.
         paths: The fields to read, such as `_FILE._FILE_NAME`: each is a column of that name, or within a column with
             the name of an outer record. Missing fields are left out.
-
-    Raises:
-        ValueError: There are more or fewer records than announced.
     """
     if isinstance(records, pa.Table):
         return records
@@ -88,9 +79,4 @@ def to_arrow(records: Records, paths: Collection[str]) -> pa.Table | None:
 
 
 def to_records(records: Records) -> list[dict[str, Any]]:
-    """The records as dictionaries.
-
-    Raises:
-        ValueError: The records cannot be decoded.
-    """
     return records.to_pylist() if isinstance(records, pa.Table) else avro_container.to_records(records)

@@ -8,10 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.formats.avro_reader import AvroFileReader
-from pypaimon.streaming.formats.avro_writer import AvroFileWriter
+from pypaimon.streaming.formats.avro_files import AvroFileReader, AvroFileWriter
 from pypaimon.streaming.formats.external_formats import LanceFileReader, MosaicFileReader, VortexFileReader
-from pypaimon.streaming.formats.format import (
+from pypaimon.streaming.formats.file_format import (
     FileContext,
     Format,
     FormatReader,
@@ -29,7 +28,6 @@ from pypaimon.streaming.model.data_types import type_names
 
 
 def _of_file(reader: Callable[[Any], FormatReader]) -> Callable[[Any, FileContext], FormatReader]:
-    """A reader of files that say all about themselves."""
     return lambda stream, context: reader(stream)
 
 
@@ -80,17 +78,8 @@ DAMAGE_WORDS = (
 
 
 def new_file(name: str, stream: Any, schema: pa.Schema, settings: WriteSettings) -> FormatWriter:
-    """Start a file of a format.
-
-    Args:
-        name: One of `WRITABLE`.
-        stream: The binary stream to write to.
-        schema: Schema of all rows.
-        settings: How it is written.
-
-    Raises:
-        StreamConfigError: The format has no such codec.
-        UnsupportedTableError: The format has no such type.
+    """Start a file of a format. Raises StreamConfigError if the format has no such codec, UnsupportedTableError if the
+    format has no such type.
     """
     writer = FORMATS[name].writer
     assert writer is not None
@@ -98,14 +87,8 @@ def new_file(name: str, stream: Any, schema: pa.Schema, settings: WriteSettings)
 
 
 def check_format(name: str, fields: Sequence[Any]) -> None:
-    """Refuse a table whose columns a format cannot hold as Java needs them, before the first row.
-
-    Args:
-        name: One of `WRITABLE`.
-        fields: pypaimon's fields of the table.
-
-    Raises:
-        UnsupportedTableError: A column cannot be written; the message names it.
+    """Refuse a table whose columns a format cannot hold as Java needs them, before the first row. Raises
+    UnsupportedTableError if a column cannot be written; the message names it.
     """
     kinds = [
         (field, kind) for field in fields for kind in leaf_types(arrow_type(field.type)) if pa.types.is_timestamp(kind)

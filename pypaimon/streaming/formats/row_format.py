@@ -22,15 +22,7 @@ from pypaimon.streaming.formats.codecs import zstd_frame
 from pypaimon.streaming.io.remote_files import RemoteFile
 from pypaimon.streaming.model.arrow_types import arrow_schema, arrow_type, with_arrow_types
 from pypaimon.streaming.model.data_types import root
-from pypaimon.streaming.paimon.internals import (
-    ArrayType,
-    AtomicType,
-    DataField,
-    DataType,
-    MapType,
-    RowType,
-    VectorType,
-)
+from pypaimon.streaming.paimon.internals import ArrayType, AtomicType, DataField, DataType, MapType, RowType, VectorType
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -53,16 +45,7 @@ _NANOS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 
 def decode_block(block: bytes, fields: Sequence[DataField], wanted: Sequence[str]) -> pa.RecordBatch:
-    """Decode some fields of a block.
-
-    Args:
-        block: The decompressed block.
-        fields: All fields of its rows.
-        wanted: Names of the fields to return, in this order.
-
-    Raises:
-        ValueError: The block is damaged.
-    """
+    """Decode some fields of a block. Raises ValueError if the block is damaged."""
     if len(block) < 4:
         raise ValueError("a block ends before the number of its rows")
     rows = int.from_bytes(block[-4:], "little")
@@ -76,19 +59,13 @@ def decode_block(block: bytes, fields: Sequence[DataField], wanted: Sequence[str
 
 
 class _BlockCursor:
-    """Reads the next value of many rows at once, each from its own position in the block.
-
-    Args:
-        data: The block.
-        positions: The next byte of each row.
-    """
+    """Reads the next value of many rows at once, each from its own position in the block."""
 
     def __init__(self, data: npt.NDArray[np.uint8], positions: Ints) -> None:
         self._data = data
         self.positions = positions
 
     def fields(self, fields: Sequence[DataField], wanted: frozenset[str] | None = None) -> dict[str, pa.Array]:
-        """One value of type ROW for each position, as a column per field; stops after the last wanted field."""
         nulls = self._bits(np.full(len(self.positions), len(fields)))
         found: dict[str, pa.Array] = {}
         left = set(wanted if wanted is not None else ())
@@ -103,7 +80,6 @@ class _BlockCursor:
         return found
 
     def value(self, kind: DataType) -> pa.Array:
-        """One value for each position, none of them null."""
         if isinstance(kind, RowType):
             arrays = self.fields(kind.fields)
             target = arrow_type(kind)
@@ -243,7 +219,6 @@ class _BlockCursor:
             raise ValueError(f"an array holds a value that is not of type {kind}: {error}") from error
 
     def _where(self, there: Mask, read: Callable[[_BlockCursor], pa.Array]) -> pa.Array:
-        """Read the values of rows that are `there`; the others, of which nothing is stored, are null."""
         if there.all():
             return read(self)
         some = _BlockCursor(self._data, self.positions[there])
@@ -264,7 +239,6 @@ class _BlockCursor:
         return bits
 
     def _check(self, starts: Ints, lengths: Ints | int) -> None:
-        """Raise ValueError if bytes outside of the block would be read."""
         if len(starts) and ((starts < 0).any() or (starts + lengths > len(self._data)).any()):
             raise ValueError("a value is outside of its block")
 
@@ -280,11 +254,8 @@ def _entry(kind: MapType) -> list[pa.Field]:
 
 
 class RowFileReader:
-    """One file, of which one block is in memory at a time. pypaimon reads its index.
-
-    Args:
-        stream: The file, which can seek.
-        fields: The columns of the file, in stored order: the file does not name them.
+    """One file, of which one block is in memory at a time. pypaimon reads its index. The file does not name its
+    columns; `fields` are in stored order.
     """
 
     def __init__(self, stream: Any, fields: Sequence[DataField]) -> None:

@@ -32,10 +32,8 @@ _NO_LENGTH = -1
 
 
 def read_bitmap(reader: BytesReader) -> BitMap:
-    """Read a bitmap in Roaring's portable format. It is checked here: pyroaring trusts its bytes.
-
-    Raises:
-        ValueError: The bitmap is damaged.
+    """Read a bitmap in Roaring's portable format. It is checked here: pyroaring trusts its bytes. Raises ValueError if
+    the bitmap is damaged.
     """
     start = reader.position
     cookie = int.from_bytes(reader.take(4), "little")
@@ -160,14 +158,8 @@ class _Entry:
 
 
 class BitmapIndexWriter:
-    """Makes the index of one column of one file.
-
-    Args:
-        options: Options of the index: `version` and `index-block-size`.
-        floats: Whether keys are the bits of floats, which sort differently.
-
-    Raises:
-        StreamConfigError: An option is invalid.
+    """Makes the index of one column of one file, by the options `version` and `index-block-size`. Raises
+    StreamConfigError if an option is invalid.
     """
 
     def __init__(self, options: OptionValues, floats: bool) -> None:
@@ -180,11 +172,9 @@ class BitmapIndexWriter:
         self._keys: list[pa.Array] = []
 
     def add(self, keys: pa.Array) -> None:
-        """Add the keys of more rows."""
         self._keys.append(keys)
 
     def data(self) -> bytes:
-        """The bytes of the index."""
         found = pa.chunked_array(self._keys).combine_chunks().dictionary_encode()
         distinct: pa.Array = found.dictionary
         nulls = np.flatnonzero(found.is_null().to_numpy(zero_copy_only=False))
@@ -224,7 +214,6 @@ class BitmapIndexWriter:
         return order
 
     def _blocks(self, entries: list[_Entry]) -> bytes:
-        """A list of the first key of each block, then the blocks of entries."""
         blocks: list[list[_Entry]] = []
         size = self._block_bytes
         for entry in entries:

@@ -30,17 +30,12 @@ BOOLEAN = frozenset(("BOOLEAN",))
 
 @dataclass(frozen=True, slots=True)
 class KeyType:
-    """How indexes hold the values of a column.
+    """How indexes hold the values of a column."""
 
-    Attributes:
-        code: The format code of `struct` for keys of fixed length; None for texts and bytes.
-        of_literal: The key of a value, given as a scalar of the column's Arrow type.
-        ordered: Whether different values have different keys that sort as the values do. Otherwise only equal values
-            are known to have equal keys.
-    """
-
-    code: str | None
-    of_literal: Callable[[pa.Scalar], Key]
+    code: str | None  # The format code of `struct` for keys of fixed length; None for texts and bytes
+    of_literal: Callable[[pa.Scalar], Key]  # The key of a value, given as a scalar of the column's Arrow type
+    # Whether different values have different keys that sort as the values do. Otherwise only equal values are known to
+    # have equal keys.
     ordered: bool = True
 
     @property
@@ -73,10 +68,6 @@ def key_type(stored: DataType, read: DataType) -> KeyType | None:
 
     CHAR and BINARY are padded or trimmed, depending on the format. The index of a TIMESTAMP(0) may have milliseconds,
     which readers cut. Indexes hold nanoseconds as microseconds.
-
-    Args:
-        stored: The type in the file.
-        read: The type in the schema that is read.
     """
     if not isinstance(stored, AtomicType) or not isinstance(read, AtomicType):
         return None
@@ -89,7 +80,7 @@ def key_type(stored: DataType, read: DataType) -> KeyType | None:
         # A narrower type cuts texts when they are read.
         longest, longest_read = parameter(stored), parameter(read)
         fits = longest_read is None or (longest is not None and longest <= longest_read)
-        return KeyType(None, _text_key) if fits else None
+        return KeyType(None, lambda scalar: str(scalar.as_py()).encode()) if fits else None
     if stored.type.split(" NOT NULL")[0] != read.type.split(" NOT NULL")[0]:
         return None
     if kind.startswith("TIMESTAMP"):
@@ -97,11 +88,11 @@ def key_type(stored: DataType, read: DataType) -> KeyType | None:
         precision = 6 if precision is None else precision
         return None if precision == 0 else KeyType("q", _nanos_as_micros if precision > 6 else _integer, precision <= 6)
     if kind == "VARBINARY":
-        return KeyType(None, _bytes_key, ordered=False)
+        return KeyType(None, lambda scalar: bytes(scalar.as_py()), ordered=False)
     if kind == "DECIMAL":
         return KeyType("q", _unscaled)
     if kind in ("FLOAT", "DOUBLE"):
-        return KeyType(_CODES[kind], _float)
+        return KeyType(_CODES[kind], lambda scalar: float(scalar.as_py()))
     return KeyType(_CODES[kind], _integer) if kind in _CODES else None
 
 
@@ -121,18 +112,6 @@ def _unscaled(scalar: pa.Scalar) -> Key:
     return -number if sign else number
 
 
-def _float(scalar: pa.Scalar) -> Key:
-    return float(scalar.as_py())
-
-
-def _text_key(scalar: pa.Scalar) -> Key:
-    return str(scalar.as_py()).encode()
-
-
-def _bytes_key(scalar: pa.Scalar) -> Key:
-    return bytes(scalar.as_py())
-
-
 def kind_of(data_type: Any) -> str:
     """The name of a type without its parameters; empty for nested types."""
     return root(data_type) if isinstance(data_type, AtomicType) else ""
@@ -143,9 +122,6 @@ def keys_of(values: pa.Array) -> pa.Array:
 
     Timestamps are milliseconds up to a precision of 3, otherwise microseconds; floats are their bits, with a single
     NaN.
-
-    Args:
-        values: Values of an atomic type.
     """
     kind = values.type
     if pa.types.is_timestamp(kind):
@@ -167,26 +143,18 @@ def keys_of(values: pa.Array) -> pa.Array:
 
 
 class ColumnIndex(ABC):
-    """The index of one column of one file.
+    """The index of one column of one file, from its bytes.
 
     Each answer is a new bitmap of rows; None: the index does not know. All methods raise ValueError if the index is
     damaged, or of another version.
-
-    Args:
-        data: The bytes of the index.
-        keys: The type of the keys.
-
-    Attributes:
-        row_count: Rows of the file; None: the index does not say.
     """
 
-    row_count: int | None = None
+    row_count: int | None = None  # Rows of the file; None: the index does not say
 
     @abstractmethod
     def __init__(self, data: bytes, keys: KeyType) -> None: ...
 
     def valid(self) -> BitMap | None:
-        """Rows whose value is not null."""
         return None
 
     @abstractmethod

@@ -13,12 +13,7 @@ _NO_INDEX = -1
 
 
 class BytesReader:
-    """Reads big-endian values, as Java's `DataInput` does. Every method raises ValueError at the end of the bytes.
-
-    Attributes:
-        data: The bytes.
-        position: Position of the next value.
-    """
+    """Reads big-endian values, as Java's `DataInput` does. Every method raises ValueError at the end of the bytes."""
 
     __slots__ = ("data", "position")
 
@@ -32,6 +27,9 @@ class BytesReader:
             raise ValueError(f"bytes {start} to {end} are out of range: there are {len(self.data)}")
         self.position = end
         return self.data[start:end]
+
+    def unpack(self, layout: struct.Struct) -> tuple[int, ...]:
+        return layout.unpack(self.take(layout.size))
 
     def number(self, code: str) -> int:
         """An integer with a format code of `struct`."""
@@ -64,13 +62,7 @@ class BytesReader:
 
 @dataclass(frozen=True, slots=True)
 class IndexPart:
-    """Where the index of one column is in its container.
-
-    Attributes:
-        kind: The kind of the index, such as `bloom-filter`.
-        start: First byte of the index.
-        length: Bytes of the index.
-    """
+    """Where the index of one column is in its container."""
 
     kind: str
     start: int
@@ -78,11 +70,7 @@ class IndexPart:
 
 
 def head_length(data: bytes) -> int:
-    """The length of the head of a container.
-
-    Raises:
-        ValueError: It is not a file index, or of another version.
-    """
+    """The length of the head of a container. Raises ValueError if it is not a file index, or of another version."""
     reader = BytesReader(data)
     if reader.number("q") != _MAGIC:
         raise ValueError("it is not a file index")
@@ -96,13 +84,8 @@ def head_length(data: bytes) -> int:
 
 
 def index_parts(data: bytes) -> Mapping[str, list[IndexPart]]:
-    """The indexes of a container, by column.
-
-    Args:
-        data: The container, or its head.
-
-    Raises:
-        ValueError: It is not a file index, of another version, or damaged.
+    """The indexes of a container, by column. Raises ValueError if it is not a file index, of another version, or
+    damaged.
     """
     reader = BytesReader(data[: head_length(data)], _PREFIX_BYTES)
     parts: dict[str, list[IndexPart]] = {}
@@ -120,18 +103,12 @@ def _read_text(reader: BytesReader) -> str:
 
 
 def encode_container(indexes: Mapping[str, Mapping[str, bytes]]) -> bytes:
-    """Put indexes into a container.
-
-    Args:
-        indexes: The indexes by column and kind.
-    """
     body = b"".join(data for found in indexes.values() for data in found.values())
     length = _PREFIX_BYTES + len(_head(indexes, 0))
     return struct.pack(">qii", _MAGIC, _VERSION, length) + _head(indexes, length) + body
 
 
 def _head(indexes: Mapping[str, Mapping[str, bytes]], place: int) -> bytes:
-    """The head after the prefix, if the first index begins at `place`."""
     head = struct.pack(">i", len(indexes))
     for column, found in indexes.items():
         head += _written_text(column) + struct.pack(">i", len(found))
@@ -143,7 +120,6 @@ def _head(indexes: Mapping[str, Mapping[str, bytes]], place: int) -> bytes:
 
 
 def _written_text(text: str) -> bytes:
-    """The reverse of `_read_text`."""
     units = memoryview(text.encode("utf-16-le", "surrogatepass")).cast("H")
     encoded = "".join(map(chr, units)).encode("utf-8", "surrogatepass").replace(b"\0", b"\xc0\x80")
     return struct.pack(">H", len(encoded)) + encoded

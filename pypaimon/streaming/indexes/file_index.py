@@ -20,24 +20,15 @@ _LOG = StreamLog(__name__)
 
 _PREFIX, _COLUMNS = "file-index.", ".columns"
 _EMBEDDED_BYTES = 500
-_WRITTEN = {
-    "bloom-filter": NUMBERS | MOMENTS | TEXTS | BYTES,
-    "bitmap": NUMBERS | MOMENTS | TEXTS | BOOLEAN,
-}
+_WRITTEN = {"bloom-filter": NUMBERS | MOMENTS | TEXTS | BYTES, "bitmap": NUMBERS | MOMENTS | TEXTS | BOOLEAN}
 """Types of columns that Java indexes with each kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexedColumn:
-    """One index of one column.
+    """One index of one column."""
 
-    Attributes:
-        column: The column, or `map[key]` for the values of a key.
-        kind: The kind of the index, such as `bloom-filter`.
-        options: Options of the index, by the last part of their keys.
-    """
-
-    column: str
+    column: str  # The column, or `map[key]` for the values of a key
     kind: str
     options: Mapping[str, str]
 
@@ -47,25 +38,14 @@ class IndexedColumn:
 
 @dataclass(frozen=True, slots=True)
 class IndexOptions:
-    """The file indexes of a table (`file-index.<kind>.columns`).
-
-    Attributes:
-        written: Indexes that this library writes.
-        unwritten: The other indexes.
-        embedded_bytes: Up to this many bytes, indexes are in the manifest instead of a file of their own.
-    """
+    """The file indexes of a table (`file-index.<kind>.columns`)."""
 
     written: tuple[IndexedColumn, ...]
     unwritten: tuple[IndexedColumn, ...]
-    embedded_bytes: int
+    embedded_bytes: int  # Up to this many bytes, indexes are in the manifest instead of a file of their own
 
     @staticmethod
     def of(options: OptionValues, fields: Sequence[DataField]) -> IndexOptions:
-        """Read the options of a table.
-
-        Raises:
-            StreamConfigError: An option is invalid.
-        """
         kinds = {field.name: kind_of(field.type) for field in fields}
         found = indexed_columns(options)
         written = tuple(each for each in found if kinds.get(each.column) in _WRITTEN.get(each.kind, ()))
@@ -74,7 +54,6 @@ class IndexOptions:
 
 
 def indexed_columns(raw: Mapping[str, str]) -> list[IndexedColumn]:
-    """The indexes that options of a table name."""
     found = []
     for key, value in raw.items():
         if key.startswith(_PREFIX) and key.endswith(_COLUMNS):
@@ -95,15 +74,7 @@ class _IndexWriter(Protocol):
 
 
 class FileIndex:
-    """Makes the indexes of a new data file.
-
-    Args:
-        columns: The indexes to make.
-        schema: Schema of the rows.
-
-    Raises:
-        StreamConfigError: An option of an index is invalid.
-    """
+    """Makes the indexes of a new data file."""
 
     def __init__(self, columns: Sequence[IndexedColumn], schema: pa.Schema) -> None:
         self._indexes: list[tuple[IndexedColumn, _IndexWriter]] = [
@@ -111,7 +82,6 @@ class FileIndex:
         ]
 
     def add(self, data: pa.Table) -> None:
-        """Add rows."""
         keys: dict[str, list[pa.Array]] = {}
         for column, index in self._indexes:
             if column.column not in keys:
@@ -120,7 +90,6 @@ class FileIndex:
                 index.add(chunk)
 
     def data(self) -> bytes:
-        """The container of all indexes."""
         found: dict[str, dict[str, bytes]] = {}
         for column, index in self._indexes:
             found.setdefault(column.column, {})[column.kind] = index.data()

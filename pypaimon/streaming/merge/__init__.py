@@ -1,16 +1,12 @@
-"""Merge-on-read in columns: one module per merge engine (docs/java-semantics.md#merge-engines)."""
+"""Merge-on-read in columns, as the merge engines of Java do (docs/java-semantics.md#merge-engines)."""
 
 from pypaimon.streaming.merge.differences import differing_rows, net_changes
-from pypaimon.streaming.merge.engines.aggregation import Aggregation
-from pypaimon.streaming.merge.engines.base import MergeEngine
-from pypaimon.streaming.merge.engines.deduplicate import Deduplicate
+from pypaimon.streaming.merge.engines.engine import Aggregation, Deduplicate, FirstRow, MergeEngine
 from pypaimon.streaming.merge.engines.factory import merge_engine
-from pypaimon.streaming.merge.engines.first_row import FirstRow
 from pypaimon.streaming.merge.engines.partial_update import PartialUpdate, SequenceGroup
-from pypaimon.streaming.merge.key_order import in_key_order
 from pypaimon.streaming.merge.merge_on_read import merge_batches
 from pypaimon.streaming.merge.runs import UnsortedRunError, sorted_runs
-from pypaimon.streaming.merge.stages import MOST_RUNS
+from pypaimon.streaming.merge.stages import MOST_RUNS, in_key_order
 
 __all__ = [
     "MOST_RUNS",

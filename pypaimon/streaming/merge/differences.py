@@ -24,9 +24,6 @@ def net_changes(
     """The changes between two states that two calls of `merge_batches` with the same columns return.
 
     Args:
-        before: The rows of the earlier state, sorted by key, one per key.
-        after: The rows of the later state.
-        keys: The primary key without partition columns.
         compared: The columns to compare; None: all value columns.
 
     Yields:
@@ -47,8 +44,6 @@ def differing_rows(
 
     Args:
         before: The records of the earlier state, sorted by key, one per key, deletes included.
-        after: The records of the later state.
-        keys: The primary key without partition columns.
 
     Yields:
         Batches in key order, none empty: records of the later state with their stored row kind, if the earlier state
@@ -99,7 +94,6 @@ def _changes(chunk: Chunk, compared: Sequence[str]) -> pa.RecordBatch:
 
 
 def _taken(batch: pa.RecordBatch, rows: Ints, kinds: Kinds) -> pa.RecordBatch:
-    """Rows of a batch with these row kinds."""
     index = pa.array(rows)
     names = batch.schema.names
     columns = [pa.array(kinds) if name == VALUE_KIND else batch.column(name).take(index) for name in names]
@@ -107,7 +101,6 @@ def _taken(batch: pa.RecordBatch, rows: Ints, kinds: Kinds) -> pa.RecordBatch:
 
 
 def differing(column: pa.Array, earlier: Ints, later: Ints) -> Mask:
-    """Whether the values of two rows differ, pair by pair."""
     codes = numeric_codes(column)
     differs: Mask
     if codes is not None:

@@ -32,11 +32,6 @@ class Groups:
     """Keys with more than one record each, in key order; the records of a key from the oldest to the newest.
 
     Positions count the records of all groups in that order; `rows[position]` is the record's row in `batch`.
-
-    Attributes:
-        batch: The rows in any order, possibly with rows that belong to no group.
-        rows: Row of each position.
-        starts: First position of each group.
     """
 
     def __init__(self, batch: pa.RecordBatch, rows: Ints, starts: Ints) -> None:
@@ -49,7 +44,6 @@ class Groups:
 
     @cached_property
     def sizes(self) -> Ints:
-        """Records of each group."""
         return np.diff(self.starts, append=len(self.rows))
 
     @cached_property
@@ -69,14 +63,12 @@ class Groups:
 
     @cached_property
     def kinds(self) -> Kinds:
-        """Row kind of each position."""
         codes = numeric_codes(self.batch.column(VALUE_KIND))
         assert codes is not None
         return codes[self.rows]
 
     @cached_property
     def retracts(self) -> Mask:
-        """Whether the record of each position is -U or -D."""
         return is_retract(self.kinds)
 
     def last(self, mask: Mask) -> Ints:
@@ -91,7 +83,6 @@ class Groups:
         return np.where(found == beyond, -1, found)
 
     def any(self, mask: Mask) -> Mask:
-        """Whether the mask is true at any position of each group."""
         return np.logical_or.reduceat(mask, self.starts)
 
     def row_of(self, positions: Ints) -> Ints:
@@ -99,7 +90,6 @@ class Groups:
         return np.where(positions < 0, -1, self.rows[positions])
 
     def valid(self, column: str) -> Mask:
-        """Whether the value of each position is not null."""
         values = self.batch.column(column)
         if values.null_count == 0:
             return np.ones(len(self.rows), dtype=np.bool_)
@@ -107,11 +97,9 @@ class Groups:
         return mask[self.rows]
 
     def values(self, column: str) -> pa.Array:
-        """The values of a column by position."""
         return self.batch.column(column).take(pa.array(self.rows))
 
     def where(self, mask: Mask) -> Groups:
-        """Only the groups of the mask."""
         # `cumsum(sizes) - sizes` is where each group starts after the others are removed.
         sizes = self.sizes[mask]
         return Groups(self.batch, self.rows[np.repeat(mask, self.sizes)], np.cumsum(sizes) - sizes)
@@ -124,16 +112,11 @@ class Groups:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """The result of each group: one row or none.
+    """The result of each group: one row or none."""
 
-    Attributes:
-        kinds: Row kind of each result; `NO_ROW` without a row.
-        rows: Row of the batch that each result is taken from.
-        columns: Columns that are not taken from `rows`: the row to take each value from (-1: null), or the values.
-    """
-
-    kinds: Kinds
+    kinds: Kinds  # Row kind of each result; `NO_ROW` without a row
     rows: Ints
+    # Columns that are not taken from `rows`: the row to take each value from (-1: null), or the values
     columns: Mapping[str, Ints | pa.Array] = field(default_factory=dict)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from pypaimon.streaming.merge.differences import differing
-from pypaimon.streaming.merge.engines.base import MergeEngine
+from pypaimon.streaming.merge.engines.engine import MergeEngine
 from pypaimon.streaming.merge.groups import Groups, Kinds, Mask, Merged, is_retract
 from pypaimon.streaming.merge.merge_on_read import assemble, by_age, numbers_of, prepared
 from pypaimon.streaming.merge.ordering import Ints
@@ -29,38 +29,27 @@ _NOWHERE = np.empty(0, np.int64)
 
 @dataclass(frozen=True, slots=True)
 class ChangeRule:
-    """How the changes of a compaction are found.
-
-    Attributes:
-        level: The output level.
-        by_lookup: Whether each key with a record of level 0 is compared with its record on the lowest level above,
-            compacted or not (`changelog-producer` = `lookup`, and other tables that look up). Otherwise each key is
-            compared with its record on the output level, the highest one (`full-compaction`).
-        keeps_first: Whether the first record of a key stays its row (merge engine `first-row`).
-        compared: The columns to compare; None: every update is a change.
-        replaces: Whether a record replaces those above the output level regardless of their values, and changes are
-            not needed. Of the records above only keys and places are then used.
-    """
+    """How the changes of a compaction are found."""
 
     level: int
+    # Whether each key with a record of level 0 is compared with its record on the lowest level above, compacted or not
+    # (`changelog-producer` = `lookup`, and other tables that look up). Otherwise each key is compared with its record
+    # on the output level, the highest one (`full-compaction`).
     by_lookup: bool
-    keeps_first: bool = False
-    compared: tuple[str, ...] | None = None
+    keeps_first: bool = False  # Whether the first record of a key stays its row (merge engine `first-row`)
+    compared: tuple[str, ...] | None = None  # The columns to compare; None: every update is a change
+    # Whether a record replaces those above the output level regardless of their values, and changes are not needed. Of
+    # the records above only keys and places are then used.
     replaces: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """The compacted records of some keys.
-
-    Attributes:
-        records: At most one record per key, -U and -D included.
-        changes: The changes in key order, -U right before its +U.
-        superseded: Places of the records above the output level that these replace; empty if the runs have no places.
-    """
+    """The compacted records of some keys."""
 
     records: pa.RecordBatch
     changes: pa.RecordBatch
+    # Places of the records above the output level that these replace; empty if the runs have no places
     superseded: Ints
 
 
@@ -72,8 +61,6 @@ def merge_levels(
     Args:
         runs: The runs of `merge_batches`, with `_LEVEL`. With `by_lookup` also the runs above the output level that may
             hold the same keys; keys that only these hold are left out. They may have `_PLACE`.
-        engine: Merges the records of a key.
-        rule: How changes are found.
 
     Yields:
         Records and changes in key order, with the columns of the runs without `_LEVEL` and `_PLACE`. Each change has
@@ -81,7 +68,6 @@ def merge_levels(
 
     Raises:
         UnsortedRunError: The records of a run are not in order.
-        StoreError: A temporary file cannot be written.
     """
     with few_runs(runs, engine.keys, list) as few:
         for chunk in chunks(few, engine.keys):
@@ -165,15 +151,6 @@ def _on_top(chunk: Chunk, engine: MergeEngine, rule: ChangeRule) -> Compacted:
 def _compacted(
     groups: Groups, merged: Merged, before: Ints, changed: Mask, rule: ChangeRule, *, own_kind: bool = False
 ) -> Compacted:
-    """Records and changes of groups.
-
-    Args:
-        merged: Their results.
-        before: Row of the record before each, or -1.
-        changed: Which groups may have changed.
-        rule: How changes are found.
-        own_kind: Whether a new row keeps its row kind in the changes, instead of +I.
-    """
     batch = groups.batch
     names = [name for name in batch.schema.names if name not in (LEVEL, PLACE)]
     count = len(groups)

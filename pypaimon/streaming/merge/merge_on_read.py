@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from pypaimon.streaming.merge.engines.base import MergeEngine
+from pypaimon.streaming.merge.engines.engine import MergeEngine
 from pypaimon.streaming.merge.groups import Groups, Kinds, Mask, Merged, is_retract, take_or_null
 from pypaimon.streaming.merge.ordering import Codes, Ints, KeyCodec, numeric_codes, ranks
 from pypaimon.streaming.merge.runs import Chunk, chunks
@@ -30,8 +30,6 @@ def merge_batches(
             columns, `_SEQUENCE_NUMBER` (int64), `_VALUE_KIND` (int8), `_LEVEL` (int32) if the engine needs levels, and
             optionally `_WRITTEN_NUMBER` (int64), which decides between equal sequence numbers.
             The records of one key may be in several runs and batches.
-        engine: Merges the records of a key.
-        keep_deletes: Whether -U and -D rows come out too.
         keep_sequence: Whether `_SEQUENCE_NUMBER` comes out too: that of the newest record of a row.
         begin: Called with runs before they are read, see `stages.Begin`.
 
@@ -42,7 +40,6 @@ def merge_batches(
 
     Raises:
         UnsortedRunError: The records of a run are not in order.
-        StoreError: A temporary file cannot be written.
 
     Memory: one batch of each run, the rest of the batch before, and the chunk that is being merged. The next batch of a
     run is read only when the one before is used up. More than `stages.MOST_RUNS` runs are merged in stages.
@@ -59,15 +56,9 @@ def merge_batches(
 def merge_records(batch: pa.RecordBatch, engine: MergeEngine) -> pa.RecordBatch:
     """Merge the records of a writer to one record per key, -D included, as Java's merge buffer does.
 
-    Args:
-        batch: Records in any order: the columns of `merge_batches`, without `_LEVEL` and `_WRITTEN_NUMBER`.
-        engine: Merges the records of a key.
-
-    Returns:
-        The same columns, sorted by key, with the `_SEQUENCE_NUMBER` of the newest record of each.
-
-    Raises:
-        UnsupportedTableError: The engine does not accept a -U or -D.
+    The batch has records in any order, in the columns of `merge_batches` without `_LEVEL` and `_WRITTEN_NUMBER`.
+    Returns the same columns, sorted by key, with the `_SEQUENCE_NUMBER` of the newest record of each. Raises
+    UnsupportedTableError if the engine does not accept a -U or -D.
     """
     keys = [batch.column(name) for name in engine.keys]
     codec = KeyCodec(len(keys))
@@ -81,7 +72,7 @@ def merge_records(batch: pa.RecordBatch, engine: MergeEngine) -> pa.RecordBatch:
 
 def _merge_chunk(chunk: Chunk, engine: MergeEngine, names: list[str], keep_deletes: bool) -> pa.RecordBatch:
     order, starts = chunk.by_key()
-    kinds = _kinds(chunk.batch)
+    kinds = numbers_of(chunk.batch, VALUE_KIND)
     if len(starts) == len(chunk.codes):
         return _rows(chunk.batch.select(names), order, kinds if order is None else kinds[order], keep_deletes)
     if order is None:
@@ -168,15 +159,10 @@ def assemble(
 
 
 def _rows(batch: pa.RecordBatch, order: Ints | None, kinds: Kinds, keep_deletes: bool) -> pa.RecordBatch:
-    """Unmerged rows in order."""
     if keep_deletes or not is_retract(kinds).any():
         return batch if order is None else batch.take(pa.array(order))
     kept = ~is_retract(kinds)
     return batch.filter(pa.array(kept)) if order is None else batch.take(pa.array(order[kept]))
-
-
-def _kinds(batch: pa.RecordBatch) -> Kinds:
-    return numbers_of(batch, VALUE_KIND)
 
 
 def numbers_of(batch: pa.RecordBatch, name: str) -> Codes:

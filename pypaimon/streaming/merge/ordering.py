@@ -95,10 +95,8 @@ def numeric_codes(column: pa.Array) -> Codes | None:
 
 
 def ranks(column: pa.Array) -> Codes:
-    """Positive integers in the order of the values, and 0 for null: nulls first, as in Java.
-
-    Raises:
-        TypeError: Values of this type have no order here (arrays, maps, rows).
+    """Positive integers in the order of the values, and 0 for null: nulls first, as in Java. Raises TypeError if values
+    of this type have no order here (arrays, maps, rows).
     """
     codes = numeric_codes(column)
     if codes is None:
@@ -113,7 +111,6 @@ def ranks(column: pa.Array) -> Codes:
 
 
 def is_ordered(kind: pa.DataType) -> bool:
-    """Whether values of the type can be compared here."""
     return _is_bytes(kind) or not (pa.types.is_nested(kind) or pa.types.is_dictionary(kind) or pa.types.is_null(kind))
 
 

@@ -47,11 +47,7 @@ def key_order(row: Any) -> tuple[Any, ...]:
 
 
 class UnsortedRunError(ValueError):
-    """The records of a run are not in key order. Without this error the merge would not end.
-
-    Attributes:
-        run: Index of the run.
-    """
+    """The records of a run are not in key order. Without this error the merge would not end."""
 
     def __init__(self, run: int) -> None:
         super().__init__(f"the records of run {run} are not in key order")
@@ -60,16 +56,10 @@ class UnsortedRunError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Records of complete keys: no other chunk holds a record of these keys. Chunks come in key order.
-
-    Attributes:
-        batch: The records, run after run; within a run in the order of the run.
-        codes: The key of each record, as `KeyCodec` encodes it.
-        counts: How many records came from each run.
-    """
+    """Records of complete keys: no other chunk holds a record of these keys. Chunks come in key order."""
 
     batch: pa.RecordBatch
-    codes: Codes
+    codes: Codes  # The key of each record, as `KeyCodec` encodes it
     counts: tuple[int, ...]
 
     def by_key(self) -> tuple[Ints | None, Ints]:
@@ -87,8 +77,6 @@ class Chunk:
 
 
 class _Run:
-    """A run that is being read, with the rest of its current batch."""
-
     def __init__(self, batches: Iterable[pa.RecordBatch], keys: Sequence[str]) -> None:
         self._batches = iter(batches)
         self._keys = keys
@@ -122,7 +110,6 @@ class _Run:
         return not self.ended and (self.batch is None or bool(self.codes[0] == self.codes[-1]))
 
     def count_below(self, limit: Any) -> int:
-        """The number of records with keys below the limit."""
         if self.batch is None:
             return 0
         return int(np.searchsorted(self.codes, np.array([limit], dtype=self.codes.dtype), side="left")[0])
@@ -142,10 +129,7 @@ def chunks(runs: Iterable[Iterable[pa.RecordBatch]], keys: Sequence[str]) -> Ite
 
     A chunk has about `CHUNK_BYTES` at most, unless one key has more. Holds one batch of each run and the rest of the
     one before it (usually the records of one key). The next batch of a run is read after all of the one before it,
-    except its last key, was handed out.
-
-    Raises:
-        UnsortedRunError: A batch ends with a smaller key than it begins with.
+    except its last key, was handed out. Raises UnsortedRunError if a batch ends with a smaller key than it begins with.
     """
     codec = KeyCodec(len(keys))
     opened = [_Run(run, keys) for run in runs]
@@ -171,7 +155,6 @@ def chunks(runs: Iterable[Iterable[pa.RecordBatch]], keys: Sequence[str]) -> Ite
 
 
 def _counts(runs: Sequence[_Run], limit: Any) -> list[int]:
-    """The records to hand out of each run: those with keys below the limit, or fewer if they are too large."""
     counts = [len(run.codes) if limit is None else run.count_below(limit) for run in runs]
     while sum(run.row_bytes * count for run, count in zip(runs, counts, strict=True)) > CHUNK_BYTES:
         # Lower the limit to the middle key of the run with the most records, until the chunk fits or no record is below
@@ -192,10 +175,8 @@ def _chunk(parts: list[tuple[pa.RecordBatch, Codes]], counts: tuple[int, ...]) -
 
 
 def concat(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Concatenate batches with the same columns; metadata is that of the first.
-
-    Raises:
-        UnsupportedTableError: A column has more than 2 GB of texts or bytes.
+    """Concatenate batches with the same columns; metadata is that of the first. Raises UnsupportedTableError if a
+    column has more than 2 GB of texts or bytes.
     """
     first = batches[0]
     if len(batches) == 1:

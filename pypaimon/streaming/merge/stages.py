@@ -9,11 +9,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from pypaimon.streaming.io.local_files import written_temporarily
 from pypaimon.streaming.logs import StreamLog
-from pypaimon.streaming.merge.runs import Chunk, UnsortedRunError, chunks
+from pypaimon.streaming.merge.ordering import KeyCodec
+from pypaimon.streaming.merge.runs import Chunk, UnsortedRunError, chunks, concat
 
 _BATCH_ROWS, _BATCH_BYTES = 8192, 2 << 20
 """Size of a batch that is read back. A merge has one batch of each run in memory."""
@@ -21,23 +23,14 @@ _BATCH_ROWS, _BATCH_BYTES = 8192, 2 << 20
 
 @dataclass(slots=True)
 class RunMemory:
-    """The memory that runs share.
-
-    Attributes:
-        left: Bytes that may still be used.
-        spilled: Bytes that went to files.
-    """
+    """The memory that runs share."""
 
     left: int
     spilled: int = 0
 
 
 class StoredRun:
-    """An intermediate run: its first part in memory, the rest in a temporary file without a name.
-
-    Args:
-        memory: The memory that it shares with other runs.
-    """
+    """An intermediate run: its first part in memory, the rest in a temporary file without a name."""
 
     def __init__(self, memory: RunMemory) -> None:
         self._memory = memory
@@ -60,11 +53,6 @@ class StoredRun:
                 self._file.close()
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Append records.
-
-        Raises:
-            StoreError: A temporary file cannot be written.
-        """
         if self._writer is None and batch.nbytes <= self._memory.left:
             self._memory.left -= batch.nbytes
             self._batches.append(batch)
@@ -83,11 +71,7 @@ class StoredRun:
             self._writer.write_batch(part)
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """Read all records once, and release them on the way.
-
-        Raises:
-            StoreError: A temporary file cannot be written.
-        """
+        """Read all records once, and release them on the way."""
         while self._batches:
             yield from _parts(self._batches.popleft())
         if self._writer is not None:
@@ -128,16 +112,8 @@ def few_runs(runs: Iterable[Run], keys: Sequence[str], begin: Begin) -> Iterator
 
     Adjacent runs become one run with all their records, sorted but not merged, because the engine must see all records
     of a key at once. As few runs as possible are joined, beginning at the end, where `sorted_runs` has the smallest.
-    Temporary files have no names and end with the context.
-
-    Args:
-        runs: Batches of each run, sorted by `keys`.
-        keys: The columns that the runs are sorted by.
-        begin: Called with runs before they are read.
-
-    Raises:
-        UnsortedRunError: The records of a run are not in order.
-        StoreError: A temporary file cannot be written.
+    Temporary files have no names and end with the context. Raises UnsortedRunError if the records of a run are not in
+    order.
     """
     few = list(runs)
     given = len(few)
@@ -172,12 +148,6 @@ def _next_stage(runs: list[Run], keys: Sequence[str], begin: Begin, store: Calla
 
 
 def write_merged(stored: StoredRun, runs: Iterable[Run], keys: Sequence[str]) -> None:
-    """Write the records of several runs as one.
-
-    Raises:
-        UnsortedRunError: The records of a run are not in order.
-        StoreError: A temporary file cannot be written.
-    """
     for chunk in chunks(runs, keys):
         stored.write(_in_order(chunk))
 
@@ -185,3 +155,53 @@ def write_merged(stored: StoredRun, runs: Iterable[Run], keys: Sequence[str]) ->
 def _in_order(chunk: Chunk) -> pa.RecordBatch:
     order, _ = chunk.by_key()
     return chunk.batch if order is None else chunk.batch.take(pa.array(order))
+
+
+PIECE_BYTES = 32 << 20
+"""Bytes that are sorted at once."""
+
+"""Bytes of sorted pieces that stay in memory. The rest goes to temporary files."""
+
+
+@contextmanager
+def in_key_order(files: Sequence[Run], keys: Sequence[str], begin: Begin) -> Iterator[list[Run]]:
+    """The same records as sorted runs; records of one key stay in the given order.
+
+    All records are read when the context is entered. Temporary files have no names and end with it.
+    """
+    with ExitStack() as stack:
+        memory = RunMemory(STORED_BYTES)
+        merged: list[StoredRun] = []
+        pieces: list[StoredRun] = []
+        for records in _pieces(files, begin):
+            pieces.append(stack.enter_context(StoredRun(memory)))
+            pieces[-1].write(_sorted(records, keys))
+            if len(pieces) == MOST_RUNS:
+                # Each piece may hold a file open.
+                merged.append(stack.enter_context(StoredRun(memory)))
+                write_merged(merged[-1], [piece.read() for piece in pieces], keys)
+                while pieces:
+                    pieces.pop().close()
+        yield [run.read() for run in (*merged, *pieces)]
+
+
+def _pieces(files: Sequence[Run], begin: Begin) -> Iterator[pa.RecordBatch]:
+    found: list[pa.RecordBatch] = []
+    size = 0
+    for start in range(0, len(files), MOST_RUNS):
+        for file in begin(list(files[start : start + MOST_RUNS])):
+            for batch in file:
+                if found and size + batch.nbytes > PIECE_BYTES:
+                    yield concat(found)
+                    found, size = [], 0
+                found.append(batch)
+                size += batch.nbytes
+    if found:
+        yield concat(found)
+
+
+def _sorted(records: pa.RecordBatch, keys: Sequence[str]) -> pa.RecordBatch:
+    codec = KeyCodec(len(keys))
+    columns = [records.column(name) for name in keys]
+    codec.fit(columns)
+    return records.take(pa.array(np.argsort(codec.encode(columns), kind="stable")))

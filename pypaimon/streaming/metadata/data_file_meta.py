@@ -27,23 +27,10 @@ from pypaimon.streaming.paimon.internals import (
 if TYPE_CHECKING:
     import polars
 
-_AS_STORED = [
-    "file_name",
-    "file_size",
-    "row_count",
-    "min_sequence_number",
-    "max_sequence_number",
-    "schema_id",
-    "level",
-    "extra_files",
-    "delete_row_count",
-    "embedded_index",
-    "file_source",
-    "external_path",
-    "first_row_id",
-    "write_cols",
-    "write_cols_sequences",
-]
+_AS_STORED = (
+    "file_name file_size row_count min_sequence_number max_sequence_number schema_id level extra_files "
+    "delete_row_count embedded_index file_source external_path first_row_id write_cols write_cols_sequences"
+).split()
 OWN_PARTITION = "own_partition"
 """The partition that holds the files of entries which are read as files of another one (`partition`)."""
 # From this number of files on polars makes Python values faster than pyarrow, despite its start-up cost.
@@ -66,7 +53,6 @@ class DataFiles:
 
     Args:
         entries: Rows of `ENTRY_SCHEMA`, perhaps with `OWN_PARTITION`.
-        paths: Where the table keeps its files.
         key_fields: The trimmed primary key (without partition columns); empty for a table without primary key.
     """
 
@@ -89,22 +75,17 @@ class DataFiles:
         return self._count
 
     def some(self, start: int, stop: int) -> FileRange:
-        """The files from one place up to another."""
         return FileRange(self, start, stop)
 
     def row_count(self, start: int, stop: int) -> int:
-        """Records in the files from one place up to another."""
         return int(self._rows[stop] - self._rows[start])
 
     def file_size(self, start: int, stop: int) -> int:
-        """Bytes of the files from one place up to another."""
         return int(self._bytes[stop] - self._bytes[start])
 
     def make(self, start: int, stop: int) -> list[DataFileMeta]:
-        """Value objects of the files from one place up to another. Those of adjacent files are made with them.
-
-        Raises:
-            ValueError: A partition or a key cannot be decoded.
+        """Value objects of the files from one place up to another. Those of adjacent files are made with them. Raises
+        ValueError if a partition or a key cannot be decoded.
         """
         found: list[DataFileMeta] = []
         while start < stop:
@@ -139,7 +120,6 @@ class DataFiles:
 
     @staticmethod
     def _bound(columns: dict[str, list[Any]], bounds: pa.Table) -> None:
-        """Put the bounds of ORC files into the columns of value objects."""
         stats, names = list(columns["value_stats"]), list(columns["value_stats_cols"])
         of_files = zip(columns["file_name"], *(bounds[name].to_pylist() for name in BOUNDS), strict=True)
         for index, (file, least, greatest, of_columns) in enumerate(of_files):
@@ -150,7 +130,6 @@ class DataFiles:
 
     @cached_property
     def _homes(self) -> list[str]:
-        """The directories of the distinct partitions."""
         return self._paths.partitions(self._partitions.dictionary)
 
 
@@ -164,29 +143,21 @@ class FileRange:
 
     @property
     def row_count(self) -> int:
-        """Records in the files."""
         return self.files.row_count(self.start, self.stop)
 
     @property
     def file_size(self) -> int:
-        """Bytes of the files."""
         return self.files.file_size(self.start, self.stop)
 
     def __len__(self) -> int:
         return self.stop - self.start
 
     def make(self) -> list[DataFileMeta]:
-        """New value objects of the files."""
         return self.files.make(self.start, self.stop)
 
 
 def manifest_entries(entries: pa.Table, paths: FilePaths, schema: TableSchema) -> list[ManifestEntry]:
-    """Entries as pypaimon's `ManifestEntry`, in their order. For their files see `DataFiles`.
-
-    Args:
-        entries: Rows of `ENTRY_SCHEMA`.
-        paths: Where the table keeps its files.
-    """
+    """Entries as pypaimon's `ManifestEntry`, in their order. For their files see `DataFiles`."""
     fields = {field.name: field for field in schema.fields}
     keys = [fields[name] for name in schema.primary_keys if name not in schema.partition_keys]
     partitions = entries["partition"].combine_chunks().dictionary_encode()
@@ -201,7 +172,6 @@ def _columns(entries: pa.Table, *names: str) -> list[list[Any]]:
 
 
 def polars_frame(table: pa.Table) -> polars.DataFrame:
-    """A table as a data frame of polars."""
     import polars
 
     frame = polars.from_arrow(table)

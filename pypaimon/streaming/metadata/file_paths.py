@@ -41,14 +41,9 @@ _JAVA_UTF8 = "pypaimon.streaming.java"
 
 
 class SpelledPath(str):
-    """A path below a partition whose name pypaimon spells differently from Java.
-
-    Attributes:
-        other: The path as pypaimon spells it.
-    """
+    """A path below a partition whose name pypaimon spells differently from Java."""
 
     __slots__ = ("other",)
-
     other: str
 
     def __new__(cls, path: str, other: str) -> SpelledPath:
@@ -61,10 +56,8 @@ class SpelledPath(str):
 
 
 def check_file_names(names: pa.Array | pa.ChunkedArray) -> None:
-    """Refuse file names that would lead outside of their directory.
-
-    Raises:
-        ValueError: A name is empty, names a directory, or holds a separator.
+    """Refuse file names that would lead outside of their directory. Raises ValueError if a name is empty, names a
+    directory, or holds a separator.
     """
     wrong = names.filter(pc.match_substring_regex(names, _NO_FILE_NAME))
     if len(wrong):
@@ -80,14 +73,7 @@ def check_file_name(name: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ByteRange:
-    """A part of a merged changelog file: a complete file of `format` by itself.
-
-    Attributes:
-        path: The real file.
-        offset: Offset of the part, in bytes.
-        length: Length of the part, in bytes.
-        format: `parquet`, `orc` or `avro`.
-    """
+    """A part of a merged changelog file: a complete file of `format` by itself."""
 
     path: str
     offset: int
@@ -98,12 +84,8 @@ class ByteRange:
 def merged_changelog_name(unique: UUID, bucket: int, first: int, format_: str, part: tuple[int, int] | None) -> str:
     """The name of a part of a merged changelog file in a manifest; see `merged_changelog_range`.
 
-    Args:
-        unique: Unique id of the file.
-        bucket: The bucket whose directory holds the file: that of the part at offset 0.
-        first: Length of that part, in bytes.
-        format_: Format of the parts.
-        part: Offset and length of another part; None: the part at offset 0, whose name is that of the real file.
+    `bucket` is the one whose directory holds the file: that of the part at offset 0. `part` is offset and length of
+    another part; None: the part at offset 0, whose name is that of the real file.
     """
     within = "" if part is None else f"-{part[0]}-{part[1]}"
     return f"compacted-changelog-{unique}${bucket}-{first}{within}.cc-{format_}"
@@ -133,23 +115,17 @@ class FilePaths:
     pypaimon spells some values of partition columns differently: NaN and infinities, BINARY, and white space that is
     not blank in Java. Paths below such a partition are `SpelledPath`s. Java spells BINARY as a cast to STRING. With
     legacy names it uses the address of an object, which cannot be found again, so pypaimon's spelling is used then.
-
-    Attributes:
-        table_path: Root directory of the table, for branches too.
-        partition_fields: Partition columns in the order of the partition keys.
-        default_name: Name of the directory for null and blank values (`partition.default-name`).
-        legacy_names: `partition.legacy-name`: values as by Java's `toString()`. Otherwise as by a cast to STRING.
-        data_directory: `data-file.path-directory`: directory of data files below the root, or an absolute path.
-        index_in_bucket: `index-file-in-data-file-dir`: bucket index files are in the bucket directory.
-        zone: The time zone of the table's writers.
     """
 
     table_path: str
     partition_fields: tuple[DataField, ...] = ()
+    # Name of the directory for null and blank values (`partition.default-name`)
     default_name: str = "__DEFAULT_PARTITION__"
+    # `partition.legacy-name`: values as by Java's `toString()`. Otherwise as by a cast to STRING.
     legacy_names: bool = True
+    # `data-file.path-directory`: directory of data files below the root, or an absolute path
     data_directory: str | None = None
-    index_in_bucket: bool = False
+    index_in_bucket: bool = False  # `index-file-in-data-file-dir`: bucket index files are in the bucket directory
     zone: TimeZone = field(default_factory=partial(time_zone, None))
 
     @classmethod
@@ -173,10 +149,8 @@ class FilePaths:
         return str(resolve_path(self.table_path, self.data_directory)).rstrip("/")
 
     def partitions(self, rows: pa.Array) -> list[str]:
-        """The directory of each partition (serialised rows), such as `<table>/dt=19723/hh=7`; decoded in bulk.
-
-        Raises:
-            ValueError: A partition cannot be decoded.
+        """The directory of each partition (serialised rows), such as `<table>/dt=19723/hh=7`; decoded in bulk. Raises
+        ValueError if a partition cannot be decoded.
         """
         levels = [self._names(rows, index) for index in range(len(self.partition_fields))]
         root = self.data_root
@@ -201,12 +175,8 @@ class FilePaths:
         return found
 
     def data_file(self, partition: str, bucket: int, file_name: str, external_path: str | None = None) -> str:
-        """Full path of a data or changelog file, as recorded; see `merged_changelog_range`.
-
-        Args:
-            partition: Directory of the partition, see `partitions`.
-            bucket: The bucket; -2 is `bucket-postpone`.
-            external_path: The recorded external path, which replaces the path in the table; or None.
+        """Full path of a data or changelog file, as recorded; see `merged_changelog_range`. Bucket -2 is
+        `bucket-postpone`.
         """
         if external_path:
             return str(to_file_io_path(external_path))
@@ -221,7 +191,6 @@ class FilePaths:
         return f"{self.table_path.rstrip('/')}/index/{file_name}"
 
     def _names(self, rows: pa.Array, index: int) -> list[str]:
-        """The directory names of one partition column."""
         column = self.partition_fields[index]
         kind = str(column.type).upper()
         values = binary_row.decode_column(rows, index, column.type)
@@ -260,7 +229,6 @@ def _is_blank_in_java(text: str) -> bool:
 
 
 def _is_spelled_otherwise(scalar: pa.Scalar) -> bool:
-    """Whether pypaimon's name for a value is Python's text instead of Java's."""
     value: Any = scalar.as_py()
     if isinstance(value, str):
         return value.isspace()

@@ -25,11 +25,7 @@ RANGE_CHECK_INTERVAL = 16
 
 
 class SnapshotRangeValidator:
-    """Checks positions against the existing snapshots. Each check sends requests.
-
-    Args:
-        with_changelogs: Whether long-lived changelogs can be followed too.
-    """
+    """Checks positions against the existing snapshots. Each check sends requests."""
 
     def __init__(self, directory: TableDirectory, with_changelogs: bool) -> None:
         self._directory = directory
@@ -45,7 +41,6 @@ class SnapshotRangeValidator:
         return min((each for each in ids if each is not None), default=None)
 
     def latest_id(self) -> int | None:
-        """The latest snapshot."""
         return self._directory.snapshots.latest_id()
 
     def check_missing(self, wanted: int) -> int | None:
@@ -83,22 +78,13 @@ class SnapshotRangeValidator:
         return latest
 
     def check_reached(self, wanted: int) -> None:
-        """Check that a snapshot is or was in the table, or is the next one.
-
-        Raises:
-            PositionBeyondLatestError: The table ends before it.
-            TableChangedError: The table was dropped or re-created.
-        """
+        """Check that a snapshot is or was in the table, or is the next one."""
         latest = self._directory.snapshots.latest_id()
         if wanted > (latest or 0) + 1:
             raise self.diagnosed(PositionBeyondLatestError(wanted, latest))
 
     def check_identity(self) -> None:
-        """Check that this is still the table that the stream was built for.
-
-        Raises:
-            TableChangedError: The table was dropped or re-created.
-        """
+        """Check that this is still the table that the stream was built for."""
         self.begin_identity()()
 
     def diagnosed(self, error: PaimonStreamError) -> PaimonStreamError:
@@ -121,7 +107,6 @@ class SnapshotRangeValidator:
         return self.expired(wanted)
 
     def expired(self, wanted: int, detail: str = "") -> PaimonStreamError:
-        """The error for a snapshot that is no longer in the table."""
         return self.diagnosed(PositionExpiredError(wanted, self.earliest_id(), self.latest_id(), detail))
 
     def begin_identity(self) -> Callable[[], None]:
@@ -182,12 +167,10 @@ class SnapshotRangeValidator:
         return found
 
     def begin_fingerprint(self, snapshot_id: int, fingerprint: str) -> Callable[[], None]:
-        """Request at once whether a snapshot that was read still has this fingerprint.
-
-        Returns:
-            A function that waits for the answer. If the snapshot has expired, it can only check that the table is the
-            same. It raises TableChangedError if another snapshot has the id or the table is another one, and
-            CorruptTableError if the snapshot cannot be decoded or read.
+        """Request at once whether a snapshot that was read still has this fingerprint. Returns a function that waits
+        for the answer. If the snapshot has expired, it can only check that the table is the same. It raises
+        TableChangedError if another snapshot has the id or the table is another one, and CorruptTableError if the
+        snapshot cannot be decoded or read.
         """
         answer = self.begin_refresh(snapshot_id)
 
@@ -227,9 +210,8 @@ class SnapshotRangeValidator:
     def reading(self, *snapshots: Snapshot, changelog: bool = False) -> Iterator[None]:
         """A context that turns a missing file into the error that says whether it expired or the table is damaged.
 
-        Args:
-            snapshots: The snapshots that are read. An expired one is reported before others.
-            changelog: Whether their changelog is read; see `missing_file`.
+        Of the snapshots that are read, an expired one is reported before others. `changelog`: their changelog is read;
+        see `missing_file`.
         """
         try:
             yield
@@ -238,21 +220,10 @@ class SnapshotRangeValidator:
             raise next((each for each in found if not isinstance(each, CorruptTableError)), found[0]) from error
 
     def missing_file(
-        self,
-        snapshot_id: int,
-        error: FileNotFoundError,
-        fingerprint: str | None = None,
-        *,
-        changelog: bool = False,
+        self, snapshot_id: int, error: FileNotFoundError, fingerprint: str | None = None, *, changelog: bool = False
     ) -> PaimonStreamError:
-        """The error for a missing file: it expired or was rolled back with its snapshot, or the table is damaged.
-
-        Args:
-            snapshot_id: The snapshot that needs it.
-            error: Names the file.
-            fingerprint: Fingerprint of the snapshot, if known.
-            changelog: Whether the file belongs to its changelog, which expires with the snapshot although a tag keeps
-                its other files.
+        """The error for a missing file: it expired or was rolled back with its snapshot, or the table is damaged. A
+        file of its `changelog` expires with the snapshot although a tag keeps its other files.
         """
         path = str(error.filename or error)
         snapshots = self._directory.snapshots

@@ -22,44 +22,26 @@ _MOST_BYTES, _MOST_PER_BYTE = 1 << 20, 64
 
 @dataclass(frozen=True, slots=True)
 class DeletionRange:
-    """Where the deletion vector of one data file is inside an index file.
-
-    Attributes:
-        data_file: Name of the data file.
-        offset: Offset in bytes.
-        length: Length in bytes, of magic number and bitmap.
-        cardinality: Number of deleted rows; None if the release did not record it.
-    """
+    """Where the deletion vector of one data file is inside an index file."""
 
     data_file: str
     offset: int
-    length: int
-    cardinality: int | None
+    length: int  # Length in bytes, of magic number and bitmap
+    cardinality: int | None  # Number of deleted rows; None if the release did not record it
 
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """One index file of a snapshot.
-
-    Attributes:
-        partition: Serialised partition row.
-        bucket: Bucket number.
-        index_type: `DELETION_VECTORS`, `HASH`, or the name of a global index.
-        file_name: Name of the index file.
-        file_size: Its size in bytes.
-        row_count: Number of entries in it.
-        ranges: Deletion vectors in it, empty for other types.
-        external_path: Full path if the file is not in the table's index directory, else None.
-    """
+    """One index file of a snapshot."""
 
     partition: bytes
     bucket: int
-    index_type: str
+    index_type: str  # `DELETION_VECTORS`, `HASH`, or the name of a global index
     file_name: str
     file_size: int
     row_count: int
     ranges: tuple[DeletionRange, ...]
-    external_path: str | None
+    external_path: str | None  # Full path if the file is not in the table's index directory, else None
 
 
 def index_records(data: bytes) -> list[dict[str, Any]]:
@@ -71,10 +53,8 @@ def index_records(data: bytes) -> list[dict[str, Any]]:
 
 
 def parse_index_manifest(data: bytes) -> tuple[IndexEntry, ...]:
-    """Decode an index manifest of any release, in its order, without deleted files.
-
-    Raises:
-        ValueError: The file cannot be decoded, or decompresses to more than distinct names allow.
+    """Decode an index manifest of any release, in its order, without deleted files. Raises ValueError if the file
+    cannot be decoded, or decompresses to more than distinct names allow.
     """
     records = index_records(data)
     try:

@@ -18,11 +18,7 @@ _BYTES_PER_COLUMN = 1024
 
 
 class ManifestCache:
-    """The last used files by path, of one table or of several that share the cache. Thread-safe.
-
-    Args:
-        most_bytes: Bound of memory, in bytes.
-    """
+    """The last used files by path, of one table or of several that share the cache. Thread-safe."""
 
     def __init__(self, most_bytes: int = 64 << 20) -> None:
         self._cache: LRUCache[str, pa.Table | bytes] = LRUCache(most_bytes, getsizeof=memory_of)
@@ -30,7 +26,6 @@ class ManifestCache:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of memory in use."""
         with self._lock.held:
             return int(self._cache.currsize)
 

@@ -95,22 +95,14 @@ MANIFEST_SCHEMA = pa.schema([(name, type_) for name, _, type_, _ in _MANIFEST_CO
 
 @dataclass(frozen=True, slots=True)
 class Parser:
-    """Decodes files of one kind, of any release. Called with a file it returns its table, and raises as `together`.
-
-    Attributes:
-        columns: The columns of each record.
-        schema: The schema of the tables.
-        size: Number of bytes that a file must have, if known.
-        count: Number of records that it must hold, if known.
-    """
+    """Decodes files of one kind, of any release. Called with a file it returns its table, and raises as `together`."""
 
     columns: tuple[_Column, ...]
     schema: pa.Schema
-    size: int | None = None
+    size: int | None = None  # Number of bytes that a file must have, if known
     count: int | None = None
 
     def __call__(self, data: bytes) -> pa.Table:
-        """The table of a file."""
         return together([data], [self])[0]
 
     def split_records(self, data: bytes) -> record_files.Records:
@@ -163,11 +155,6 @@ class Parser:
 
 
 def list_parser(size: int | None = None) -> Parser:
-    """Decodes manifest lists into `MANIFEST_SCHEMA`.
-
-    Args:
-        size: Number of bytes that a file must have, if known.
-    """
     return Parser(_MANIFEST_COLUMNS, MANIFEST_SCHEMA, size=size)
 
 
@@ -194,12 +181,7 @@ def _struct_of(names: tuple[str, ...]) -> pa.StructType:
 
 def together(files: Sequence[bytes], parsers: Sequence[Parser]) -> list[pa.Table]:
     """The tables of files of one kind. Small ones are decoded together, because a column costs more than its values.
-
-    Args:
-        parsers: The parser of each file.
-
-    Raises:
-        ValueError: A file cannot be decoded, does not have the expected size, or holds an impossible value.
+    Raises ValueError if a file cannot be decoded, does not have the expected size, or holds an impossible value.
     """
     if parsers and parsers[0].schema.equals(BOUNDED_SCHEMA):
         return _with_bounds(files, parsers)
@@ -250,16 +232,11 @@ def _with_bounds(files: Sequence[bytes], parsers: Sequence[Parser]) -> list[pa.T
 
 
 def _may_name_orc_files(records: record_files.Records) -> bool:
-    """Whether a manifest may name ORC files, without decoding it."""
     return not isinstance(records, Container) or any(b"orc" in block for _, block in records.blocks)
 
 
 def entry_records(entries: pa.Table) -> list[dict[str, Any]]:
-    """The records of entries as a manifest holds them: the inverse of `manifest_parser`.
-
-    Args:
-        entries: Rows of `ENTRY_SCHEMA`.
-    """
+    """The records of entries (rows of `ENTRY_SCHEMA`) as a manifest holds them: the inverse of `manifest_parser`."""
     columns = [(path.split("."), entries[name].to_pylist()) for name, path, _, _ in _ENTRY_COLUMNS]
     records: list[dict[str, Any]] = [{} for _ in range(entries.num_rows)]
     for (*outer, last), values in columns:
@@ -282,7 +259,6 @@ def _column(table: pa.Table, path: str, type_: pa.DataType, required: bool) -> p
 
 
 def _at(table: pa.Table, path: str) -> pa.ChunkedArray | None:
-    """A column by its path, which may be a column of that name or a field of a record column; None if missing."""
     names = path.split(".")
     for count in range(len(names), 0, -1):
         outer = ".".join(names[:count])

@@ -33,15 +33,11 @@ _IDENTIFIERS = ["partition", "bucket", "level", "file_name", "extra_files", "emb
 
 
 class ManifestReader:
-    """Manifest lists, manifests and index manifests of one table, for all its branches.
+    """Manifest lists, manifests and index manifests of one table, for all its branches, which keep them in its root
+    directory.
 
-    The files are immutable and their names unique, so they are cached. Small ones are cached undecoded, because they
-    take tens of times as much memory decoded. Thread-safe.
-
-    Args:
-        store: Where the files are.
-        table_path: Root directory of the table. Branches keep their manifests there too.
-        cache: The cache; None: a new one of 64 MiB.
+    The files are immutable and their names unique, so they are cached, in 64 MiB if no cache is given. Small ones are
+    cached undecoded, because they take tens of times as much memory decoded. Thread-safe.
     """
 
     def __init__(self, store: Store, table_path: str, cache: ManifestCache | None = None) -> None:
@@ -56,43 +52,24 @@ class ManifestReader:
         return other
 
     def manifest_list(self, name: str, size: int | None = None) -> pa.Table:
-        """The manifests of a manifest list, in its order (`MANIFEST_SCHEMA`). One request unless cached.
-
-        Args:
-            name: Name of the file.
-            size: Its size in bytes, if the snapshot records it.
-
-        Raises:
-            FileNotFoundError: There is no such manifest list.
-            CorruptTableError: The file cannot be decoded, or has another size.
+        """The manifests of a manifest list, in its order (`MANIFEST_SCHEMA`). One request unless cached. Raises
+        FileNotFoundError if there is no such manifest list.
         """
         return self._lists({name: list_parser(size)})[name]
 
     def manifest_lists(self, names: Sequence[str]) -> list[pa.Table]:
-        """Several manifest lists, in this order. Uncached ones are fetched concurrently, with one request each.
-
-        Raises:
-            FileNotFoundError: A list is missing.
-            CorruptTableError: A list cannot be decoded.
-        """
+        """Several manifest lists, in this order. Uncached ones are fetched concurrently, with one request each."""
         decoded = self._lists(dict.fromkeys(names, list_parser()))
         return [decoded[name] for name in names]
 
     def list_records(self, names: Sequence[str]) -> list[dict[str, Any]]:
-        """The records of several manifest lists, one list after the other, with all stored fields.
-
-        Raises what `manifest_lists` raises.
-        """
+        """The records of several manifest lists, one list after the other, with all stored fields."""
         files = zip(names, self.stored(names), strict=True)
         lists = [self._store.parse_data(self._path(name), data, _records) for name, data in files]
         return [record for records in lists for record in records]
 
     def stored(self, names: Sequence[str]) -> list[bytes]:
-        """Several manifests as they are stored. Uncached ones are fetched concurrently, with one request each.
-
-        Raises:
-            FileNotFoundError: A manifest is missing.
-        """
+        """Several manifests as they are stored. Uncached ones are fetched concurrently, with one request each."""
         found = {name: self._cached_bytes(name) for name in names}
         missing = [name for name, data in found.items() if data is None]
         for name, data in zip(missing, self._store.read_many([self._path(name) for name in missing]), strict=True):
@@ -108,25 +85,13 @@ class ManifestReader:
             self._keep(name, data)
 
     def entries(
-        self,
-        manifests: pa.Table,
-        schema: pa.Schema = ENTRY_SCHEMA,
-        kept: Callable[[pa.Table], pa.Table] | None = None,
+        self, manifests: pa.Table, schema: pa.Schema = ENTRY_SCHEMA, kept: Callable[[pa.Table], pa.Table] | None = None
     ) -> pa.Table:
         """The entries of these manifests, in the order of the manifests.
 
         Uncached manifests are fetched concurrently, with one request each, large ones in portions. Each is decoded,
-        filtered and released before the next one.
-
-        Args:
-            manifests: Rows of `MANIFEST_SCHEMA`.
-            schema: The columns to decode: `ENTRY_SCHEMA` or `FILE_SCHEMA`.
-            kept: Filters the entries of a manifest; None: all.
-
-        Raises:
-            FileNotFoundError: A manifest is missing.
-            CorruptTableError: A manifest cannot be decoded, has another number of entries than its list says, or is
-                listed twice.
+        filtered and released before the next one. Raises FileNotFoundError if a manifest is missing, CorruptTableError
+        if a manifest cannot be decoded, has another number of entries than its list says, or is listed twice.
         """
         names = manifests["file_name"].to_pylist()
         if len(set(names)) < len(names):
@@ -143,14 +108,7 @@ class ManifestReader:
 
     def prefetch(self, manifests: pa.Table, schema: pa.Schema = ENTRY_SCHEMA, first: int = 0) -> list[pa.Table]:
         """Fetch manifests before `entries` needs them. Small ones are cached undecoded. Raises what `entries` raises.
-
-        Args:
-            manifests: Rows of `MANIFEST_SCHEMA`.
-            schema: The columns to decode: `ENTRY_SCHEMA` or `FILE_SCHEMA`.
-            first: How many of the first manifests to decode now.
-
-        Returns:
-            The entries of these; an empty list if one of them is damaged.
+        Returns the entries of these; an empty list if one of them is damaged.
         """
         parsers = _parsers(manifests, schema)
         found = self._fetched(parsers, schema)
@@ -167,11 +125,8 @@ class ManifestReader:
         return [_with_columns(tables[name], schema) for name in names]
 
     def index_entries(self, name: str) -> tuple[IndexEntry, ...]:
-        """The index files of an index manifest. One request.
-
-        Raises:
-            FileNotFoundError: There is no such index manifest.
-            CorruptTableError: The file cannot be decoded.
+        """The index files of an index manifest. One request. Raises FileNotFoundError if there is no such index
+        manifest.
         """
         return self._store.parse(self._path(name), parse_index_manifest)
 
@@ -195,7 +150,6 @@ class ManifestReader:
         return self._all_decoded(self._fetched(parsers, MANIFEST_SCHEMA), parsers)
 
     def _all_decoded(self, found: Mapping[str, pa.Table | bytes], parsers: _Parsers) -> dict[str, pa.Table]:
-        """Decode several files, small ones together."""
         small = {name: data for name, data in found.items() if isinstance(data, bytes) and len(data) <= SMALL_BYTES}
         tables: dict[str, pa.Table] = {}
         if len(small) > 1:
@@ -232,7 +186,6 @@ class ManifestReader:
         return f"{self._directory}/{name}"
 
     def _cached(self, name: str, schema: pa.Schema) -> pa.Table | bytes | None:
-        """A cached file, if it has these columns."""
         content = self._cache.get(self._path(name))
         if isinstance(content, pa.Table) and not set(schema.names) <= set(content.schema.names):
             return None
@@ -247,7 +200,6 @@ def _records(data: bytes) -> list[dict[str, Any]]:
 
 
 def _portions(manifests: pa.Table) -> Iterator[pa.Table]:
-    """The manifests in their order, cut into portions of about `_FETCHED_BYTES`."""
     ends = np.cumsum(manifests["file_size"].to_numpy())
     first = 0
     while first < manifests.num_rows:
@@ -287,7 +239,6 @@ def live(entries: pa.Table) -> pa.Table:
 
 
 def _are_among(added: pa.Table, deleted: pa.Table) -> pa.Array:
-    """A mask of the entries that name the file of a deleted entry."""
     if not polars_works():
         gone = set(_identities(deleted))
         return pa.array([each in gone for each in _identities(added)], pa.bool_())

@@ -19,23 +19,7 @@ class PaimonTable:
     """One table and branch, under one schema and with the options of one handle. Never changes; makes no requests.
 
     Public functions take pypaimon's table and wrap it; everything below them takes this class, so that a type checker
-    knows its attributes, and options are parsed once.
-
-    Args:
-        handle: pypaimon's table.
-        name: Its name in messages; None: that of the identifier.
-
-    Attributes:
-        handle: pypaimon's table, for the few calls that only it has.
-        identifier: Its name in the catalog.
-        name: Its name in messages.
-        path: The directory of the table.
-        schema: The schema of the handle, with its options.
-        fields: The columns.
-        partition_fields: The partition columns.
-        key_names: The primary key without the partition columns; empty without a primary key.
-        key_fields: The columns of `key_names`.
-        total_buckets: The option `bucket`.
+    knows its attributes, and options are parsed once. Messages call it by `name`, or by its identifier.
     """
 
     def __init__(self, handle: WritableTable, name: str | None = None) -> None:
@@ -49,6 +33,7 @@ class PaimonTable:
         self.partition_keys = handle.partition_keys
         self.partition_fields = handle.partition_keys_fields
         self.primary_keys = handle.primary_keys
+        # The primary key without the partition columns; empty without a primary key
         self.key_names = handle.trimmed_primary_keys
         self.key_fields = handle.trimmed_primary_keys_fields
         self.is_primary_key_table = bool(handle.is_primary_key_table)
@@ -66,7 +51,6 @@ class PaimonTable:
 
     @cached_property
     def paths(self) -> FilePaths:
-        """The paths of its files."""
         return FilePaths.of(self.path, self.schema)
 
     @cached_property
@@ -81,7 +65,6 @@ class PaimonTable:
 
     @property
     def file_io(self) -> Any:
-        """pypaimon's FileIO of the table."""
         return self.handle.file_io
 
     @property
@@ -93,15 +76,10 @@ class PaimonTable:
         return TableDirectory.of(self.handle)
 
     def copy(self, options: Mapping[str, Any]) -> PaimonTable:
-        """The same table with other options; None removes one.
-
-        Raises:
-            ValueError: An option cannot be changed.
-        """
+        """The same table with other options; None removes one. Raises ValueError if an option cannot be changed."""
         return PaimonTable(self.handle.copy_without_time_travel(dict(options)), self._given_name)
 
     def with_schema(self, schema: TableSchema) -> PaimonTable:
-        """The same table under another of its schemas."""
         from pypaimon.streaming.paimon.write_internals import FileStoreTable
 
         own = self.handle

@@ -71,7 +71,6 @@ def _properties(value: dict[str, Any], name: str, kind: type) -> dict[str, Any]:
 def _json(
     name: str, kind: type = str, parse: Callable[[dict[str, Any], str, type], Any] = _required
 ) -> Mapping[str, tuple[str, type, Callable[[dict[str, Any], str, type], Any]]]:
-    """Metadata of a stored field: its name in the file, its type, and the function that parses it."""
     return {_JSON: (name, kind, parse)}
 
 
@@ -141,10 +140,8 @@ class Snapshot:
 
     @staticmethod
     def from_json(data: bytes | str, is_changelog: bool = False) -> Snapshot:
-        """Decode the JSON of a snapshot, changelog or tag file.
-
-        Raises:
-            ValueError: The file is not JSON, or a field that every release writes is missing or of another type.
+        """Decode the JSON of a snapshot, changelog or tag file. Raises ValueError if the file is not JSON, or a field
+        that every release writes is missing or of another type.
         """
         value = json.loads(data)
         if not isinstance(value, dict):
@@ -167,9 +164,7 @@ def _numbered(number: int, is_changelog: bool, data: bytes) -> Snapshot:
 
 def branch_directory(table_path: str, branch: str | None) -> str:
     """The directory of a branch for snapshots, changelogs, schemas, tags and consumers; for `main` the table's root.
-
-    Raises:
-        StreamConfigError: The branch would be outside of the table's directory.
+    Raises StreamConfigError if the branch would be outside of the table's directory.
     """
     root = table_path.rstrip("/")
     if branch is None or branch in ("", "main"):
@@ -178,10 +173,8 @@ def branch_directory(table_path: str, branch: str | None) -> str:
 
 
 def inside(what: str, name: str) -> str:
-    """Check that the name of a branch or tag stays a path below the table's directory, and return it.
-
-    Raises:
-        StreamConfigError: It would leave that directory, as it is or after a `file:` URI is decoded.
+    """Check that the name of a branch or tag stays a path below the table's directory, and return it. Raises
+    StreamConfigError if it would leave that directory, as it is or after a `file:` URI is decoded.
     """
     if any(".." in re.split(r"[/\\]", each) for each in (name, unquote(name))):
         raise StreamConfigError(f"{what} {name!r} would leave the directory of the table.")
@@ -189,13 +182,8 @@ def inside(what: str, name: str) -> str:
 
 
 class SnapshotDirectory:
-    """The files `<prefix><id>` of a directory, cached by id. Hint files are checked. Thread-safe.
-
-    Args:
-        store: Sends the requests.
-        directory: The directory, which need not exist.
-        prefix: Prefix of the file names.
-        are_changelogs: Whether the files are the long-lived changelogs of expired snapshots.
+    """The files `<prefix><id>` of a directory, cached by id: snapshots, or the long-lived changelogs of expired ones.
+    Hint files are checked. Thread-safe.
     """
 
     def __init__(self, store: Store, directory: str, prefix: str, are_changelogs: bool = False) -> None:
@@ -208,25 +196,21 @@ class SnapshotDirectory:
         self._forgotten = 0
 
     def path(self, number: int) -> str:
-        """Path of a file."""
         return f"{self._directory}/{self._prefix}{number}"
 
     def cached(self, number: int) -> Snapshot | None:
-        """A cached snapshot, or None."""
         with self._lock.held:
             return self._cache.get(number)
 
     def greatest_cached(self) -> int | None:
-        """The greatest cached id, or None."""
         with self._lock.held:
             return max(self._cache, default=None)
 
     def keep(self, snapshot: Snapshot, forgotten: int | None = None) -> Snapshot:
         """Put a snapshot into the cache, and return it.
 
-        Args:
-            forgotten: The number of calls of `forget` when its read began. A read from before the last call is not
-                cached; None: cache it.
+        `forgotten` is the number of calls of `forget` when its read began. A read from before the last call is not
+        cached; None: cache it.
         """
         with self._lock.held:
             if forgotten in (None, self._forgotten):
@@ -247,11 +231,8 @@ class SnapshotDirectory:
                 del self._cache[number]
 
     def fetch(self, numbers: Iterable[int], most: int | None = None) -> dict[int, Snapshot | None]:
-        """Files by id, requested at the same time unless cached; None for missing ones.
-
-        Args:
-            numbers: The ids.
-            most: How many may be requested: the last ones. The others are None too. None: all.
+        """Files by id, requested at the same time unless cached; None for missing ones. At most the last `most` are
+        requested. The others are None too.
         """
         found: dict[int, Snapshot | None] = {number: self.cached(number) for number in numbers}
         unknown = [number for number, snapshot in found.items() if snapshot is None]
@@ -259,7 +240,6 @@ class SnapshotDirectory:
         return found
 
     def _read_into(self, found: dict[int, Snapshot | None], numbers: Sequence[int]) -> None:
-        """Request these files at the same time without the cache, and add them one by one."""
         paths = [self.path(number) for number in numbers]
         forgotten = self._forgotten
         for number, path, data in zip(numbers, paths, self._store.read_many(paths), strict=True):

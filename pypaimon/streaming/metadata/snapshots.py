@@ -47,11 +47,8 @@ class SnapshotManager:
         return self._snapshots.path(snapshot_id)
 
     def try_get(self, snapshot_id: int) -> Snapshot | None:
-        """A snapshot, or None if its file is missing. One request unless cached.
-
-        Raises:
-            CorruptTableError: The file cannot be decoded, or may not be read.
-            StoreError: The store kept failing (retriable).
+        """A snapshot, or None if its file is missing. One request unless cached. Raises CorruptTableError if the file
+        cannot be decoded, or may not be read, StoreError if the store kept failing (retriable).
         """
         return self._snapshots.get(snapshot_id)
 
@@ -69,11 +66,7 @@ class SnapshotManager:
         return self.try_get(snapshot_id)
 
     def get(self, snapshot_id: int) -> Snapshot:
-        """A snapshot that must exist.
-
-        Raises:
-            CorruptTableError: It does not exist.
-        """
+        """A snapshot that must exist. Raises CorruptTableError if it does not."""
         snapshot = self.try_get(snapshot_id)
         if snapshot is None:
             raise CorruptTableError(
@@ -100,12 +93,8 @@ class SnapshotManager:
     def get_snapshots_batch(
         self, snapshot_ids: Iterable[int], max_workers: int = 4, *, most: int | None = None
     ) -> dict[int, Snapshot | None]:
-        """Several snapshots, requested at the same time; None for missing ones.
-
-        Args:
-            snapshot_ids: Their ids.
-            max_workers: Exists in pypaimon; has no effect here.
-            most: How many may be requested: the last ones that are not cached. The others are None too. None: all.
+        """Several snapshots, requested at the same time; None for missing ones. At most the last `most` that are not
+        cached are requested. The others are None too. `max_workers` exists in pypaimon and has no effect here.
         """
         return self._snapshots.fetch(snapshot_ids, most)
 
@@ -158,15 +147,11 @@ class SnapshotManager:
             window = min(window * 2, max(1, lookahead_size))
 
     def get_latest_snapshot(self) -> Snapshot | None:
-        """The latest snapshot as it is now: from the catalog if it knows, else by hint, else by listing.
+        """The latest snapshot as it is now: from the catalog if it knows, else by hint, else by listing. None: there is
+        none.
 
-        Returns:
-            None without a snapshot.
-
-        Raises:
-            TableChangedError: The table is no longer in the catalog.
-            CorruptTableError: The snapshot cannot be decoded, or may not be read.
-            StoreError: The store, or the catalog, kept failing (retriable).
+        Raises TableChangedError if the table is no longer in the catalog, CorruptTableError if the snapshot cannot be
+        decoded, or may not be read, StoreError if the store, or the catalog, kept failing (retriable).
         """
         # Read `_loader` once, because another thread may set it to None meanwhile.
         loader = self._loader
@@ -221,9 +206,7 @@ class SnapshotManager:
 
     def read_latest_file(self, max_retries: int = 5) -> str:
         """The id in the hint file LATEST, unchecked; without one the greatest id. `max_retries` has no effect here.
-
-        Raises:
-            PaimonStreamError: There is no snapshot.
+        Raises PaimonStreamError if there is no snapshot.
         """
         latest = self.hinted_latest_id()
         latest = max(self.list_ids(), default=None) if latest is None else latest
@@ -257,14 +240,8 @@ class SnapshotManager:
         return self.earlier_than_time_millis(timestamp + 1)
 
     def earlier_than_time_millis(self, millis: int, with_changelogs: bool = False) -> Snapshot | None:
-        """The last snapshot committed strictly before a time (epoch milliseconds), by binary search.
-
-        Args:
-            millis: The time.
-            with_changelogs: Long-lived changelogs are searched too.
-
-        Returns:
-            None if all snapshots were committed later.
+        """The last snapshot, or also long-lived changelog, committed strictly before a time (epoch milliseconds), by
+        binary search. None: all were committed later.
         """
         low, high = self._snapshots.earliest(), self.latest_id()
         if with_changelogs and (changelog := self._changelogs.earliest()) is not None:
@@ -281,12 +258,10 @@ class SnapshotManager:
         return best
 
     def later_or_equal_watermark(self, watermark: int) -> Snapshot | None:
-        """The first snapshot with this watermark (epoch milliseconds) or a later one, by binary search.
+        """The first snapshot with this watermark (epoch milliseconds) or a later one, by binary search. None: there is
+        none.
 
         Snapshots without a watermark are passed over. Watermarks never decrease from one snapshot to the next.
-
-        Returns:
-            None if all watermarks are earlier.
         """
         low, high = self._snapshots.earliest(), self.latest_id()
         best = None
@@ -329,7 +304,6 @@ class _Listing:
         return sorted({*self._manager.list_ids(), *changelogs})
 
     def first(self, number: int, last: int) -> Snapshot | None:
-        """The first existing snapshot in this range."""
         found = self._manager.try_get_any(number, self._with_changelogs)
         if found is not None:
             return found

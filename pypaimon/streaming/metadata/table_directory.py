@@ -34,17 +34,6 @@ class TableDirectory:
 
     A new directory knows nothing, so that it sees the table as it is now and not as it was when its handle was loaded.
     `forget` restores that. The directories of a handle share the count of requests, and manifests, which never change.
-
-    Args:
-        table: pypaimon's table.
-        store: Sends the requests.
-        manifests: The table's manifests; None: a new reader of them.
-        identity: The `identity`, if it is known.
-
-    Attributes:
-        table: pypaimon's table.
-        store: Sends every request.
-        branch: Name of the branch.
     """
 
     def __init__(
@@ -65,13 +54,7 @@ class TableDirectory:
 
     @staticmethod
     def of(table: ReadableTable, io_timeout: float = 60.0, identity: str | None = None) -> TableDirectory:
-        """A new directory of a table handle.
-
-        Args:
-            table: pypaimon's table.
-            io_timeout: Seconds that one request may take.
-            identity: The `identity`, if it is known.
-        """
+        """A new directory of a table handle."""
         with _shared_lock.held:
             shared: _Shared = vars(table).setdefault(_SHARED, _Shared())
             if io_timeout not in shared:
@@ -84,13 +67,7 @@ class TableDirectory:
 
     @staticmethod
     def share(table: ReadableTable, most_requests: int, cache: ManifestCache) -> None:
-        """Have later directories of a handle share limits with other tables.
-
-        Args:
-            table: pypaimon's table.
-            most_requests: Requests of each directory at the same time, at most.
-            cache: The manifest cache, also of other tables.
-        """
+        """Have later directories of a handle share limits with other tables."""
         with _shared_lock.held:
             shared = vars(table).setdefault(_SHARED, _Shared())
             shared.most, shared.cache = most_requests, cache
@@ -131,12 +108,9 @@ class TableDirectory:
         self._schemas[schema.id] = schema
 
     def schema(self, schema_id: int) -> TableSchema:
-        """A schema by id, as it is in the store. One request unless it is known.
-
-        Raises:
-            FileNotFoundError: There is no such schema.
-            CorruptTableError: The schema cannot be decoded.
-            UnsupportedTableError: The schema has a column of a type that pypaimon does not know.
+        """A schema by id, as it is in the store. One request unless it is known. Raises FileNotFoundError if there is
+        no such schema, CorruptTableError if it cannot be decoded, UnsupportedTableError if it has a column of a type
+        that pypaimon does not know.
         """
         known = self._schemas.get(schema_id)
         if known is None:
@@ -177,11 +151,9 @@ class TableDirectory:
         return self._identity
 
     def current_identity(self) -> str:
-        """The identity as it is now. One request, to the catalog if it gives its tables a uuid.
-
-        Raises:
-            FileNotFoundError: The table is gone.
-            TableChangedError: The table is no longer in the catalog, or has another path there.
+        """The identity as it is now. One request, to the catalog if it gives its tables a uuid. Raises
+        FileNotFoundError if the table is gone, TableChangedError if the table is no longer in the catalog, or has
+        another path there.
         """
         return self.asked_identity()()
 
@@ -270,10 +242,8 @@ class TableDirectory:
         return any(name.startswith(_SCHEMA_PREFIX) for name in self.store.list_names(f"{self._home}/schema"))
 
     def latest_schema(self) -> TableSchema:
-        """The newest schema, as it is in the store now. One listing, and one request if it is new.
-
-        Raises:
-            FileNotFoundError: The table is gone.
+        """The newest schema, as it is in the store now. One listing, and one request if it is new. Raises
+        FileNotFoundError if the table is gone.
         """
         return self.schema(self._latest_schema_id())
 
@@ -282,9 +252,6 @@ class TableDirectory:
 
         The snapshot is therefore not later than the table of the schema, and needs no check that the table is still the
         same one. None: there is no snapshot, or the hint does not lead to it, so that only a listing would find it.
-
-        Raises:
-            FileNotFoundError: The table is gone.
         """
         with asked_ahead():
             hinted = self.snapshots.begin_hinted_latest()
@@ -318,15 +285,10 @@ def _manifest_reader(store: Store, table_path: str, cache: ManifestCache | None 
 
 
 class _Shared(dict[float, tuple[Store, Lazy["ManifestReader"]]]):
-    """Stores and manifests that the directories of a table handle share. An attribute of the handle, not of its copies.
-
-    Attributes:
-        most: Requests of each directory at the same time.
-        cache: The manifest cache; None: one per IO timeout.
-    """
+    """Stores and manifests that the directories of a table handle share. Copies of the handle have others."""
 
     most: int = CONCURRENCY
-    cache: ManifestCache | None = None
+    cache: ManifestCache | None = None  # The manifest cache; None: one per IO timeout
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), ()
@@ -357,13 +319,8 @@ _UNKNOWN = re.compile(r"Unknown type: (GEOMETRY|GEOGRAPHY)\b")
 
 @contextmanager
 def naming_unreadable_types(where: str) -> Iterator[None]:
-    """A context that reports a schema which pypaimon cannot parse because of a type that Java has.
-
-    Args:
-        where: The schema or table with a column of the type, for the error.
-
-    Raises:
-        UnsupportedTableError: pypaimon failed to parse such a type.
+    """A context that reports a schema which pypaimon cannot parse because of a type that Java has. Raises
+    UnsupportedTableError if pypaimon failed to parse such a type.
     """
     try:
         yield

@@ -19,14 +19,10 @@ _DIRECTORY = "data-file.path-directory"
 
 @dataclass(frozen=True, slots=True)
 class FilesOnly:
-    """pypaimon's catalog environment for a table that is known only from its files.
-
-    Attributes:
-        identifier: The table.
-        catalog: Options of the file system catalog; None: the table was found by its path.
-    """
+    """pypaimon's catalog environment for a table that is known only from its files."""
 
     identifier: Identifier
+    # Options of the file system catalog; None: the table was found by its path
     catalog: Mapping[str, str] | None = field(default=None, repr=False)
 
     @property
@@ -55,20 +51,8 @@ class FilesOnly:
 
 
 class TableHandle:
-    """A table in a file system. Attributes and methods are those of pypaimon's `FileStoreTable`.
-
-    Args:
-        file_io: pypaimon's `FileIO` of the table.
-        table_path: The directory of the table.
-        table_schema: The latest schema.
-        applied: Options that copies have added to those of the table; a value of None removes an option.
-        newest: The schema as it is in the store.
-        latest: The latest snapshot, if it was read before the schema.
-
-    Attributes:
-        newest: The latest schema when the handle was found, without options of copies; None if it was not requested
-            for this branch.
-        latest: As the argument; None for a copy.
+    """A table in a file system. Attributes and methods are those of pypaimon's `FileStoreTable`. `applied` are the
+    options that copies have added to those of the table; a value of None removes an option.
     """
 
     def __init__(
@@ -85,6 +69,8 @@ class TableHandle:
         self.identifier = catalog_environment.identifier
         self.table_path = table_path
         self.table_schema = table_schema
+        # The latest schema when the handle was found, without options of copies; None if it was not requested for this
+        # branch
         self.newest = newest
         self.latest = latest
         self.catalog_environment = catalog_environment
@@ -100,15 +86,7 @@ class TableHandle:
         with_latest: bool = False,
         prepare: Callable[[TableHandle], object] | None = None,
     ) -> TableHandle | None:
-        """The table in a directory, or None. Two requests, and three more with the latest snapshot.
-
-        Args:
-            with_latest: Read the latest snapshot too, and the schema after it.
-            prepare: Called with a handle before the first request, for example to limit requests.
-
-        Raises:
-            PaimonStreamError: The store fails, or the schema cannot be read.
-        """
+        """The table in a directory, or None. Two requests, and three more with the latest snapshot."""
         unknown = TableSchema(TableSchema.CURRENT_VERSION, 0, [], 0, [], [], {})
         handle = TableHandle(file_io, table_path, unknown, catalog_environment)
         if prepare is not None:
@@ -126,15 +104,10 @@ class TableHandle:
         return found
 
     def current_branch(self) -> str:
-        """Name of the branch."""
         return str(self.identifier.get_branch_name_or_default())
 
     def copy_without_time_travel(self, options: Mapping[str, str | None]) -> TableHandle:
-        """The same table with other options.
-
-        Raises:
-            ValueError: An option cannot be changed.
-        """
+        """The same table with other options. Raises ValueError if an option cannot be changed."""
         old = self.options
         if _DIRECTORY in options and options[_DIRECTORY] != old.data_file_path_directory():
             raise ValueError(f"Cannot change immutable option {_DIRECTORY}")

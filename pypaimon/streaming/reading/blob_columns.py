@@ -15,7 +15,7 @@ from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.files.blob_files import References, cells_of
 from pypaimon.streaming.formats.blob_format import Elements, Fetch, Numbers, array_elements, map_elements
 from pypaimon.streaming.paimon.internals import DataType
-from pypaimon.streaming.reading.blob_fetcher import BlobFetcher
+from pypaimon.streaming.reading.blob import BlobFetcher
 
 
 class BlobArray(Protocol):
@@ -34,17 +34,9 @@ class BlobArray(Protocol):
 def blob_array(
     array: pa.Array, target: pa.DataType, map_key: DataType | None, fetcher: BlobFetcher, holder: str
 ) -> BlobArray:
-    """Wrap a column of cells.
-
-    Args:
-        target: Its type with blobs. A collection that is stored as one blob has cells of another type.
-        map_key: The key type of a map that is stored as one blob.
-        fetcher: Reads blobs.
-        holder: The file or table that holds the cells, for errors.
-
-    Raises:
-        CorruptTableError: A cell is not a descriptor, or points to nothing.
-        UnsupportedTableError: A descriptor points outside of the allowed places.
+    """Wrap a column of cells. A collection that is stored as one blob has cells of another type than `target`. Raises
+    CorruptTableError if a cell is not a descriptor, or points to nothing, UnsupportedTableError if a descriptor points
+    outside of the allowed places.
     """
     if not pa.types.is_large_binary(array.type):
         return _Lists(array, blob_array(_flat(array), _value_type(target), None, fetcher, holder))
@@ -55,8 +47,6 @@ def blob_array(
 
 
 class _Blobs:
-    """One blob per row."""
-
     def __init__(self, found: References, fetcher: BlobFetcher) -> None:
         self._found = found
         self._fetcher = fetcher
@@ -72,12 +62,7 @@ class _Blobs:
 
 
 class EitherBlobs:
-    """Blobs in several stores, with one column per store that is null for the blobs of the others.
-
-    Args:
-        arrays: One column per store.
-        length: The number of rows.
-    """
+    """Blobs in several stores, with one column per store that is null for the blobs of the others."""
 
     def __init__(self, arrays: Sequence[BlobArray], length: int) -> None:
         self._arrays = arrays
@@ -98,8 +83,6 @@ class EitherBlobs:
 
 
 class _Lists:
-    """Lists or maps whose elements are cells."""
-
     def __init__(self, array: pa.Array, elements: BlobArray) -> None:
         self._array = array
         self._elements = elements
@@ -119,7 +102,6 @@ class _Lists:
         return self._over(0, len(self._array), self._elements.descriptors())
 
     def _over(self, start: int, length: int, elements: pa.Array) -> pa.Array:
-        """Some rows with other elements."""
         rows = self._array.slice(start, length)
         first, end = (int(self._offsets[index]) for index in (start, start + length))
         if pa.types.is_map(rows.type):
@@ -207,7 +189,6 @@ def _blobs(_: int, elements: Elements, fetch: Fetch) -> list[bytes | None]:
 
 
 def _entries(array: pa.Array) -> pa.Array:
-    """The elements of all rows of a list or map, in order."""
     values = (
         array.values
         if not pa.types.is_map(array.type)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import groupby, islice
 from typing import TYPE_CHECKING
 from weakref import WeakSet
@@ -22,7 +23,7 @@ from pypaimon.streaming.io.shared_fetches import SharedFetches
 from pypaimon.streaming.metadata.file_paths import ByteRange, SpelledPath, merged_changelog_range
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit, last_split, next_plans
 from pypaimon.streaming.paimon.internals import DataFileMeta, TableSchema
-from pypaimon.streaming.reading.joined_rows import blob_fields, files_joined
+from pypaimon.streaming.reading.file_rows import blob_fields, files_joined
 from pypaimon.streaming.reading.read_layout import ReadLayout
 from pypaimon.streaming.reading.split_files import deletion_files
 
@@ -30,44 +31,29 @@ if TYPE_CHECKING:
     from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 
+@dataclass(frozen=True, slots=True)
 class ReadPieces:
     """Lists the pieces of a table's files that a read will surely take, in its order. Sends no requests.
 
     It leaves out files that an index may rule out, files that hold no column of rows that are joined by their ids, and
     large files, which their reader requests.
-
-    Args:
-        index_blocks: Index files of deletion vectors.
-        layouts: The layout of each known schema, by `schema_key`.
-        schema: The schema of splits without their own.
-        filtered: Whether rows are filtered, so that an index may rule out files.
     """
 
-    def __init__(
-        self,
-        directory: TableDirectory,
-        index_blocks: IndexBlocks,
-        layouts: Mapping[tuple[int, int], ReadLayout],
-        schema: TableSchema,
-        *,
-        filtered: bool,
-    ) -> None:
-        self._directory = directory
-        self._index_blocks = index_blocks
-        self._layouts = layouts
-        self._schema = schema
-        self._filtered = filtered
+    directory: TableDirectory
+    index_blocks: IndexBlocks
+    layouts: Mapping[tuple[int, int], ReadLayout]
+    schema: TableSchema
+    filtered: bool
 
     def know_schemas(self, splits: Sequence[StreamSplit]) -> None:
         """Load the schemas of files that are joined by row id. Errors are raised when the files are read."""
         ids = {file.schema_id for split in splits if split.mode is SplitMode.EVOLUTION for file in split.files}
         with suppress(PaimonStreamError, OSError), asked_ahead():
             for schema_id in ids:
-                self._directory.schema(schema_id)
+                self.directory.schema(schema_id)
 
     def of(self, splits: Sequence[StreamSplit]) -> Iterator[Piece]:
-        """The pieces of splits that are read one after the other."""
-        vectors = PlanVectors(self._index_blocks, deletion_files(splits))
+        vectors = PlanVectors(self.index_blocks, deletion_files(splits))
         merged = _merged_changelogs(splits)
         for split in splits:
             yield from vectors.missing(deletion_files([split]))
@@ -82,10 +68,10 @@ class ReadPieces:
                     yield _whole(file)
 
     def _joined(self, split: StreamSplit) -> Iterator[Piece]:
-        schema = split.schema or self._schema
-        layout = self._layouts.get(schema_key(schema))
+        schema = split.schema or self.schema
+        layout = self.layouts.get(schema_key(schema))
         for group in row_id_groups(split.files):
-            if self._filtered and any(map(_is_indexed, group.files)):
+            if self.filtered and any(map(_is_indexed, group.files)):
                 continue
             if layout is None:
                 yield from (_whole(file) for file in group.files if len(group.files) == 1 and self._is_fetched(file))
@@ -95,12 +81,12 @@ class ReadPieces:
                 yield from self._of_group(group, layout)
 
     def _of_group(self, group: RowIdGroup, layout: ReadLayout) -> Iterator[Piece]:
-        for file in files_joined(group, layout, self._directory.known_schema):
+        for file in files_joined(group, layout, self.directory.known_schema):
             if self._is_fetched(file):
                 yield _whole(file)
         for field in blob_fields(layout):
             for piece in index_pieces(
-                field, group.first_row_id, group.row_count, group.blob_files, self._directory.known_schema
+                field, group.first_row_id, group.row_count, group.blob_files, self.directory.known_schema
             ):
                 if not is_local(piece.path):
                     yield piece
@@ -109,7 +95,7 @@ class ReadPieces:
         path = str(file.file_path)
         known = path.rpartition(".")[2].lower() in FORMATS
         plain = known and not (is_local(path) or isinstance(file.file_path, SpelledPath))
-        return plain and not (self._filtered and _is_indexed(file)) and is_read_whole(file.file_size)
+        return plain and not (self.filtered and _is_indexed(file)) and is_read_whole(file.file_size)
 
 
 def schema_key(schema: TableSchema) -> tuple[int, int]:
@@ -126,7 +112,6 @@ def _is_indexed(file: DataFileMeta) -> bool:
 
 
 def _merged_changelogs(splits: Sequence[StreamSplit]) -> dict[str, Piece]:
-    """Small parts of merged changelog files by path. Adjacent parts are fetched with one request."""
     parts: dict[str, ByteRange] = {}
     for split in splits:
         if split.mode is SplitMode.CHANGELOG:
@@ -146,7 +131,6 @@ def _merged_changelogs(splits: Sequence[StreamSplit]) -> dict[str, Piece]:
 
 
 def _side_by_side(ordered: Sequence[tuple[str, ByteRange]]) -> Iterator[list[tuple[str, ByteRange]]]:
-    """Groups of adjacent parts of one file, each no larger than one request fetches."""
     group: list[tuple[str, ByteRange]] = []
     for path, part in ordered:
         if group:
@@ -167,9 +151,6 @@ class FilePrefetcher:
     """Has the store of a reader fetch the pieces of files that it will read, in their order.
 
     Prefetches nothing from a local disk.
-
-    Args:
-        pieces: Lists the pieces of splits.
     """
 
     def __init__(self, directory: TableDirectory, pieces: ReadPieces) -> None:

@@ -2,21 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from pypaimon.streaming.errors import CorruptTableError, UnsupportedTableError
-from pypaimon.streaming.files.data_files import constant, read_file
+from pypaimon.streaming.files.blob_files import BlobColumn
+from pypaimon.streaming.files.data_files import constant, read_file, row_ids
 from pypaimon.streaming.files.deletion_vectors import DeletionVector, PlanVectors
+from pypaimon.streaming.files.row_id_groups import (
+    ColumnPart,
+    ReadFields,
+    RowIdGroup,
+    files_of_vectors,
+    join,
+    owners,
+    vector_columns,
+)
+from pypaimon.streaming.filtering import filters
+from pypaimon.streaming.io.conditional_writes import is_local
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.logs import StreamLog
-from pypaimon.streaming.model.system_columns import SEQUENCE_NUMBER, WRITTEN_NUMBER
+from pypaimon.streaming.merge import (
+    MOST_RUNS,
+    MergeEngine,
+    UnsortedRunError,
+    in_key_order,
+    merge_batches,
+    merge_engine,
+    sorted_runs,
+)
+from pypaimon.streaming.merge.stages import Begin
+from pypaimon.streaming.model.system_columns import LEVEL, ROW_ID, SEQUENCE_NUMBER, VALUE_KIND, WRITTEN_NUMBER
+from pypaimon.streaming.options.blob_storage import BlobStorage
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.table_traits import SNAPSHOT_ORDERING
-from pypaimon.streaming.paimon.internals import DataField, DataFileMeta, DeletionFile
+from pypaimon.streaming.paimon.internals import DataField, DataFileMeta, DeletionFile, TableSchema
 from pypaimon.streaming.reading.read_layout import ReadLayout
 from pypaimon.streaming.reading.split_files import SplitFiles
 
@@ -27,13 +51,7 @@ _LOG = StreamLog(__name__)
 
 
 class FileRows:
-    """Reads data files of a table, and skips damaged or missing ones if its options allow that.
-
-    Args:
-        layout: The schema to read, with the options of the table.
-        batch_size: Rows per batch, at most.
-        vectors: The deletion vectors of all files that are read.
-    """
+    """Reads data files of a table, and skips damaged or missing ones if its options allow that."""
 
     def __init__(self, directory: TableDirectory, layout: ReadLayout, batch_size: int, vectors: PlanVectors) -> None:
         self._directory = directory
@@ -84,12 +102,10 @@ class FileRows:
             _skipped("the rest of a data file", file, "scan.ignore-corrupt-files", error)
 
     def directory_of(self, files: SplitFiles, file: DataFileMeta) -> TableDirectory:
-        """The directory of the branch of a file."""
         branch = files.branch(file)
         return self._directory if branch is None else self._directory.of_branch(branch)
 
     def vector(self, deletions: DeletionFile | None, row_count: int) -> DeletionVector | None:
-        """The deleted rows of a file, or None."""
         return None if deletions is None else self._vectors.read(deletions, row_count)
 
     def load(self, files: SplitFiles) -> None:
@@ -116,9 +132,6 @@ def numbered_by_snapshot(file: DataFileMeta, batch: pa.RecordBatch) -> pa.Record
 
     Java leaves open which of two records of one snapshot is the newer one. Here the numbers that they were written
     with (`_WRITTEN_NUMBER`) decide, so that a filter cannot change the result.
-
-    Raises:
-        UnsupportedTableError: The file does not record whether it was appended or compacted.
     """
     if file.file_source not in (_APPENDED, _COMPACTED):
         raise UnsupportedTableError(
@@ -162,3 +175,127 @@ def _from_first(
     if first is not None:
         yield first
         yield from rest
+
+
+def joined_rows(
+    group: RowIdGroup,
+    layout: ReadLayout,
+    directory: TableDirectory,
+    read: ReadFields,
+    *,
+    constants: Mapping[str, pa.Scalar],
+    batch_size: int,
+) -> Iterator[pa.RecordBatch]:
+    """All rows of a group, in the order of their ids. Raises CorruptTableError if a file has fewer or more rows than
+    the group.
+    """
+    storage = BlobStorage.of(layout.schema)
+    others: dict[str, ColumnPart] = {
+        field.name: BlobColumn(field, group.first_row_id, group.row_count, group.blob_files, directory)
+        for field in blob_fields(layout)
+    }
+    fields = [storage.as_read(field) for field in layout.fields]
+    stored = [field for field in fields if field.name not in others and field.name not in constants]
+    others |= vector_columns(group, stored, directory.schema, read)
+    position, newest = group.first_row_id, group.newest
+    for batch in join(group, fields, directory.schema, read, constants, batch_size, others):
+        for name in layout.system_columns:
+            column = row_ids(position, batch.num_rows) if name == ROW_ID else constant(newest, batch.num_rows)
+            batch = batch.append_column(name, column)
+        position += batch.num_rows
+        yield batch
+
+
+def blob_fields(layout: ReadLayout) -> list[DataField]:
+    storage = BlobStorage.of(layout.schema)
+    return [field for field in layout.fields if storage.in_blob_files(field)]
+
+
+def files_joined(group: RowIdGroup, layout: ReadLayout, schema_of: Callable[[int], TableSchema]) -> list[DataFileMeta]:
+    """The data files and vector files that `joined_rows` reads of a group, in the order in which it opens them."""
+    apart = {*layout.schema.partition_keys, *(field.name for field in blob_fields(layout))}
+    stored = [field for field in layout.fields if field.name not in apart]
+    of_vectors = {field.name: files for field in stored if (files := files_of_vectors(field, group, schema_of))}
+    joined = owners(group, [field for field in stored if field.name not in of_vectors], schema_of)
+    return [*(file for file, _ in joined), *(file for files in of_vectors.values() for file in files)]
+
+
+_MERGED_ROWS = 65_536
+"""Rows per batch of a file in a merge, at most, because batches of all its files are in memory at once."""
+_LARGE_RUNS = 4
+"""The batches of all runs of a merge together hold as many rows as those of this many single files."""
+
+
+class BucketMerge:
+    """Merges files of buckets, in one layout."""
+
+    def __init__(self, layout: ReadLayout, rows: FileRows, clustered: bool, batch_size: int, openers: IOPool) -> None:
+        self._layout = layout
+        self._rows = rows
+        self._clustered = clustered
+        self._batch_size = min(batch_size, _MERGED_ROWS)
+        self._openers = openers
+
+    @property
+    def keys(self) -> Sequence[str]:
+        return self._merge_engine.keys
+
+    @cached_property
+    def _merge_engine(self) -> MergeEngine:
+        return merge_engine(self._layout.schema)
+
+    def merged(self, files: SplitFiles, *, keep_deletes: bool, in_order: bool = False) -> Iterator[pa.RecordBatch]:
+        """The current rows of the files of a bucket, with their kinds in `_VALUE_KIND`, in key order.
+
+        `in_order`: The files are of several partitions, older ones first. The order decides between records of a key
+        that are otherwise equally new.
+        """
+        if not files.files:
+            return
+        numbered = SEQUENCE_NUMBER in self._layout.system_columns
+        if len(self._layout.system_columns) > numbered:
+            raise UnsupportedTableError("Rows that are merged on read have no row ids.")
+        engine = self._merge_engine
+        needed = engine.needs(field.name for field in self._layout.fields)
+        by_name = {field.name: field for field in self._layout.schema.fields}
+        fields = [*self._layout.fields, *(by_name[name] for name in needed)]
+        columns = (SEQUENCE_NUMBER, VALUE_KIND)
+        deletion_of = {file.file_name: each for file, each in files.files}
+
+        # Files that are clustered by other columns are sorted by key here, so each is a run of its own.
+        partitions = files.by_directory() if in_order else [files.metas]
+        runs = [run for each in partitions for run in sorted_runs(each)]
+        if self._clustered:
+            runs = [[file] for file in files.metas]
+        # The more runs there are, the fewer rows each may hold in memory.
+        length = max(1, self._batch_size * min(_LARGE_RUNS, len(runs)) // min(MOST_RUNS, len(runs)))
+
+        def run(members: Sequence[DataFileMeta]) -> Iterator[pa.RecordBatch]:
+            for file in members:
+                deletions = deletion_of[file.file_name]
+                directory = self._rows.directory_of(files, file)
+                batches = self._rows.read(file, deletions, fields, columns, files.constants, length, directory)
+                for batch in batches:
+                    if self._layout.on_keys is not None:
+                        batch = batch.filter(filters.mask(self._layout.on_keys, batch))
+                    if engine.wants_levels:
+                        level = pa.repeat(pa.scalar(file.level, pa.int32()), batch.num_rows)
+                        batch = batch.append_column(LEVEL, level)
+                    yield batch
+
+        merging, begin = [run(members) for members in runs], self._begin(files)
+        if self._clustered:
+            with in_key_order(merging, engine.keys, begin) as ordered:
+                yield from merge_batches(ordered, engine, keep_deletes=keep_deletes, keep_sequence=numbered)
+            return
+        try:
+            yield from merge_batches(merging, engine, keep_deletes=keep_deletes, keep_sequence=numbered, begin=begin)
+        except UnsortedRunError as error:
+            path = runs[error.run][0].file_path
+            raise CorruptTableError(path, "its records are not in the order of their keys") from error
+
+    def _begin(self, files: SplitFiles) -> Begin:
+        if all(is_local(str(file.file_path)) for file in files.metas):
+            return list
+        self._rows.load(files)
+        return partial(begun, self._openers)

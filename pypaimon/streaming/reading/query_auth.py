@@ -22,13 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules for reading a table, as they are now.
-
-    Attributes:
-        result: The catalog's answer.
-        filtered: Columns of the row filter.
-        needed: Columns of all rules, which must be read completely.
-    """
+    """The rules for reading a table, as they are now."""
 
     result: TableQueryAuthResult
     filtered: frozenset[str]
@@ -38,9 +32,6 @@ class Rules:
         """Refuse a stream of upserts whose row filter uses other columns than the key.
 
         A row that becomes hidden would have to come out as a delete, which would reveal it.
-
-        Raises:
-            UnsupportedTableError: The row filter uses another column.
         """
         hidden = sorted(self.filtered - set(keys))
         if hidden:
@@ -53,15 +44,7 @@ class Rules:
             )
 
     def enforced(self, records: Iterable[Records], fields: Sequence[DataField]) -> Iterator[Records]:
-        """Leave out hidden rows and mask columns. Both rules apply to the rows as they are stored.
-
-        Args:
-            records: Records with all columns that the rules need.
-            fields: The fields of these columns.
-
-        Raises:
-            UnsupportedTableError: A rule cannot be applied.
-        """
+        """Leave out hidden rows and mask columns. Both rules apply to the rows as they are stored."""
         for each in records:
             with_rules = _refusing(self._apply, each, fields)
             if with_rules.batch.num_rows:
@@ -84,11 +67,7 @@ class Rules:
 
 
 class QueryAuth:
-    """Requests the rules for reading a table from its catalog.
-
-    Args:
-        ask: pypaimon's function that returns the rules for names of columns.
-    """
+    """Requests the rules for reading a table from its catalog."""
 
     def __init__(self, directory: TableDirectory, ask: Any) -> None:
         self._directory = directory
@@ -102,12 +81,8 @@ class QueryAuth:
         return None if ask is None else QueryAuth(directory, ask)
 
     def rules(self, layout: ReadLayout) -> Rules | None:
-        """The current rules for the columns of a layout, or None. One request, two if there are rules.
-
-        Raises:
-            UnsupportedTableError: The rules cannot be enforced, or use columns that do not exist.
-            CorruptTableError: The table may not be read.
-            StoreError: The catalog kept failing (retriable).
+        """The current rules for the columns of a layout, or None. One request, two if there are rules. Raises
+        UnsupportedTableError if the rules cannot be enforced, or use columns that do not exist.
         """
         columns = [field.name for field in layout.fields]
         result = self._request(lambda _: self._ask(columns))

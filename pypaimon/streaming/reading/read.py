@@ -22,16 +22,14 @@ from pypaimon.streaming.model import row_kinds
 from pypaimon.streaming.model.plan import Plan, PlanKind, SplitMode, StreamSplit, plan_selection
 from pypaimon.streaming.model.row_selection import RowSelection
 from pypaimon.streaming.options.stream_options import Unmatched
-from pypaimon.streaming.options.views import LOGS
 from pypaimon.streaming.paimon.handles import ReadableTable
 from pypaimon.streaming.paimon.internals import DataField, OffsetRow, TableSchema
 from pypaimon.streaming.reading.blob import Blob, blobs_of
 from pypaimon.streaming.reading.blob_values import BlobValues
-from pypaimon.streaming.reading.output_columns import output_columns, unbroken
 from pypaimon.streaming.reading.query_auth import Rules
 from pypaimon.streaming.reading.read_layout import ReadLayout, ReadSettings
 from pypaimon.streaming.reading.read_parts import ReadParts, parts_as_planned, planned_for
-from pypaimon.streaming.reading.records import Records
+from pypaimon.streaming.reading.records import Records, output_columns, unbroken
 from pypaimon.streaming.reading.split_files import deletion_files, in_reading_order, missing_file_error
 from pypaimon.streaming.reading.split_reader import SplitReader
 
@@ -154,16 +152,7 @@ class StreamRead:
         if split.mode is SplitMode.DIFF:
             # Rows also differ if they differ only in a column that is not given out.
             layout = layout.reading([field.name for field in layout.schema.fields])
-        reader = SplitReader(
-            self._parts.get().directory,
-            layout,
-            unmatched=self._settings.unmatched,
-            keep_deletes=self._settings.view in LOGS,
-            with_deletes=self._settings.view in LOGS or self.include_row_kind,
-            batch_size=self._settings.batch_size,
-            openers=self._openers,
-            vectors=vectors,
-        )
+        reader = SplitReader(self._parts.get().directory, layout, self._settings, self._openers, vectors)
         records = reader.read(split)
         if rules is not None:
             if reader.is_upserts(split) and self._settings.unmatched is Unmatched.DELETE:

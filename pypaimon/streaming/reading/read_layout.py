@@ -31,40 +31,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReadSettings:
-    """How splits become rows.
-
-    Attributes:
-        schema: The schema to read with.
-        projection: Output columns in this order, fields of rows as `row.field`; None: all.
-        output_names: Names of the output columns; None: their own names, for fields of rows `row_field`.
-        nested: Whether fields of rows stay inside of their rows instead of becoming columns.
-        predicate: The filter, with names of `schema` and fields of rows as `row.field`.
-        own_filter: The part of `predicate` that was given to the read. The rest comes from the table's options.
-        unmatched: What records of an upsert stream become that do not match: a -D with their values, or nothing.
-        include_row_kind: Whether the first column is `_row_kind`.
-        view: `audit_log`, `binlog`, `row_tracking`, `ro`, or None for the table itself.
-        batch_size: Rows per batch read, at most.
-        blob_descriptors: Whether descriptors come out in place of blobs; None: as in the table's options.
-        blob_places: Where stored descriptors may point, in addition to the table's directory; None: its whole file
-            system.
-    """
+    """How splits become rows."""
 
     schema: TableSchema
-    projection: tuple[str, ...] | None = None
+    projection: tuple[str, ...] | None = None  # Output columns in this order, fields of rows as `row.field`; None: all
+    # Names of the output columns; None: their own names, for fields of rows `row_field`
     output_names: tuple[str, ...] | None = None
-    nested: bool = False
-    predicate: Predicate | None = None
+    nested: bool = False  # Whether fields of rows stay inside of their rows instead of becoming columns
+    predicate: Predicate | None = None  # The filter, with names of `schema` and fields of rows as `row.field`
+    # The part of `predicate` that was given to the read. The rest comes from the table's options.
     own_filter: Predicate | None = None
+    # What records of an upsert stream become that do not match: a -D with their values, or nothing
     unmatched: Unmatched = Unmatched.DELETE
-    include_row_kind: bool = True
-    view: View | None = None
+    include_row_kind: bool = True  # Whether the first column is `_row_kind`
+    view: View | None = None  # `audit_log`, `binlog`, `row_tracking`, `ro`, or None for the table itself
     batch_size: int = DEFAULT_BATCH_SIZE
+    # Whether descriptors come out in place of blobs; None: as in the table's options
     blob_descriptors: bool | None = None
+    # Where stored descriptors may point, in addition to the table's directory; None: its whole file system
     blob_places: tuple[str, ...] | None = None
 
     @property
     def gives_descriptors(self) -> bool:
-        """Whether descriptors come out in place of blobs."""
         if self.blob_descriptors is not None:
             return self.blob_descriptors
         return OptionValues(self.schema.options).boolean("blob-as-descriptor", False)
@@ -72,14 +60,7 @@ class ReadSettings:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """An output column.
-
-    Attributes:
-        path: Names from the top column down.
-        ids: The field ids of `path`.
-        name: Its name.
-        type: Its type, which is nullable if a row around it is.
-    """
+    """An output column."""
 
     path: tuple[str, ...]
     ids: tuple[int, ...]
@@ -92,7 +73,6 @@ class Output:
         return self.ids == (ROWKIND_FIELD.id,)
 
     def take(self, batch: pa.RecordBatch) -> pa.Array:
-        """The column of a batch that was read."""
         array = batch.column(self.path[0])
         for name in self.path[1:]:
             array = pc.struct_field(array, name)
@@ -101,35 +81,22 @@ class Output:
 
 @dataclass(frozen=True)
 class ReadLayout:
-    """A read of one schema.
-
-    Attributes:
-        schema: The schema.
-        fields: The fields to read from files, in the order of the schema; rows hold only the fields that are needed.
-        system_columns: System columns to read after the fields.
-        outputs: The output columns.
-        request: The output columns, with fields inside of their rows.
-        predicate: The filter without `on_rowkind`.
-        on_keys: Its AND-parts on key and partition columns alone.
-        on_values: The rest of the filter.
-        on_rowkind: AND-parts on the column `rowkind` of an audit log alone.
-        packed: Whether columns come out as arrays (`binlog`).
-    """
+    """A read of one schema."""
 
     schema: TableSchema
+    # The fields to read from files, in the order of the schema; rows hold only the fields that are needed
     fields: tuple[DataField, ...]
     system_columns: tuple[str, ...]
     outputs: tuple[Output, ...]
     request: tuple[DataField, ...]
-    predicate: Predicate | None
+    predicate: Predicate | None  # The filter without `on_rowkind`
     on_keys: Predicate | None
     on_values: Predicate | None
-    on_rowkind: Predicate | None
-    packed: bool = False
+    on_rowkind: Predicate | None  # AND-parts on the column `rowkind` of an audit log alone
+    packed: bool = False  # Whether columns come out as arrays (`binlog`)
 
     @cached_property
     def traits(self) -> TableTraits:
-        """The kind of the table."""
         return TableTraits.of(self.schema)
 
     @cached_property
@@ -144,12 +111,10 @@ class ReadLayout:
 
     @property
     def with_rowkind(self) -> bool:
-        """Whether the column `rowkind` of an audit log is needed."""
         return self.on_rowkind is not None or any(output.is_rowkind for output in self.outputs)
 
     @property
     def filtered_columns(self) -> set[str]:
-        """The names of all columns of the filter."""
         parts = [part for part in (self.predicate, self.on_rowkind) if part is not None]
         return set().union(*map(filters.columns_of, parts))
 
@@ -161,7 +126,6 @@ class ReadLayout:
 
     @cached_property
     def arrow_schema(self) -> pa.Schema:
-        """The Arrow schema of the output columns."""
         return _arrow([DataField(output.ids[-1], output.name, self._given_out(output)) for output in self.outputs])
 
     def is_array(self, output: Output) -> bool:
@@ -172,16 +136,12 @@ class ReadLayout:
         return ArrayType(True, _nullable(output.type)) if self.is_array(output) else output.type
 
     def outputs_of(self, batch: pa.RecordBatch) -> list[pa.Array]:
-        """The output columns of a batch that was read."""
         return [output.take(batch) for output in self.outputs]
 
 
 def layout(settings: ReadSettings) -> ReadLayout:
-    """Bind settings to their own schema.
-
-    Raises:
-        StreamConfigError: A column of the projection or the filter does not exist, or the filter cannot be applied.
-        UnsupportedTableError: A column has a type that Arrow cannot hold, or blobs deep inside of it.
+    """Bind settings to their own schema. Raises StreamConfigError if a column of the projection or the filter does not
+    exist, or the filter cannot be applied.
     """
     fields = views.fields(settings.schema, settings.view)
     names = settings.projection if settings.projection is not None else [field.name for field in fields]
@@ -189,7 +149,6 @@ def layout(settings: ReadSettings) -> ReadLayout:
 
 
 def _named(outputs: list[Output], request: Sequence[DataField], settings: ReadSettings) -> list[Output]:
-    """The output columns of the projection, nested or with the given names."""
     if settings.nested:
         return [_output((field,)) for field in request]
     if settings.output_names is None:
@@ -200,10 +159,8 @@ def _named(outputs: list[Output], request: Sequence[DataField], settings: ReadSe
 def follow(settings: ReadSettings, schema: TableSchema) -> ReadLayout:
     """Bind settings to a newer schema by field ids, so that renamed columns are found under their new name.
 
-    Without a projection all columns of the newer schema come out.
-
-    Raises:
-        SchemaChangedError: A column of the projection or the filter is gone, or its new type does not suit the filter.
+    Without a projection all columns of the newer schema come out. Raises SchemaChangedError if a column of the
+    projection or the filter is gone, or its new type does not suit the filter.
     """
     projection = settings.projection
     if projection is not None:
@@ -232,18 +189,8 @@ def _layout(settings: ReadSettings, fields: Sequence[DataField], outputs: list[O
     stored = tuple(field for field in used if field.name not in SYSTEM_TYPES and field.id != ROWKIND_FIELD.id)
     system_columns = tuple(field.name for field in used if field.name in SYSTEM_TYPES)
     packed = settings.view == "binlog"
-    return ReadLayout(
-        schema,
-        stored,
-        system_columns,
-        tuple(given_out),
-        tuple(request),
-        predicate,
-        on_keys,
-        on_values,
-        on_rowkind,
-        packed,
-    )
+    columns = stored, system_columns, tuple(given_out), tuple(request)
+    return ReadLayout(schema, *columns, predicate, on_keys, on_values, on_rowkind, packed)
 
 
 def _check_blobs(fields: Sequence[DataField], predicate: Predicate | None) -> None:
@@ -293,7 +240,6 @@ def _nullable(data_type: DataType) -> DataType:
 
 
 def _pruned(fields: Sequence[DataField], paths: Sequence[Sequence[str]]) -> list[DataField]:
-    """The fields on the paths. A row keeps only the fields that are needed."""
     result = []
     for field in fields:
         tails = [path[1:] for path in paths if path[0] == field.name]

@@ -22,16 +22,7 @@ from pypaimon.streaming.reading.read_layout import ReadLayout, ReadSettings, fol
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReadParts:
-    """The parts of a read.
-
-    Attributes:
-        directory: The table.
-        settings: How splits become rows.
-        layouts: The settings bound to each schema so far, first to their own.
-        index_blocks: Index files of deletion vectors.
-        prefetcher: Fetches data files before they are read.
-        auth: Requests the catalog's rules; None if the table has none.
-    """
+    """The parts of a read."""
 
     directory: TableDirectory
     settings: ReadSettings
@@ -46,11 +37,10 @@ class ReadParts:
         layouts = {schema_key(settings.schema): layout(settings)}
         blocks = IndexBlocks(directory.store)
         filtered = settings.predicate is not None
-        ahead = FilePrefetcher(directory, ReadPieces(directory, blocks, layouts, settings.schema, filtered=filtered))
+        ahead = FilePrefetcher(directory, ReadPieces(directory, blocks, layouts, settings.schema, filtered))
         return ReadParts(directory, settings, layouts, blocks, ahead, QueryAuth.of(directory))
 
     def layout_of(self, schema: TableSchema) -> ReadLayout:
-        """The settings bound to a schema."""
         known = self.layouts.get(schema_key(schema))
         if known is None:
             if any(schema_id == schema.id for schema_id, _ in self.layouts):
@@ -61,10 +51,8 @@ class ReadParts:
 
 
 def planned_for(splits: Sequence[StreamSplit]) -> RowSelection | None:
-    """The filter and columns that splits were planned with; None: all rows and columns.
-
-    Raises:
-        StreamConfigError: The splits were planned with different filters or columns.
+    """The filter and columns that splits were planned with; None: all rows and columns. Raises StreamConfigError if the
+    splits were planned with different filters or columns.
     """
     found = splits[0].planned_for if splits else None
     for split in splits:
@@ -79,15 +67,9 @@ def planned_for(splits: Sequence[StreamSplit]) -> RowSelection | None:
 
 
 def parts_as_planned(own: ReadParts, planned: RowSelection, *, differences: bool) -> ReadParts:
-    """The parts for splits that were planned with a filter or columns; `own` if they add nothing.
-
-    Args:
-        planned: The filter and columns of the splits.
-        differences: Whether the splits compare two states, so that no record replaces another.
-
-    Raises:
-        StreamConfigError: The read has another filter or other columns, or it hides which rows are deletes.
-        SchemaChangedError: A column of the splits is not in the schema of the read.
+    """The parts for splits that were planned with a filter or columns; `own` if they add nothing. Raises
+    StreamConfigError if the read has another filter or other columns, or it hides which rows are deletes, unless the
+    splits compare two states (`differences`), where no record replaces another.
     """
     settings = _settings_as_planned(own.settings, planned, own.directory.reading_schema(planned.schema_id))
     if settings is own.settings:

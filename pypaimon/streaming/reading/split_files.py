@@ -19,17 +19,11 @@ from pypaimon.streaming.paimon.internals import DataFileMeta, DeletionFile, Pyar
 
 @dataclass(frozen=True, slots=True)
 class SplitFiles:
-    """Files of one bucket.
+    """Files of one bucket."""
 
-    Attributes:
-        files: Each file with its deletion file, or None.
-        constants: The values of the partition columns.
-        of_branch: The files that belong to another branch, or None.
-    """
-
-    files: Sequence[tuple[DataFileMeta, DeletionFile | None]]
+    files: Sequence[tuple[DataFileMeta, DeletionFile | None]]  # Each file with its deletion file, or None
     constants: Mapping[str, pa.Scalar]
-    of_branch: BranchFiles | None = None
+    of_branch: BranchFiles | None = None  # The files that belong to another branch, or None
 
     @property
     def metas(self) -> list[DataFileMeta]:
@@ -42,13 +36,11 @@ class SplitFiles:
         return [list(members) for _, members in directories]
 
     def branch(self, file: DataFileMeta) -> str | None:
-        """The name of the other branch that a file belongs to, or None."""
         other = self.of_branch
         return other.branch if other is not None and file.file_name in other.names else None
 
     @staticmethod
     def of(split: StreamSplit, schema: TableSchema) -> SplitFiles:
-        """The files of a split."""
         return _with_deletions(split.files, split.data_deletion_files, split, schema)
 
     @staticmethod
@@ -72,7 +64,6 @@ def partition_values(split: StreamSplit, schema: TableSchema) -> dict[str, pa.Sc
 
 
 def deletion_files(splits: Iterable[StreamSplit]) -> Iterator[DeletionFile | None]:
-    """The deletion files of some splits."""
     for split in splits:
         yield from split.data_deletion_files or ()
         yield from split.before_deletion_files or ()
@@ -104,7 +95,6 @@ def _retracts(split: StreamSplit) -> bool:
 
 
 def _retracted_first(splits: list[StreamSplit]) -> Iterator[StreamSplit]:
-    """Splits of one mode and snapshot, with the retractions first."""
     retracting = [split for split in splits if _retracts(split)]
     yield from (split.without_files() for split in retracting)
     for split in splits:
@@ -114,12 +104,6 @@ def _retracted_first(splits: list[StreamSplit]) -> Iterator[StreamSplit]:
 def missing_file_error(
     directory: TableDirectory, schema: TableSchema, split: StreamSplit, error: FileNotFoundError
 ) -> PaimonStreamError:
-    """The error that says why a file of a split is missing.
-
-    Args:
-        schema: The schema of the split.
-        error: Names the file.
-    """
     path = str(error.filename or "")
     other = split.of_branch
     if other is not None and posixpath.basename(path) in other.names:

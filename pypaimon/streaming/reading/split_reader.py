@@ -24,11 +24,10 @@ from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.model.system_columns import VALUE_KIND
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.stream_options import Unmatched
+from pypaimon.streaming.options.views import LOGS
 from pypaimon.streaming.paimon.internals import DataFileMeta, DeletionFile
-from pypaimon.streaming.reading.bucket_merge import BucketMerge
-from pypaimon.streaming.reading.file_rows import FileRows, one_ahead
-from pypaimon.streaming.reading.joined_rows import joined_rows
-from pypaimon.streaming.reading.read_layout import ReadLayout
+from pypaimon.streaming.reading.file_rows import BucketMerge, FileRows, joined_rows, one_ahead
+from pypaimon.streaming.reading.read_layout import ReadLayout, ReadSettings
 from pypaimon.streaming.reading.records import RecordFilter, Records, adding
 from pypaimon.streaming.reading.split_files import SplitFiles
 
@@ -43,34 +42,22 @@ _FEW_ROWS = 10_000
 
 
 class SplitReader:
-    """Reads splits in one layout.
-
-    Args:
-        layout: The columns to read and to give out.
-        unmatched: What records of an upsert stream become that do not match the filter.
-        keep_deletes: Whether first plans show stored deletes (audit log).
-        with_deletes: Whether a difference of states has rows for deletes, because a column shows their row kind.
-        batch_size: Rows per batch read, at most.
-        openers: Threads that open files before they are read.
-        vectors: The deletion vectors of all splits that are read.
-    """
+    """Reads splits in one layout."""
 
     def __init__(
         self,
         directory: TableDirectory,
         layout: ReadLayout,
-        *,
-        unmatched: Unmatched,
-        keep_deletes: bool,
-        with_deletes: bool,
-        batch_size: int,
+        settings: ReadSettings,
         openers: IOPool,
         vectors: PlanVectors,
     ) -> None:
         self._directory = directory
         self._layout = layout
-        self._keep_deletes = keep_deletes
-        self._with_deletes = with_deletes
+        self._keep_deletes = settings.view in LOGS
+        # Whether a difference of states has rows for deletes, because a column shows their row kind
+        self._with_deletes = self._keep_deletes or settings.include_row_kind
+        unmatched, batch_size = settings.unmatched, settings.batch_size
         self._batch_size = batch_size
         self._openers = openers
         self._index_filter = FileIndexFilter(directory, layout, unmatched)
@@ -81,13 +68,7 @@ class SplitReader:
         self._merge = BucketMerge(layout, self._files, self._clustered, batch_size, openers)
 
     def read(self, split: StreamSplit) -> Iterator[Records]:
-        """The records of a split, in order, filtered.
-
-        Raises:
-            FileNotFoundError: A data file is missing.
-            CorruptTableError: A data file is damaged.
-            SchemaChangedError: A value does not fit the type that is read.
-        """
+        """The records of a split, in order, filtered. Raises FileNotFoundError if a data file is missing."""
         return self._filter.kept(self._records(split), upserts=self.is_upserts(split))
 
     def _records(self, split: StreamSplit) -> Iterator[Records]:
@@ -178,7 +159,6 @@ class SplitReader:
         return self._clustered and all(file.level for file in files)
 
     def _is_merged_already(self, files: Sequence[DataFileMeta]) -> bool:
-        """Whether files hold each key once and have no known deletes."""
         if self._keep_deletes or any(file.delete_row_count != 0 for file in files):
             return False
         if len(files) == 1:
@@ -195,7 +175,6 @@ class SplitReader:
             yield Records(batch, batch.column(VALUE_KIND))
 
     def _removed_and_added(self, split: StreamSplit) -> Iterator[Records]:
-        """The difference of two states without keys: removed rows as -D, added rows as +I."""
         before, after = self._before(split), self._now(split)
         vectors_of = [{file.file_name: each for file, each in side.files} for side in (before, after)]
         fields, columns = self._layout.fields, self._layout.system_columns
@@ -250,7 +229,6 @@ def _are_begun_ahead(files: Sequence[DataFileMeta]) -> bool:
 
 
 def _rows_there(file_is_there: bool, vector: DeletionVector | None, position: int, count: int) -> pa.Array:
-    """A mask of the rows of a file, from a position on, that are rows of a state."""
     if file_is_there and vector is not None:
         return vector.keep_mask(position, count)
     return pa.repeat(pa.scalar(file_is_there), count)
@@ -260,10 +238,6 @@ class FileIndexFilter:
     """Rules out files by their indexes. Only for files that are read one by one, record by record.
 
     If versions of a key are merged, a file without a matching row must be read, because it may hold the newest version.
-
-    Args:
-        layout: The columns to read, with the filter.
-        unmatched: What records of an upsert stream become that do not match.
     """
 
     def __init__(self, directory: TableDirectory, layout: ReadLayout, unmatched: Unmatched) -> None:
@@ -273,11 +247,6 @@ class FileIndexFilter:
         self._enabled = OptionValues(layout.schema.options).boolean("file-index.read.enabled", True)
 
     def may_match(self, file: DataFileMeta, *, upserts: bool) -> bool:
-        """Whether a file can hold a record that comes out.
-
-        Args:
-            upserts: Whether its records replace the row before, so that one that does not match comes out as a delete.
-        """
         if not self._enabled or (file.embedded_index is None and not file.extra_files):
             return True
         indexes = self._on_keys if upserts and not self._drops else self._on_all

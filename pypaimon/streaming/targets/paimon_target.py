@@ -22,8 +22,8 @@ from pypaimon.streaming.targets.copy_schema import refuse_merging
 from pypaimon.streaming.targets.plan_transactions import PlanTransactions, TransactionalTable, TransactionTarget
 from pypaimon.streaming.targets.target_keys import TargetKeys
 from pypaimon.streaming.targets.target_state import Saved, SavedState
+from pypaimon.streaming.writing.pending_rows import WriterSettings
 from pypaimon.streaming.writing.table_writer import TableWriter
-from pypaimon.streaming.writing.writer_settings import WriterSettings
 
 _USER = "pypaimon-copy"
 

@@ -17,8 +17,7 @@ from pypaimon.streaming.options.blob_storage import BlobStorage
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.paimon.internals import BlobDescriptor, BlobViewStruct, MapType, PaimonBlob, map_key_serializer
 from pypaimon.streaming.paimon.write_internals import BlobData
-from pypaimon.streaming.reading.blob import Blob
-from pypaimon.streaming.reading.blob_fetcher import BlobFetcher, BlobPlaces
+from pypaimon.streaming.reading.blob import Blob, BlobFetcher, BlobPlaces
 
 _REFERENCES = ("VIDEOFRM", "BLOBVIEW", "BLOBDESC")
 _MARKS = tuple(name.encode()[::-1] for name in _REFERENCES)
@@ -30,17 +29,10 @@ _OTHER_FILES = "blob-descriptor."
 
 
 class BlobForm(Enum):
-    """The values of a column.
-
-    Attributes:
-        BYTES: Blobs, which are written to blob files.
-        COPIED: Blobs, or descriptors of their location, from which they are copied into blob files.
-        DESCRIPTOR: Descriptors, which are stored as they are.
-        VIEW: References to rows of other tables, which are stored as they are.
-    """
+    """The values of a column."""
 
     BYTES = "bytes"
-    COPIED = "copied"
+    COPIED = "copied"  # Blobs, or descriptors of their location, from which they are copied into blob files
     DESCRIPTOR = "descriptor"
     VIEW = "view"
 
@@ -50,13 +42,8 @@ class BlobForm(Enum):
 
 
 def blob_forms(schema: Any) -> dict[str, BlobForm]:
-    """The form of each column of blobs of a table.
-
-    Args:
-        schema: pypaimon's schema of the table.
-
-    Raises:
-        UnsupportedTableError: A column of blobs cannot be written as the table keeps it.
+    """The form of each column of blobs of a table. Raises UnsupportedTableError if a column of blobs cannot be written
+    as the table keeps it.
     """
     columns = [field for field in schema.fields if holds_blobs(field.type)]
     if not columns:
@@ -88,12 +75,7 @@ def blob_forms(schema: Any) -> dict[str, BlobForm]:
 
 
 def blob_problem(values: pa.Array, form: BlobForm) -> str | None:
-    """What is wrong with the values of a column; None: they are right.
-
-    Args:
-        values: The values, in the type of the table's column.
-        form: The form that they must have.
-    """
+    """What is wrong with the values of a column; None: they are right."""
     problem = _PROBLEMS[form]
     return next((found for cell in _cells(values) if (found := problem(cell)) is not None), None)
 
@@ -142,7 +124,6 @@ _PROBLEMS: dict[BlobForm, Callable[[memoryview], str | None]] = {
 
 
 def _cells(values: pa.Array) -> Iterable[memoryview]:
-    """The bytes of each blob, without a copy."""
     if pa.types.is_map(values.type):
         values = values.items
     elif pa.types.is_nested(values.type):
@@ -162,11 +143,7 @@ def _refused(field: Any, why: str) -> UnsupportedTableError:
 
 
 def blob_sources(table: PaimonTable) -> dict[str, Callable[[bytes], PaimonBlob]]:
-    """How the values of each column that goes to blob files become blobs.
-
-    Raises:
-        UnsupportedTableError: Its blobs cannot be written.
-    """
+    """How the values of each column that goes to blob files become blobs."""
     forms = {name: form for name, form in blob_forms(table.schema).items() if form.in_blob_files}
     if BlobForm.COPIED not in forms.values():
         return dict.fromkeys(forms, BlobData)
@@ -176,7 +153,6 @@ def blob_sources(table: PaimonTable) -> dict[str, Callable[[bytes], PaimonBlob]]
 
 
 def _read(fetcher: BlobFetcher, table: str, value: bytes) -> PaimonBlob:
-    """The blob that a descriptor points to, read piece by piece. Any other value is the blob itself."""
     if not is_descriptor(value):
         return BlobData(value)
     found = fetcher.references(pa.array([value], pa.large_binary()), f"what is written to {table}")

@@ -14,8 +14,8 @@ from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.time_zone import TIME_ZONE, option_zone
 from pypaimon.streaming.options.arguments import a_table, at_least
 from pypaimon.streaming.paimon.handles import WritableTable
+from pypaimon.streaming.writing.pending_rows import WriterSettings
 from pypaimon.streaming.writing.stream_writer import BlockingStreamWriter, StreamWriter
-from pypaimon.streaming.writing.writer_settings import WriterSettings
 
 
 def stream_write_builder(table: WritableTable) -> StreamWriteBuilder:

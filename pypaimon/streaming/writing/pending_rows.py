@@ -8,45 +8,169 @@ if another writer has committed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
+from pypaimon.streaming.batches.batch import Batch, BlockingBatch
 from pypaimon.streaming.commit.cleanup import discard
-from pypaimon.streaming.commit.conflicts import KeyIndexes
+from pypaimon.streaming.commit.conflicts import KeyIndexes, TableState
 from pypaimon.streaming.commit.request import Overwrite
 from pypaimon.streaming.commit.session import LastCommit
-from pypaimon.streaming.commit.table_state import TableState
-from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.model.arrow_types import arrow_type
+from pypaimon.streaming.model.normal_form import normal_type
+from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.paimon.write_internals import BucketMode, CommitMessage
-from pypaimon.streaming.writing.arrow_input import arrow_input, narrowed_schema
-from pypaimon.streaming.writing.dynamic_buckets.bucket_assigner import BucketAssigner
+from pypaimon.streaming.writing.dynamic_buckets import BucketAssigner
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from pypaimon.streaming.writing.routing import check_date_range
 from pypaimon.streaming.writing.row_layout import RowLayout, TargetTable, row_layout
 from pypaimon.streaming.writing.write_state import WriteState, write_state
-from pypaimon.streaming.writing.writer_settings import WriterSettings, kind_column
+
+
+@dataclass(frozen=True, slots=True)
+class WriterSettings:
+    """Settings of a writer."""
+
+    user: str
+    kind_column: str | None = None  # Column of row kinds; None: `_row_kind`, if the table lacks a column of that name
+    overwrite: Overwrite = False  # Which existing rows each commit replaces, as `CommitRequest.overwrite`
+    memory_limit: int | None = None  # Bytes of rows that may be held in memory; None: the table's `write-buffer-size`
+    is_named: bool = False  # Whether the program chose the commit user, so that a later writer may continue under it
+
+
+def kind_column(options: OptionValues, given: str | None) -> str | None:
+    """The column of row kinds, from the settings or the table's option. Raises StreamConfigError if they differ."""
+    of_table = options.text("rowkind.field")
+    if of_table is not None and given not in (None, of_table):
+        raise StreamConfigError(
+            f"with_row_kind_column: got {given!r}, but the table's option 'rowkind.field' names '{of_table}'; leave it "
+            "out.",
+            option="with_row_kind_column",
+        )
+    return of_table or given
+
+
+def check_watermark(watermark: int | None) -> None:
+    """Raise StreamConfigError unless a watermark is a number or None."""
+    if watermark is not None and (isinstance(watermark, bool) or not isinstance(watermark, int)):
+        raise StreamConfigError(f"commit: a watermark is a number of epoch milliseconds, got {watermark!r}.")
+
+
+_CHUNK_ROWS, _CHUNK_BYTES = 1 << 17, 1 << 28
+_INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowInput:
+    """Rows that a writer was given."""
+
+    schema: pa.Schema
+    batches: Iterable[pa.RecordBatch]  # The rows. If they are not in memory, they are read while this is iterated.
+    in_memory: bool  # Whether all rows are in memory, so that they can be checked before the first one is written
+
+
+def arrow_input(data: Any) -> ArrowInput:
+    """The data that a writer is given, as Arrow record batches. Raises StreamConfigError if the data are of another
+    type, or hold values for which Arrow lacks a type.
+
+    Args:
+        data: A pyarrow Table, RecordBatch or RecordBatchReader, a pandas or polars DataFrame, a `Batch` of a stream, or
+            anything else with `__arrow_c_stream__` or `__arrow_c_array__`.
+    """
+    if isinstance(data, Batch | BlockingBatch):
+        data = data.data
+    if isinstance(data, pa.RecordBatch):
+        data = pa.Table.from_batches([data])
+    if _is_frame(data, "pandas"):
+        data = _of_pandas(data)
+    elif _is_frame(data, "polars"):
+        data = data.to_arrow()
+    if isinstance(data, pa.Table):
+        return ArrowInput(data.schema, _pieces(data.to_batches(max_chunksize=_CHUNK_ROWS)), in_memory=True)
+    if not isinstance(data, pa.RecordBatchReader):
+        data = _reader(data)
+    return ArrowInput(data.schema, _pieces(data), in_memory=False)
+
+
+def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        rows = max(1, batch.num_rows * _CHUNK_BYTES // max(_CHUNK_BYTES, _bytes_of(batch)))
+        for start in range(0, batch.num_rows, rows):
+            yield batch.slice(start, rows)
+
+
+def _bytes_of(batch: pa.RecordBatch) -> int:
+    try:
+        return int(batch.nbytes)
+    except pa.ArrowTypeError:
+        # Arrow cannot count the bytes of views that are used.
+        return int(batch.get_total_buffer_size())
+
+
+def narrowed_schema(schema: pa.Schema, fields: Sequence[Any]) -> pa.Schema:
+    """The given columns, with integer types narrowed to those of the table's columns.
+
+    Numbers of pandas, polars and Python are 64 bits wide by default. Each value is checked when it is written.
+    """
+    types = {field.name: arrow_type(field.type) for field in fields}
+    # Names match if they differ only in case.
+    folded = {name.lower(): kind for name, kind in types.items()}
+    targets = [types.get(field.name, folded.get(field.name.lower())) for field in schema]
+    given = [normal_type(field.type) for field in schema]
+    kinds = [_narrowed(one, other) for one, other in zip(given, targets, strict=True)]
+    return pa.schema([field.with_type(kind) for field, kind in zip(schema, kinds, strict=True)])
+
+
+def _narrowed(given: pa.DataType, target: pa.DataType | None) -> pa.DataType:
+    is_wider = given in _INTEGERS and target in _INTEGERS and _INTEGERS.index(target) < _INTEGERS.index(given)
+    return target if is_wider else given
+
+
+def _is_frame(data: Any, library: str) -> bool:
+    # A caller that has a DataFrame has imported its library.
+    module = sys.modules.get(library)
+    frame = getattr(module, "DataFrame", None)
+    return frame is not None and isinstance(data, frame)
+
+
+def _of_pandas(frame: Any) -> pa.Table:
+    try:
+        return pa.Table.from_pandas(frame, preserve_index=False)
+    except (pa.ArrowException, ValueError, OverflowError) as error:
+        # Two columns of one name, numbers of more than 64 bits, or values of several types in a column.
+        raise StreamConfigError(f"the DataFrame cannot be converted to Arrow: {error}") from error
+
+
+def _reader(data: Any) -> pa.RecordBatchReader:
+    if hasattr(data, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(data)
+    if hasattr(data, "__arrow_c_array__"):
+        return pa.Table.from_batches([pa.record_batch(data)]).to_reader()
+    raise StreamConfigError(
+        "expected a pyarrow Table, RecordBatch or RecordBatchReader, a pandas or polars DataFrame, a batch of a stream "
+        f"or anything with __arrow_c_stream__, got {type(data).__name__}. For rows in Python: "
+        "pyarrow.Table.from_pylist(rows)."
+    )
+
 
 _WHOLE_TABLE = {"dynamic-partition-overwrite": "false"}
 
 
 class PendingRows:
-    """Rows in memory, files that are open, and files that are finished. Not for several threads.
-
-    Attributes:
-        table: The table, with the schema that is written.
-        kind_column: Column of row kinds, or None.
-        buckets_of: The oldest snapshot from which rows took their number of buckets; None: they have no such number.
-    """
+    """Rows in memory, files that are open, and files that are finished. Not for several threads."""
 
     def __init__(self, table: PaimonTable, settings: WriterSettings) -> None:
         self.table = table
-        self.kind_column = kind_column(table.options, settings.kind_column)
+        self.kind_column = kind_column(table.options, settings.kind_column)  # Column of row kinds, or None
+        # The oldest snapshot from which rows took their number of buckets; None: they have no such number
         self.buckets_of: int | None = None
         self._settings = settings
         self._replaces_table = False
@@ -73,7 +197,6 @@ class PendingRows:
 
     @property
     def table_to_write(self) -> PaimonTable:
-        """The table with the options of this commit."""
         return self.table.copy(_WHOLE_TABLE) if self._replaces_table else self.table
 
     @property
@@ -89,10 +212,7 @@ class PendingRows:
 
     def aligned(self, data: Any) -> Iterable[pa.RecordBatch]:
         """The rows in the table's columns. Rows that are in memory are all checked before the first one is returned.
-
-        Raises:
-            SchemaMismatchError: The columns do not fit.
-            BadRowError: A row does not fit.
+        Raises SchemaMismatchError if the columns do not fit, BadRowError if a row does not fit.
         """
         given = arrow_input(data)
         layout = self._layout_of(given.schema)
@@ -100,11 +220,6 @@ class PendingRows:
         return list(aligned) if given.in_memory else aligned
 
     def write(self, batch: pa.RecordBatch, last: LastCommit | None) -> None:
-        """Write aligned rows.
-
-        Args:
-            last: The newest commit of the writer.
-        """
         if not batch.num_rows:
             return
         if self._records is None:
@@ -147,12 +262,6 @@ class PendingRows:
         self.buckets_of = None
 
     def note_committed(self, snapshot: int, *, replaced: bool) -> None:
-        """The commit was made.
-
-        Args:
-            snapshot: Id of its snapshot.
-            replaced: Whether it removed existing files.
-        """
         if replaced:
             self._forget_state()
         elif snapshot != self._base + 1:
@@ -193,7 +302,6 @@ class PendingRows:
     # What the table holds
 
     def _known_state(self, last: LastCommit | None) -> WriteState:
-        """What decides the sequence numbers and the buckets of new rows."""
         mode = self.table.bucket_mode
         if mode not in (BucketMode.HASH_FIXED, BucketMode.HASH_DYNAMIC):
             return WriteState()
@@ -233,12 +341,10 @@ class PendingRows:
 
 
 def _latest_snapshot(directory: TableDirectory) -> Snapshot | None:
-    """The latest snapshot as it is in the store now."""
     directory.snapshots.forget()
     return directory.snapshots.get_latest_snapshot()
 
 
 def _advanced(state: WriteState, messages: Sequence[CommitMessage]) -> WriteState:
-    """The state after files of this writer."""
     numbers = [file.max_sequence_number for message in messages for file in message.new_files]
     return replace(state, sequence=max([state.sequence, *numbers]))

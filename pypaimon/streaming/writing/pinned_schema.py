@@ -17,15 +17,11 @@ class PinnedSchema:
     that is written and committed under the schema of its plan is right even if columns are renamed, added, dropped or
     widened meanwhile, as if that had happened after the commit. Java does the same: a writer keeps the schema that it
     was opened with.
-
-    Attributes:
-        identity: Distinguishes the table from a later one of its name.
-        schema_id: Id of the schema.
-        columns: Id, name and type of its columns, because after a rollback another schema may have the same id.
     """
 
     identity: str
     schema_id: int
+    # Id, name and type of its columns, because after a rollback another schema may have the same id
     columns: tuple[tuple[int, str, str], ...]
 
     @staticmethod
@@ -35,10 +31,8 @@ class PinnedSchema:
         return PinnedSchema(table.new_directory().current_identity(), schema.id, _columns(schema))
 
     def apply(self, table: PaimonTable) -> PaimonTable:
-        """The table under this schema. One request if its schema is another one now.
-
-        Raises:
-            TableChangedError: The schema is gone.
+        """The table under this schema. One request if its schema is another one now. Raises TableChangedError if the
+        schema is gone.
         """
         schema = table.schema
         if (schema.id, _columns(schema)) == (self.schema_id, self.columns):
@@ -52,10 +46,8 @@ class PinnedSchema:
         return table.with_schema(pinned)
 
     def check(self, table: PaimonTable) -> None:
-        """Check that the table is still the same one, before anything is committed to it. One request.
-
-        Raises:
-            TableChangedError: It was dropped or recreated.
+        """Check that the table is still the same one, before anything is committed to it. One request. Raises
+        TableChangedError if it was dropped or recreated.
         """
         try:
             identity = table.new_directory().current_identity()

@@ -2,32 +2,143 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from pypaimon.streaming.commit.cleanup import discard
-from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.errors import BadRowError, UnsupportedTableError
 from pypaimon.streaming.formats.binary_row_encoding import encoded_row
 from pypaimon.streaming.formats.registry import check_format
 from pypaimon.streaming.merge.engines.factory import merge_engine
+from pypaimon.streaming.metadata.file_paths import FilePaths
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
-from pypaimon.streaming.options.table_traits import (
-    SNAPSHOT_ORDERING,
-    ChangelogProducer,
-)
+from pypaimon.streaming.options.table_traits import SNAPSHOT_ORDERING, ChangelogProducer
 from pypaimon.streaming.paimon.write_internals import BucketMode, CommitMessage
 from pypaimon.streaming.writing.blob_forms import blob_sources
-from pypaimon.streaming.writing.dynamic_buckets.bucket_assigner import BucketAssigner
-from pypaimon.streaming.writing.files.append_bucket import AppendBucket, PostponedBucket
-from pypaimon.streaming.writing.files.bucket_files import BucketFiles
-from pypaimon.streaming.writing.files.file_options import FileOptions
-from pypaimon.streaming.writing.files.keyed_bucket import MOST_FLUSH_BYTES, KeyedBucket
+from pypaimon.streaming.writing.dynamic_buckets import BucketAssigner
+from pypaimon.streaming.writing.files.bucket_writers import MOST_FLUSH_BYTES, AppendBucket, KeyedBucket, PostponedBucket
+from pypaimon.streaming.writing.files.file_options import BucketFiles, FileOptions
 from pypaimon.streaming.writing.files.merged_changelogs import merged_changelogs
-from pypaimon.streaming.writing.files.system_columns import RecordBuilder
-from pypaimon.streaming.writing.partition_times import PartitionTimes
+from pypaimon.streaming.writing.files.record_facts import RecordBuilder
 from pypaimon.streaming.writing.routing import Router
 from pypaimon.streaming.writing.write_state import WriteState, write_state
+
+STRICT, FORMATTER = "partition.timestamp-format.strict", "partition.timestamp-formatter"
+PATTERN = "partition.timestamp-pattern"
+
+_RANGES = {"y": (1, 9999), "u": (0, 9999), "M": (1, 12), "d": (1, 31), "H": (0, 23), "m": (0, 59), "s": (0, 59)}
+# Java takes any month, day and time that this matches, because it resolves them leniently.
+_DEFAULT = re.compile(
+    r"-?\d{1,9}-(-?\d{1,2})-(-?\d{1,2})( -?\d{1,2}:-?\d{1,2}:-?\d{1,2}(\.\d{1,9})?)?", re.ASCII
+)  # fmt: skip
+_ELEMENT = re.compile(
+    r"(?P<quote>'')|'(?P<text>(?:[^']|'')*)'|(?P<letter>[A-Za-z])(?P=letter)*|(?P<other>.)", re.DOTALL
+)  # fmt: skip
+
+
+class PartitionTimes:
+    """The rule of Java's `PartitionTimestampValidator` for new partitions.
+
+    Args:
+        pattern: `partition.timestamp-pattern`; None: the first partition column is the time.
+        formatter: `partition.timestamp-formatter`; None: `2026-11-21`, with or without `08:30:00`.
+    """
+
+    def __init__(self, paths: FilePaths, pattern: str | None, formatter: str | None) -> None:
+        self._paths = paths
+        self._pattern = pattern
+        self._formatter = None if formatter is None else _Formatter(formatter)
+
+    @staticmethod
+    def of(table: PaimonTable) -> PartitionTimes | None:
+        """The rule of a table; None: its partitions are not checked."""
+        options = table.options
+        pattern, formatter = options.text(PATTERN), options.text(FORMATTER)
+        is_asked = options.boolean(STRICT, False) and (pattern is not None or formatter is not None)
+        if not is_asked or not table.partition_keys:
+            return None
+        # Java checks the `toString()` of the values, which is what legacy names are, even if the table has others.
+        paths = FilePaths(str(table.path), tuple(table.partition_fields), legacy_names=True)
+        return PartitionTimes(paths, pattern, formatter)
+
+    def check(self, partition: Sequence[Any]) -> None:
+        """Raise BadRowError if the values of a partition are not a time."""
+        values = self._paths.values(encoded_row(partition, self._paths.partition_fields))
+        text = next(iter(values.values())) if self._pattern is None else _filled(self._pattern, values)
+        fits = _DEFAULT.fullmatch(text) is not None if self._formatter is None else self._formatter.fits(text)
+        if not fits:
+            raise BadRowError(
+                f"Partition {values} has the time {text!r}, which does not match the table's options '{FORMATTER}' or "
+                f"'{PATTERN}', and '{STRICT}' is 'true'. Correct the rows or the options."
+            )
+
+
+class _Formatter:
+    def __init__(self, pattern: str) -> None:
+        self._fields: list[str] = []
+        try:
+            self._regex = re.compile(self._translated(pattern), re.ASCII)
+        except re.error as error:
+            raise _unknown(pattern, pattern) from error
+
+    def fits(self, text: str) -> bool:
+        found = self._regex.fullmatch(text)
+        if found is None:
+            return False
+        values: dict[str, int] = {}
+        for field, digits in zip(self._fields, found.groups(), strict=True):
+            if digits is None:
+                continue
+            value = int(digits) + (2000 if field in "yu" and len(digits) == 2 else 0)
+            low, high = _RANGES.get(field, (value, value))
+            if not low <= value <= high or values.setdefault(field, value) != value:
+                return False
+        return ("y" in values or "u" in values) and "M" in values and "d" in values
+
+    def _translated(self, pattern: str) -> str:
+        parts, follows_open_number = [], False
+        for element in _ELEMENT.finditer(pattern):
+            letter = element["letter"]
+            if letter is None:
+                parts.append(_literal(element, pattern))
+                follows_open_number = False
+                continue
+            count = len(element[0])
+            known = count in (2, 4) if letter in "yu" else count <= 2 if letter in "MdHms" else letter == "S"
+            if not known or follows_open_number:
+                raise _unknown(pattern, element[0])
+            follows_open_number = count == 1 and letter != "S"
+            self._fields.append(letter)
+            parts.append(r"(\d{1,19})" if follows_open_number else rf"(\d{{{count}}})")
+        return "".join(parts)
+
+
+def _literal(element: re.Match[str], pattern: str) -> str:
+    other = element["other"]
+    if other == "[":
+        return "(?:"
+    if other == "]":
+        return ")?"
+    if other is not None and other in "#{}'":
+        raise _unknown(pattern, other)
+    return re.escape("'" if element["quote"] else other or element["text"].replace("''", "'"))
+
+
+def _unknown(pattern: str, part: str) -> UnsupportedTableError:
+    return UnsupportedTableError(
+        f"The table's option '{FORMATTER}' = '{pattern}' has {part!r}, which is not checked here, and '{STRICT}' is "
+        "'true'. Write with Java, or set the option to 'false'."
+    )
+
+
+def _filled(pattern: str, values: dict[str, str]) -> str:
+    """The pattern with `$column` replaced. If several column names match, the longest one counts."""
+    names = "|".join(re.escape(name) for name in sorted(values, key=len, reverse=True))
+    return re.sub(rf"\$({names})", lambda found: values[found[1]], pattern)
+
 
 _BUFFER_BYTES = 256 << 20
 _MOST_OPEN_FILES = 100
@@ -39,16 +150,13 @@ class RecordWriter:
     """Writes the rows of one commit, or of one task of it. Not for several threads.
 
     Args:
-        overwrite: Whether the rows replace existing ones.
         state: What the table holds already; None: it is read when the first row is written.
         buffer_bytes: Bytes of rows, as Arrow counts them, that are held in memory before they are written to files.
             None: the table's `write-buffer-size`, or 256 MB. While a bucket is flushed, about twice its rows are in
             memory in addition.
-        assigner: Assigns buckets to keys, in a table with dynamic ones.
 
     Raises:
         UnsupportedTableError: The table's format, one of its types, or its merge engine is not supported.
-        StreamConfigError: An option of the table cannot be read.
     """
 
     def __init__(
@@ -80,12 +188,10 @@ class RecordWriter:
         self._places: dict[tuple[Any, ...], tuple[tuple[Any, ...], int]] = {}
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Write rows: the table's columns, followed by `VALUE_KIND` for a primary-key table.
-
-        Raises:
-            UnsupportedTableError: A partition cannot be written, or the rows of a commit do not fit into memory in a
-                table with `sequence.snapshot-ordering`.
-            BadRowError: The values of a partition are not a time, with `partition.timestamp-format.strict`.
+        """Write rows: the table's columns, followed by `VALUE_KIND` for a primary-key table. Raises
+        UnsupportedTableError if a partition cannot be written, or the rows of a commit do not fit into memory in a
+        table with `sequence.snapshot-ordering`, BadRowError if the values of a partition are not a time, with
+        `partition.timestamp-format.strict`.
         """
         if self._flushes_once:
             self._check_room(batch.nbytes)
@@ -107,11 +213,8 @@ class RecordWriter:
         return None if self._state is None or not self._places else self._state.snapshot
 
     def prepare(self) -> list[CommitMessage]:
-        """Finish the files. Returns pypaimon's commit messages, which own them from now on.
-
-        Raises:
-            StoreError: A file cannot be written. Files that were taken from buckets are deleted; `abort` deletes the
-                others.
+        """Finish the files. Returns pypaimon's commit messages, which own them from now on. Raises StoreError if a file
+        cannot be written. Files that were taken from buckets are deleted; `abort` deletes the others.
         """
         self._open.clear()
         for bucket in self._buckets.values():
@@ -134,7 +237,6 @@ class RecordWriter:
         self._buckets.clear()
 
     def abort(self) -> None:
-        """Delete the files that no commit message owns."""
         for bucket in self._buckets.values():
             bucket.abort()
         self.close()
@@ -154,7 +256,6 @@ class RecordWriter:
             )
 
     def _make_room(self) -> None:
-        """Flush buckets, those with most bytes first, until half of the memory is free."""
         held = self.buffered_bytes
         for bucket in sorted(self._buckets.values(), key=lambda each: each.buffered_bytes, reverse=True):
             if held <= self._bound // 2:
@@ -165,7 +266,6 @@ class RecordWriter:
                 held = self.buffered_bytes
 
     def _bound_open_files(self, written: _Bucket) -> bool:
-        """After a write to a bucket, end all open files if there are too many. Returns whether there were."""
         if not written.open_files:
             self._open.discard(written)
             return False
@@ -207,10 +307,8 @@ class RecordWriter:
         )
 
     def _last_sequence(self, partition: tuple[Any, ...]) -> int:
-        """The greatest sequence number before the new rows of a partition.
-
-        Raises:
-            UnsupportedTableError: The rows of the partition are divided into another number of buckets.
+        """The greatest sequence number before the new rows of a partition. Raises UnsupportedTableError if the rows of
+        the partition are divided into another number of buckets.
         """
         if self._state is None:
             self._state = write_state(self._table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,89 @@ import pyarrow.compute as pc
 
 from pypaimon.streaming.errors import BadRowError
 from pypaimon.streaming.filtering.filters import float_bits
+from pypaimon.streaming.formats.binary_row_encoding import RowColumn, layouts, row_column, serialised
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
-from pypaimon.streaming.writing.bucket_hash import BucketKeys, key_hashes
-from pypaimon.streaming.writing.dynamic_buckets.bucket_assigner import BucketAssigner
+from pypaimon.streaming.options.table_traits import BucketFunctionType, bucket_function_of
+from pypaimon.streaming.paimon.internals import PyarrowFieldParser
+from pypaimon.streaming.writing.dynamic_buckets import BucketAssigner
+
+_Words = npt.NDArray[np.uint32]
+_Longs = npt.NDArray[np.int64]
+
+_SEED = 42
+
+
+@dataclass(frozen=True, slots=True)
+class BucketKeys:
+    """The bucket key of a table with a fixed number of buckets."""
+
+    fields: tuple[Any, ...]
+    buckets: int
+    # Whether the bucket is the remainder of an INT or BIGINT key (`bucket-function.type` = mod)
+    by_remainder: bool = False
+
+    @staticmethod
+    def of(table: PaimonTable) -> BucketKeys | None:
+        """The bucket key of a table; None if its number of buckets is not fixed."""
+        if table.total_buckets <= 0:
+            return None
+        by_remainder = bucket_function_of(table.options) is BucketFunctionType.MOD
+        return BucketKeys(tuple(table.schema.logical_bucket_key_fields), table.total_buckets, by_remainder)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(field.name for field in self.fields)
+
+    def buckets_of(self, columns: Sequence[pa.Array]) -> npt.NDArray[np.int32]:
+        if self.by_remainder:
+            (column,) = _typed(columns, self.fields)
+            # A null counts as 0, which is how Java's rows store it.
+            numbers = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)
+            remainders: npt.NDArray[np.int32] = np.mod(numbers, self.buckets).astype(np.int32)
+            return remainders
+        # Java's `Math.abs(hash % buckets)`: the remainder has the sign of the hash.
+        hashes = key_hashes(columns, self.fields).astype(np.int64)
+        return np.abs(np.fmod(hashes, self.buckets)).astype(np.int32)
+
+
+def key_hashes(columns: Sequence[pa.Array], fields: Sequence[Any]) -> npt.NDArray[np.int32]:
+    """The hash of each key, as Java's `BinaryRow.hashCode` computes it."""
+    return _hashes([row_column(column) for column in _typed(columns, fields)]).view(np.int32)
+
+
+def _typed(columns: Sequence[pa.Array], fields: Sequence[Any]) -> list[pa.Array]:
+    return [
+        column.cast(PyarrowFieldParser.from_paimon_type(field.type))
+        for column, field in zip(columns, fields, strict=True)
+    ]
+
+
+def _hashes(columns: Sequence[RowColumn]) -> _Words:
+    result = np.empty(len(columns[0].null), dtype=np.uint32)
+    for rows in layouts(columns):
+        result[rows] = _murmur(serialised(columns, rows))
+    return result
+
+
+def _murmur(data: npt.NDArray[np.uint8]) -> _Words:
+    # All rows of a layout are equally long: each step mixes the same word of every row into its hash.
+    words = np.ascontiguousarray(data).view("<u4")
+    state = np.full(len(data), _SEED, dtype=np.uint32)
+    for column in range(words.shape[1]):
+        word = words[:, column] * np.uint32(0xCC9E2D51)
+        word = _rotated(word, 15) * np.uint32(0x1B873593)
+        state = _rotated(state ^ word, 13) * np.uint32(5) + np.uint32(0xE6546B64)
+    # Murmur3's end: the length in bytes, then the bits of the hash spread over all of it.
+    state ^= np.uint32(data.shape[1])
+    state = (state ^ (state >> np.uint32(16))) * np.uint32(0x85EBCA6B)
+    state = (state ^ (state >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+    return state ^ (state >> np.uint32(16))
+
+
+def _rotated(words: _Words, bits: int) -> _Words:
+    return (words << np.uint32(bits)) | (words >> np.uint32(32 - bits))
+
 
 _Codes = npt.NDArray[np.int64]
 
@@ -27,11 +107,8 @@ _UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000}
 
 
 class Router:
-    """Divides the rows of batches. Rows of a bucket stay in their order.
-
-    Args:
-        table: The table, with a fixed number of buckets, without buckets, or with postponed or dynamic ones.
-        assigner: Assigns buckets to keys, if they are dynamic.
+    """Divides the rows of batches, for a table with a fixed number of buckets, without buckets, or with postponed or
+    dynamic ones. Rows of a bucket stay in their order.
     """
 
     def __init__(self, table: PaimonTable, assigner: BucketAssigner | None = None) -> None:
@@ -71,11 +148,7 @@ class Router:
 
 
 class _Partitions:
-    """The partitions of a batch as numbers.
-
-    Attributes:
-        codes: The number of each row's partition. The numbers may have gaps.
-    """
+    """The partitions of a batch as numbers."""
 
     def __init__(self, columns: Sequence[pa.Array], count: int) -> None:
         self.codes: _Codes = np.zeros(count, dtype=np.int64)
@@ -115,7 +188,6 @@ def _stable_order(codes: _Codes) -> _Codes:
 
 
 def _dated_keys(table: PaimonTable) -> list[str]:
-    """The columns of dates and timestamps whose values decide in which partition or bucket a row is."""
     bucket_key = (table.options.text("bucket-key") or "").split(",")
     keys = {*table.primary_keys, *table.partition_keys, *(name.strip() for name in bucket_key)}
     return [
@@ -125,9 +197,7 @@ def _dated_keys(table: PaimonTable) -> list[str]:
 
 def check_date_range(batch: pa.RecordBatch, table: PaimonTable) -> None:
     """Check that columns hold years from 1 to 9999, because Python's dates, which name partitions, hold no others.
-
-    Raises:
-        BadRowError: A value is outside of that range; the message names the column.
+    Raises BadRowError if a value is outside of that range; the message names the column.
     """
     for name in _dated_keys(table):
         column = batch.column(name)
@@ -144,7 +214,6 @@ def check_date_range(batch: pa.RecordBatch, table: PaimonTable) -> None:
 
 
 def _bounds(kind: pa.DataType) -> tuple[int, int] | None:
-    """The least and the greatest allowed number of a type; None: all are allowed."""
     if pa.types.is_date32(kind):
         return _DAYS
     if not pa.types.is_timestamp(kind) or kind.unit not in _UNITS:

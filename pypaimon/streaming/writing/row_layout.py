@@ -34,17 +34,10 @@ _EXACT_FLOATS = {pa.float32(): (pa.int8(), pa.int16()), pa.float64(): (pa.int8()
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Column:
-    """One column of the table.
-
-    Attributes:
-        source: Its position in the given batches; None: it is not given.
-        shown: Its type in messages.
-        default: The value that replaces a null, as an array of one.
-        blobs: The form of its values, if they are blobs.
-    """
+    """One column of the table."""
 
     name: str
-    source: int | None
+    source: int | None  # Its position in the given batches; None: it is not given
     type: pa.DataType
     nullable: bool
     shown: str
@@ -55,15 +48,7 @@ class _Column:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KindRules:
-    """How a table treats row kinds.
-
-    Attributes:
-        keyed: Whether it has a primary key.
-        retractions: Which of the kinds -U and -D it accepts.
-        engine: Its merge engine, for messages.
-        ignore_deletes: Whether deletes and old rows of updates are dropped.
-        ignore_before: Whether old rows of updates are dropped.
-    """
+    """How a table treats row kinds."""
 
     keyed: bool
     retractions: frozenset[int]
@@ -85,15 +70,7 @@ class KindRules:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TargetTable:
-    """The table that rows are to be written to.
-
-    Attributes:
-        name: Its name, for messages.
-        fields: pypaimon's fields.
-        rules: How it treats row kinds.
-        zone: Its time zone, for default values.
-        blobs: The forms of its columns of blobs.
-    """
+    """The table that rows are to be written to."""
 
     name: str
     fields: Sequence[Any]
@@ -108,26 +85,15 @@ class TargetTable:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RowLayout:
-    """How record batches become rows of a table. Pickled into the tasks.
-
-    Attributes:
-        table: Name of the table, for messages.
-        columns: The table's columns, in order.
-        kind: Position of the row-kind column in a batch, or None.
-        rules: How the table treats row kinds.
-    """
+    """How record batches become rows of a table. Pickled into the tasks."""
 
     table: str
     columns: tuple[_Column, ...]
-    kind: int | None
+    kind: int | None  # Position of the row-kind column in a batch, or None
     rules: KindRules
 
     def align(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The table's columns, followed by the row kind in a primary-key table.
-
-        Raises:
-            BadRowError: A row does not fit.
-        """
+        """The table's columns, followed by the row kind in a primary-key table."""
         arrays = [self._column(column, batch) for column in self.columns]
         fields = [pa.field(column.name, column.type, column.nullable) for column in self.columns]
         if not self.rules.keyed:
@@ -203,12 +169,8 @@ def row_layout(
     value of the given type, or be one whose values can be checked one by one (lengths, fractions of seconds).
 
     Args:
-        schema: The given columns.
-        table: The table.
         kind_column: Column of row kinds; None: `_row_kind`, if the table has no such column.
         case_sensitive: Whether names must agree in case. If not, a name that differs only in case matches too.
-        shown: How Spark shows the types of the columns.
-        advice: Appended to the message about columns that the table lacks.
 
     Raises:
         SchemaMismatchError: They do not fit; the message names every difference.
@@ -287,11 +249,7 @@ def _missing(field: Any, default: pa.Array | None) -> str | None:
 
 
 def _default(field: Any, zone: TimeZone) -> pa.Array | None:
-    """The default value of a column, read from its text as Java does; None: the column has no default.
-
-    Raises:
-        UnsupportedTableError: The text is not a value of the column's type.
-    """
+    """The default value of a column, read from its text as Java does; None: the column has no default."""
     text = field.default_value
     if text is None:
         return None

@@ -19,14 +19,14 @@ from pypaimon.streaming.cdc.change_reader import ChangeFormatName, TimeUnit
 from pypaimon.streaming.cdc.change_records import ChangeRecord
 from pypaimon.streaming.cdc.new_columns import OnNewColumn
 from pypaimon.streaming.cdc.table_changes import ChangeSettings
-from pypaimon.streaming.commit.report import CommitReport
+from pypaimon.streaming.commit.request import CommitReport
 from pypaimon.streaming.concurrency.threads_to_asyncio import wait_for_future
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.writing.pending_rows import WriterSettings
 from pypaimon.streaming.writing.table_writer import TableWriter
-from pypaimon.streaming.writing.writer_settings import WriterSettings
 
 T = TypeVar("T")
 

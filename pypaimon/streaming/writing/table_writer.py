@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 
 from pypaimon.streaming.cdc.change_records import ChangeRecord
@@ -14,8 +13,7 @@ from pypaimon.streaming.cdc.table_changes import ChangeSettings, table_changes
 from pypaimon.streaming.commit.cleanup import discard
 from pypaimon.streaming.commit.idempotent_commit import commit_once
 from pypaimon.streaming.commit.ledger import CommitLedger
-from pypaimon.streaming.commit.report import CommitReport, Written
-from pypaimon.streaming.commit.request import CommitRequest
+from pypaimon.streaming.commit.request import CommitReport, CommitRequest, Written
 from pypaimon.streaming.commit.session import CommitProgress, CommitSession, LastCommit, progress_of
 from pypaimon.streaming.commit.snapshot_commit import RolledBackError
 from pypaimon.streaming.concurrency.forking import Origin
@@ -34,10 +32,9 @@ from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.model.system_columns import ROW_KIND
-from pypaimon.streaming.writing.pending_rows import PendingRows
+from pypaimon.streaming.writing.pending_rows import PendingRows, WriterSettings, check_watermark
 from pypaimon.streaming.writing.pinned_schema import PinnedSchema
 from pypaimon.streaming.writing.writable_tables import check_writable, warn_about_gaps
-from pypaimon.streaming.writing.writer_settings import WriterSettings, check_watermark
 
 _LOG = StreamLog(__name__)
 
@@ -48,32 +45,9 @@ SOURCE_STATE = "pypaimon.source-state"
 _OF_SOURCE = (SOURCE_POSITION, SOURCE_STATE)
 
 
-@dataclass(frozen=True, slots=True)
-class _Commit:
-    """The arguments of one commit.
-
-    Attributes:
-        identifier: Commit identifier.
-        named: Whether the caller chose it.
-        properties: Properties of its snapshot.
-        watermark: Event time up to which rows are complete, or None.
-        keep_empty: Whether there must be a snapshot even without rows.
-    """
-
-    identifier: int
-    named: bool
-    properties: Mapping[str, str]
-    watermark: int | None
-    keep_empty: bool
-
-
 class TableWriter:
-    """Writes and commits. Calls block. One call at a time, from any thread.
-
-    Raises:
-        UnsupportedTableError: The table cannot be written exactly.
-        StreamConfigError: A setting does not fit it.
-        TableChangedError: It is unknown how far the commit user has got.
+    """Writes and commits. Calls block. One call at a time, from any thread. Raises TableChangedError if it is unknown
+    how far the commit user has got.
     """
 
     def __init__(self, table: PaimonTable, settings: WriterSettings) -> None:
@@ -94,17 +68,14 @@ class TableWriter:
 
     @property
     def table(self) -> PaimonTable:
-        """The table, with the schema that is written."""
         return self._pending.table
 
     @property
     def is_open(self) -> bool:
-        """Whether it can be used."""
         return self._why_ended is None and self._ends_after_call is None and self._origin.is_here
 
     @property
     def is_keyed(self) -> bool:
-        """Whether the table has a primary key, so that rows have kinds."""
         return self.table.is_primary_key_table
 
     @property
@@ -114,7 +85,6 @@ class TableWriter:
 
     @property
     def has_pending(self) -> bool:
-        """Whether something was written and is not committed."""
         return self._pending.has_pending
 
     @property
@@ -139,10 +109,8 @@ class TableWriter:
         return latest is not None and latest.total_record_count != 0
 
     def replace_table(self) -> bool:
-        """Have the next commit replace all rows of the table. Call it before its first row.
-
-        Returns:
-            Whether the commit is an overwrite: a table without rows gets an ordinary commit.
+        """Have the next commit replace all rows of the table. Call it before its first row. Returns whether the commit
+        is an overwrite: a table without rows gets an ordinary commit.
         """
         with self._turn():
             if self._pending.has_rows:
@@ -150,12 +118,10 @@ class TableWriter:
             return self._pending.replace_table()
 
     def write(self, data: Any) -> None:
-        """Write rows; see `StreamWriter.write`."""
         with self._turn():
             self._write(data)
 
     def write_changes(self, records: Iterable[ChangeRecord], settings: ChangeSettings) -> None:
-        """Write the rows of change records; see `StreamWriter.write_changes`."""
         with self._turn():
             found = table_changes(self.table, records, settings, self.kind_column or ROW_KIND)
             if found.alterations:
@@ -184,13 +150,8 @@ class TableWriter:
         properties: Mapping[str, str] | None = None,
         source_state: str | None = None,
     ) -> CommitReport:
-        """Commit what was written; see `StreamWriter.commit`.
-
-        Args:
-            point: As `StreamWriter.commit` takes it.
-            watermark: As `StreamWriter.commit` takes it.
-            properties: As `StreamWriter.commit` takes it.
-            source_state: Which part of its source the rows are from. Only with a position.
+        """Commit what was written; see `StreamWriter.commit`. `source_state` says which part of its source the rows are
+        from. It is only given with a position.
         """
         with self._turn():
             identifier, named = self._identifier(point), isinstance(point, int)
@@ -198,7 +159,7 @@ class TableWriter:
             check_watermark(watermark)
             keep_empty = bool(properties) or isinstance(point, Position) or watermark is not None
             with self._ends_on_error("an error while rows were committed"):
-                return self._commit(_Commit(identifier, named, recorded, watermark, keep_empty))
+                return self._commit(identifier, recorded, watermark, named=named, keep_empty=keep_empty)
 
     def abort(self) -> None:
         """Delete what was written since the last commit. The writer can be used on."""
@@ -206,14 +167,10 @@ class TableWriter:
             self._pending.discard()
 
     def close(self, *, is_done: bool) -> None:
-        """End the writer, after a call that is running, and delete what was not committed. Idempotent.
+        """End the writer, after a call that is running, and delete what was not committed. Idempotent. Raises
+        TableChangedError if in a store that cannot arbitrate, another program has replaced the last commit.
 
-        Args:
-            is_done: Whether the caller is done, so that nobody will continue under a generated commit user. Then its
-                ledger is deleted.
-
-        Raises:
-            TableChangedError: In a store that cannot arbitrate, another program has replaced the last commit.
+        If the caller `is_done`, nobody will continue under a generated commit user, and its ledger is deleted.
         """
         with self._lock:
             if self._why_ended is None and self._origin.is_here:
@@ -252,11 +209,6 @@ class TableWriter:
             self._lock.release()
 
     def check_open(self) -> None:
-        """Check that the writer can be used.
-
-        Raises:
-            WriterClosedError: It has ended.
-        """
         if not self._origin.is_here:
             raise WriterClosedError("This writer belongs to the process from which this one was forked; open one here.")
         why = self._why_ended or self._ends_after_call
@@ -313,26 +265,28 @@ class TableWriter:
             given.update((key, self.last.properties[key]) for key in _OF_SOURCE if key in self.last.properties)
         return given
 
-    def _commit(self, commit: _Commit) -> CommitReport:
+    def _commit(
+        self, identifier: int, properties: Mapping[str, str], watermark: int | None, *, named: bool, keep_empty: bool
+    ) -> CommitReport:
         messages = self._pending.messages()
         schema_id = self._directory.latest_schema().id
         overwrite, table = self._pending.overwrite, self._pending.table_to_write
         key_indexes, buckets_of = self._pending.key_indexes, self._pending.buckets_of
         self._pending.taken()
-        if not (messages or overwrite is not False or commit.keep_empty or commit.named):
+        if not (messages or overwrite is not False or keep_empty or named):
             self._check_table()
             return CommitReport(None, Written.of([]))
         try:
             request = CommitRequest(
                 table,
                 self.user,
-                commit.identifier,
+                identifier,
                 messages,
                 overwrite=overwrite,
-                keep_empty=commit.keep_empty,
+                keep_empty=keep_empty,
                 schema_id=schema_id,
-                watermark=commit.watermark,
-                properties=commit.properties,
+                watermark=watermark,
+                properties=properties,
                 key_indexes=key_indexes,
                 buckets_of=buckets_of,
                 check_table=self._check_table,
@@ -353,20 +307,18 @@ class TableWriter:
         if report.repeated and report.snapshot is None:
             # It was found among older commits, so no snapshot can name these files.
             discard(table, messages)
-        if report.repeated and (not commit.named or commit.identifier >= self._progress.next):
-            raise self._conflict(f"commit {commit.identifier} is in the table, from another writer")
-        self._note(report, commit, overwrite is not False)
+        if report.repeated and (not named or identifier >= self._progress.next):
+            raise self._conflict(f"commit {identifier} is in the table, from another writer")
+        self._note(report, identifier, properties, overwrite is not False)
         return report
 
-    def _note(self, report: CommitReport, commit: _Commit, replaced: bool) -> None:
+    def _note(self, report: CommitReport, identifier: int, properties: Mapping[str, str], replaced: bool) -> None:
         if report.repeated:
             self._pending.note_left_out()
         if report.snapshot is None or report.repeated:
             return
         self._pending.note_committed(report.snapshot, replaced=replaced)
-        self._progress = CommitProgress(
-            LastCommit(commit.identifier, report.snapshot, commit.properties), commit.identifier + 1
-        )
+        self._progress = CommitProgress(LastCommit(identifier, report.snapshot, properties), identifier + 1)
 
     def _conflict(self, what: str) -> WriterConflictError:
         return WriterConflictError(
@@ -375,12 +327,10 @@ class TableWriter:
         )
 
     def _check_table(self) -> None:
-        """Check that the table is the same one, and still has everything that this writer has committed."""
         self._schema.check(self.table)
         self._check_history()
 
     def _check_history(self) -> None:
-        """Check that the table still has what this writer has committed."""
         if self.last is not None and not self.last.is_in(self._directory, self.user):
             raise TableChangedError(
                 f"{self.name} was rolled back to before snapshot {self.last.snapshot}, which held commit "

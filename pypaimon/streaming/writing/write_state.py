@@ -25,25 +25,20 @@ _MAX_SUMMARIES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class WriteState:
-    """What existing files imply for new ones.
+    """What existing files imply for new ones."""
 
-    Attributes:
-        sequence: The greatest sequence number of the table; -1 if there is none. Numbers must grow only within a
-            bucket, so one number is enough for all of them.
-        rescaled: Partitions that have another number of buckets than the table, and that number. The keys are
-            serialised rows, in all forms of their bytes.
-        snapshot: Id of the snapshot that was read, 0 for none; None in tables where none of this matters.
-    """
-
+    # The greatest sequence number of the table; -1 if there is none. Numbers must grow only within a bucket, so one
+    # number is enough for all of them.
     sequence: int = NO_SEQUENCE
+    # Partitions that have another number of buckets than the table, and that number. The keys are serialised rows, in
+    # all forms of their bytes.
     rescaled: Mapping[bytes, int] = field(default_factory=dict)
+    # Id of the snapshot that was read, 0 for none; None in tables where none of this matters
     snapshot: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Summary:
-    """Greatest sequence number and bucket counts of the files that a manifest adds."""
-
     sequence: int
     bucket_counts: frozenset[int]
 
@@ -94,7 +89,6 @@ def _summary(entries: pa.Table) -> _Summary:
 
 
 def _rescaled(table: PaimonTable, entries: pa.Table) -> dict[bytes, int]:
-    """Partitions whose live files have another number of buckets."""
     there = live(entries).select(["partition", "total_buckets"])
     others = there.filter(pc.not_equal(there["total_buckets"], table.total_buckets))
     pairs = others.group_by(["partition", "total_buckets"]).aggregate([]).to_pylist()

@@ -15,8 +15,7 @@ from pypaimon.common.json_util import JSON
 
 from pypaimon.streaming import stream_write_builder
 from pypaimon.streaming.commit.idempotent_commit import commit_once
-from pypaimon.streaming.commit.report import CommitReport
-from pypaimon.streaming.commit.request import CommitRequest
+from pypaimon.streaming.commit.request import CommitReport, CommitRequest
 from pypaimon.streaming.commit.session import CommitSession
 from pypaimon.streaming.errors import CommitFailedError
 from pypaimon.streaming.metadata.paimon_table import PaimonTable

@@ -12,8 +12,7 @@ from pypaimon import Schema
 from pypaimon.filesystem.local_file_io import LocalFileIO
 
 from pypaimon.streaming.commit.idempotent_commit import commit_once
-from pypaimon.streaming.commit.report import CommitReport
-from pypaimon.streaming.commit.request import CommitRequest
+from pypaimon.streaming.commit.request import CommitReport, CommitRequest
 from pypaimon.streaming.commit.session import CommitSession
 from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.metadata.paimon_table import PaimonTable

@@ -12,8 +12,7 @@ from pypaimon import Schema
 
 from pypaimon.streaming.commit.idempotent_commit import commit_once
 from pypaimon.streaming.commit.ledger import CommitLedger
-from pypaimon.streaming.commit.report import CommitReport
-from pypaimon.streaming.commit.request import CommitRequest
+from pypaimon.streaming.commit.request import CommitReport, CommitRequest
 from pypaimon.streaming.commit.session import MOST_AHEAD, MOST_SECONDS, CommitSession
 from pypaimon.streaming.errors import CommitFailedError, CommitUnknownError
 from pypaimon.streaming.metadata.paimon_table import PaimonTable

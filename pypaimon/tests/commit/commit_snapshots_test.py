@@ -15,10 +15,9 @@ import pytest
 from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming import compact, stream_write_builder
+from pypaimon.streaming.commit.conflicts import LAST_SAFE_SNAPSHOT
 from pypaimon.streaming.commit.idempotent_commit import commit_batch, commit_compaction, commit_once
-from pypaimon.streaming.commit.report import CommitReport
-from pypaimon.streaming.commit.request import CommitRequest
-from pypaimon.streaming.commit.strict_mode import LAST_SAFE_SNAPSHOT
+from pypaimon.streaming.commit.request import CommitReport, CommitRequest
 from pypaimon.streaming.errors import (
     CommitConflictError,
     CommitFailedError,

@@ -15,10 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pypaimon import CatalogFactory, Schema
 
-from pypaimon.streaming.commit import manifest_merge
+from pypaimon.streaming.commit import manifests
 from pypaimon.streaming.commit.changes import AvroRecord, FileChange
-from pypaimon.streaming.commit.manifest_merge import full_merge, merged_manifests, minor_merge, which_may_hold
-from pypaimon.streaming.commit.manifests import ManifestOptions, ManifestWriter, NewFiles
+from pypaimon.streaming.commit.manifests import (
+    ManifestOptions,
+    ManifestWriter,
+    NewFiles,
+    full_merge,
+    merged_manifests,
+    minor_merge,
+    which_may_hold,
+)
 from pypaimon.streaming.metadata.manifest_tables import list_parser
 from pypaimon.streaming.metadata.manifests import live
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
@@ -146,7 +153,7 @@ def test_the_list_stays_short_and_entries_are_taken_over_undecoded(
         decoded.append(entries.num_rows)
         return []
 
-    monkeypatch.setattr(manifest_merge, "changes_of", changes_of)
+    monkeypatch.setattr(manifests, "changes_of", changes_of)
     metadata = Metadata.of(str(tmp_path), ManifestOptions("zstandard", 8 << 20, 30, 16 << 20))
     for number in range(200):
         metadata.commit([added(f"data-{number}", bucket=number % 3, _SCHEMA_ID=number % 2)])

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from pypaimon.streaming import StreamConfigError, StrictModeError, compact, stream_write_builder
-from pypaimon.streaming.commit.strict_mode import LAST_SAFE_SNAPSHOT
+from pypaimon.streaming.commit.conflicts import LAST_SAFE_SNAPSHOT
 from support.tables.handles import sorted_rows
 from support.tables.streamed_table import Table
 

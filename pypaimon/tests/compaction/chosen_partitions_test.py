@@ -12,9 +12,7 @@ import pytest
 from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming import StreamConfigError, stream_write_builder
-from pypaimon.streaming.compaction.chosen_partitions import ChosenPartitions
-from pypaimon.streaming.compaction.live_entries import LiveEntries
-from pypaimon.streaming.compaction.live_files import LiveBucket, live_buckets
+from pypaimon.streaming.compaction.live_files import ChosenPartitions, LiveBucket, LiveEntries, live_buckets
 from pypaimon.streaming.formats.binary_row import decode
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory

@@ -15,8 +15,7 @@ from pypaimon.streaming import compact, stream_write_builder
 from pypaimon.streaming.commit.idempotent_commit import commit_compaction
 from pypaimon.streaming.commit.request import CommitRequest
 from pypaimon.streaming.compaction.compactor import Compaction
-from pypaimon.streaming.compaction.live_entries import LiveEntries
-from pypaimon.streaming.compaction.live_files import live_buckets
+from pypaimon.streaming.compaction.live_files import LiveEntries, live_buckets
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 

@@ -14,7 +14,7 @@ from pypaimon import Schema
 from pypaimon.streaming import compact, stream_write_builder
 from pypaimon.streaming.commit.idempotent_commit import commit_batch
 from pypaimon.streaming.compaction.compactor import Compaction
-from pypaimon.streaming.compaction.live_entries import LiveEntries
+from pypaimon.streaming.compaction.live_files import LiveEntries
 from pypaimon.streaming.compaction.tasks import Threads
 from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, UnsupportedTableError
 from pypaimon.streaming.metadata.paimon_table import PaimonTable

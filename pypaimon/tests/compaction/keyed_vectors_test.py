@@ -17,8 +17,7 @@ from pypaimon import CatalogFactory, Schema
 from pypaimon.streaming import compact, stream_read_builder, stream_write_builder, table_files
 from pypaimon.streaming.compaction.compactor import Compaction
 from pypaimon.streaming.compaction.file_reading import FileReader
-from pypaimon.streaming.compaction.live_entries import LiveEntries
-from pypaimon.streaming.compaction.live_files import LiveBucket, live_buckets
+from pypaimon.streaming.compaction.live_files import LiveBucket, LiveEntries, live_buckets
 from pypaimon.streaming.compaction.vector_index import VectorIndex
 from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.metadata.index_manifests import IndexEntry

@@ -7,8 +7,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pypaimon.streaming.compaction.append_compaction import neighbours, packs
 from pypaimon.streaming.compaction.live_files import LiveFile
+from pypaimon.streaming.compaction.tasks import neighbours, packs
 from support.tables.live_files import OPTIONS, live_file
 
 FEW = replace(OPTIONS, min_files=3)

@@ -18,7 +18,7 @@ from pypaimon.streaming.files.blob_files import BlobColumn
 from pypaimon.streaming.files.row_id_groups import RowIdGroup, row_id_groups
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.paimon.internals import DataFileMeta
-from pypaimon.streaming.reading.blob_fetcher import BlobFetcher
+from pypaimon.streaming.reading.blob import BlobFetcher
 from support.tables.blob_tables import blob_table
 from support.tables.streamed_table import Table
 

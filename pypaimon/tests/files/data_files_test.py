@@ -24,7 +24,7 @@ from pypaimon.streaming.errors import CorruptTableError, SchemaChangedError, Uns
 from pypaimon.streaming.files.casts import CastError, cast
 from pypaimon.streaming.files.data_files import read_file
 from pypaimon.streaming.files.schema_mapping import map_columns
-from pypaimon.streaming.formats import batch_sizes
+from pypaimon.streaming.formats import file_format
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import SplitMode
 from pypaimon.streaming.model.system_columns import ROW_ID, SEQUENCE_NUMBER, VALUE_KIND
@@ -326,7 +326,7 @@ def test_wide_rows_come_in_smaller_batches(warehouse: Any, monkeypatch: pytest.M
     table = create_table(warehouse, "t", FLAT)
     rows = pa.table({"id": range(300), "v": [f"{number:0100}" for number in range(300)]}, FLAT)
     file = put(table, "a.parquet", rows)
-    monkeypatch.setattr(batch_sizes, "DECODED_BYTES", 3000)
+    monkeypatch.setattr(file_format, "DECODED_BYTES", 3000)
     batches = list(reader(table, batch_size=100).iter_batches([split(SplitMode.ROWS, [file])]))
     assert sum(batch.num_rows for batch in batches) == 300
     assert max(batch.nbytes for batch in batches) < 4000

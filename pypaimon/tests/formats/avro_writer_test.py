@@ -9,7 +9,7 @@ import fastavro
 import pytest
 
 from pypaimon.streaming.formats import avro_container
-from pypaimon.streaming.formats.avro_writer import AvroWriter
+from pypaimon.streaming.formats.avro_files import AvroWriter
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pytest
 
-from pypaimon.streaming.formats.avro_reader import AvroFileReader
+from pypaimon.streaming.formats.avro_files import AvroFileReader
 from pypaimon.streaming.formats.orc_reader import OrcFileReader
 from pypaimon.streaming.formats.parquet_reader import ParquetFileReader
 from support.tables.crafted_parquet import parquet

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.formats.format import WriteSettings
+from pypaimon.streaming.formats.file_format import WriteSettings
 from pypaimon.streaming.formats.orc_checks import open_orc
 from pypaimon.streaming.formats.orc_reader import OrcFileReader
 from pypaimon.streaming.formats.orc_writer import OrcFileWriter, OrcZone

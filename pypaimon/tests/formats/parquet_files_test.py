@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pypaimon.streaming.formats import batch_sizes, parquet_sizes
+from pypaimon.streaming.formats import file_format, parquet_reader
 from pypaimon.streaming.formats import parquet_reader as parquet_files
 from pypaimon.streaming.formats.parquet_reader import ParquetFileReader
 
@@ -53,10 +53,10 @@ def test_batches_hold_the_rows_of_the_file(
             writer.write_table(table.slice(start, size))
             start += size
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batch_sizes, "DECODED_BYTES", decoded)
+        patch.setattr(file_format, "DECODED_BYTES", decoded)
         patch.setattr(parquet_files, "_FEW_ROWS", few_rows)
         patch.setattr(parquet_files, "_FIRST_BYTES", decoded)
-        patch.setattr(parquet_sizes, "_HARMLESS", harmless)
+        patch.setattr(parquet_reader, "_HARMLESS", harmless)
         batches = list(ParquetFileReader(pa.BufferReader(out.getvalue())).batches(columns, batch_size))
     assert all(0 < batch.num_rows <= batch_size for batch in batches)
     found = pa.Table.from_batches(batches)
@@ -73,5 +73,5 @@ def test_rows_that_a_dictionary_makes_small_are_decoded_in_bounded_memory() -> N
     before = pa.total_allocated_bytes()
     first = next(batches)
     # Values, and as much as that for what refers to them; all of the file would be 125 MB.
-    assert pa.total_allocated_bytes() - before < 2 * batch_sizes.DECODED_BYTES
+    assert pa.total_allocated_bytes() - before < 2 * file_format.DECODED_BYTES
     assert first.num_rows + sum(batch.num_rows for batch in batches) == 1_200_000

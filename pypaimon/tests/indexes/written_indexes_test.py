@@ -16,10 +16,10 @@ from pypaimon.streaming import stream_read_builder, stream_write_builder
 from pypaimon.streaming.compaction.compactor import compact
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.indexes.bitmap import BitmapIndex
+from pypaimon.streaming.indexes.bloom_filter import hash_of, hashes_of
 from pypaimon.streaming.indexes.column_index import KeyType, keys_of
 from pypaimon.streaming.indexes.container import encode_container, index_parts
 from pypaimon.streaming.indexes.file_index import FileIndex, IndexedColumn
-from pypaimon.streaming.indexes.hashes import hash_of, hashes_of
 from support.java.indexes import COLUMN, JavaIndex, java_indexes
 from support.tables.handles import create_table, current_files
 from support.tables.written_tables import key_value_table, rows

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pypaimon.streaming.merge.engines.deduplicate import Deduplicate
-from pypaimon.streaming.merge.engines.first_row import FirstRow
+from pypaimon.streaming.merge.engines.engine import Deduplicate, FirstRow
 from pypaimon.streaming.merge.level_changes import ChangeRule, merge_levels
 from pypaimon.streaming.model.system_columns import LEVEL, SEQUENCE_NUMBER, VALUE_KIND
 from support.samples import examples

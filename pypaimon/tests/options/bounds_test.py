@@ -33,7 +33,7 @@ from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.stream_options import StreamOptions, options_of_table
 from pypaimon.streaming.spec.scan import AsyncStreamingTableScan
 from pypaimon.streaming.spec.spec_builder import resolved
-from pypaimon.streaming.writing.dynamic_buckets.key_buckets import BucketRules
+from pypaimon.streaming.writing.dynamic_buckets import BucketRules
 from pypaimon.streaming.writing.files.file_options import FileOptions
 from pypaimon.streaming.writing.files.statistics import StatsMode
 from support.docs.cli_runs import subcommands

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from pypaimon.common.predicate import Predicate
 
 from pypaimon.streaming.model.plan import SplitMode
-from pypaimon.streaming.reading.output_columns import Packing, unbroken
-from pypaimon.streaming.reading.records import Records
+from pypaimon.streaming.reading.records import Packing, Records, unbroken
 from support.tables.handles import create_table
 from support.tables.stream_files import put, reader, records, split
 

@@ -18,7 +18,7 @@ from pypaimon.streaming import (
     StreamConfigError,
     UnsupportedTableError,
 )
-from pypaimon.streaming.reading.blob_fetcher import BlobPlaces
+from pypaimon.streaming.reading.blob import BlobPlaces
 from support.docs.cli_runs import Program
 from support.spark.driver import Driver, batch_tasks
 from support.stores.fault_file_io import Call, FaultFileIO

@@ -15,8 +15,8 @@ from pypaimon.table.row.blob import BlobDescriptor
 from pypaimon.streaming import CorruptTableError
 from pypaimon.streaming.files.blob_files import References, cells_of, references_of
 from pypaimon.streaming.io.store import Store
-from pypaimon.streaming.reading import blob_fetcher
-from pypaimon.streaming.reading.blob_fetcher import BlobFetcher
+from pypaimon.streaming.reading import blob
+from pypaimon.streaming.reading.blob import BlobFetcher
 from support.stores.counting_file_io import CountingFileIO
 from support.stores.fault_file_io import SCHEME
 
@@ -60,8 +60,8 @@ def test_each_row_gets_its_own_bytes(
     ]
     fetcher = BlobFetcher(Store(CountingFileIO() if remote else LocalFileIO()), None)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blob_fetcher, "_SMALL", small)
-        patch.setattr(blob_fetcher, "_BLOCK", block)
+        patch.setattr(blob, "_SMALL", small)
+        patch.setattr(blob, "_BLOCK", block)
         found = fetcher.fetch(fetcher.references(pa.array(cells, pa.large_binary()), "here"))
     fetcher.close()
     found.validate(full=True)

@@ -12,7 +12,7 @@ import pytest
 from pypaimon import CatalogFactory
 
 from pypaimon.streaming import PlanKind, StreamReadBuilder, apply_to_dict, stream_read_builder
-from pypaimon.streaming.merge import in_key_order, key_order
+from pypaimon.streaming.merge import in_key_order, stages
 from pypaimon.streaming.merge.runs import Chunk, chunks
 from support.corpus.cases import load
 from support.spark.driver import batch_tasks
@@ -71,9 +71,9 @@ def test_records_are_put_in_the_order_of_their_keys(
     monkeypatch: pytest.MonkeyPatch, most: int, piece: int, stored: int
 ) -> None:
     """Nulls first; what is equal keeps its order, of whatever file and piece it is."""
-    monkeypatch.setattr(key_order, "MOST_RUNS", most)
-    monkeypatch.setattr(key_order, "PIECE_BYTES", piece)
-    monkeypatch.setattr(key_order, "STORED_BYTES", stored)
+    monkeypatch.setattr(stages, "MOST_RUNS", most)
+    monkeypatch.setattr(stages, "PIECE_BYTES", piece)
+    monkeypatch.setattr(stages, "STORED_BYTES", stored)
     numbers = pa.array([3, None, 1, 3, 2, 1], pa.int32())
     batch = pa.record_batch({"k": numbers, "place": pa.array(range(6))})
     with in_key_order([[batch.slice(0, 1), batch.slice(1, 3)], [], [batch.slice(4)]], ["k"], list) as runs:
@@ -90,9 +90,9 @@ def order_of(chunk: Chunk) -> Any:
 
 def test_of_many_records_few_are_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the number of files, and of pieces that they are sorted in; nor are many files open."""
-    monkeypatch.setattr(key_order, "MOST_RUNS", 8)
-    monkeypatch.setattr(key_order, "PIECE_BYTES", 2 << 20)
-    monkeypatch.setattr(key_order, "STORED_BYTES", 2 << 20)
+    monkeypatch.setattr(stages, "MOST_RUNS", 8)
+    monkeypatch.setattr(stages, "PIECE_BYTES", 2 << 20)
+    monkeypatch.setattr(stages, "STORED_BYTES", 2 << 20)
     before, peak, rows = pa.total_allocated_bytes(), 0, 1 << 17
     open_before, most_open = len(os.listdir("/dev/fd")), 0
 

@@ -16,8 +16,8 @@ from pypaimon.schema.schema_change import SchemaChange
 from pypaimon.spark.write.batch_writer import PaimonBatchWriter
 from pypaimon.spark.write.sink import Sink
 from pypaimon.streaming import stream_read_builder, stream_write_builder
+from pypaimon.streaming.commit.conflicts import TableState
 from pypaimon.streaming.commit.idempotent_commit import commit_batch
-from pypaimon.streaming.commit.table_state import TableState
 from pypaimon.streaming.errors import CommitConflictError, UnsupportedTableError
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pypaimon import CatalogFactory
 
-from pypaimon.streaming.commit.table_state import TableState
+from pypaimon.streaming.commit.conflicts import TableState
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.java.live import LiveJava
 from support.java.twins import write

@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from pypaimon.streaming import StreamConfigError, WriterClosedError, WriterConflictError, stream_write_builder
-from pypaimon.streaming.commit.table_state import TableState
+from pypaimon.streaming.commit.conflicts import TableState
 from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.metadata.index_manifests import HASH
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.writing.bucket_hash import key_hashes
+from pypaimon.streaming.writing.routing import key_hashes
 from support.crash.crashing_file_io import Killed, MortalFileIO
 from support.samples import SOAK, sample_seed
 from support.tables.handles import create_table

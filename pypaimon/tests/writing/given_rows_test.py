@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from pypaimon.streaming import BadRowError, StreamConfigError, stream_write_builder
-from pypaimon.streaming.writing import arrow_input, record_writer
+from pypaimon.streaming.writing import pending_rows, record_writer
 from support.stores.descriptors import descriptors
 from support.tables.handles import batch_read, create_table
 from support.tables.written_tables import key_value_table
@@ -65,11 +65,11 @@ def test_lists_of_polars_that_are_null_over_elements_are_null(warehouse: Any) ->
 def test_many_bytes_at_once_are_taken_in_pieces(
     warehouse: Any, monkeypatch: pytest.MonkeyPatch, kind: pa.DataType
 ) -> None:
-    monkeypatch.setattr(arrow_input, "_CHUNK_BYTES", 200)
+    monkeypatch.setattr(pending_rows, "_CHUNK_BYTES", 200)
     table = create_table(warehouse, "t", pa.schema([("n", pa.int64()), ("s", pa.string())]))
     texts = [str(number) * 40 for number in range(20)]
     rows = pa.table({"n": range(20), "s": pa.array(texts, kind)})
-    assert len(list(arrow_input.arrow_input(rows).batches)) > 5
+    assert len(list(pending_rows.arrow_input(rows).batches)) > 5
     with stream_write_builder(table).open_sync() as writer:
         writer.write(rows)
         writer.commit()

@@ -19,7 +19,7 @@ from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.arrow_types import arrow_type
 from pypaimon.streaming.model.system_columns import ROW_KIND, VALUE_KIND
-from pypaimon.streaming.writing.bucket_hash import BucketKeys
+from pypaimon.streaming.writing.routing import BucketKeys
 from support.corpus.values import column_values
 from support.java.live import LiveJava
 from support.java.values import value

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.options.option_values import OptionValues
-from pypaimon.streaming.writing.dynamic_buckets.key_buckets import BucketRules, KeyBuckets
+from pypaimon.streaming.writing.dynamic_buckets import BucketRules, KeyBuckets
 
 HASHES = st.lists(st.integers(-12, 12) | st.sampled_from([-(2**31), 2**31 - 1]), max_size=40)
 

@@ -9,7 +9,7 @@ import pytest
 
 from pypaimon.streaming import compact
 from pypaimon.streaming.options.option_values import OptionValues
-from pypaimon.streaming.writing.maintenance import left_out
+from pypaimon.streaming.writing.writable_tables import left_out
 from support.tables.written_tables import key_value_table, rows
 
 ASKED = {

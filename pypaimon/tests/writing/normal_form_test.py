@@ -14,7 +14,7 @@ import pytest
 
 from pypaimon.streaming import BadRowError, stream_read_builder, stream_write_builder
 from pypaimon.streaming.compaction.compactor import compact
-from pypaimon.streaming.formats.format import WriteSettings
+from pypaimon.streaming.formats.file_format import WriteSettings
 from pypaimon.streaming.formats.registry import new_file
 from pypaimon.streaming.model.normal_form import normal_array, normal_table
 from pypaimon.streaming.targets.lakes.lake_types import fitted_to_delta, fitted_to_iceberg

@@ -16,13 +16,13 @@ from pypaimon import CatalogFactory, Schema
 from pypaimon.schema.schema_change import SchemaChange
 
 from pypaimon.streaming import StreamConfigError, compact, stream_read_builder, stream_write_builder
-from pypaimon.streaming.commit.table_state import TableState
+from pypaimon.streaming.commit.conflicts import TableState
 from pypaimon.streaming.errors import BadRowError, UnsupportedTableError
 from pypaimon.streaming.filtering.partition_spec import PartitionSpec
 from pypaimon.streaming.formats.binary_row_encoding import encoded_row
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.writing.partition_times import FORMATTER, PATTERN, STRICT, PartitionTimes
+from pypaimon.streaming.writing.record_writer import FORMATTER, PATTERN, STRICT, PartitionTimes
 from support.java.live import JavaError, LiveJava
 
 pytestmark = pytest.mark.java

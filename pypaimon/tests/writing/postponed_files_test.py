@@ -10,7 +10,7 @@ import pytest
 from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming import stream_write_builder
-from pypaimon.streaming.commit.table_state import TableState
+from pypaimon.streaming.commit.conflicts import TableState
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])

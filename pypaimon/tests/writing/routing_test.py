@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
-from pypaimon.streaming.writing.bucket_hash import BucketKeys
-from pypaimon.streaming.writing.routing import Router
+from pypaimon.streaming.writing.routing import BucketKeys, Router
 from pypaimon.streaming.writing.writable_tables import check_writable
 from support.tables.handles import create_table
 from support.tables.written_rows import rows_of

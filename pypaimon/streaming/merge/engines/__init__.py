@@ -1,1 +1,1 @@
-"""One module per merge engine."""
+"""The merge engines: `engine` holds what they share and the simple ones."""

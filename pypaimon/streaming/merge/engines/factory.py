@@ -7,10 +7,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
-from pypaimon.streaming.merge.engines.aggregation import Aggregation
-from pypaimon.streaming.merge.engines.base import MergeEngine
-from pypaimon.streaming.merge.engines.deduplicate import Deduplicate
-from pypaimon.streaming.merge.engines.first_row import FirstRow
+from pypaimon.streaming.merge.engines.engine import Aggregation, Deduplicate, FirstRow, MergeEngine
 from pypaimon.streaming.merge.engines.partial_update import PartialUpdate, SequenceGroup
 from pypaimon.streaming.merge.functions.base import FieldAggregate
 from pypaimon.streaming.merge.functions.registry import DEFAULT_FUNCTION, field_aggregate
@@ -39,21 +36,13 @@ _FILLING = "last_non_null_value"
 
 
 def merge_engine(schema: TableSchema) -> MergeEngine:
-    """The merge engine of a primary-key table, as in Java's `PrimaryKeyTableUtils.createMergeFunctionFactory`.
-
-    Args:
-        schema: The schema that rows are read with, whose options decide.
-
-    Raises:
-        UnsupportedTableError: The engine, an aggregate function or another option is not supported.
-        StreamConfigError: The options contradict each other or the schema, by Java's checks.
+    """The merge engine of a primary-key table, as in Java's `PrimaryKeyTableUtils.createMergeFunctionFactory`. Raises
+    UnsupportedTableError if the engine, an aggregate function or another option is not supported.
     """
     return _EngineOptions(schema).engine()
 
 
 class _EngineOptions:
-    """The options of a table for merging."""
-
     def __init__(self, schema: TableSchema) -> None:
         self._schema = schema
         self._options = OptionValues(schema.options)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.merge.engines.base import RETRACTIONS, EngineBase
+from pypaimon.streaming.merge.engines.engine import RETRACTIONS, MergeEngine
 from pypaimon.streaming.merge.functions.base import (
     ADD,
     ADD_BEFORE,
@@ -31,13 +31,7 @@ _REPLACE = FieldAggregate(LastValue())
 
 @dataclass(frozen=True, slots=True)
 class SequenceGroup:
-    """Fields that are updated together, by the newest value of their own sequence fields.
-
-    Attributes:
-        sequence: The sequence fields, compared in order.
-        fields: The fields that they order.
-        removes: Whether a -D with the newest sequence removes the whole row.
-    """
+    """Fields that are updated together, by the newest value of their own sequence fields."""
 
     sequence: tuple[str, ...]
     fields: tuple[str, ...]
@@ -45,29 +39,19 @@ class SequenceGroup:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """All fields of the group."""
         return self.sequence + self.fields
 
 
 @dataclass(frozen=True, slots=True)
-class PartialUpdate(EngineBase):
-    """Follows Java's `PartialUpdateMergeFunction`.
+class PartialUpdate(MergeEngine):
+    """Follows Java's `PartialUpdateMergeFunction`."""
 
-    Attributes:
-        groups: The sequence groups. Other fields take the newest value that is not null.
-        aggregates: The aggregates of fields of sequence groups. Their other fields are replaced.
-        ignore_delete: Whether -U and -D are ignored.
-        remove_on_delete: Whether a -D removes the row (`partial-update.remove-record-on-delete`).
-    """
-
-    groups: tuple[SequenceGroup, ...] = ()
+    name = "partial-update"
+    groups: tuple[SequenceGroup, ...] = ()  # The sequence groups. Other fields take the newest value that is not null.
+    # The aggregates of fields of sequence groups. Their other fields are replaced.
     aggregates: Mapping[str, FieldAggregate] = field(default_factory=dict)
     ignore_delete: bool = False
-    remove_on_delete: bool = False
-
-    @property
-    def name(self) -> str:
-        return "partial-update"
+    remove_on_delete: bool = False  # Whether a -D removes the row (`partial-update.remove-record-on-delete`)
 
     @property
     def retractions(self) -> frozenset[int]:
@@ -89,9 +73,6 @@ class PartialUpdate(EngineBase):
         """Update each row.
 
         Results are +I, or -D if the newest record removed the row or all records are retractions.
-
-        Raises:
-            UnsupportedTableError: There is a -U or -D, and no option says what to do with it.
         """
         opening = groups.retracts & (groups.positions == groups.starts[groups.ids])
         # A retraction that comes first starts the row with its own values, even if it is otherwise ignored.
@@ -135,7 +116,6 @@ class PartialUpdate(EngineBase):
         opening: Mask,
         aggregates: dict[str, tuple[FieldAggregate, Actions]],
     ) -> Mask:
-        """Find the action of each record on the fields of sequence groups; returns which records remove the row."""
         counted = ~groups.retracts | opening | (not self.ignore_delete)
         ages = [_ages(groups, group.sequence) for group in sequence_groups]
         newest = [_newest(groups, age, counted) for age in ages]
@@ -176,7 +156,6 @@ def _ages(groups: Groups, sequence: tuple[str, ...]) -> Ints:
 
 
 def _newest(groups: Groups, ages: Ints, counted: Mask) -> Mask:
-    """Whether the sequence of each position is at least as new as every one before it."""
     # The numbers of each group are above those of the group before, so the running maximum restarts in each group.
     leveled = groups.ids * (ages.max() + 1) + np.where(counted, ages, 0)
     mask: Mask = counted & (ages > 0) & (leveled == np.maximum.accumulate(leveled))

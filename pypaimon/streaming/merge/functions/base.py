@@ -41,7 +41,6 @@ class Aggregator(ABC):
         """One value per group."""
 
     def needs_fold(self, groups: Groups, column: str, actions: Actions) -> Mask:
-        """Which groups must be folded."""
         return groups.any(~np.isin(actions, list(self.vectorized_actions)))
 
     @abstractmethod
@@ -51,26 +50,18 @@ class Aggregator(ABC):
 
 @dataclass(frozen=True, slots=True)
 class FieldAggregate:
-    """How a field is aggregated.
-
-    Attributes:
-        aggregator: The function.
-        ignore_retract: Whether retractions are ignored (`fields.<f>.ignore-retract`).
-    """
+    """How a field is aggregated."""
 
     aggregator: Aggregator
-    ignore_retract: bool = False
+    ignore_retract: bool = False  # Whether retractions are ignored (`fields.<f>.ignore-retract`)
 
     @property
     def accepts_retractions(self) -> bool:
-        """Whether the field accepts retractions."""
         return self.ignore_retract or self.aggregator.retractable
 
     def apply(self, groups: Groups, column: str, actions: Actions) -> Values:
-        """One value per group.
-
-        Raises:
-            UnsupportedTableError: A value is retracted from a function that cannot retract.
+        """One value per group. Raises UnsupportedTableError if a value is retracted from a function that cannot
+        retract.
         """
         function = self.aggregator
         if self.ignore_retract:
@@ -99,7 +90,6 @@ class FieldAggregate:
 
 
 def _with_split_retractions(groups: Groups, actions: Actions) -> tuple[Groups, Actions]:
-    """Split records that replace and retract into two records."""
     twice = actions == SET_RETRACT
     if not twice.any():
         return groups, actions
@@ -246,7 +236,6 @@ class MinMax(SelectingAggregator):
 
 
 def _unless_retracted(positions: Ints, actions: Actions) -> Ints:
-    """The positions, with -1 for retractions."""
     # Index -1 reads the last action, which the first condition excludes.
     return np.where((positions >= 0) & (actions[positions] == RETRACT), -1, positions)
 
@@ -269,15 +258,12 @@ class FoldingAggregator(Aggregator):
         return self.add(value, accumulated)
 
     def retract(self, accumulated: Any, value: Any) -> Any:
-        """Retract a value."""
         raise AssertionError(f"{self.name} is not retractable")
 
     def load(self, values: pa.Array) -> list[Any]:
-        """Values in the form that `add` takes."""
         return list(values.to_pylist())
 
     def store(self, values: list[Any], kind: pa.DataType) -> pa.Array:
-        """Results as an array."""
         return pa.array(values, kind)
 
     def fold(self, groups: Groups, column: str, actions: Actions) -> Values:

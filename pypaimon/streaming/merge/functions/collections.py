@@ -27,16 +27,11 @@ def _blank(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Listagg(FoldingAggregator):
-    """`listagg`: joins texts by a delimiter; blank ones do not count.
-
-    Attributes:
-        delimiter: `fields.<f>.list-agg-delimiter`.
-        distinct: Whether known parts are left out (`fields.<f>.distinct`).
-    """
+    """`listagg`: joins texts by a delimiter; blank ones do not count."""
 
     name = "listagg"
-    delimiter: str = ","
-    distinct: bool = False
+    delimiter: str = ","  # `fields.<f>.list-agg-delimiter`
+    distinct: bool = False  # Whether known parts are left out (`fields.<f>.distinct`)
 
     def needs_fold(self, groups: Groups, column: str, actions: Actions) -> Mask:
         if self.distinct:
@@ -69,15 +64,12 @@ class Listagg(FoldingAggregator):
 
 @dataclass(frozen=True)
 class Collect(FoldingAggregator):
-    """`collect`: the elements of arrays as one array; a retraction removes each of its elements once.
-
-    Attributes:
-        distinct: Whether equal elements come once (`fields.<f>.distinct`), in the order of their first occurrence.
-            Java leaves their order open.
-    """
+    """`collect`: the elements of arrays as one array; a retraction removes each of its elements once."""
 
     name = "collect"
     retractable = True
+    # Whether equal elements come once (`fields.<f>.distinct`), in the order of their first occurrence. Java leaves
+    # their order open.
     distinct: bool = False
 
     def needs_fold(self, groups: Groups, column: str, actions: Actions) -> Mask:
@@ -141,11 +133,7 @@ class MergeMap(FoldingAggregator):
 
 @dataclass(frozen=True)
 class MergeMapWithKeyTime(FoldingAggregator):
-    """`merge_map_with_keytime`: as `merge_map`, but the value with the greatest time wins; a null removes its key.
-
-    Attributes:
-        time: The field of the values that holds the time, a text.
-    """
+    """`merge_map_with_keytime`: as `merge_map`, but the value with the greatest time wins; a null removes its key."""
 
     name = "merge_map_with_keytime"
     time: str
@@ -167,21 +155,14 @@ class MergeMapWithKeyTime(FoldingAggregator):
 
 @dataclass(frozen=True)
 class NestedUpdate(FoldingAggregator):
-    """`nested_update`: arrays of rows as one nested table.
-
-    Attributes:
-        field: The field's name.
-        key: The nested key; a newer row replaces the one with its key. Without a key rows are only appended.
-        nulls: How rows with a null in the key are treated: `merge`, `ignore` or `error`.
-        sequence: A row only replaces one that is not newer by these fields.
-        limit: Rows beyond this count are not added.
-    """
+    """`nested_update`: arrays of rows as one nested table."""
 
     name = "nested_update"
     retractable = True
     field: str
+    # The nested key; a newer row replaces the one with its key. Without a key rows are only appended.
     key: tuple[str, ...] = ()
-    nulls: str = "merge"
+    nulls: str = "merge"  # How rows with a null in the key are treated: `merge`, `ignore` or `error`
     sequence: tuple[str, ...] = ()
     limit: int = (1 << 31) - 1
 
@@ -233,13 +214,7 @@ class NestedUpdate(FoldingAggregator):
 
 @dataclass(frozen=True)
 class NestedPartialUpdate(FoldingAggregator):
-    """`nested_partial_update`: a nested table whose rows of one key are updated with newer non-null values.
-
-    Attributes:
-        field: The field's name.
-        key: The nested key.
-        nulls: How rows with a null in the key are treated: `merge`, `ignore` or `error`.
-    """
+    """`nested_partial_update`: a nested table whose rows of one key are updated with newer non-null values."""
 
     name = "nested_partial_update"
     field: str
@@ -259,15 +234,10 @@ class NestedPartialUpdate(FoldingAggregator):
 
 @dataclass(frozen=True)
 class ByteUnion(FoldingAggregator):
-    """Functions that unite two serialized sets: `rbm32`, `rbm64`, `theta_sketch`, `hll_sketch`.
-
-    Attributes:
-        name: The function.
-        unite: Returns the bytes of the union of the older and the newer set.
-    """
+    """Functions that unite two serialized sets: `rbm32`, `rbm64`, `theta_sketch`, `hll_sketch`."""
 
     name: str  # type: ignore[misc]
-    unite: Callable[[bytes, bytes], bytes]
+    unite: Callable[[bytes, bytes], bytes]  # Returns the bytes of the union of the older and the newer set
 
     def add(self, accumulated: Any, value: Any) -> Any:
         if accumulated is None or value is None:
@@ -279,11 +249,7 @@ class ByteUnion(FoldingAggregator):
 
 
 def keyed(field: str, rows: Iterable[Any], key: tuple[str, ...], nulls: str) -> list[Any]:
-    """Rows whose nested key is valid.
-
-    Raises:
-        StreamConfigError: A key holds a null, and the option is `error`.
-    """
+    """Rows whose nested key is valid. Raises StreamConfigError if a key holds a null, and the option is `error`."""
     rows = list(rows)
     if nulls == "merge":
         return rows

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
 import pyarrow as pa
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
@@ -15,6 +20,7 @@ from pypaimon.streaming.merge.functions.base import (
     MinMax,
     PrimaryKeyValue,
 )
+from pypaimon.streaming.merge.functions.bitmaps_64 import united_bitmaps
 from pypaimon.streaming.merge.functions.collections import (
     ByteUnion,
     Collect,
@@ -25,9 +31,52 @@ from pypaimon.streaming.merge.functions.collections import (
     NestedUpdate,
 )
 from pypaimon.streaming.merge.functions.numeric import Product, Sum
-from pypaimon.streaming.merge.functions.sketches import union_of
 from pypaimon.streaming.merge.ordering import is_ordered
 from pypaimon.streaming.options.option_values import OptionValues
+
+Union = Callable[[bytes, bytes], bytes]
+
+
+def union_of(function: str, field: str) -> Union:
+    """The function that unites two serialized sets. Raises UnsupportedTableError if the package that reads such sets is
+    not installed.
+    """
+    if function == "rbm32":
+        return _bitmaps
+    if function == "rbm64":
+        return united_bitmaps
+    if find_spec("datasketches") is None:
+        raise UnsupportedTableError(
+            f"Aggregate function '{function}' of field '{field}' needs a package: pip install datasketches."
+        )
+    return _theta_sketches if function == "theta_sketch" else _hll_sketches
+
+
+def _bitmaps(accumulated: bytes, value: bytes) -> bytes:
+    from pyroaring import BitMap
+
+    united = BitMap.deserialize(accumulated) | BitMap.deserialize(value)
+    united.run_optimize()
+    return bytes(united.serialize())
+
+
+def _theta_sketches(accumulated: bytes, value: bytes) -> bytes:
+    sketches: Any = import_module("datasketches")
+    union = sketches.theta_union()
+    for serialized in (accumulated, value):
+        union.update(sketches.compact_theta_sketch.deserialize(serialized))
+    return bytes(union.get_result().serialize())
+
+
+def _hll_sketches(accumulated: bytes, value: bytes) -> bytes:
+    sketches: Any = import_module("datasketches")
+    newer = sketches.hll_sketch.deserialize(value)
+    # Java's union has the size of the newer sketch.
+    union = sketches.hll_union(newer.lg_config_k)
+    union.update(newer)
+    union.update(sketches.hll_sketch.deserialize(accumulated))
+    return bytes(union.get_result(sketches.tgt_hll_type.HLL_4).serialize_compact())
+
 
 DEFAULT_FUNCTION = "fields.default-aggregate-function"
 
@@ -39,22 +88,13 @@ _PICKING: dict[str, Aggregator] = {
     "first_not_null_value": FirstNonNullValue(),
     "primary_key": PrimaryKeyValue(),
 }
-_COMPARING: dict[str, Aggregator] = {
-    "max": MinMax("max", True),
-    "min": MinMax("min", False),
-}
-_BOOLEAN: dict[str, Aggregator] = {
-    "bool_or": MinMax("bool_or", True),
-    "bool_and": MinMax("bool_and", False),
-}
+_COMPARING: dict[str, Aggregator] = {"max": MinMax("max", True), "min": MinMax("min", False)}
+_BOOLEAN: dict[str, Aggregator] = {"bool_or": MinMax("bool_or", True), "bool_and": MinMax("bool_and", False)}
 
 
 def field_aggregate(function: str, field: str, kind: pa.DataType, options: OptionValues) -> FieldAggregate:
-    """The aggregate of a field, as Java's `FieldAggregatorFactory` makes it.
-
-    Raises:
-        UnsupportedTableError: The function is unknown, or its package is not installed.
-        StreamConfigError: The field's type or options do not suit the function.
+    """The aggregate of a field, as Java's `FieldAggregatorFactory` makes it. Raises UnsupportedTableError if the
+    function is unknown, or its package is not installed.
     """
     ignore_retract = options.boolean(f"fields.{field}.ignore-retract", False)
     if ignore_retract and options.boolean("aggregation.remove-record-on-delete", False):

@@ -7,18 +7,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
 
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.files.blob_files import BLOB_FILE
 from pypaimon.streaming.files.orc_local_zones import is_legacy
+from pypaimon.streaming.formats.binary_row_encoding import encoded_row
 from pypaimon.streaming.formats.registry import WRITABLE
 from pypaimon.streaming.indexes.file_index import IndexOptions
 from pypaimon.streaming.logs import StreamLog
+from pypaimon.streaming.metadata.file_paths import SpelledPath
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.arrow_types import arrow_type, holds_local_timestamps
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.model.time_zone import TimeZone, zone_of
 from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.paimon.write_internals import canonical_data_file_path
 from pypaimon.streaming.writing.files.statistics import NONE, StatsModes
 
 _DATA_PREFIX, _CHANGELOG_PREFIX = "data-", "changelog-"
@@ -31,51 +37,30 @@ _warned: set[tuple[str, str]] = set()
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """How the files of one kind (data, changelog) are made.
+    """How the files of one kind (data, changelog) are made."""
 
-    Attributes:
-        format: A writable format of the registry, or `blob`.
-        compression: Name of the codec, in lower case.
-        prefix: Prefix of file names.
-        stats: Statistics of each column.
-        suffix: Suffix of file names, after the number.
-        source: Source of the records: `APPENDED` or `COMPACTED`.
-        indexes: File indexes; None: no indexes.
-        target_rows: A file ends once it has this many rows; None: no bound.
-    """
-
-    format: str
+    format: str  # A writable format of the registry, or `blob`
     compression: str
     prefix: str
     stats: StatsModes
     suffix: str
-    source: int
-    indexes: IndexOptions | None = None
-    target_rows: int | None = None
+    source: int  # Source of the records: `APPENDED` or `COMPACTED`
+    indexes: IndexOptions | None = None  # File indexes; None: no indexes
+    target_rows: int | None = None  # A file ends once it has this many rows; None: no bound
 
 
 @dataclass(frozen=True, slots=True)
 class FileOptions:
-    """The options of one table's new files.
-
-    Attributes:
-        data: Data files.
-        changelog: Changelog files.
-        zstd_level: Level of the codec zstd.
-        target_bytes: A file ends once it has this many bytes.
-        thin: Whether files of a primary-key table leave out the copies of the key (`data-file.thin-mode`).
-        page_index: Whether Parquet files have a page index.
-        level: Level of the files: 0 for new rows, above it for compacted ones.
-        orc_zone: The zone in whose local time ORC files hold TIMESTAMP WITH LOCAL TIME ZONE; None: as moments in UTC.
-    """
+    """The options of one table's new files."""
 
     data: FileKind
     changelog: FileKind
     zstd_level: int
-    target_bytes: int
-    thin: bool
+    target_bytes: int  # A file ends once it has this many bytes
+    thin: bool  # Whether files of a primary-key table leave out the copies of the key (`data-file.thin-mode`)
     page_index: bool
-    level: int = 0
+    level: int = 0  # Level of the files: 0 for new rows, above it for compacted ones
+    # The zone in whose local time ORC files hold TIMESTAMP WITH LOCAL TIME ZONE; None: as moments in UTC
     orc_zone: TimeZone | None = None
 
     @staticmethod
@@ -89,15 +74,9 @@ class FileOptions:
 
     @staticmethod
     def of(table: PaimonTable, user: str, level: int = 0) -> FileOptions:
-        """The options of a table.
-
-        Args:
-            user: Commit user, which is in the names of files of postponed buckets, see `_writer_prefix`.
-            level: Level of the files, which may have formats and codecs of its own.
-
-        Raises:
-            UnsupportedTableError: The format or the codec cannot be written.
-            StreamConfigError: An option is invalid.
+        """The options of a table, for a commit user, which is in the names of files of postponed buckets
+        (`_writer_prefix`). Raises UnsupportedTableError if the format or the codec cannot be written, StreamConfigError
+        if an option is invalid.
         """
         options, keyed, postponed = table.options, table.is_primary_key_table, table.total_buckets == POSTPONE_BUCKET
         prefix = options.text("data-file.prefix") or _DATA_PREFIX
@@ -153,7 +132,6 @@ def target_file_bytes(options: OptionValues, keyed: bool) -> int:
 
 
 def small_file_bytes(options: OptionValues, target: int) -> int:
-    """Size below which compaction counts files as small."""
     return int(target * options.number("compaction.small-file-ratio", 0.7))
 
 
@@ -211,3 +189,41 @@ def warn_about_orc_zone(table: PaimonTable) -> None:
             "another zone with the option 'time-zone', or set 'orc.timestamp-ltz.legacy.type' to 'false'"
         )
         _LOG.warning("orc_time_zone", text, table=table.name, columns=", ".join(columns), zone=warning[1])
+
+
+class BucketFiles:
+    """Paths of new files of one bucket of one partition. `bucket`: the bucket; -2 is the postponed one."""
+
+    def __init__(self, table: PaimonTable, options: FileOptions, partition: tuple[Any, ...], bucket: int) -> None:
+        self.table = table
+        self.options = options
+        self.partition = partition
+        self.bucket = bucket
+        self._paths = table.paths
+        row = encoded_row(partition, table.partition_fields)
+        (self._directory,) = self._paths.partitions(pa.array([row], pa.binary()))
+        self._external = table.handle.path_factory().create_external_path_provider(
+            partition, bucket, canonical_partition=True
+        )
+        # pypaimon's paths lose the nanoseconds of a partition, and are in the time zone of the process.
+        kinds = [arrow_type(field.type) for field in table.partition_fields]
+        self._is_spelled_here = any(pa.types.is_timestamp(kind) and (kind.tz or kind.unit == "ns") for kind in kinds)
+        self._unique = uuid4()
+        self._count = 0
+
+    @property
+    def external(self) -> bool:
+        """Whether files are outside of the table's directory, so that their metadata needs the path."""
+        return self._external is not None
+
+    def new_path(self, kind: FileKind) -> tuple[str, str]:
+        """Name and path of a new file."""
+        name = f"{kind.prefix}{self._unique}-{self._count}{kind.suffix}"
+        self._count += 1
+        if self._external is not None:
+            return name, str(self._external.get_next_external_data_path(name))
+        path = self._paths.data_file(self._directory, self.bucket, name)
+        if not isinstance(path, SpelledPath) and not self._is_spelled_here:
+            # pypaimon's own, which knows how a local URI must be spelled.
+            path = canonical_data_file_path(self.table.handle, self.partition, self.bucket, name)
+        return name, str(path)

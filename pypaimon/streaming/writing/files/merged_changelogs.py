@@ -32,8 +32,6 @@ _READ_BYTES = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A file that becomes a part of another file."""
-
     partition: bytes
     bucket: int
     file: DataFileMeta
@@ -57,17 +55,8 @@ def merged_changelogs(table: PaimonTable, messages: Sequence[CommitMessage]) -> 
     Files of a partition and format become one file, up to the target size of tables without a primary key. Only files
     that compaction of such tables counts as small, and that fit into the buffer of the option, are merged. Each part
     stays a complete file of its format: only name and path in its metadata change. Changelogs of rows and of
-    compactions are not mixed.
-
-    Args:
-        messages: Messages of files that are in no snapshot yet.
-
-    Returns:
-        The messages to commit instead.
-
-    Raises:
-        StoreError: A file cannot be read or written. The files of `messages` are unchanged.
-        StreamConfigError: An option is invalid.
+    compactions are not mixed. Returns the messages to commit instead. Raises StoreError if a file cannot be read or
+    written. The files of `messages` are unchanged.
     """
     options = table.options
     if not options.boolean(_OPTION, options.boolean(_FORMER_OPTION, False)):
@@ -88,7 +77,6 @@ def merged_changelogs(table: PaimonTable, messages: Sequence[CommitMessage]) -> 
 
 
 def _groups(table: PaimonTable, messages: Sequence[CommitMessage], field: str) -> Iterator[list[_Part]]:
-    """The parts of each new file, sorted by bucket."""
     options, target = table.options, target_file_bytes(table.options, keyed=False)
     small = min(small_file_bytes(options, target), options.size_bytes(_BUFFER, 128 << 20))
     parts = [
@@ -109,7 +97,6 @@ def _groups(table: PaimonTable, messages: Sequence[CommitMessage], field: str) -
 
 
 def _read_at_once(parts: Sequence[_Part]) -> Iterator[list[_Part]]:
-    """Groups of parts that fit into memory together."""
     read: list[_Part] = []
     size = 0
     for part in parts:
@@ -122,8 +109,6 @@ def _read_at_once(parts: Sequence[_Part]) -> Iterator[list[_Part]]:
 
 
 class _Merging:
-    """Merges parts into files, in one store."""
-
     def __init__(self, store: Store) -> None:
         self._store = store
         self._made: list[str] = []
@@ -131,7 +116,6 @@ class _Merging:
         self._renamed: dict[str, DataFileMeta] = {}
 
     def merge(self, parts: Sequence[_Part]) -> None:
-        """Write one file, unless it would have a single part."""
         if len(parts) < 2:
             return
         first, unique, offset = parts[0], uuid4(), 0
@@ -139,7 +123,7 @@ class _Merging:
             within = (offset, part.size) if offset else None
             name = merged_changelog_name(unique, first.bucket, first.size, first.format, within)
             outside = first.file.external_path is not None
-            path = f"{_directory((first if outside else part).path)}/{name}"
+            path = f"{(first if outside else part).path.rpartition('/')[0]}/{name}"
             self._renamed[part.file.file_name] = replace(
                 part.file, file_name=name, external_path=path if outside else None, file_path=path
             )
@@ -148,15 +132,12 @@ class _Merging:
         self._parts += parts
 
     def renamed(self, files: Sequence[DataFileMeta]) -> list[DataFileMeta]:
-        """The files of a message, with the merged ones renamed."""
         return [self._renamed.get(file.file_name, file) for file in files]
 
     def undo(self) -> None:
-        """Delete the new files."""
         self._delete(self._made)
 
     def delete_parts(self) -> None:
-        """Delete the files that were merged."""
         self._delete([part.path for part in self._parts])
 
     def _write(self, path: str, parts: Sequence[_Part]) -> None:
@@ -182,12 +163,7 @@ class _Merging:
                 yield data
 
     def _delete(self, paths: Sequence[str]) -> None:
-        """Delete files, ignoring errors: remaining files are in no snapshot."""
         begun = [self._store.begin_delete(path) for path in paths]
         for each in begun:
             with suppress(PaimonStreamError, OSError):
                 each()
-
-
-def _directory(path: str) -> str:
-    return path.rpartition("/")[0]

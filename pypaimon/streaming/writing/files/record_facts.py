@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -13,16 +14,42 @@ from pypaimon.streaming.formats.binary_row_encoding import encoded_columns
 from pypaimon.streaming.model.system_columns import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
 from pypaimon.streaming.paimon.internals import BinaryRow, GenericRow, RowKind
 
+
+class RecordBuilder:
+    """Numbers the rows of one bucket in the order in which they are written."""
+
+    def __init__(self, keys: Sequence[str], next_number: int) -> None:
+        self._keys = tuple(keys)
+        self._next = next_number
+
+    def records_of(self, rows: pa.Table) -> pa.Table:
+        """The records: `_KEY_<k>` columns, `_SEQUENCE_NUMBER`, `_VALUE_KIND`, then the columns of the table. The rows
+        have these, and `_VALUE_KIND` (int8).
+        """
+        numbers = pa.array(np.arange(self._next, self._next + rows.num_rows, dtype=np.int64))
+        self._next += rows.num_rows
+        return numbered(rows.append_column(SEQUENCE_NUMBER, numbers), self._keys)
+
+
+def numbered(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """The records of numbered rows, with the columns in the order of files. The rows have the columns of the table,
+    `_VALUE_KIND` (int8) and `_SEQUENCE_NUMBER` (int64).
+    """
+    values = rows.drop_columns([VALUE_KIND, SEQUENCE_NUMBER])
+    copies = [values.schema.field(name).with_name(KEY_PREFIX + name) for name in keys]
+    system = [pa.field(SEQUENCE_NUMBER, pa.int64(), False), pa.field(VALUE_KIND, pa.int8(), False)]
+    columns = (values[name] for name in keys)
+    return pa.Table.from_arrays(
+        [*columns, rows[SEQUENCE_NUMBER], rows[VALUE_KIND], *values.columns],
+        schema=pa.schema([*copies, *system, *values.schema]),
+    )
+
+
 _RETRACTS = pa.array([RowKind.UPDATE_BEFORE.value, RowKind.DELETE.value], pa.int8())
 
 
 class RecordFacts(Protocol):
-    """Collects metadata of the records of one file.
-
-    Attributes:
-        key_fields: pypaimon's fields of the key.
-        deletes: Retractions (-U and -D) so far.
-    """
+    """Collects metadata of the records of one file."""
 
     key_fields: Sequence[Any]
     deletes: int
@@ -58,29 +85,20 @@ class AppendedFacts:
         self._first = counter.next
 
     def stored(self, schema: pa.Schema) -> list[str]:
-        """All columns."""
         return list(schema.names)
 
     def add(self, data: pa.Table) -> None:
-        """Number the rows."""
         self._counter.next += data.num_rows
 
     def sequence_range(self) -> tuple[int, int]:
-        """From the number of the first row to that of the last."""
         return self._first, self._counter.next - 1
 
     def key_range(self) -> tuple[Any, Any]:
-        """Rows without a key have no keys."""
         return None, None
 
 
 class KeyedFacts:
-    """Records of a primary-key table, with system columns.
-
-    Args:
-        key_fields: pypaimon's fields of the key.
-        thin: Whether the file leaves out the copies of the key.
-    """
+    """Records of a primary-key table, with system columns."""
 
     def __init__(self, key_fields: Sequence[Any], thin: bool) -> None:
         self.key_fields: Sequence[Any] = list(key_fields)
@@ -95,7 +113,6 @@ class KeyedFacts:
         return [name for name in schema.names if name not in copies]
 
     def add(self, data: pa.Table) -> None:
-        """Add records, in the order of the file."""
         bounds = pc.min_max(data[SEQUENCE_NUMBER])
         self._sequence += [bounds["min"].as_py(), bounds["max"].as_py()]
         self.deletes += int(pc.sum(pc.is_in(data[VALUE_KIND], _RETRACTS)).as_py() or 0)
@@ -105,11 +122,9 @@ class KeyedFacts:
         self._keys[1:] = [data.select(names).slice(data.num_rows - 1)]
 
     def sequence_range(self) -> tuple[int, int]:
-        """The least and the greatest sequence number."""
         return min(self._sequence), max(self._sequence)
 
     def key_range(self) -> tuple[Any, Any]:
-        """The keys of the first and the last record."""
         first, last = (key_row(key, self.key_fields) for key in self._keys)
         return first, last
 

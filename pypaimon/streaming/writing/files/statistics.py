@@ -22,25 +22,14 @@ _LAST_CHARACTER = 0x10FFFF
 
 @dataclass(frozen=True, slots=True)
 class StatsMode:
-    """Which statistics of one column are kept.
-
-    Attributes:
-        counts: Whether nulls are counted.
-        bounds: Whether the least and the greatest value are kept.
-        length: Bounds of texts are cut to this many characters; None: they are not cut.
-    """
+    """Which statistics of one column are kept."""
 
     counts: bool
     bounds: bool
-    length: int | None = None
+    length: int | None = None  # Bounds of texts are cut to this many characters; None: they are not cut
 
     @staticmethod
     def parse(text: str, key: str) -> StatsMode:
-        """Parse a mode.
-
-        Raises:
-            StreamConfigError: There is no such mode.
-        """
         name = text.strip().upper()
         if name in ("NONE", "COUNTS", "FULL"):
             return StatsMode(name != "NONE", name == "FULL")
@@ -56,27 +45,15 @@ FULL = StatsMode(True, True)
 
 @dataclass(frozen=True, slots=True)
 class StatsModes:
-    """Which statistics of the columns of a table are kept.
-
-    Attributes:
-        modes: By column, in the order of the table.
-        dense: Whether columns without statistics are left out (`metadata.stats-dense-store`).
-    """
+    """Which statistics of the columns of a table are kept."""
 
     modes: dict[str, StatsMode]
-    dense: bool
+    dense: bool  # Whether columns without statistics are left out (`metadata.stats-dense-store`)
 
     @staticmethod
     def of(options: OptionValues, names: Sequence[str], general: str | None = None) -> StatsModes:
-        """Read the modes from options.
-
-        Args:
-            options: Options of the table.
-            names: Columns of the table.
-            general: The mode of columns without a mode of their own; None: that of the table.
-
-        Raises:
-            StreamConfigError: There is no such mode.
+        """Read the modes from options. Columns without a mode of their own have the `general` one; None: that of the
+        table.
         """
         key = "metadata.stats-mode"
         mode = StatsMode.parse(general or options.text(key) or _DEFAULT, key)
@@ -103,7 +80,6 @@ class ColumnBounds:
         self.nulls = 0
 
     def add(self, column: pa.ChunkedArray) -> None:
-        """Add values."""
         self.nulls += column.null_count
         if column.null_count == len(column):
             return
@@ -146,13 +122,7 @@ class ColumnBounds:
 
 
 class FileStatistics:
-    """The statistics of one file.
-
-    Args:
-        fields: pypaimon's fields of the columns.
-        schema: Arrow schema of the file, which contains the columns.
-        modes: Which statistics are kept.
-    """
+    """The statistics of one file."""
 
     def __init__(self, fields: Sequence[Any], schema: pa.Schema, modes: StatsModes) -> None:
         self._modes = modes
@@ -175,7 +145,6 @@ class FileStatistics:
         return None if len(names) == len(self._fields) else names
 
     def add(self, data: pa.Table) -> None:
-        """Add rows."""
         for name, bounds in self._columns.items():
             bounds.add(data[name])
 
@@ -202,7 +171,6 @@ class FileStatistics:
 
 
 def _has_bounds(kind: pa.DataType) -> bool:
-    """Whether bounds of a type can be kept without misleading any reader."""
     # Java 1.x compares bytes signed, and skips files that hold the row.
     is_bytes = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
     if pa.types.is_nested(kind) or is_bytes:

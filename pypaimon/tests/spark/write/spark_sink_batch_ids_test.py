@@ -13,10 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pypaimon.streaming.commit.idempotent_commit import commit_once
-from pypaimon.streaming.commit.ledger import CommitLedger, QueryReusedError
-from pypaimon.streaming.commit.ledger_record import IdRanges, LedgerRecord
-from pypaimon.streaming.commit.report import Assumption, CommitReport
-from pypaimon.streaming.commit.request import CommitRequest
+from pypaimon.streaming.commit.ledger import CommitLedger, IdRanges, LedgerRecord, QueryReusedError
+from pypaimon.streaming.commit.request import Assumption, CommitReport, CommitRequest
 from pypaimon.streaming.errors import BatchOrderError, CommitFailedError, CommitUnknownError
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory

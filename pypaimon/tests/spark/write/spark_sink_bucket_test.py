@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pypaimon import Schema
 
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
-from pypaimon.streaming.writing.bucket_hash import BucketKeys
+from pypaimon.streaming.writing.routing import BucketKeys
 from support.samples import examples
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from pypaimon.streaming.commit.idempotent_commit import commit_once
 from pypaimon.streaming.commit.ledger import CommitLedger
-from pypaimon.streaming.commit.report import Assumption
-from pypaimon.streaming.commit.request import CommitRequest
+from pypaimon.streaming.commit.request import Assumption, CommitRequest
 from pypaimon.streaming.errors import CommitUnknownError
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from pypaimon.streaming.commit.idempotent_commit import commit_batch, commit_once
-from pypaimon.streaming.commit.report import CommitReport
-from pypaimon.streaming.commit.request import CommitRequest
+from pypaimon.streaming.commit.request import CommitReport, CommitRequest
 from pypaimon.streaming.errors import CommitFailedError
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from support.crash.crashing_file_io import MortalFileIO

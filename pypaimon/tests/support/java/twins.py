@@ -21,16 +21,16 @@ import pyarrow as pa
 from pypaimon import CatalogFactory
 from pypaimon.data.generic_variant import GenericVariant
 
+from pypaimon.streaming.commit.conflicts import TableState
 from pypaimon.streaming.commit.idempotent_commit import commit_once
 from pypaimon.streaming.commit.request import CommitRequest
-from pypaimon.streaming.commit.table_state import TableState
 from pypaimon.streaming.compaction.compactor import compact
 from pypaimon.streaming.errors import PaimonStreamError, UnsupportedTableError
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.arrow_types import arrow_type
 from pypaimon.streaming.paimon.write_internals import BucketMode
-from pypaimon.streaming.writing.dynamic_buckets.bucket_assigner import BucketAssigner
+from pypaimon.streaming.writing.dynamic_buckets import BucketAssigner
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from pypaimon.streaming.writing.row_layout import BadRowError, TargetTable, row_layout
 from pypaimon.streaming.writing.writable_tables import check_writable

@@ -12,8 +12,7 @@ import pyarrow as pa
 from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming.commit.idempotent_commit import commit_once
-from pypaimon.streaming.commit.report import Assumption, CommitReport
-from pypaimon.streaming.commit.request import CommitRequest
+from pypaimon.streaming.commit.request import Assumption, CommitReport, CommitRequest
 from pypaimon.streaming.consumers.consumer_manager import ConsumerManager
 from pypaimon.streaming.errors import CommitUnknownError
 from pypaimon.streaming.metadata.paimon_table import PaimonTable

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pypaimon.streaming.formats import thrift
-from pypaimon.streaming.formats.thrift import Struct
+from pypaimon.streaming.formats import parquet_footer
+from pypaimon.streaming.formats.parquet_footer import Struct
 
 INT96 = 3
 LZO = 3
@@ -26,9 +26,9 @@ def parquet(rows: pa.Table, **options: Any) -> bytes:
 def with_footer(data: bytes, change: Callable[[Struct], None]) -> bytes:
     """The file with a changed footer."""
     length = int.from_bytes(data[-8:-4], "little")
-    footer, _ = thrift.decode(data[-8 - length : -8])
+    footer, _ = parquet_footer.decode_struct(data[-8 - length : -8])
     change(footer)
-    encoded = thrift.encode(footer)
+    encoded = parquet_footer.encode_struct(footer)
     return data[: -8 - length] + encoded + len(encoded).to_bytes(4, "little") + b"PAR1"
 
 
@@ -41,13 +41,13 @@ def int96_of_bytes(data: bytes) -> bytes:
     """The file whose columns of 12 bytes are INT96."""
 
     def change(footer: Struct) -> None:
-        elements = [element for element in footer[2][1][1] if element.get(2) == (thrift.I32, 12)]
+        elements = [element for element in footer[2][1][1] if element.get(2) == (parquet_footer.I32, 12)]
         for element in elements:
-            element[1] = thrift.I32, INT96
+            element[1] = parquet_footer.I32, INT96
             del element[2]
         for chunk in chunks(footer):
-            if chunk[1] == (thrift.I32, 7):
-                chunk[1] = thrift.I32, INT96
+            if chunk[1] == (parquet_footer.I32, 7):
+                chunk[1] = parquet_footer.I32, INT96
                 chunk.pop(12, None)
         footer.pop(5, None)
 
@@ -60,7 +60,7 @@ def with_unknown_type(data: bytes, column: str) -> bytes:
     def change(footer: Struct) -> None:
         for element in footer[2][1][1]:
             if element[4][1] == column.encode():
-                element[10] = thrift.STRUCT, {UNKNOWN_LOGICAL_TYPE: (thrift.STRUCT, {})}
+                element[10] = parquet_footer.STRUCT, {UNKNOWN_LOGICAL_TYPE: (parquet_footer.STRUCT, {})}
 
     return with_footer(data, change)
 
@@ -71,7 +71,7 @@ def with_codec(data: bytes, column: str, codec: int) -> bytes:
     def change(footer: Struct) -> None:
         for chunk in chunks(footer):
             if chunk[3][1][1] == [column.encode()]:
-                chunk[4] = thrift.I32, codec
+                chunk[4] = parquet_footer.I32, codec
 
     return with_footer(data, change)
 
@@ -80,15 +80,15 @@ def with_empty_page(rows: pa.Table) -> bytes:
     """A file whose last column, of nulls, has a page of version 2 as Java writes it: compressed, and of no bytes."""
     data = parquet(rows, use_dictionary=False, data_page_version="2.0", compression="snappy")
     length = int.from_bytes(data[-8:-4], "little")
-    footer, _ = thrift.decode(data[-8 - length : -8])
+    footer, _ = parquet_footer.decode_struct(data[-8 - length : -8])
     chunk = chunks(footer)[-1]
     first = chunk[9][1]
-    header, start = thrift.decode(data, first)
+    header, start = parquet_footer.decode_struct(data, first)
     page = header[8][1]
     levels = page[5][1] + page[6][1]
-    header[2] = header[3] = thrift.I32, levels
+    header[2] = header[3] = parquet_footer.I32, levels
     page.pop(7, None)
-    content = thrift.encode(header) + data[start : start + levels]
-    chunk[7] = thrift.I64, len(content)
-    encoded = thrift.encode(footer)
+    content = parquet_footer.encode_struct(header) + data[start : start + levels]
+    chunk[7] = parquet_footer.I64, len(content)
+    encoded = parquet_footer.encode_struct(footer)
     return data[:first] + content + encoded + len(encoded).to_bytes(4, "little") + b"PAR1"

@@ -1,1 +1,0 @@
-"""Tables with dynamic buckets: the bucket of each key, and the index files that record it."""
