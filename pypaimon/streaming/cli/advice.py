@@ -53,12 +53,7 @@ _OF_TABLES: Mapping[str, str] = {
 
 
 def text_of(error: BaseException, *, of_tables: bool = False) -> str:
-    """An error on one line, with advice that fits the command.
-
-    Args:
-        error: The error, of the library or of anything that it uses.
-        of_tables: Whether the command is about several tables, and this error about one of them.
-    """
+    """An error on one line, with advice that fits the command."""
     if isinstance(error, TablesFailedError):
         each = (f"{name}: {text_of(of_one, of_tables=True)}" for name, of_one in sorted(error.errors.items()))
         return f"{len(error.errors)} tables were not read to the end. {'; '.join(each)}"

@@ -39,8 +39,6 @@ _SUMMARIES = {
 
 
 class _Program(click.Group):
-    """Imports commands when they are used, and turns an error into an exit code and at most one line on stderr."""
-
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_SUMMARIES)
 
@@ -175,7 +173,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _refuse(error: click.ClickException) -> int:
-    """Print one line for an error of click or a command; help if the program has no arguments."""
     text = " ".join(error.format_message().split())
     if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):
         error.show()

@@ -71,12 +71,7 @@ Examples:
 @grouped("retrying", Retrying)
 @click.option("--json", "as_json", is_flag=True, help="Print what was compacted as JSON, one element per bucket.")
 def compact(
-    source: TableSource,
-    full: bool,
-    chosen: Chosen,
-    running: Running,
-    retrying: Retrying,
-    as_json: bool,
+    source: TableSource, full: bool, chosen: Chosen, running: Running, retrying: Retrying, as_json: bool
 ) -> None:
     """Compact what is due in TABLE, as its options say: small files into large ones, sorted runs into fewer.
 
@@ -111,8 +106,6 @@ def compact(
 
 
 def _follow(source: TableSource, opened: Callable[..., Compactor], as_json: bool) -> None:
-    """Compact until SIGTERM or Ctrl-C, and print a report of each compaction that changed something."""
-
     def show(report: CompactionReport) -> None:
         _print_report(source.name, report, False, as_json)
         sys.stdout.flush()
@@ -171,7 +164,6 @@ def _records(buckets: Iterable[CompactedBucket]) -> list[Record]:
 
 @contextmanager
 def _bar() -> Iterator[Progress | None]:
-    """Bytes that are done of all, on a terminal."""
     stderr = Console(stderr=True)
     if not stderr.is_terminal:
         yield None

@@ -178,13 +178,6 @@ def clear(source: TableSource, pattern: str, excluding: str | None, yes: bool, f
 
 
 class _Consumers:
-    """The consumers of a table, and its range of snapshots.
-
-    Args:
-        source: The table.
-        table: pypaimon's table, if it is loaded already.
-    """
-
     def __init__(self, source: TableSource, table: ReadableTable | None = None) -> None:
         table = source.load() if table is None else table
         self._name = source.name
@@ -196,22 +189,18 @@ class _Consumers:
         return self.manager.infos(self._snapshots.latest_id())
 
     def records(self, infos: Sequence[ConsumerInfo] | None = None) -> list[Record]:
-        """The records of these files, or of all."""
         return [_record(self._directory, info) for info in (self.infos() if infos is None else infos)]
 
     def known(self, consumer_id: str) -> list[ConsumerInfo]:
-        """The files of an id; raises click.ClickException if there are none."""
         found = [info for info in self.infos() if info.consumer_id == consumer_id]
         if not found:
             raise click.ClickException(self.missing(consumer_id))
         return found
 
     def has(self, consumer_id: str) -> bool:
-        """Whether an id has a file."""
         return any(info.consumer_id == consumer_id for info in self.infos())
 
     def members(self, group_id: str) -> list[Record] | None:
-        """The members of a group; None if it has not started."""
         found = group_info(self._directory, group_id)
         if found is None:
             return None
@@ -228,7 +217,6 @@ class _Consumers:
         ]
 
     def refuse_living(self, consumer_id: str, force: bool) -> None:
-        """Refuse to end the living members of a group, unless `--force` is given."""
         try:
             member = None if force else living_member(self._directory, consumer_id, Clock())
         except CorruptTableError as error:
@@ -242,12 +230,10 @@ class _Consumers:
             )
 
     def missing(self, consumer_id: str) -> str:
-        """The message for an id that does not exist, with those that do."""
         known = ", ".join(sorted({info.consumer_id for info in self.infos()})) or "none"
         return f"{self._name} has no consumer {consumer_id!r}; it has: {known}"
 
     def snapshot(self, to: str) -> int:
-        """The snapshot of `--to`, which must exist or be the next one."""
         earliest, latest = self._snapshots.earliest_id(), self._snapshots.latest_id() or 0
         first = 1 if earliest is None else earliest
         if to in ("earliest", "latest"):

@@ -95,10 +95,6 @@ class TargetDatabase:
     def opened(self, source: TableSource, database: str) -> Iterator[DatabaseTarget]:
         """The place, opened for the tables of a database.
 
-        Args:
-            source: Gives the catalog of the source.
-            database: Name of the source's database.
-
         Raises:
             click.UsageError: A package that the place needs is not installed.
         """
@@ -257,12 +253,6 @@ def _copy_table(source: TableSource, target: str, wanted: TargetTable, copied: C
 
 
 def _copy_tables(pattern: TablesOfPattern, place: TargetDatabase, copied: Copied, service: CopyService) -> None:
-    """Copy the tables that a pattern matches, and print how many there are.
-
-    Raises:
-        click.UsageError: No place to copy to, or contradictory options of one.
-        TablesFailedError: Some tables could not be copied, while others were.
-    """
     target = place.text
     if not pattern.names(service.retry) and not copied.follow:
         click.echo(f"no table matches {pattern.text}", err=True)
@@ -308,7 +298,6 @@ def _copy_tables(pattern: TablesOfPattern, place: TargetDatabase, copied: Copied
 
 
 def _create(table: WritableTable, columns: Sequence[Any], name: str, catalog: Any, changes: Mapping[str, str]) -> bool:
-    """Create a table that can hold columns of another one, unless it exists; returns whether it was created."""
     try:
         catalog.get_table(name)
     except TableNotExistException:
@@ -340,7 +329,6 @@ def _copy(builder: StreamReadBuilder, writer: BlockingStreamWriter, replaces: bo
 
 @contextmanager
 def _bar(writer: BlockingStreamWriter) -> Iterator[None]:
-    """Show on a terminal what is committed."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield
@@ -373,7 +361,6 @@ class Running(Generic[S]):
         self._stopped = False
 
     def opened(self, stream: S) -> None:
-        """Keep the stream that was opened."""
         self.stream = stream
         if self._stopped:
             stream.stop()

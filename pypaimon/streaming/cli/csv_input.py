@@ -28,11 +28,6 @@ class BadInputError(PaimonStreamError, ValueError):
 def csv_batches(source: BufferedReader, delimiter: str, known: Collection[str]) -> Iterator[pa.RecordBatch]:
     """The rows as text; an empty field is null, a quoted one the empty text.
 
-    Args:
-        source: The input, at its header.
-        delimiter: The ASCII character between fields.
-        known: Columns that are expected.
-
     Raises:
         BadInputError: The header is missing or names a column twice, a row has more or fewer fields, or the text is not
             UTF-8.
@@ -69,7 +64,6 @@ def _header(source: BufferedReader, delimiter: str, known: Collection[str]) -> l
 
 
 def _whole_rows(source: BufferedReader, delimiter: str) -> Iterator[bytes]:
-    """Everything after the header, in blocks of whole rows."""
     quoted = re.compile(rb'(?:\A|(?<=[\r\n%s]))"[^"]*(?:""[^"]*)*(?:(")|\Z)' % re.escape(delimiter.encode()))
     rest = b""
     while piece := source.read(len(rest)) if len(rest) > _BLOCK else source.read1(_BLOCK):
@@ -99,7 +93,6 @@ def _end_of_rows(block: bytes, quoted: re.Pattern[bytes]) -> int:
 
 
 def _parsed(block: bytes, names: list[str], delimiter: str, before: int) -> pa.Table:
-    """The rows of a block as text; `before` is the number of rows before it."""
     wrong: list[pyarrow.csv.InvalidRow] = []
 
     def note(row: pyarrow.csv.InvalidRow) -> str:

@@ -78,7 +78,6 @@ def _show(diagnosis: Diagnosis, out: Console) -> None:
 
 
 def _print(out: Console, head: str, text: str, style: str) -> None:
-    """Print a text, wrapped to the width of the console, after a head."""
     for line in textwrap.wrap(printable(shown(text)), max(_LEAST_WIDTH, out.width - _HEAD - 1)):
         out.print(f"{head:{_HEAD}}{line}", style=style, markup=False, soft_wrap=True)
         head = ""

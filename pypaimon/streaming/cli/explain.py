@@ -40,11 +40,7 @@ Examples:
 @grouped("reading", ReadSettings)
 @format_option
 @retry_option
-def explain(
-    source: TableSource,
-    reading: ReadSettings,
-    form: str,
-) -> None:
+def explain(source: TableSource, reading: ReadSettings, form: str) -> None:
     """Show what a stream of TABLE would read next, without reading it or moving the consumer."""
     explained = Explainer(source, reading).explain()
     if explained is None:
@@ -60,13 +56,7 @@ class Explained:
     """The plan of a snapshot.
 
     Attributes:
-        table: Name of the table.
-        plan: The plan without the filter.
         left: The plan with the filter; None if nothing is left.
-        passed_over: Snapshots between the start and this one that a stream skips.
-        pruned: Manifests and files, and how many each step drops.
-        filtered: Whether there is a filter.
-        requests: Requests of a stream from a cold start up to this plan, by kind.
     """
 
     table: str
@@ -78,7 +68,6 @@ class Explained:
     requests: dict[str, int]
 
     def record(self) -> Record:
-        """Everything, for JSON."""
         return {
             "table": self.table,
             "snapshot": self.plan.snapshot_id,
@@ -100,7 +89,6 @@ class Explained:
         }
 
     def files(self) -> Iterator[Record]:
-        """The files that would be read, in order."""
         for split in self.left.splits() if self.left is not None else ():
             values = split.partition.to_dict().items()
             partition = {name: None if value is None else str(value) for name, value in values}
@@ -117,7 +105,6 @@ class Explained:
                     }
 
     def show(self, out: Console) -> None:
-        """Print it for people."""
         plan = self.plan
         what = f"of {self.table}: {plan.kind.value}, committed {cell(plan.commit_time)}"
         out.print(f"snapshot {plan.snapshot_id} {what}", style="bold")
@@ -156,7 +143,6 @@ class Explainer:
         self._saved = None if reading.consumer_id is None else self._saved_position(reading.consumer_id)
 
     def explain(self) -> Explained | None:
-        """Explain the next snapshot with rows; None if there is none yet."""
         with self._builder().new_streaming_scan() as scan:
             if self._saved is not None:
                 scan.restore(self._saved)
@@ -181,7 +167,6 @@ class Explainer:
         return None if saved is None else saved.next_snapshot
 
     def _filtered(self, plan: Plan) -> Plan | None:
-        """The same snapshot with the filter; None if nothing is left of it."""
         with self._at(self._builder(), plan).new_streaming_scan() as scan:
             try:
                 return scan.plan()

@@ -27,7 +27,6 @@ def wants_stack(context: click.Context) -> bool:
 
 
 def log_options(command: C) -> C:
-    """Give a command `--verbose` and `--debug`."""
     return _with(
         command,
         _option("--verbose", "-v", is_flag=True, callback=_log_more, help="Log events to stderr."),
@@ -36,7 +35,6 @@ def log_options(command: C) -> C:
 
 
 def catalog_options(command: C) -> C:
-    """Give a command the options that make a catalog."""
     return _with(
         command,
         _option(

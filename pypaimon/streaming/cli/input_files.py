@@ -44,9 +44,7 @@ class Piece:
     """Consecutive rows of the input.
 
     Attributes:
-        rows: Number of rows, or of lines with change records.
         size: Approximate bytes in memory.
-        data: An Arrow table, or the lines of change records.
         numbers: Line numbers of change records in the input, from 1.
     """
 
@@ -61,33 +59,16 @@ Pieces = Callable[[Callable[[], int]], Iterator[Piece]]
 
 
 def format_by_name(name: str) -> str | None:
-    """The format for the ending of a file's name; None for unknown endings."""
     return _ENDINGS.get(os.path.splitext(name)[1].lower())
 
 
 def delimiter_by_name(name: str) -> str:
-    """The delimiter of a CSV file of this name."""
     return "\t" if os.path.splitext(name)[1].lower() == ".tsv" else ","
 
 
 def pieces_of(
-    form: str,
-    source: BufferedReader,
-    fields: Sequence[Any],
-    kind_column: str,
-    reading: Reading,
-    delimiter: str = ",",
+    form: str, source: BufferedReader, fields: Sequence[Any], kind_column: str, reading: Reading, delimiter: str = ","
 ) -> Pieces:
-    """The rows of a file in the columns of a table.
-
-    Args:
-        form: One of `FORMATS`.
-        source: The file, at its beginning.
-        fields: pypaimon's fields of the table.
-        kind_column: A column of row kinds, which rows may have although the table lacks it.
-        reading: How times in text are read.
-        delimiter: The delimiter of CSV.
-    """
     if form == "parquet":
         return lambda most: _of_batches(_parquet_batches(source), most)
     if form == "arrow":
@@ -131,14 +112,11 @@ def rows_after(pieces: Iterator[Piece], rows: int) -> Iterator[Piece]:
 
 @dataclass(frozen=True, slots=True)
 class _Typed:
-    """Converts text and JSON values to the types of a table's columns."""
-
     types: dict[str, Any]
     kind_column: str
     reading: Reading
 
     def table(self, columns: dict[str, list[Any]], what: str, numbers: Sequence[int]) -> pa.Table:
-        """The columns in their types; errors call a row `what`, with its number."""
         arrays = {}
         for name, values in columns.items():
             if name not in self.types and name != self.kind_column:
@@ -187,7 +165,6 @@ def _typed_pieces(pieces: Iterator[Piece], typed: _Typed) -> Iterator[Piece]:
 
 
 def _line_groups(source: BufferedReader, most: Callable[[], int]) -> Iterator[tuple[list[int], list[bytes]]]:
-    """Lines that are not blank, and their numbers; without a byte order mark at the beginning."""
     every = chain([source.readline().removeprefix(codecs.BOM_UTF8)], source)
     numbered = ((number, line) for number, line in enumerate(every, 1) if line.strip())
     while True:
@@ -225,7 +202,6 @@ def _parquet_batches(source: BufferedReader) -> Iterator[pa.RecordBatch]:
 
 
 def _arrow_batches(source: BufferedReader) -> Iterator[pa.RecordBatch]:
-    """Arrow's stream format, or its file format (Feather)."""
     with _naming_format("Arrow"):
         if source.peek(6)[:6] == b"ARROW1":
             with _seekable(source) as file, pa.ipc.open_file(file) as found:
@@ -245,7 +221,6 @@ def _naming_format(name: str) -> Iterator[None]:
 
 @contextmanager
 def _seekable(source: BufferedReader) -> Iterator[BinaryIO]:
-    """The file itself, or a copy of a pipe's content on disk."""
     if source.seekable():
         yield source
         return

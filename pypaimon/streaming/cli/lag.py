@@ -143,7 +143,6 @@ class Limit:
         return Limit(text, int(text) if age is None else None, age)
 
     def complaint(self, record: Record) -> str | None:
-        """The message for a consumer above the limit; None if it is within."""
         state, key = record["state"], "snapshots" if self.age is None else "seconds"
         value: Any = record[key]
         name = f"consumer {record['consumer']}" + (f" of {record['table']}" if "table" in record else "")
@@ -163,7 +162,6 @@ class Limit:
 
 
 def _progress_files(table: ReadableTable, consumer_ids: Sequence[str]) -> list[ConsumerInfo]:
-    """Files with progress, and files of readers that are still in their first plan."""
     infos = list_consumers(table)
     missing = set(consumer_ids) - {info.consumer_id for info in infos}
     if missing:
@@ -223,7 +221,6 @@ def _judge(records: Sequence[Record], limit: Limit | None) -> int:
 def _watch(
     measure: Callable[[], list[Record]], columns: Sequence[str], seconds: float, form: str, limit: Limit | None
 ) -> int:
-    """Show the lag again and again, until an interrupt, or until it is above the limit."""
     never = threading.Event()
     stdout = console()
     with Live(console=stdout, auto_refresh=False) as live:
@@ -246,19 +243,11 @@ class LagOfTables:
     """Measures the lag of the consumers of several tables.
 
     Args:
-        pattern: The tables.
         consumer_ids: Only these consumers; a table without one of them gets a line that says so. Empty for all.
-        measure: Returns the records of the consumers of one table.
-
-    Attributes:
-        failures: The errors of the tables that could not be read the last time.
     """
 
     def __init__(
-        self,
-        pattern: TablesOfPattern,
-        consumer_ids: Sequence[str],
-        measure: Callable[[TableSource, Any], list[Record]],
+        self, pattern: TablesOfPattern, consumer_ids: Sequence[str], measure: Callable[[TableSource, Any], list[Record]]
     ) -> None:
         self._pattern = pattern
         self._ids = consumer_ids
@@ -266,7 +255,6 @@ class LagOfTables:
         self.failures: dict[str, Exception] = {}
 
     def records(self) -> list[Record]:
-        """A record for all tables, then one for each consumer of each table, the greatest lag first."""
         found: list[Record] = []
         self.failures = {}
         for name, answer in self._pattern.ask_each(self._measure).items():
@@ -287,7 +275,6 @@ def _unknown(table: str, consumer: str, state: str) -> dict[str, Any]:
 
 
 def _order(record: Record) -> tuple[Any, ...]:
-    """Unknown lags first, then the greatest ones; otherwise by name."""
     snapshots, seconds = record["snapshots"], record["seconds"]
     unknown = snapshots is None, seconds is None
     numbers = [-value if isinstance(value, (int, float)) else 0 for value in (seconds, snapshots)]

@@ -32,16 +32,6 @@ _STEPS = {
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """The files of a plan that are left after one step of pruning.
-
-    Attributes:
-        what: The step.
-        dropped: Files that the step drops.
-        files: Files that are left.
-        rows: Rows in the files that are left.
-        bytes: Bytes of the files that are left.
-    """
-
     what: str
     dropped: int
     files: int
@@ -51,15 +41,6 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """Manifests and files of a plan.
-
-    Attributes:
-        manifests: Manifests that the snapshot lists for this kind of plan.
-        manifests_read: How many of them are read.
-        stages: Files in the snapshot, and those that each step leaves.
-        without_statistics: Files of the plan whose manifest lacks statistics of columns other than keys.
-    """
-
     manifests: int
     manifests_read: int
     stages: Sequence[Stage]
@@ -70,8 +51,6 @@ def pruned(table: ReadableTable, plan: Plan, predicate: Predicate | None) -> Pru
     """Account for a plan, step by step.
 
     Args:
-        table: pypaimon's table.
-        plan: A plan of one snapshot, made without a filter.
         predicate: The filter; None drops nothing.
     """
     directory = TableDirectory.of(table)

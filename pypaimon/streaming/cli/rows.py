@@ -34,21 +34,14 @@ _CHUNK = 1000
 class RowWriter(Protocol):
     """Prints batches, whose first column is `_row_kind`."""
 
-    def write(self, source: BlockingBatch, batch: pa.RecordBatch) -> None:
-        """Print rows of a batch."""
+    def write(self, source: BlockingBatch, batch: pa.RecordBatch) -> None: ...
 
     def close(self) -> None:
         """Print the end of the output."""
 
 
 def row_writer(form: str, schema: pa.Schema, console: Console) -> RowWriter:
-    """The writer of a format.
-
-    Args:
-        form: One of `FORMATS`.
-        schema: Schema of the batches.
-        console: stdout.
-    """
+    """The writer of a format."""
     if form == "json":
         return JsonWriter()
     if form == "csv":
@@ -60,10 +53,6 @@ class RowsOfTables:
     """Prints rows of several tables, with a first column `table`, in JSON the key `_table`.
 
     Rows whose columns differ from those of the previous rows get a header of their own.
-
-    Args:
-        form: `table` or `json`.
-        console: stdout.
     """
 
     def __init__(self, form: str, console: Console) -> None:
@@ -96,7 +85,6 @@ class JsonWriter:
     """One object per row and line, with the key `_row_kind`."""
 
     def write(self, source: BlockingBatch, batch: pa.RecordBatch) -> None:
-        """Print a batch."""
         columns, escaped = json_columns(batch), not is_unicode()
         for values in zip(*columns.values(), strict=True):
             row = json.dumps(dict(zip(columns, values, strict=True)), ensure_ascii=escaped, separators=(",", ":"))
@@ -120,7 +108,6 @@ class CsvWriter:
         sys.stdout.flush()
 
     def write(self, source: BlockingBatch, batch: pa.RecordBatch) -> None:
-        """Print a batch."""
         sys.stdout.writelines(map(_csv_line, zip(*text_columns(batch), strict=True)))
         sys.stdout.flush()
 
@@ -136,7 +123,6 @@ class ArrowWriter:
         self._writer = pa.ipc.new_stream(self._out, schema)
 
     def write(self, source: BlockingBatch, batch: pa.RecordBatch) -> None:
-        """Print a batch."""
         self._writer.write_batch(batch)
         self._out.flush()
 
@@ -150,11 +136,6 @@ class TableWriter:
     """Aligned columns, which only grow; the header is repeated when they do. Row kinds are coloured.
 
     Values are cut after 60 characters, and control characters are escaped.
-
-    Args:
-        schema: Schema of the batches.
-        console: stdout.
-        of_tables: Whether a first column names the table.
     """
 
     def __init__(self, schema: pa.Schema, console: Console, of_tables: bool = False) -> None:
@@ -166,11 +147,9 @@ class TableWriter:
         self._widths = [0] * len(self._names)
 
     def write(self, source: BlockingBatch, batch: pa.RecordBatch) -> None:
-        """Print a batch."""
         self._print_all([str(source.snapshot_id)], batch)
 
     def write_of(self, table: str, source: BlockingBatch, batch: pa.RecordBatch) -> None:
-        """Print a batch of one of several tables."""
         self._print_all([_clipped(table), str(source.snapshot_id)], batch)
 
     def _print_all(self, first: list[str], batch: pa.RecordBatch) -> None:
@@ -181,7 +160,6 @@ class TableWriter:
         """Do nothing: the format has no end."""
 
     def _write(self, first: list[str], batch: pa.RecordBatch) -> None:
-        """Print a batch; each row starts with the same first cells."""
         kinds, *columns = ([_clipped(value) for value in column] for column in text_columns(batch))
         repeated = ([cell] * batch.num_rows for cell in first)
         rows = list(zip(*repeated, kinds, *columns, strict=True))
@@ -247,7 +225,6 @@ def json_converter(kind: pa.DataType) -> _Convert | None:
 
 
 def json_columns(batch: pa.RecordBatch) -> dict[str, list[Any]]:
-    """The columns of a batch as lists of JSON values."""
     columns = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         values = column.to_pylist()

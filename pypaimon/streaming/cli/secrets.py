@@ -29,7 +29,6 @@ def keep_secret(options: Mapping[str, str]) -> None:
 
 
 def shown(text: str) -> str:
-    """The text without secrets."""
     for secret in sorted(_known, key=len, reverse=True):
         text = text.replace(secret, HIDDEN)
     return without_secrets(text)
@@ -67,5 +66,4 @@ def _passwords(text: str) -> list[str]:
 
 
 def is_unicode() -> bool:
-    """Whether the encoding of stdout covers all of Unicode."""
     return (sys.stdout.encoding or "ascii").lower().replace("-", "").startswith("utf")

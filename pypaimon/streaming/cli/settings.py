@@ -62,7 +62,6 @@ def configure(
 
 
 def filter_of(builder: StreamReadBuilder, filter_text: str | None) -> Predicate | None:
-    """The predicate of `--filter`; raises StreamConfigError if it cannot be parsed."""
     return None if filter_text is None else parse_filter(filter_text, builder.copy().with_projection(None).read_type())
 
 
@@ -75,8 +74,6 @@ def start_of(text: str, zone: TimeZone, now: datetime | None = None) -> dict[str
     """The value of `--start` as arguments of `with_start`.
 
     Args:
-        text: The value.
-        zone: The time zone of times that name none.
         now: The present time (aware); None for the machine's clock.
 
     Raises:

@@ -55,12 +55,7 @@ def snapshots(source: TableSource, last: int | None, first: int | None, until: i
 
 
 class Verdict:
-    """Explains what a stream of a table does with a snapshot.
-
-    Args:
-        traits: Traits of the table.
-        options: Options of the table.
-    """
+    """Explains what a stream of a table does with a snapshot."""
 
     def __init__(self, traits: TableTraits, options: OptionValues) -> None:
         self._traits = traits
@@ -68,7 +63,6 @@ class Verdict:
         self._reads_overwrites = overwrite_policy(traits, options, None)
 
     def of(self, snapshot: Snapshot) -> tuple[str, str]:
-        """What the stream does with a snapshot, and why."""
         kind = snapshot.commit_kind
         if kind == CommitKind.OVERWRITE and self._reads_overwrites:
             return "overwrite", "overwrites are read: an option of the table asks for it"

@@ -43,12 +43,7 @@ class TableSource:
     """A table by name, and the options of its catalog.
 
     Attributes:
-        name: `db.table`, also with `$branch_<name>`.
-        view: The view in the name, as `audit_log` in `db.table$audit_log`.
-        catalog_options: Options of pypaimon's catalog.
-        table_options: Dynamic options of the table.
         connect_timeout: Seconds within which the table must be found.
-        patient: Whether errors that may pass are waited out.
     """
 
     name: str
@@ -61,9 +56,6 @@ class TableSource:
     def load(self, retry: bool = False) -> WritableTable:
         """pypaimon's table, as a new handle with empty caches.
 
-        Args:
-            retry: Whether to wait out errors that may pass.
-
         Raises:
             NotLoadedError: The table is missing, or may not be read.
             StoreError: The store failed, or did not answer in time.
@@ -75,7 +67,6 @@ class TableSource:
         return table.copy(self.table_options) if self.table_options else table
 
     def catalog(self) -> Any:
-        """pypaimon's catalog."""
         return CatalogFactory.create(self.catalog_options)
 
     def _load(self) -> WritableTable:
@@ -85,7 +76,6 @@ class TableSource:
             return table
 
     def builder(self, table: ReadableTable | None = None) -> StreamReadBuilder:
-        """A stream builder for the table, or for the view."""
         return StreamReadBuilder(self.load() if table is None else table, self.view)
 
 
@@ -185,7 +175,6 @@ def pairs(texts: tuple[str, ...], option: str) -> dict[str, str]:
 
 
 def refuse_unknown(keys: Iterable[str]) -> None:
-    """Raise click.UsageError for an unknown key, with the nearest known one."""
     for key in keys:
         if key not in _KNOWN and not key.startswith(_FAMILIES) and not _is_of_a_format(key):
             near = get_close_matches(key, _KNOWN, n=1)

@@ -46,9 +46,6 @@ class TablesOfPattern:
     """The tables of a database that a pattern names: `db.orders_*`.
 
     Attributes:
-        source: The catalog's options; its name is the pattern.
-        database: The database.
-        include: A regular expression that the whole name of each table matches.
         exclude: A regular expression that it must not match, or None.
     """
 
@@ -79,11 +76,9 @@ class TablesOfPattern:
 
     @property
     def text(self) -> str:
-        """The pattern, for messages."""
         return self.source.name
 
     def matches(self, name: str) -> bool:
-        """Whether the pattern matches a table's name."""
         return matches(name, *self._expressions)
 
     @property
@@ -92,9 +87,6 @@ class TablesOfPattern:
 
     def names(self, retry: bool = False) -> list[str]:
         """The sorted names of the existing tables. One listing.
-
-        Args:
-            retry: Whether to wait out errors that may pass.
 
         Raises:
             StreamConfigError: The database does not exist.
@@ -181,6 +173,5 @@ def say_event(event: DatabaseEvent) -> None:
 
 
 def refuse_failed(failed: Mapping[str, Exception]) -> None:
-    """Raise TablesFailedError if a table has failed."""
     if failed:
         raise TablesFailedError(failed)

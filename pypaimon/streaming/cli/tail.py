@@ -201,12 +201,6 @@ def _tail_table(builder: StreamReadBuilder, output: Output, retry: bool, latest:
 def _tail_tables(
     pattern: TablesOfPattern, reading: ReadSettings, output: Output, policies: Policies, service: Service
 ) -> None:
-    """Print the rows and changes of all tables that a pattern matches.
-
-    Raises:
-        click.UsageError: An option does not go with several tables.
-        TablesFailedError: Some tables could not be read, while others were.
-    """
     if output.form not in _FORMATS_OF_TABLES:
         raise click.UsageError(
             f"--format {output.form} goes with one table, whose columns it names: give table or json"
@@ -277,7 +271,6 @@ def _refuse_in_group(given: dict[str, object]) -> None:
 
 
 def _printed(batches: Iterable[B], write: Callable[[B, Any], object], most: int | None) -> Iterator[B]:
-    """Print batches, and yield each one that was printed as a whole; ends after this many rows."""
     for batch in batches:
         for rows in batch.data.to_batches():
             write(batch, rows.slice(0, most))

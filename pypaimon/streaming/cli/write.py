@@ -195,11 +195,7 @@ def write(
         load = _Load(source.name, os.path.basename(file), writer, every)
         if commits.resume:
             load.skip_committed()
-        with (
-            load.reporting_what_is_left(),
-            _on_interrupt(load.interrupt),
-            LoadBar(Console(stderr=True), data) as bar,
-        ):
+        with load.reporting_what_is_left(), _on_interrupt(load.interrupt), LoadBar(Console(stderr=True), data) as bar:
             load.run(pieces, put, bar)
             if commits.overwrite and not load.commits:
                 raise BadInputError("--overwrite: the input has no rows, so nothing was replaced")
@@ -207,7 +203,6 @@ def write(
 
 
 def _check(source: TableSource, form: str | None, layout: InputLayout, cdc: ChangeRecords, commits: Commits) -> None:
-    """Refuse options that contradict each other, before the table is looked up."""
     if form is None and cdc.changes is None:
         raise click.UsageError("say what the input is: --format jsonl, csv, parquet or arrow, or --changes")
     if commits.resume and commits.commit_user is None:
@@ -247,8 +242,6 @@ def _put_changes(
 
 
 class _Load:
-    """The load of one input into a table."""
-
     def __init__(self, table: str, name: str, writer: BlockingStreamWriter, every: Every) -> None:
         self._table = table
         self._name = name
@@ -264,11 +257,6 @@ class _Load:
         self._is_interrupted = False
 
     def skip_committed(self) -> None:
-        """Start after the rows that the commit user has committed.
-
-        Raises:
-            BadInputError: The commit user has committed another input.
-        """
         notes = self._writer.committed_properties
         if ROWS_DONE not in notes:
             if self._writer.last_committed is not None:
@@ -286,11 +274,9 @@ class _Load:
 
     @property
     def commits(self) -> int:
-        """Number of commits."""
         return len(self._commits)
 
     def run(self, pieces: Pieces, put: Callable[[Piece], None], bar: LoadBar) -> None:
-        """Write and commit the whole input."""
         for piece in rows_after(pieces(self._room), self._passed):
             put(piece)
             self._taken += piece.rows
@@ -303,7 +289,6 @@ class _Load:
             self._commit()
 
     def record(self) -> Record:
-        """The result, for programs."""
         snapshots = [each for each in self._commits if each is not None]
         return {
             "table": self._table,
@@ -316,7 +301,6 @@ class _Load:
         }
 
     def text(self) -> str:
-        """The result, for people."""
         found = cast(dict[str, Any], self.record())
         where = _snapshots(found["first_snapshot"], found["last_snapshot"])
         passed = f", {self._passed:,} passed over" if self._passed else ""
@@ -324,7 +308,6 @@ class _Load:
 
     @contextmanager
     def reporting_what_is_left(self) -> Iterator[None]:
-        """On an error or an interrupt, report which part of the input the table holds."""
         try:
             yield
         except (KeyboardInterrupt, Exception) as error:
@@ -347,7 +330,6 @@ class _Load:
             raise KeyboardInterrupt
 
     def _room(self) -> int:
-        """How many rows still fit into the current commit."""
         return sys.maxsize if self._every.rows is None else self._every.rows - self._rows
 
     def _is_full(self) -> bool:
