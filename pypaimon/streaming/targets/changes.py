@@ -57,15 +57,7 @@ def last_changes(batch: AnyBatch, keys: str | Sequence[str]) -> tuple[pa.Table, 
 
 
 def refuse_reserved(what: str, names: Iterable[str]) -> None:
-    """Refuse reserved names.
-
-    Args:
-        what: `column` or `table`.
-        names: The names.
-
-    Raises:
-        StreamConfigError: A name begins with `_paimon_`.
-    """
+    """Refuse reserved names."""
     for name in names:
         if name.lower().startswith(RESERVED):
             advice = "leave it out with with_projection(...)" if what == "column" else "give another name"

@@ -39,11 +39,6 @@ def copied_schema(schema: TableSchema, columns: Sequence[Any], changes: Mapping[
     source gives merged changes (producer `lookup` or `full-compaction`), the copy does not merge again: the newest row
     of a key counts, and the changes are its changelog.
 
-    Args:
-        schema: The schema of the source.
-        columns: pypaimon's fields of the copied columns.
-        changes: Options to add or replace.
-
     Raises:
         StreamConfigError: This package cannot write such a table.
     """
@@ -57,14 +52,6 @@ def refuse_merging(target: TableSchema, source: TableSchema, name: str) -> None:
     """Refuse a table with a primary key whose options would merge the changes to other rows than the source has.
 
     An option that the source has as well is allowed, unless its changes are merged already.
-
-    Args:
-        target: The schema of the table.
-        source: The schema of the source.
-        name: The name of the table.
-
-    Raises:
-        StreamConfigError: There is such an option.
     """
     if not target.primary_keys:
         return
@@ -81,7 +68,6 @@ def refuse_merging(target: TableSchema, source: TableSchema, name: str) -> None:
 
 
 def _merging(schema: TableSchema) -> dict[str, str]:
-    """Options by which a table may hold other rows than the newest record of each key."""
     options, engine = OptionValues(schema.options), TableTraits.of(schema).merge_engine
     found = {} if engine.keeps_newest else {"merge-engine": engine.value}
     texts = {key: options.text(key) for key in ("sequence.field", RECORD_EXPIRY)}

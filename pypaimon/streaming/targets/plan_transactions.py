@@ -12,12 +12,7 @@ from pypaimon.streaming.options.arguments import a_batch
 from pypaimon.streaming.targets.changes import refuse_reserved
 from pypaimon.streaming.targets.target import is_to_apply
 from pypaimon.streaming.targets.target_keys import AnyBatch, TargetKeys, refuse_hidden_kinds
-from pypaimon.streaming.targets.target_state import (
-    Saved,
-    SourceTable,
-    is_another_source,
-    refuse_others_rows,
-)
+from pypaimon.streaming.targets.target_state import Saved, SourceTable, is_another_source, refuse_others_rows
 
 
 def is_same_place(there: Saved | None, before: Saved | None) -> bool:
@@ -41,11 +36,7 @@ class TransactionalTable(Protocol):
         """Whether it holds any rows; asked if nothing was saved."""
 
     def check(self, batch: AnyBatch) -> None:
-        """Refuse a plan that the table cannot take; called with its first batch, before a transaction begins.
-
-        Raises:
-            StreamConfigError: The table cannot take it.
-        """
+        """Refuse a plan that the table cannot take; called with its first batch, before a transaction begins."""
         refuse_reserved("column", batch.rows.schema.names)
 
     def can_join(self, batch: AnyBatch) -> bool:
@@ -55,16 +46,11 @@ class TransactionalTable(Protocol):
     def begin(self, saved: Saved | None, *, replaces: bool = False) -> None:
         """Begin a transaction.
 
-        Args:
-            saved: What is known to be saved.
-            replaces: The table is emptied first, and loses its columns.
-
         Raises:
             StreamConfigError: Another program has saved a position since. One that is about to is waited for.
         """
 
-    def write(self, batch: AnyBatch) -> None:
-        """Write the rows of a batch."""
+    def write(self, batch: AnyBatch) -> None: ...
 
     def save(self, position: str, before: Saved | None) -> Saved | None:
         """Save a position in the transaction, in place of `before`; None if another program has changed that."""
@@ -72,8 +58,7 @@ class TransactionalTable(Protocol):
     def commit(self) -> None:
         """End the transaction."""
 
-    def roll_back(self) -> None:
-        """Take back the transaction."""
+    def roll_back(self) -> None: ...
 
 
 class PlanTransactions:
@@ -81,10 +66,6 @@ class PlanTransactions:
 
     The rows of a plan and the position after it are saved in one transaction, which several plans may share. A plan
     that the table holds already is skipped.
-
-    Args:
-        table: The table; nothing else uses its connection.
-        replace: A full state may replace rows that another stream, or another program, has written.
     """
 
     def __init__(self, table: TransactionalTable, replace: bool = False) -> None:
@@ -133,7 +114,6 @@ class PlanTransactions:
 
     @property
     def waits(self) -> bool:
-        """See `TransactionalTable.waits`."""
         return self._table.waits
 
     @contextmanager
@@ -200,7 +180,6 @@ class PlanTransactions:
             raise
 
     def _begin_plan(self, batch: AnyBatch) -> None:
-        """Find out whether a plan is new, and commit what it cannot share a transaction with."""
         if self.first is not None and not self._can_join(batch, self.first):
             self.flush()
         if self._whole is not None:
@@ -231,7 +210,6 @@ class PlanTransactions:
             raise
 
     def _fail(self, error: BaseException | None = None) -> None:
-        """Take back the open transaction, whose plans have to be replayed."""
         self._saved = None
         if self.first is not None:
             self.begins_again = self._may_replace and isinstance(error, OtherColumnsError)
@@ -254,7 +232,6 @@ class PlanTransactions:
             raise
 
     def _is_replaced_by(self, batch: AnyBatch) -> bool:
-        """Whether a plan replaces what others have written."""
         if self._saved is not None:
             return self._is_another(SourceTable.of_batch(batch), begins_state=batch.begins_state)
         if not batch.begins_state or not self._table.holds_rows():
@@ -264,7 +241,6 @@ class PlanTransactions:
         return True
 
     def _is_another(self, source: SourceTable, *, begins_state: bool = True) -> bool:
-        """Whether the table holds something else than what a stream reads, and may be replaced by its state."""
         may_replace = self._may_replace and begins_state
         keys = self._table.given_keys.of(source.schema, source.keyed)
         is_another = is_another_source(self._saved, source, keys, may_replace=may_replace)

@@ -16,17 +16,6 @@ _PASSING = ("40001", "40P01", "55P03")
 
 @contextmanager
 def translate_errors(where: str, errors: Errors, conflicts: Errors = ()) -> Iterator[None]:
-    """Raise errors of a library as errors of this package.
-
-    Args:
-        where: The name of the target in errors.
-        errors: The errors of the library.
-        conflicts: Its errors for a concurrent commit.
-
-    Raises:
-        StreamConfigError: Another program has committed at the same moment.
-        TargetError: The library has raised another error.
-    """
     try:
         yield
     except PaimonStreamError:
@@ -52,12 +41,7 @@ def _may_pass(error: Exception) -> bool:
 
 
 def commit_conflict(where: str, error: Exception) -> StreamConfigError:
-    """The error for a plan that conflicts with a concurrent commit.
-
-    Args:
-        where: The name of the target in errors.
-        error: The error of the library.
-    """
+    """The error for a plan that conflicts with a concurrent commit."""
     return StreamConfigError(
         f"{where}: {one_line(error)}. Others have committed to it in the same moment, or the answer to a commit "
         "was lost. The plan is there as a whole, or not at all: replicate(...) continues where the table stands."

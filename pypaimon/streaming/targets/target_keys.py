@@ -41,12 +41,6 @@ class TargetKeys:
         return self.of(batch.schema, has_keyed_rows(batch))
 
     def of(self, schema: TableSchema, keyed: bool) -> list[str]:
-        """The keys for the rows of a stream.
-
-        Args:
-            schema: The schema of the stream.
-            keyed: Whether rows are changes of rows with a key, see `has_keyed_rows`.
-        """
         known = self._known
         if known is None or known[0] is not schema or known[1] != keyed:
             keys = _key_of(schema, keyed) if self._given is None else self._given
@@ -77,11 +71,7 @@ def _key_of(schema: TableSchema, keyed: bool) -> list[str]:
 
 
 def check_keys(batch: AnyBatch, keys: Sequence[str]) -> None:
-    """Refuse keys that would merge two rows of the table, or split one.
-
-    Raises:
-        StreamConfigError: The keys do not identify the rows of the table.
-    """
+    """Refuse keys that would merge two rows of the table, or split one."""
     _check(batch.schema, has_keyed_rows(batch), keys)
 
 
@@ -137,11 +127,6 @@ def comparable_keys(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
 
 
 def refuse_hidden_kinds(batch: AnyBatch) -> None:
-    """Refuse rows without row kinds, of a table with a primary key.
-
-    Raises:
-        StreamConfigError: The stream was opened with `with_include_row_kind(False)`.
-    """
     if batch.schema.primary_keys and not has_keyed_rows(batch) and not batch._scope.view:
         raise StreamConfigError(
             "with_include_row_kind(False): without the kinds of its rows a target cannot distinguish deletes from "

@@ -21,7 +21,6 @@ class Saved:
     """What was saved with the rows, as text.
 
     Attributes:
-        position: The position up to which the target holds the table, from `Position.to_json`.
         columns: The rest, from `SavedState.to_json`, or None.
     """
 
@@ -35,9 +34,6 @@ class Column:
 
     Attributes:
         field_id: Id of the field of the Paimon table; None for a column without a field.
-        name: The name of the column.
-        type: Its type in the target.
-        inside: Ids of its nested fields, by path.
         types: Paimon's types of the column and its nested fields, by path. Empty if an older release wrote it.
     """
 
@@ -53,9 +49,6 @@ class SavedState:
     """Describes the rows of a target. The position, which names the table and its history, is saved with it.
 
     Attributes:
-        highest_field_id: The highest field id of the Paimon table at that time. Fields with higher ids were added
-        later.
-        columns: The columns that were written to.
         scope: Which rows of the table were read. None if an older release wrote it.
         keys: The fields of the target's key, by id or name. None if an older release wrote it.
     """
@@ -107,8 +100,6 @@ class SavedState:
         """The state of a target that holds the rows of a batch.
 
         Args:
-            batch: The batch.
-            described: The names of its columns, and their types in the target.
             keys: The key columns of the target. None if the target does not save its keys.
         """
         source = SourceTable.of_batch(batch)
@@ -125,14 +116,7 @@ class SavedState:
 
 @dataclass(frozen=True, slots=True)
 class SourceTable:
-    """What a stream reads.
-
-    Attributes:
-        table: Identity of the table.
-        schema: The schema of the stream.
-        scope: Which rows of the table are read.
-        keyed: Whether rows are changes of rows with a key, see `has_keyed_rows`.
-    """
+    """What a stream reads."""
 
     table: str
     schema: TableSchema
@@ -154,11 +138,7 @@ def refuse_another_source(saved: Saved | None, source: SourceTable, keys: Sequen
 
     Args:
         saved: What the target has saved, or None.
-        source: What the stream reads.
         keys: The key columns of the target. None if the target does not save its keys.
-
-    Raises:
-        StreamConfigError: The stream reads another table or other rows of it, or the target has other keys.
     """
     if saved is None:
         return
@@ -188,12 +168,6 @@ def is_another_source(
 ) -> bool:
     """Whether a target holds something else than a stream reads, and may replace it.
 
-    Args:
-        saved: As in `refuse_another_source`.
-        source: As in `refuse_another_source`.
-        keys: As in `refuse_another_source`.
-        may_replace: Whether the stream begins with a state that may replace what is there.
-
     Raises:
         StreamConfigError: The target holds something else, and may not replace it.
     """
@@ -207,7 +181,6 @@ def is_another_source(
 
 
 def refuse_others_rows(where: str) -> StreamConfigError:
-    """The error for a table with rows that no target has written."""
     return StreamConfigError(
         f"{where} holds rows already that this target has not written, which the state of the table would replace.",
         advice="Give the target another table, empty this one, or give the target replace=True.",
@@ -224,11 +197,6 @@ def is_of_older_release(columns: str | None) -> bool:
 
 
 def refuse_two_positions(where: str, names: Sequence[str]) -> None:
-    """Refuse positions that an older release has saved under several spellings of one table's name.
-
-    Raises:
-        StreamConfigError: There are several.
-    """
     if len(names) > 1:
         raise StreamConfigError(
             f"{where}: positions of it are saved as {' and as '.join(map(repr, names))}, so that rows may be "
@@ -248,7 +216,6 @@ def _other_keys(state: SavedState, source: SourceTable, keys: Sequence[str]) -> 
 
 
 def _inside(kind: Any, path: str) -> Iterator[tuple[str, int]]:
-    """The nested fields of a type, with their ids."""
     for each in getattr(kind, "fields", ()):
         yield f"{path}.{each.name}", int(each.id)
     for inner, inner_path in _parts(kind, path):

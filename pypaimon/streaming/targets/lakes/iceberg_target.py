@@ -71,13 +71,7 @@ _RETRIES = "commit.retry.num-retries"
 
 
 class IcebergRows(LakeTable["Table"]):
-    """An Iceberg table. The position is in its properties and in the summaries of its snapshots.
-
-    Args:
-        catalog: The catalog of the table.
-        name: The name of the table, with its namespace.
-        keys: See `TargetKeys`.
-    """
+    """An Iceberg table. The position is in its properties and in the summaries of its snapshots."""
 
     def __init__(self, catalog: Catalog, name: str, keys: GivenKeys) -> None:
         if "." not in name:
@@ -109,7 +103,6 @@ class IcebergRows(LakeTable["Table"]):
             self._table = self._catalog.create_table(self._name, schema=plan.schema)
 
     def commit(self) -> None:
-        """Write rows and position in one commit of the catalog."""
         table, plan = self._table, self._plan
         assert table is not None and plan is not None
         noted = {_POSITION: self._position}
@@ -184,13 +177,6 @@ def _refuse_dots(keys: Sequence[str]) -> None:
 
 
 class _IcebergAlter:
-    """Changes columns in a transaction.
-
-    Args:
-        transaction: A transaction of the table.
-        schema: The Arrow schema of the rows to be written.
-    """
-
     def __init__(self, transaction: Transaction, schema: pa.Schema) -> None:
         self._transaction = transaction
         self._schema = schema
@@ -242,7 +228,6 @@ class _IcebergAlter:
 
 
 def _ancestors(table: Table) -> Iterator[int]:
-    """The ids of the current snapshot and its ancestors, newest first."""
     snapshot = table.current_snapshot()
     while snapshot is not None:
         yield snapshot.snapshot_id
@@ -251,7 +236,6 @@ def _ancestors(table: Table) -> Iterator[int]:
 
 
 def key_filter(keys: pa.Table) -> BooleanExpression:
-    """A filter of the rows with one of these distinct keys. Nulls are equal, and so are NaNs."""
     from pyiceberg.expressions import And
 
     names = sorted(keys.column_names, key=lambda name: len(keys[name].unique()))

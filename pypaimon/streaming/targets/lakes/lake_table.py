@@ -17,14 +17,8 @@ T = TypeVar("T")
 class LakeTable(TransactionalTable, Generic[T]):
     """A table whose newest commit of a plan notes the position.
 
-    Args:
-        where: The name of the table in errors.
-        keys: See `TargetKeys`.
-
     Attributes:
-        given_keys: The keys of the caller.
         keys: The key columns of the last batch; empty: rows are appended.
-        where: The name of the table in errors.
     """
 
     def __init__(self, where: str, keys: GivenKeys) -> None:
@@ -60,17 +54,13 @@ class LakeTable(TransactionalTable, Generic[T]):
             plan.close()
 
     @abstractmethod
-    def _load(self) -> T | None:
-        """The table as it is now, or None."""
+    def _load(self) -> T | None: ...
 
     @abstractmethod
-    def _saved_in(self, table: T | None) -> Saved | None:
-        """What the newest commit of a plan has saved."""
+    def _saved_in(self, table: T | None) -> Saved | None: ...
 
     @abstractmethod
-    def _prepare(self, plan: PlanStaging) -> None:
-        """Check, or create, the loaded table before the commit."""
+    def _prepare(self, plan: PlanStaging) -> None: ...
 
     @abstractmethod
-    def _translated(self) -> AbstractContextManager[None]:
-        """A context that translates errors of the format's library."""
+    def _translated(self) -> AbstractContextManager[None]: ...

@@ -82,7 +82,6 @@ def kept_by_iceberg(rows: pa.Table) -> pa.Table:
 
 
 def _paths(field: pa.Field, prefix: str) -> Iterator[str]:
-    """The names of a field and of those inside of it, as Iceberg spells them."""
     path = f"{prefix}{field.name}"
     yield path
     if types.is_struct(field.type):
@@ -101,7 +100,6 @@ def _has_lost_nulls(array: pa.Array) -> bool:
 
 
 def has_times_without_zone(kind: Any) -> bool:
-    """Whether a type is or contains a timestamp without time zone, which Delta allows only as a table feature."""
     if types.is_timestamp(kind):
         return kind.tz is None
     return any(has_times_without_zone(kind.field(number).type) for number in range(kind.num_fields))
@@ -120,7 +118,6 @@ def _fitted(rows: pa.Table, table: str, leaf: _Leaf) -> pa.Table:
 
 
 def _type(kind: Any, leaf: _Leaf) -> pa.DataType | None:
-    """The Arrow type in the table; None if it has no such type."""
     if types.is_timestamp(kind):
         # Delta and Iceberg have microseconds.
         return None if kind.unit == "ns" else pa.timestamp("us", "UTC" if kind.tz else None)

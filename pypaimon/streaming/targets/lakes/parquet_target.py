@@ -57,8 +57,6 @@ class ParquetTarget(TransactionTarget):
 
 
 class _ParquetFiles(TransactionalTable):
-    """The files of a directory, one for each commit."""
-
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self.given_keys = TargetKeys(())
@@ -114,7 +112,6 @@ class _ParquetFiles(TransactionalTable):
             self._writer.write_table(normal_table(rows, schema))
 
     def save(self, position: str, before: Saved | None) -> Saved | None:
-        """End the file. None if another program has written files."""
         assert self._writer is not None and self._columns is not None
         with self._translated():
             newest = self._newest()

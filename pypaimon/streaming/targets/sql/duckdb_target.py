@@ -24,13 +24,7 @@ from pypaimon.streaming.targets.plan_transactions import (
 )
 from pypaimon.streaming.targets.target_errors import commit_conflict, translate_errors
 from pypaimon.streaming.targets.target_keys import GivenKeys, TargetKeys
-from pypaimon.streaming.targets.target_state import (
-    Column,
-    Saved,
-    SavedState,
-    is_of_older_release,
-    refuse_two_positions,
-)
+from pypaimon.streaming.targets.target_state import Column, Saved, SavedState, is_of_older_release, refuse_two_positions
 
 if TYPE_CHECKING:
     import duckdb  # type: ignore[import-not-found, unused-ignore]
@@ -92,15 +86,10 @@ class DuckDBTable(TransactionalTable):
     """A table, and the table of positions in its schema.
 
     Args:
-        connection: The database. Nothing else uses the connection meanwhile.
-        name: The name of the table, after its schema, or its database and schema, if it is not in the current one.
-        keys: See `TargetKeys`.
         schema: The schema of the table, quoted; `name` is then the table alone, with any dots. None: see `name`.
 
     Attributes:
-        given_keys: The keys of the caller.
         keys: The key columns of the last batch; empty: rows are appended.
-        where: The name of the table in errors.
     """
 
     def __init__(
@@ -251,7 +240,6 @@ class DuckDBTable(TransactionalTable):
         self._connection.execute(f"INSERT INTO {self._table} BY NAME SELECT * FROM {_ROWS}")
 
     def _follow_columns(self, batch: AnyBatch, schema: pa.Schema) -> None:
-        """Evolve the columns of the table, unless the last rows had the same ones."""
         if self._followed is not None and self._followed[0] is batch.schema and self._followed[1] == schema:
             return
         wanted = columns_of(self._connection, _ROWS, batch, self.keys)
@@ -324,14 +312,7 @@ def _literal(text: str) -> str:
 def columns_of(
     connection: duckdb.DuckDBPyConnection, rows: str, batch: AnyBatch, keys: Sequence[str] | None
 ) -> SavedState:
-    """The columns of a batch, with their types in DuckDB.
-
-    Args:
-        connection: The database.
-        rows: A view of the rows of the batch.
-        batch: The batch.
-        keys: The key columns of the target.
-    """
+    """The columns of a batch, with their types in DuckDB."""
     return SavedState.of(batch, described(connection, rows), keys)
 
 
@@ -339,7 +320,6 @@ class DuckDBAlter:
     """Alters one table.
 
     Args:
-        connection: The database.
         table: The table, quoted.
     """
 

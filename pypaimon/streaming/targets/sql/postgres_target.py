@@ -64,8 +64,6 @@ class PostgresTarget(TransactionTarget):
 
 
 class _Postgres:
-    """The SQL of PostgreSQL."""
-
     system = "PostgreSQL"
     driver = "adbc_driver_postgresql.dbapi"
     parameters = ("$1", "$2", "$3")

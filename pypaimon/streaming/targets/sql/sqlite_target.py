@@ -50,8 +50,6 @@ class SQLiteTarget(TransactionTarget):
 
 
 class _SQLite:
-    """The SQL of SQLite."""
-
     system = "SQLite"
     driver = "adbc_driver_sqlite.dbapi"
     parameters = ("?", "?", "?")
