@@ -299,7 +299,6 @@ class AssignedSlots:
         return self._is_open(each) and each.handed_out.order() == before.order()
 
     def _may_release(self, each: SlotState) -> bool:
-        """Whether a revoked slot can be given back: all of it is confirmed, or that has taken too long."""
         if each.revoked_since is None or each.released:
             return False
         if each.confirmed.order() == each.handed_out.order() and (each.revoke_handled or not self._waits_for_reader):

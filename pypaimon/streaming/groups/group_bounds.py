@@ -78,7 +78,6 @@ class GroupStart:
             self._planner.checks.check_reached(last.snapshot)
 
     def can_start(self, position: Position) -> bool:
-        """Whether a stream can still begin at a position."""
         try:
             full = self._planner.position_resolver.resumed(PlannerState(None), position).full
             if full is None:

@@ -74,7 +74,6 @@ class GroupDirectory:
 
     @property
     def owner(self) -> str:
-        """Owner of the retention pin in this lifetime."""
         return f"{_OWNER}{self.lifetime}"
 
     def open(self) -> GroupState | None:
@@ -151,7 +150,6 @@ class GroupDirectory:
             raise self._deleted() from None
 
     def _deleted(self) -> Exception:
-        """The error that says why the files of the group are missing."""
         try:
             self._check_table()
         except TableChangedError as error:
@@ -191,7 +189,6 @@ class GroupDirectory:
         return True
 
     def _start(self) -> Position:
-        """Where Java or a reset has set the group to, or where its settings say."""
         pin = self._read_pin()
         return self._start_at(pin.floor) if pin is not None and pin.owner is None else self._find_start()
 

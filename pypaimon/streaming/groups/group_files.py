@@ -332,12 +332,10 @@ def slots_from_text(text: str) -> list[int]:
 
 
 def state_file(generation: int) -> str:
-    """Name of the file of a state."""
     return f"{_STATE}{generation:0{_DIGITS}d}"
 
 
 def record_file(member: str, version: int) -> str:
-    """Name of the file of one version of a member's record."""
     return f"{_MEMBER}{member}-{version:0{_DIGITS}d}"
 
 

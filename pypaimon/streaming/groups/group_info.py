@@ -29,8 +29,6 @@ class GroupMemberInfo:
     """One member of a group, or all slots without an owner.
 
     Attributes:
-        member: Its id: its name, a dot, and digits that are new each time it joins; `""` for slots without an owner.
-        status: joining, active, left, or sealed (fenced by another member); `""` for slots without an owner.
         slots: The slots, ascending.
         next_snapshot: The smallest snapshot that is not confirmed; None without slots.
         lag: Snapshots from that one to the latest; None without slots.
@@ -92,7 +90,6 @@ def living_member(directory: TableDirectory, group_id: str, clock: Clock) -> str
 
 
 def _last_lifetime(directory: TableDirectory, group_id: str) -> str | None:
-    """The directory of the last lifetime of a group; None if there is none."""
     home = group_home(consumers_of(directory), group_id)
     numbers = lifetimes(directory.store, home)
     return f"{home}/{max(numbers)}" if numbers else None
@@ -101,7 +98,6 @@ def _last_lifetime(directory: TableDirectory, group_id: str) -> str | None:
 def _read_group(
     directory: TableDirectory, home: str
 ) -> tuple[dict[str, datetime | None], Sequence[int], dict[str, MemberRecord]]:
-    """The files of a group with their times, its generations, and the last version of each record."""
     statuses = directory.store.list_statuses(home)
     files = {status.path.rstrip("/").rsplit("/", 1)[-1]: last_write(status) for status in statuses}
     generations, versions = parse_names(files)

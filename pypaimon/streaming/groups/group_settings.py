@@ -30,7 +30,6 @@ class GroupSettings:
     Attributes:
         member: Under this name the member gets its slots back after a restart; None if it has none.
         session_timeout: Seconds without a heartbeat after which the others take over; None: from the poll interval.
-        commit: What confirms a batch: asking for the next one (AUTO), or its own `commit()` (MANUAL).
         max_hold: Seconds for which a revoked slot waits for the reader; None: it waits forever.
         on_assigned: Called with slots that the member got.
         on_revoked: Called with slots that the member has to give back.
@@ -48,7 +47,6 @@ class GroupSettings:
 
     @property
     def has_callbacks(self) -> bool:
-        """Whether at least one callback was given."""
         return not (self.on_assigned is self.on_revoked is self.on_lost is None)
 
 
@@ -127,15 +125,7 @@ def settings_text(options: StreamOptions) -> str:
 
 
 def check_first_plan(settings: str, own: StreamOptions) -> None:
-    """Refuse to finish a first plan if another start has chosen its files.
-
-    Args:
-        settings: Settings of the members that have begun it, from `settings_text`.
-        own: Options of the member that would finish it.
-
-    Raises:
-        StreamConfigError: The starts differ, and one of them is a creation time of files.
-    """
+    """Refuse to finish a first plan if another start has chosen its files."""
     start = json.loads(settings)["start"]
     if start != own.start.text and (chooses_files(start) or chooses_files(own.start.text)):
         raise StreamConfigError(

@@ -199,7 +199,6 @@ class _GroupLoop(StreamLoop[SlotChunk, B]):
         yield from ()
 
     def _notify(self) -> Waits[None]:
-        """Run the callbacks that are due."""
         member = self._reader.membership
         callbacks = {
             AssignmentChangeKind.ASSIGNED: self._settings.on_assigned,

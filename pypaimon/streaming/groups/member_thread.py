@@ -18,7 +18,6 @@ class MemberThread:
     """Runs the steps of one member. A caller that is slow with its rows keeps its slots, since heartbeats do not wait.
 
     Args:
-        answer: Answers its requests, see `GroupDirectory.answer`.
         on_end: Called by the thread when it ends, after an error too.
     """
 
@@ -40,7 +39,6 @@ class MemberThread:
         self._thread = BackgroundThread(self._run, "pypaimon-streaming-group", self._abandon)
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def wake(self) -> None:
@@ -54,13 +52,6 @@ class MemberThread:
         return self._error is not None
 
     def check(self) -> None:
-        """Raise the error that has ended the member, if there is one.
-
-        Raises:
-            ConsumerConflictError: The group has ended, or a newer member of the same name has taken over.
-            CorruptTableError: A file of the group is damaged, or access to it is denied.
-            StreamConfigError: The process was forked from the member's own.
-        """
         if not self._origin.is_here:
             raise StreamConfigError("a group stream cannot be used in a forked process; open one after the fork.")
         if self._error is not None:

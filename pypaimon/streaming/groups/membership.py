@@ -41,11 +41,7 @@ class AssignmentChangeKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AssignmentChange:
-    """A callback that is due.
-
-    Attributes:
-        slots: The slots, with the generations since which the member has or had them.
-    """
+    """A callback that is due."""
 
     kind: AssignmentChangeKind
     slots: Mapping[int, int]
@@ -53,14 +49,6 @@ class AssignmentChange:
 
 @dataclass(slots=True, eq=False)
 class _PendingSave:
-    """A commit that waits until its position is saved.
-
-    Attributes:
-        slots: Slots that are neither saved nor lost yet, with their generations.
-        lost: Slots that were lost before they were saved.
-        future: Done once `slots` is empty.
-    """
-
     slots: dict[int, int]
     after: Position
     lost: set[int] = field(default_factory=set)
@@ -77,7 +65,6 @@ class Membership:
 
     Args:
         batch_bytes: A plan with more bytes of rows comes in several chunks.
-        clock: Clock for an end that is a time.
         on_change: Called by another thread when there may be something new.
 
     Raises:
@@ -153,7 +140,6 @@ class Membership:
 
     @property
     def has_ended(self) -> bool:
-        """Whether an error has ended the member."""
         return self._thread.has_failed
 
     def check(self) -> None:
@@ -162,7 +148,6 @@ class Membership:
 
     @property
     def assignment(self) -> Assignment | None:
-        """The assignment of the member; None if it has no slots now."""
         state, slots = self.assigned.current()
         if state is None or not slots:
             return None
@@ -180,7 +165,6 @@ class Membership:
         return self._lag_meter.measure_at(min(each.handed_out for each in slots.values()), saved)
 
     def open_cursor(self, slots: Mapping[int, int], position: Position) -> SlotCursor:
-        """A cursor of slots that are all at a position."""
         state, _ = self.assigned.current()
         last = None if self._end is None or state is None else self._end.of_cursor(state.start)
         slot_set = SlotSet(self._rule, frozenset(slots), self._may_pass)
@@ -258,7 +242,6 @@ class Membership:
             each.future.set_result(tuple(sorted({*each.lost, *each.slots})))
 
     def _log_slots(self) -> None:
-        """Log the assignment if it has changed. Called by the member's thread only."""
         state, current = self.assigned.current()
         slots = tuple(sorted(current))
         if slots == self._logged or self._leaves:
@@ -297,7 +280,6 @@ class Membership:
         return AssignmentChange(AssignmentChangeKind.ASSIGNED, new) if new else None
 
     def change_handled(self, change: AssignmentChange) -> None:
-        """The callback of a change has returned."""
         if change.kind is AssignmentChangeKind.ASSIGNED:
             self._reported = {**self._reported, **change.slots}
             return

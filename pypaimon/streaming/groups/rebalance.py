@@ -142,11 +142,7 @@ def _members(state: GroupState, records: Records, silent: Collection[str]) -> tu
 
 
 def _owned(
-    state: GroupState,
-    records: Records,
-    members: Sequence[str],
-    successors: Mapping[str, str],
-    silent: Collection[str],
+    state: GroupState, records: Records, members: Sequence[str], successors: Mapping[str, str], silent: Collection[str]
 ) -> tuple[SlotOwnership, ...]:
     keeps = [_is_held(slot, ownership, records) for slot, ownership in enumerate(state.owned)]
     holders = [
@@ -178,7 +174,6 @@ def _is_held(slot: int, ownership: SlotOwnership, records: Records) -> bool:
 
 
 def _passed(state: GroupState, records: Records) -> int:
-    """The last barrier that all slots have reached."""
     barriers = [
         record.barrier
         for id, record in records.items()
@@ -195,10 +190,7 @@ def _passed(state: GroupState, records: Records) -> int:
 
 
 def assign(
-    holders: Sequence[str | None],
-    moving: Sequence[str | None],
-    members: Sequence[str],
-    silent: Collection[str] = (),
+    holders: Sequence[str | None], moving: Sequence[str | None], members: Sequence[str], silent: Collection[str] = ()
 ) -> list[str | None]:
     """Divide the slots among the members: counts differ by at most one, and as few slots as possible move.
 
@@ -256,7 +248,6 @@ def _surplus(slots: list[int], count: int, moving: Sequence[str | None], takers:
 
 
 def _stripe(wanted: list[str | None], slots: Sequence[int], takers: Sequence[str], missing: Counter[str]) -> None:
-    """Give slots to the members that miss some, one after the other."""
     place = 0
     for slot in slots:
         while missing[takers[place % len(takers)]] <= 0:

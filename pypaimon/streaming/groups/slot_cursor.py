@@ -63,7 +63,6 @@ class SlotCursor:
 
     @property
     def metrics(self) -> ScanMetrics:
-        """Counters of its scan. No IO."""
         return self._driver.metrics
 
     @property
