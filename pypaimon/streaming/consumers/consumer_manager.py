@@ -37,11 +37,9 @@ class Consumer:
     """Content of a consumer file.
 
     Attributes:
-        next_snapshot: Id of the next snapshot to read; the table keeps it and all later ones.
         owner: Token of the reader that wrote the file; None if Java, pypaimon or a reset did. Java ignores this field
             and the following ones.
         began: In a progress file: token of the shared start that its reader began with; None if it was not shared.
-        start: In a pin: the start that it protects.
         fingerprint: Fingerprint of the snapshot before the next one, as in a position; None if it is not known.
     """
 

@@ -28,11 +28,8 @@ class ConsumerName:
     """What one consumer file is for. `text` is the id that Java sees.
 
     Attributes:
-        consumer_id: The id that the user chose.
         shard: (i, n) for a reader of shard i of n, otherwise None.
         member: Name of a member, otherwise None.
-        is_pin: Whether the file is the retention pin of a first full plan; otherwise it holds progress.
-        group: Whether the file is the retention pin of a group, which saves its progress elsewhere.
     """
 
     consumer_id: str
@@ -58,7 +55,6 @@ class ConsumerName:
 
     @property
     def pin(self) -> ConsumerName:
-        """The pin that belongs to this progress file."""
         return replace(self, is_pin=True)
 
     @property
@@ -68,7 +64,6 @@ class ConsumerName:
 
     @property
     def progress(self) -> ConsumerName:
-        """The progress file that belongs to this pin."""
         return replace(self, is_pin=False)
 
     @property
@@ -81,7 +76,6 @@ class ConsumerName:
 
     @staticmethod
     def parse(text: str) -> ConsumerName:
-        """Read `text`. Java allows any text as a consumer id, so this never fails."""
         is_pin = text.endswith(_PIN) and text != _PIN
         if is_pin:
             text = text[: -len(_PIN)]
@@ -98,12 +92,6 @@ def reader_name(
     consumer_id: str, *, shard: tuple[int, int] | None = None, member: str | None = None, some_buckets: bool = False
 ) -> ConsumerName:
     """The progress file of a reader.
-
-    Args:
-        consumer_id: The id that the user chose.
-        shard: (i, n) if the stream reads shard i of n.
-        member: Name of the member, if one was given.
-        some_buckets: Whether the stream reads only some buckets.
 
     Raises:
         StreamConfigError: A name is invalid, or readers with these settings would overwrite each other's progress.
@@ -128,11 +116,7 @@ def reader_name(
 
 
 def check_consumer_id(consumer_id: str) -> None:
-    """Refuse an id that cannot name a file of its own.
-
-    Raises:
-        StreamConfigError: It is empty, too long, would leave the directory, or names a shard, member or pin.
-    """
+    """Refuse an id that cannot name a file of its own."""
     if consumer_id == "":
         raise StreamConfigError("consumer id cannot be empty string.")
     _check("consumer id", consumer_id)

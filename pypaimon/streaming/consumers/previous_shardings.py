@@ -33,9 +33,6 @@ class PreviousShardings:
         """The slowest file of a complete sharding: everything before it was confirmed. None if there is none.
 
         Of several complete shardings the one that is furthest counts, since it repeats least.
-
-        Args:
-            counts: Whether a sharding counts whose files began with these starts.
         """
         positions = []
         for sharding in {name.sharding for name in self.among(names) if not name.is_pin}:
@@ -51,9 +48,6 @@ class PreviousShardings:
         If this reader created its own file, the others were there before: they are from earlier. If it found its own
         file, the others may also belong to a newer sharding that is just starting. Only files that are not ahead of
         this sharding are surely from earlier.
-
-        Args:
-            created: Whether the reader created its own file.
         """
         if not self._name.sharding <= names:
             return

@@ -98,7 +98,6 @@ class Progress:
 
     @property
     def name(self) -> ConsumerName:
-        """The progress file."""
         return self._name
 
     @property

@@ -14,9 +14,6 @@ class SharedStart:
     """A start that one reader found, for all readers that begin at it, and for their restarts inside the first plan.
 
     Attributes:
-        token: Distinguishes it from every other start. Progress files of readers that began with it carry the token.
-        position: The start: the snapshot of a full plan, or the next snapshot.
-        configured: The configured start that it was found for, as text: `latest-full`, `from-snapshot 5`...
         end: The last snapshot, if the stream ends at the one that was the latest; otherwise None.
     """
 
@@ -32,7 +29,6 @@ class SharedStart:
         return f"{what} snapshot {self.position.snapshot}"
 
     def to_value(self) -> dict[str, Any]:
-        """The start as a value that can be part of JSON."""
         value = {"token": self.token, "position": position_to_value(self.position), "configured": self.configured}
         return value if self.end is None else {**value, "end": self.end}
 

@@ -228,12 +228,10 @@ class SharedStartCoordinator:
 
     @property
     def _is_for_all(self) -> bool:
-        """Whether no shard may begin with another start than this reader."""
         return self._start is not None and self._settings.rows_move and self._name.shard is not None
 
     @property
     def _replaces_all(self) -> bool:
-        """Whether shards that began with another start than this reader cannot continue."""
         return self._start is not None and self._name.shard is not None and self._moves_rows(self._start)
 
     def _moves_rows(self, start: SharedStart) -> bool:
@@ -264,7 +262,6 @@ class SharedStartCoordinator:
         return self.is_plain or position.phase is Phase.FOLLOW or not (shared is None or self._fits(shared))
 
     def _delete_stale(self, names: Iterable[ConsumerName]) -> list[ConsumerName]:
-        """Delete the progress files of shards that began elsewhere. One GET for the file of each shard."""
         stale = [name for name in names if name in self._name.sharding and self._is_stale(name)]
         for name in stale:
             self._manager.delete(name)
