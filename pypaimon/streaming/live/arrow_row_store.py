@@ -16,14 +16,7 @@ from pypaimon.streaming.batches.batch import BlockingBatch
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.live.duckdb_row_store import DuckDBRowStore
 from pypaimon.streaming.live.hash_index import MOST_ROWS, HashIndex, packed_of, rows_and_hashes
-from pypaimon.streaming.live.key_hashes import (
-    Hashes,
-    are_equal,
-    comparable,
-    hash_of_one,
-    hashes_of,
-    last_of_each,
-)
+from pypaimon.streaming.live.key_hashes import Hashes, are_equal, comparable, hash_of_one, hashes_of, last_of_each
 from pypaimon.streaming.live.lookup_keys import LookupKeys
 from pypaimon.streaming.live.row_chunks import RowChunks, Rows
 from pypaimon.streaming.live.row_store import RowStore, TableVersion, are_same_columns, in_schema
@@ -36,13 +29,7 @@ if TYPE_CHECKING:
 
 
 class ArrowRowStore:
-    """A `RowStore` in memory, which moves to disk when it exceeds its bound.
-
-    Args:
-        schema: Paimon's schema of the table.
-        columns: The Arrow schema of the rows.
-        bound: How much memory the rows may take.
-    """
+    """A `RowStore` in memory, which moves to disk when it exceeds its bound."""
 
     def __init__(self, schema: TableSchema, columns: pa.Schema, bound: MemoryBound) -> None:
         self._schema = schema
@@ -85,7 +72,6 @@ class ArrowRowStore:
         self._rows.publish(table_version)
 
     def _in_columns_of(self, batch: BlockingBatch) -> ArrowRowStore:
-        """A store of the rows in the columns of a batch: this one if they are the same."""
         schema, columns = batch.schema, batch.rows.schema
         if self._rows.schema.equals(columns) and are_same_columns(columns.names, self._schema, schema):
             return self
@@ -135,21 +121,14 @@ class _Version:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory."""
         return self.chunks.nbytes + self.index.nbytes + self.dead.nbytes
 
     def nbytes_besides(self, other: _Version) -> int:
-        """Bytes of memory that it takes in addition to another version."""
         return self.nbytes - self.chunks.nbytes_shared(other.chunks)
 
 
 class VersionedRows:
-    """Rows by key. One thread applies changes. Any thread may read meanwhile, and sees published versions as a whole.
-
-    Args:
-        schema: The Arrow schema of the rows.
-        keys: The columns of the key.
-    """
+    """Rows by key. One thread applies changes. Any thread may read meanwhile and sees published versions as a whole."""
 
     def __init__(self, schema: pa.Schema, keys: Sequence[str]) -> None:
         self.keys = LookupKeys(keys, [schema.field(key).type for key in keys])
@@ -165,7 +144,6 @@ class VersionedRows:
 
     @property
     def table_version(self) -> TableVersion:
-        """The version that readers see."""
         return self._version.table_version
 
     @property
@@ -244,7 +222,6 @@ class VersionedRows:
                 version.readers -= 1
 
     def _rows_of(self, version: _Version, columns: Columns) -> Rows:
-        """The row numbers of keys; -1 for a key without a row."""
         if not len(columns[0]):
             return np.zeros(0, np.int64)
         _, rows = self._find(version, columns, hashes_of(columns))
@@ -268,8 +245,6 @@ class VersionedRows:
         """Apply changes: of several changes of a key the last one counts.
 
         Args:
-            rows: The changed rows, in order.
-            sets: Whether each sets its row; the others delete it.
             table_version: Publish the rows as this version. None: readers do not see the changes yet.
 
         Raises:

@@ -31,13 +31,6 @@ _ROWS_AT_ONCE = 1 << 16
 
 @dataclass(frozen=True)
 class _State:
-    """The schema of the rows, as of one transaction.
-
-    Attributes:
-        schema: Paimon's schema of the table.
-        columns: The Arrow schema of the rows.
-    """
-
     schema: TableSchema
     columns: pa.Schema
 
@@ -48,11 +41,6 @@ class _State:
 
 class DuckDBRowStore:
     """A `RowStore` in DuckDB. Its files are removed with it and with the connections of `to_duckdb`.
-
-    Args:
-        schema: Paimon's schema of the table.
-        columns: The Arrow schema of the rows.
-        bound: Where the database is made, and how much memory DuckDB may take.
 
     Raises:
         StreamConfigError: DuckDB is not installed, or does not distinguish the keys.
@@ -124,7 +112,6 @@ class DuckDBRowStore:
         return value or 0
 
     def _begun(self) -> tuple[duckdb.DuckDBPyConnection, _State]:
-        """A connection whose transaction sees the published rows, and their schema."""
         with self._lock, translate_errors():
             cursor = self._database.database.cursor()
             cursor.execute("BEGIN TRANSACTION READ ONLY")

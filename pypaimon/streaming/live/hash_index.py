@@ -58,11 +58,7 @@ class HashIndex:
         return self._used
 
     def renumbered(self, ends: npt.NDArray[np.uint32]) -> HashIndex:
-        """A copy with new row numbers, after rows without a key here were removed.
-
-        Args:
-            ends: The number of remaining rows up to and including each row.
-        """
+        """A copy with new row numbers, after rows without a key here were removed."""
         other = self.copy()
         lower = other._slots.view(np.uint32)[_LOWER]
         lower[...] = np.concatenate([np.zeros(1, np.uint32), ends])[lower]
@@ -74,15 +70,7 @@ class HashIndex:
         return filled
 
     def find(self, hashes: Hashes, same: Same) -> tuple[Rows, Rows]:
-        """Look for keys.
-
-        Args:
-            hashes: Of the keys.
-            same: Compares them.
-
-        Returns:
-            The slot of each key, or the free slot for it; and the number of its row, or -1.
-        """
+        """Look for keys."""
         at = self._homes_of(hashes)
         found = np.empty(len(at), np.uint64)
         # Blocks of this size stay in the cache of the processor between two steps.
@@ -118,13 +106,6 @@ class HashIndex:
         self._slots[at] = packed_of(hashes, rows)
 
     def add(self, at: Rows, hashes: Hashes, rows: Rows) -> None:
-        """Add new, distinct keys.
-
-        Args:
-            at: The free slot that `find` returned for each. The array is changed.
-            hashes: Of the keys.
-            rows: Their rows.
-        """
         packed = packed_of(hashes, rows)
         if not self.has_room(len(packed)):
             self._fill(np.concatenate([self.packed(), packed]))
@@ -165,7 +146,6 @@ class HashIndex:
         return ((hashes * np.uint64(self._homes)) >> _HALF).view(np.int64)
 
     def _pass_others(self, hashes: Hashes, at: Rows, found: Hashes, pending: Rows) -> None:
-        """Move from slots with other hashes to the next slot that is free or has the wanted hash."""
         pending = pending[_are_others(found[pending], hashes[pending])]
         places, wanted, ahead = at[pending], hashes[pending].astype(np.uint32), _FEW_AHEAD
         while len(pending):
@@ -181,7 +161,6 @@ class HashIndex:
             ahead = _AHEAD
 
     def _following(self, places: Rows, count: int) -> npt.NDArray[np.uint32]:
-        """The hashes in the next slots after each of these."""
         slots = np.ndarray((len(self._slots) - count + 1, count), np.uint64, self._slots, strides=(_SLOT, _SLOT))
         return slots[places + 1].view(np.uint32)[:, _UPPER]
 

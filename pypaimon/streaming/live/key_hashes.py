@@ -36,7 +36,6 @@ def comparable(column: pa.Array) -> pa.Array:
 
 
 def hashes_of(columns: Sequence[pa.Array]) -> Hashes:
-    """The hashes of keys, whose columns are `comparable`."""
     total: Hashes | None = None
     for column in columns:
         if column.null_count:
@@ -58,7 +57,6 @@ def hashes_of(columns: Sequence[pa.Array]) -> Hashes:
 
 
 def hash_of_one(values: Sequence[int | bytes]) -> int:
-    """The hash of one key of integers and bytes, equal to that of `hashes_of`."""
     total = None
     for value in values:
         hashed = _bytes_hashed(value) if isinstance(value, bytes) else _int_mixed(value & _MASK)
@@ -81,12 +79,7 @@ def are_equal(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> npt.NDArra
 
 
 def last_of_each(columns: Sequence[pa.Array], hashes: Hashes) -> npt.NDArray[np.int64] | None:
-    """The last row of each key, in order. None if every row is.
-
-    Args:
-        columns: The key columns, `comparable`.
-        hashes: The hashes of the keys.
-    """
+    """The last row of each key, in order. None if every row is."""
     ordered = (hashes << np.uint64(32)) | np.arange(len(hashes), dtype=np.uint64)
     ordered.sort()
     rows = (ordered & np.uint64(0xFFFFFFFF)).astype(np.int64)
@@ -129,7 +122,6 @@ def _int_mixed(value: int) -> int:
 
 
 def _hashed_bytes(column: pa.Array) -> Hashes:
-    """Hashes word by word; the last word is filled up with zeros."""
     _, offsets, data = column.buffers()
     places = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
     begins, lengths = places[:-1], np.diff(places)

@@ -11,12 +11,7 @@ from pypaimon.streaming.errors import StreamConfigError
 
 
 class LookupKeys:
-    """Converts keys.
-
-    Args:
-        names: The names of the key columns.
-        kinds: Their Arrow types.
-    """
+    """Converts keys."""
 
     def __init__(self, names: Sequence[str], kinds: Sequence[pa.DataType]) -> None:
         self.names = list(names)
@@ -68,9 +63,6 @@ class LookupKeys:
 
     def fitted(self, keys: Any) -> list[pa.Array]:
         """Many keys as columns of the key's types.
-
-        Args:
-            keys: An Arrow array, values for one, or a table or record batch with the key columns.
 
         Raises:
             StreamConfigError: Columns are missing, or their types or values do not fit the key.
@@ -128,13 +120,11 @@ def _plain_type(kind: pa.DataType) -> type[Any] | None:
 
 
 def _range(kind: pa.DataType) -> tuple[int, int]:
-    """The least and the greatest integer of a type; meaningless for other types."""
     half = 1 << (kind.bit_width - 1) if pa.types.is_integer(kind) else 0
     return -half, half - 1
 
 
 def _fitted(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Keys cast to the type of the column, without loss."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if column.type == kind:
@@ -153,7 +143,6 @@ _ALSO = {"integer": ("float",), "decimal": ("integer",), "float": ("integer",)}
 
 
 def _family(kind: pa.DataType) -> str:
-    """The group of types whose values may be compared with each other."""
     if pa.types.is_timestamp(kind):
         return "timestamp" if kind.tz is None else "timestamp with time zone"
     return next((family for family, is_one in _FAMILIES.items() if is_one(kind)), str(kind))

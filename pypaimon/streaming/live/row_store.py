@@ -36,15 +36,13 @@ class RowStore(Protocol):
     """Rows by key. One thread applies plans. Any thread may read meanwhile, and sees each plan as a whole or not."""
 
     @property
-    def table_version(self) -> TableVersion:
-        """The version that readers see."""
+    def table_version(self) -> TableVersion: ...
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory."""
 
-    def __len__(self) -> int:
-        """How many rows there are."""
+    def __len__(self) -> int: ...
 
     def get(self, key: Any) -> dict[str, Any] | None:
         """The row of a key, or None."""
@@ -62,11 +60,7 @@ class RowStore(Protocol):
         """Apply a batch of a plan.
 
         Args:
-            batch: The next batch.
             table_version: Publish the rows as this version. None: readers do not see the changes yet.
-
-        Returns:
-            The store that holds the rows from now on: another one if this one cannot.
         """
 
     def publish(self, table_version: TableVersion) -> None:
@@ -84,12 +78,6 @@ def are_same_columns(names: list[str], old: TableSchema, new: TableSchema) -> bo
 
 def in_schema(rows: pa.Table, old: TableSchema, new: TableSchema, wanted: pa.Schema) -> pa.Table:
     """Convert rows to the columns of a newer schema, as a batch read does.
-
-    Args:
-        rows: The rows in the older schema.
-        old: The older schema.
-        new: The newer schema.
-        wanted: The columns of the result.
 
     Raises:
         SchemaChangedError: A value cannot be cast to the new type of its column, or other columns are read.

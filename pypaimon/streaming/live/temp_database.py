@@ -31,7 +31,6 @@ class MemoryBound:
     """How much memory rows may take, and where larger tables are stored.
 
     Attributes:
-        max_bytes: Bytes of memory for rows and their index.
         directory: Parent of the temporary database; None: the system's directory for temporary files.
     """
 
@@ -40,11 +39,7 @@ class MemoryBound:
 
 
 def memory_bound(max_bytes: int, directory: str | PathLike[str] | None) -> MemoryBound:
-    """Check the arguments of `open_live`.
-
-    Raises:
-        StreamConfigError: The bytes are invalid, or the directory does not exist.
-    """
+    """Check the arguments of `open_live`."""
     limit = at_least(0, "open_live: memory_limit", max_bytes)
     if directory is None:
         return MemoryBound(limit)
@@ -56,12 +51,6 @@ def memory_bound(max_bytes: int, directory: str | PathLike[str] | None) -> Memor
 
 class TempDatabase:
     """A database in a directory of its own. Both are removed with the last reference to this object.
-
-    Args:
-        bound: Where the directory is made, and how much memory DuckDB may take (at least 64 MB).
-
-    Attributes:
-        database: A connection, from which cursors are made.
 
     Raises:
         StreamConfigError: DuckDB is not installed.
@@ -92,13 +81,11 @@ class TempDatabase:
         weakref.finalize(self, _let_go, self.database, directory, Origin())
 
     def keep_for(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Keep the database as long as a cursor of it exists."""
         weakref.finalize(cursor, _ended_with, self)
 
 
 @contextmanager
 def translate_errors() -> Iterator[None]:
-    """Raise errors of DuckDB as `TargetError`."""
     import duckdb
 
     try:
@@ -107,8 +94,7 @@ def translate_errors() -> Iterator[None]:
         raise TargetError(f"DuckDB, which holds the rows of a live table: {error}") from error
 
 
-def _ended_with(place: TempDatabase) -> None:
-    """Holds a reference until it is called."""
+def _ended_with(place: TempDatabase) -> None: ...
 
 
 def _let_go(database: duckdb.DuckDBPyConnection, directory: Path, origin: Origin) -> None:
