@@ -33,7 +33,6 @@ class Feed:
     Attributes:
         stream: The pickled `ResolvedStream`, because a forked worker cannot use a store of its parent.
         identity: What a saved state must have in common with this feed.
-        start: Where all workers begin.
         end: The position after the last snapshot of the range; None if that does not exist yet, or without an end.
     """
 
@@ -45,10 +44,6 @@ class Feed:
     @staticmethod
     def of(builder: StreamReadBuilder, what: str) -> Feed:
         """Find the start and the end of a stream. Blocks.
-
-        Args:
-            builder: The builder of the stream.
-            what: The caller, for errors.
 
         Raises:
             StreamConfigError: The stream has settings that a feed cannot have, or its start does not exist yet.
@@ -72,18 +67,10 @@ class Feed:
 
     @property
     def begin(self) -> FeedState:
-        """The state before the first row."""
         return FeedState(self.start)
 
     def open(self, share: Share, place: FeedState, length: int, across_plans: bool) -> FeedReader:
-        """Read a share.
-
-        Args:
-            share: The share of this worker.
-            place: The state to begin with.
-            length: Rows of a batch.
-            across_plans: Whether a batch may have rows of several snapshots.
-        """
+        """Read a share."""
         stream = _unpickled(self.stream, os.getpid())
         slots = share.slots(stream.traits, stream.schema)
         splits_of = share.splits_of if slots is None else Plan.splits
@@ -99,11 +86,7 @@ def _unpickled(stream: bytes, process: int) -> ResolvedStream:
 
 
 def refuse_moving_ends(builder: StreamReadBuilder) -> None:
-    """Refuse starts and ends that each rank would find for itself, at different times.
-
-    Raises:
-        StreamConfigError: The start or the end depends on when the stream is opened.
-    """
+    """Refuse starts and ends that each rank would find for itself, at different times."""
     spec = resolved(builder).spec
     if spec.start is None or not spec.start.is_fixed:
         raise StreamConfigError(
@@ -118,7 +101,6 @@ def refuse_moving_ends(builder: StreamReadBuilder) -> None:
 
 
 def _refuse(options: StreamOptions, what: str) -> None:
-    """Refuse settings that divide the rows in another way, or keep progress in another place."""
     refused: Mapping[str, tuple[bool, str]] = {
         "with_shard": (
             options.shard is not None,

@@ -19,9 +19,7 @@ class FeedState:
     """The progress of a reader.
 
     Attributes:
-        position: The position before the current plan.
         after: The position after the current plan; None if nothing of it was handed out.
-        rows: Rows of the current plan that were handed out to this share.
     """
 
     position: Position
@@ -31,18 +29,12 @@ class FeedState:
 
 @dataclass(frozen=True, slots=True)
 class FeedIdentity:
-    """What a saved state must have in common with the feed that continues from it.
-
-    Attributes:
-        table: Identity of the table.
-        settings: The settings that decide which rows come, by name.
-    """
+    """What a saved state must have in common with the feed that continues from it."""
 
     table: str
     settings: Mapping[str, str]
 
     def state(self, share: Share, place: FeedState) -> dict[str, Any]:
-        """The state of a reader, as values for JSON."""
         return {
             "version": _VERSION,
             "table": self.table,

@@ -28,16 +28,6 @@ _CHUNK_BYTES = 8 << 20
 
 @dataclass(slots=True)
 class _Piece:
-    """Consecutive rows of one plan.
-
-    Attributes:
-        rows: The rows that are left.
-        position: Where the plan begins.
-        after: The position after the plan.
-        given: Rows of the plan before these.
-        ends_at: The state after the last row.
-    """
-
     rows: pa.RecordBatch
     position: Position
     after: Position
@@ -49,11 +39,6 @@ class RowQueue:
     """Cuts the rows of plans into batches of one length. The cuts depend only on the plans.
 
     Callers take all complete batches before they add more rows.
-
-    Args:
-        length: Rows of a batch.
-        across_plans: Whether a batch may have rows of several plans. Otherwise the last batch of a plan may be shorter.
-        place: The state before the first row.
     """
 
     def __init__(self, length: int, across_plans: bool, place: FeedState) -> None:
@@ -71,14 +56,7 @@ class RowQueue:
         return self._place
 
     def add(self, rows: pa.Table, position: Position, after: Position, *, first: bool) -> None:
-        """Add rows of a plan.
-
-        Args:
-            rows: The rows.
-            position: Where the plan begins.
-            after: The position after the plan.
-            first: Whether these are the first rows of the plan, also counting those of an earlier reader.
-        """
+        """Add rows of a plan."""
         if first:
             self._given = 0
         if self._pieces and rows.schema != self._pieces[-1].rows.schema:
@@ -90,7 +68,6 @@ class RowQueue:
             self._waiting += batch.num_rows
 
     def end_plan(self, after: Position) -> None:
-        """Note that a plan has no more rows."""
         place = FeedState(after)
         if self._pieces:
             self._pieces[-1].ends_at = place
@@ -120,7 +97,6 @@ class RowQueue:
         return rows, self._place
 
     def _cut(self, most: int) -> pa.RecordBatch:
-        """The next rows of one piece."""
         piece = self._pieces[0]
         if piece.rows.num_rows <= most:
             self._pieces.popleft()
@@ -139,11 +115,7 @@ class FeedReader(Iterator[tuple[pa.RecordBatch, FeedState]]):
     poll interval and gives an empty batch. An error loses nothing: the next call continues before it.
 
     Args:
-        stream: The stream, restricted to the partitions and buckets of the share.
-        splits_of: Selects the splits of the share from a plan.
-        place: The state to begin with.
         end: The position after the last row, None if that does not exist yet.
-        queue: Cuts the rows into batches.
     """
 
     def __init__(
@@ -180,7 +152,6 @@ class FeedReader(Iterator[tuple[pa.RecordBatch, FeedState]]):
         (self._ahead or self._reader).close()
 
     def _has_read(self) -> bool:
-        """Add more rows to the queue, or flush it at the end; returns False if there is nothing new."""
         try:
             chunk = self._reader.look() if self._ahead is None else _next(self._ahead)
         except EndOfScan:
@@ -203,7 +174,6 @@ class FeedReader(Iterator[tuple[pa.RecordBatch, FeedState]]):
             self._queue.end_plan(after)
 
     def _skip_empty_plans(self) -> None:
-        """Move the state past plans without rows of this share."""
         position = self._end or self._driver.position
         # The state may be from a feed with a later end: it never moves back.
         if position is not None and self.place.position.order() < position.order():
@@ -211,7 +181,6 @@ class FeedReader(Iterator[tuple[pa.RecordBatch, FeedState]]):
 
 
 def _next(ahead: ReadAhead) -> BatchChunk:
-    """The next chunk that was read ahead."""
     while True:
         wait((ahead.ready(),))
         chunk = ahead.peek()

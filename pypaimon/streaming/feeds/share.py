@@ -23,7 +23,6 @@ class Share:
 
     Attributes:
         index: The number of this share, from 0.
-        count: The number of shares.
     """
 
     index: int = 0
@@ -39,7 +38,6 @@ class Share:
         return SlotSet(SlotRule(self.count, by, fields), frozenset({self.index}))
 
     def splits_of(self, plan: Plan) -> list[StreamSplit]:
-        """The splits of this share, of a plan of a table without buckets."""
         if self.count == 1:
             return plan.splits()
         units = [unit for split in plan.splits() for unit in _units(split)]
@@ -62,12 +60,7 @@ class Share:
 
 
 def independent_parts(splits: Iterable[StreamSplit], traits: TableTraits) -> list[list[StreamSplit]]:
-    """Groups of splits that may be read by different tasks, in any order.
-
-    Args:
-        splits: Splits of any number of plans, in order.
-        traits: The kind of the table. With buckets, the splits of a bucket of a partition stay together.
-    """
+    """Groups of splits that may be read by different tasks, in any order."""
     if traits.unaware_bucket:
         return [[_part(unit.split, unit.files)] for split in splits for unit in _units(split)]
     parts: dict[tuple[object, ...], list[StreamSplit]] = {}
@@ -79,8 +72,6 @@ def independent_parts(splits: Iterable[StreamSplit], traits: TableTraits) -> lis
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """Files of a split that must be read together, by index."""
-
     split: StreamSplit
     files: tuple[int, ...]
     rows: int

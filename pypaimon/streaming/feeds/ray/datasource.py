@@ -19,13 +19,7 @@ _BYTES_IN_MEMORY = 3
 
 
 class SplitsDatasource(Datasource):  # type: ignore[misc, unused-ignore]
-    """The rows of splits. The tasks get splits, and plan nothing.
-
-    Args:
-        read: Reads the splits.
-        parts: Groups of splits. A group is read in order by one task; groups are read in any order.
-        schema: The schema of the rows.
-    """
+    """The rows of splits. The tasks get splits, and plan nothing."""
 
     def __init__(self, read: StreamRead, parts: Sequence[Sequence[StreamSplit]], schema: pa.Schema) -> None:
         super().__init__()  # type: ignore[no-untyped-call, unused-ignore]
@@ -34,7 +28,6 @@ class SplitsDatasource(Datasource):  # type: ignore[misc, unused-ignore]
         self._schema = schema
 
     def get_name(self) -> str:
-        """The name that Ray shows."""
         return "Paimon"
 
     def estimate_inmemory_data_size(self) -> int:

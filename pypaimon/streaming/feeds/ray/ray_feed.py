@@ -44,7 +44,6 @@ def ray_dataset(builder: StreamReadBuilder) -> ray.data.Dataset:
 
 
 def bounded_source(builder: StreamReadBuilder) -> SplitsDatasource:
-    """The planned source of `ray_dataset`."""
     stream = _without_consumer(builder, "ray_dataset")
     if not stream.options.is_bounded:
         stream = stream.with_spec(replace(stream.spec, end=End(latest=True)))
@@ -120,7 +119,6 @@ def _without_consumer(builder: StreamReadBuilder, what: str) -> ResolvedStream:
 
 
 def _planned(planner: Planner) -> Iterator[StreamSplit]:
-    """The splits of all plans up to the end."""
     state = planner.initial()
     while not state.ended:
         step = planner.step(state)

@@ -17,10 +17,6 @@ from pypaimon.streaming.errors import NullColumnError
 def tensors(batch: pa.RecordBatch, fill_nulls: Mapping[str, Any]) -> dict[str, torch.Tensor | list[Any]]:
     """The columns of a batch by name: tensors if the type allows it, otherwise lists of Python values.
 
-    Args:
-        batch: The batch.
-        fill_nulls: Values to use instead of null, by column.
-
     Raises:
         NullColumnError: A column that becomes a tensor has nulls without a value to use instead.
     """
@@ -49,7 +45,6 @@ def _refuse_nulls(name: str, values: pa.Array) -> None:
 
 @cache
 def _is_number(kind: pa.DataType) -> bool:
-    """Whether values of a type can be elements of a tensor."""
     if pa.types.is_temporal(kind):
         return not pa.types.is_interval(kind)
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))

@@ -166,7 +166,6 @@ def _maker(format: Any, fill_nulls: Mapping[str, Any]) -> _Make:
 
 
 def _fitting(fill_nulls: Mapping[str, Any], builder: StreamReadBuilder) -> Mapping[str, Any]:
-    """Check that the names are columns and that the values fit them."""
     if not fill_nulls:
         return fill_nulls
     schema = builder.new_read().schema
@@ -187,7 +186,6 @@ def _as_it_is(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _ranks(rank: int | None, world_size: int | None) -> tuple[int, int, bool]:
-    """The rank, the number of ranks, and whether `torch.distributed` connects them."""
     if (rank is None) != (world_size is None):
         raise StreamConfigError(f"TorchFeed: rank={rank!r}, world_size={world_size!r}: give both, or neither")
     if rank is not None and world_size is not None:
