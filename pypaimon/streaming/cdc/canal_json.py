@@ -13,13 +13,7 @@ from pypaimon.streaming.model.row_kinds import DELETE, INSERT, UPDATE_AFTER, UPD
 _LOSES_ROWS = ("TRUNCATE", "ERASE", "RENAME")
 _MYSQL_TYPE = re.compile(r"([a-z]+)\s*(?:\((\d+)(?:\s*,\s*(\d+))?\))?(.*)", re.DOTALL)
 _SIGNED = {"tinyint": "TINYINT", "smallint": "SMALLINT", "mediumint": "INT", "int": "INT", "bigint": "BIGINT"}
-_UNSIGNED = {
-    "tinyint": "SMALLINT",
-    "smallint": "INT",
-    "mediumint": "INT",
-    "int": "BIGINT",
-    "bigint": "DECIMAL(20, 0)",
-}
+_UNSIGNED = {"tinyint": "SMALLINT", "smallint": "INT", "mediumint": "INT", "int": "BIGINT", "bigint": "DECIMAL(20, 0)"}
 _ALIASES = {"integer": "int", "numeric": "decimal", "dec": "decimal"}
 _PLAIN = {
     "float": "FLOAT",
@@ -81,7 +75,6 @@ def _rows(record: Row, field: str) -> list[Row] | None:
 
 
 def _paimon_type(mysql_type: str) -> str:
-    """The Paimon type that holds every value of a type of MySQL."""
     match = _MYSQL_TYPE.match(mysql_type.strip().lower())
     if match is None:
         return "STRING"

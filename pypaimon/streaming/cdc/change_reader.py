@@ -27,12 +27,7 @@ class ChangeRows:
     """Consecutive rows whose records declare the same types.
 
     Attributes:
-        declared: What the records declare about the columns, by name.
-        silent: What applies to the other columns.
-        kinds: Codes of row kinds, one for each row.
-        rows: Values as in JSON, by column.
         records: The number of the record of each row, from 1.
-        names: All columns of the rows.
     """
 
     declared: Mapping[str, Declared]
@@ -54,7 +49,6 @@ def format_of(name: str, placeholder: str | None) -> ChangeFormat:
     """A format of change records.
 
     Args:
-        name: One of `ChangeFormatName`.
         placeholder: Debezium's `unavailable.value.placeholder`; None: its default.
 
     Raises:
@@ -79,7 +73,6 @@ def format_of(name: str, placeholder: str | None) -> ChangeFormat:
 
 
 def reading_of(time_unit: str | None, time_zone: str | None) -> Reading:
-    """The caller's unit and zone of times. Raises StreamConfigError if one of them is invalid."""
     if time_unit is not None and time_unit not in get_args(TimeUnit):
         raise StreamConfigError(f"time_unit: expected 'ms', 'us' or 'ns', got {time_unit!r}", option="time_unit")
     try:
@@ -94,11 +87,6 @@ def read_changes(
     """The rows of change records, in their order.
 
     An update of the key becomes a delete and an insert, so that the old row is removed even if -U is ignored.
-
-    Args:
-        form: A name of `ChangeFormatName`.
-        keys: The primary key of the table.
-        placeholder: As `format_of` takes it.
 
     Raises:
         StreamConfigError: The format is unknown, or does not have placeholders.
@@ -134,9 +122,6 @@ def to_arrow(changes: ChangeRows, fields: Sequence[DataField], reading: Reading,
     Columns that all rows lack, and columns that the table lacks, are left out.
 
     Args:
-        changes: The rows.
-        fields: Columns of the table.
-        reading: How values are read.
         kind_column: Name of the column of row kinds; None: the table has no primary key.
 
     Raises:
@@ -165,7 +150,6 @@ def to_arrow(changes: ChangeRows, fields: Sequence[DataField], reading: Reading,
 
 
 def _kept_apart(changes: list[tuple[int, Row]], keys: Sequence[str]) -> Iterable[tuple[int, Row]]:
-    """The changes, with updates of the key as deletes and inserts."""
     if len(changes) < 2 or not keys or changes[0][0] != UPDATE_BEFORE:
         return changes
     found = []

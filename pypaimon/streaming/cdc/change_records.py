@@ -51,23 +51,14 @@ class Declared:
 
 
 class Event(NamedTuple):
-    """The content of one record.
-
-    Attributes:
-        changes: Row kinds (codes of `model.row_kinds`) and rows, in their order. Old rows come before new ones.
-        types: What it declares about types, for `ChangeFormat.declared`. Records with equal types have equal values.
-    """
+    """The content of one record."""
 
     changes: list[tuple[int, Row]]
     types: Any = None
 
 
 class ChangeFormat(Protocol):
-    """The format of change records of one system.
-
-    Attributes:
-        silent: What applies to a column that is not declared.
-    """
+    """The format of change records of one system."""
 
     silent: Declared
 
@@ -78,8 +69,7 @@ class ChangeFormat(Protocol):
             UnreadableError: The record has another format, or changes rows in a way that it does not list row by row.
         """
 
-    def declared(self, types: Any) -> Mapping[str, Declared]:
-        """What `Event.types` declares about the columns, by name."""
+    def declared(self, types: Any) -> Mapping[str, Declared]: ...
 
 
 def parsed(record: ChangeRecord) -> Row | None:

@@ -8,14 +8,7 @@ from typing import Any
 from pypaimon.streaming.cdc.change_records import Declared, Event, Row, UnreadableError, needed_row, row_of
 from pypaimon.streaming.model.row_kinds import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
 
-_NO_ROWS = (
-    "bootstrap-start",
-    "bootstrap-complete",
-    "database-create",
-    "database-alter",
-    "table-create",
-    "table-alter",
-)
+_NO_ROWS = ("bootstrap-start", "bootstrap-complete", "database-create", "database-alter", "table-create", "table-alter")
 _LOSES_ROWS = ("table-drop", "database-drop")
 
 

@@ -30,8 +30,6 @@ class Alteration:
     """One change of a column.
 
     Attributes:
-        column: Its name.
-        type: Its new type, as text, without NOT NULL.
         present: Its current type; None: the column does not exist.
     """
 
@@ -41,7 +39,6 @@ class Alteration:
 
 
 def check_policy(on_new_column: str) -> None:
-    """Raise StreamConfigError unless `on_new_column` is valid."""
     if on_new_column not in get_args(OnNewColumn):
         raise StreamConfigError(f"on_new_column: expected 'fail', 'add' or 'ignore', got {on_new_column!r}")
 
@@ -72,12 +69,6 @@ def alterations(
     or BIGINT if all values fit that, otherwise as STRING, which loses nothing. A type is widened if a value does not
     fit it: integers up to BIGINT, decimals up to 38 digits, text and bytes of limited length to STRING and BYTES. Key
     columns keep their types, because they decide the partition and bucket of a row.
-
-    Args:
-        found: The rows.
-        fields: Columns of the table.
-        keys: Columns of the primary key, partitions and buckets.
-        reading: How values are read.
     """
     known = {field.name for field in fields}
     added = {
@@ -186,7 +177,6 @@ def _holds(field: DataField, changes: ChangeRows, reading: Reading) -> bool:
 
 
 def _numbers(name: str, found: Sequence[ChangeRows], reading: Reading) -> list[Decimal] | None:
-    """The values of a column as numbers of any size; None if one of them is not a number."""
     numbers = []
     try:
         for changes in found:
@@ -211,7 +201,6 @@ def _decimal_type(field: DataField, numbers: Iterable[Decimal]) -> str | None:
 
 
 def _longest(field: DataField, found: Sequence[ChangeRows], reading: Reading) -> int:
-    """Length of the longest value of a column of text (characters) or bytes."""
     unlimited = AtomicType(_UNLIMITED[root(field.type)])
     longest = 0
     for changes in found:

@@ -20,10 +20,7 @@ class ChangeSettings:
     """How change records are read.
 
     Attributes:
-        form: Their format, as `ChangeFormatName`.
-        on_new_column: What to do with a column that the table lacks, as `OnNewColumn`.
         time_unit: Unit of numbers that are timestamps or times of day, if the records do not declare it: ms, us or ns.
-        time_zone: Zone of local times, for times without a zone in columns with one, or the other way round.
         unavailable_value_placeholder: What Debezium writes for a value that the database did not send; None: its
             default.
     """
@@ -37,12 +34,7 @@ class ChangeSettings:
 
 @dataclass(frozen=True, slots=True)
 class TableChanges:
-    """The rows of a call, and the alterations that they need.
-
-    Attributes:
-        rows: Rows in the types of the altered table, with row kinds if it has a primary key.
-        alterations: Alterations to make first.
-    """
+    """The rows of a call, and the alterations that they need."""
 
     rows: pa.Table
     alterations: Sequence[Alteration]
@@ -52,10 +44,6 @@ def table_changes(
     table: PaimonTable, records: Iterable[ChangeRecord], settings: ChangeSettings, kind_column: str
 ) -> TableChanges:
     """Read change records. Nothing is altered or written here.
-
-    Args:
-        settings: How they are read.
-        kind_column: Name of the column of row kinds.
 
     Raises:
         StreamConfigError: A setting is invalid, or `records` is a single record.
