@@ -37,7 +37,6 @@ def failures(seen: Examination) -> Iterator[Finding]:
 
 
 def kind(seen: Examination) -> Iterator[Finding]:
-    """The kind of the table."""
     schema, traits = seen.schema, seen.traits
     by = f", partitioned by {', '.join(schema.partition_keys)}" if schema.partition_keys else ""
     if traits.primary_key:
@@ -205,7 +204,6 @@ def vanishing(seen: Examination) -> Iterator[Finding]:
 
 
 def tags_and_branches(seen: Examination) -> Iterator[Finding]:
-    """Tags and branches."""
     if seen.tags or seen.branches:
         parts = [
             f"{count(len(found), what)} ({names(found)})"
@@ -255,7 +253,6 @@ def diagnose(table: ReadableTable, clock: Clock | None = None) -> Diagnosis:
 
 
 def _saved(seen: Examination) -> ConsumerInfo | None:
-    """The progress of the slowest reader of the consumer that the table's options name, if any."""
     consumer = seen.stream and seen.stream.consumer
     if not consumer or consumer.ignore_progress:
         return None
@@ -264,7 +261,6 @@ def _saved(seen: Examination) -> ConsumerInfo | None:
 
 
 def _is_raised(seen: Examination) -> bool:
-    """Whether the start is before the first snapshot that still exists."""
     assert seen.stream is not None
     start, first = seen.stream.start, seen.known.get(seen.first_id)
     if start.snapshot_id is not None:

@@ -97,7 +97,6 @@ class Layout:
 
     @staticmethod
     def of(entries: pa.Table, traits: TableTraits, target_bytes: int) -> Layout:
-        """The layout of live entries of manifests."""
         is_small = pc.less(entries["file_size"], target_bytes // SMALL_SHARE)
         level = entries["level"]
         # Each file of level 0 is a sorted run; the files of each other level are one run together.
