@@ -18,11 +18,7 @@ INTEGER_BITS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
 
 
 def bounded(number: Decimal) -> Decimal:
-    """Check that a number does not crash pyarrow, which scales by any exponent, and return it.
-
-    Raises:
-        ValueError: Its exponent is far beyond the digits of any DECIMAL.
-    """
+    """Check that a number does not crash pyarrow, which scales by any exponent, and return it."""
     exponent = number.as_tuple().exponent
     if isinstance(exponent, int) and abs(exponent) > _MOST_EXPONENT:
         raise ValueError("it is out of range")
@@ -77,7 +73,6 @@ BLOB = AtomicType("BLOB")
 
 
 def is_blob(data_type: DataType) -> bool:
-    """Whether values of a type are blobs."""
     return isinstance(data_type, AtomicType) and root(data_type) == "BLOB"
 
 

@@ -14,12 +14,9 @@ class RowSelection:
     """A filter and a projection, with the names of one schema.
 
     Attributes:
-        schema_id: The schema.
         predicate: The filter; None: all rows.
-        unmatched: What records of an upsert stream become that do not match: a value of `Unmatched`.
         projection: The columns, fields of rows as `row.field`; None: all.
         output_names: Their names; None: their own.
-        nested: Whether fields of rows stay inside of their rows.
     """
 
     schema_id: int
@@ -31,12 +28,10 @@ class RowSelection:
 
     @property
     def is_everything(self) -> bool:
-        """Whether it selects all rows and columns."""
         return self.predicate is None and self.projection is None
 
     @property
     def filter_text(self) -> str:
-        """The call that set the filter."""
         return f"with_filter({_text(self.predicate)}, unmatched={self.unmatched!r})"
 
     @property

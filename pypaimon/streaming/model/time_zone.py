@@ -90,11 +90,9 @@ class TimeZone:
 
     @property
     def is_utc(self) -> bool:
-        """Whether the name is one of UTC's."""
         return self.name in _UTC_NAMES
 
     def offset(self, second: int) -> int:
-        """The offset from UTC in seconds at a moment, given in seconds since 1970."""
         return int(self._offset_at(min(max(second, _FIRST), _LAST)))
 
     def offset_of_clock(self, second: int) -> int:
@@ -102,7 +100,6 @@ class TimeZone:
         return int(self._looked_up(np.array([second]), of_wall_clocks=True)[0])
 
     def offsets(self, seconds: _Seconds) -> _Seconds:
-        """The offsets at many moments."""
         return self._looked_up(seconds, of_wall_clocks=False)
 
     def shows(self, clocks: Iterable[tuple[int, int]]) -> bool:
@@ -137,7 +134,6 @@ class TimeZone:
         return wall_millis - 1000 * self.offset_of_clock(wall_millis // 1000)
 
     def now(self) -> datetime:
-        """The current local time."""
         return self.local(datetime.now(timezone.utc))
 
     def local(self, moment: datetime) -> datetime:
@@ -183,7 +179,6 @@ class TimeZone:
         return found
 
     def _change(self, before: int, after: int) -> int:
-        """The first second that has the offset of `after`."""
         while after - before > 1:
             middle = (before + after) // 2
             if self.offset(middle) == self.offset(after):
@@ -200,7 +195,6 @@ def zone_by_clocks(shown: frozenset[tuple[int, int]], first: int, last: int) -> 
     Args:
         shown: Moments and local times, in seconds since 1970.
         first: The first moment at which the zones must agree.
-        last: The last one.
     """
     zones = [zone for name in _names() if (zone := time_zone(name)).shows(shown)]
     return zones[0] if zones and are_alike(zones, first, last) else None
@@ -243,7 +237,6 @@ def zone_of(options: Mapping[str, Any]) -> TimeZone:
 
 
 def zone_of_table(table: ReadableTable) -> TimeZone:
-    """As `zone_of`, for pypaimon's table."""
     return zone_of(table.options.options.to_map())
 
 
