@@ -31,13 +31,6 @@ def options_of_chain(
 ) -> StreamOptions:
     """The settings of a stream of a chain table.
 
-    Args:
-        table: The table as it was loaded.
-        chain: Its branches.
-        schema: The schema that is read with: that of the delta branch.
-        spec: The settings of the caller.
-        options: `spec` over the options of the delta branch.
-
     Raises:
         StreamConfigError: Another start, a consumer id or a filter on partitions is set, which Java refuses, too.
         UnsupportedTableError: The delta branch does not keep the newest record of each key, or a range is set, whose

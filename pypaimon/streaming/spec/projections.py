@@ -52,11 +52,7 @@ def _leaves(field: DataField) -> Iterator[str]:
 
 
 def check_types(read_type: Sequence[DataField], columns: Sequence[DataField], where: str = "") -> None:
-    """Check that columns exist and have the requested types.
-
-    Raises:
-        StreamConfigError: A column does not exist or has another type.
-    """
+    """Check that columns exist and have the requested types."""
     for field in read_type:
         path = find(field.name, columns)
         if path is None:

@@ -27,14 +27,7 @@ _OTHER_BRANCH = ("scan.fallback-branch", "scan.primary-branch")
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """The facts of a table at the time of the requests.
-
-    Attributes:
-        newest: Its newest schema.
-        schema: The newest schema with the options that the table handle adds, with which streams read.
-        traits: Its kind.
-        identity: Its identity, see `TableDirectory.identity`.
-    """
+    """The facts of a table at the time of the requests."""
 
     newest: TableSchema
     schema: TableSchema
@@ -47,7 +40,6 @@ class TableFacts:
 
         Args:
             directory: Directory of the table; its threads are released afterwards.
-            newest: The newest schema, if it was just read.
 
         Raises:
             TableChangedError: The table is gone.
@@ -71,12 +63,7 @@ class StreamedTable:
     """A table, the branch of it whose snapshots a stream follows, and its facts. A pickle holds the facts.
 
     Attributes:
-        handle: pypaimon's table, as it was loaded.
-        followed: The handle of the branch that is followed: the table itself, or the delta branch of a chain table.
         chain: The branches of a chain table; None for other tables.
-        facts: The facts of `followed`. All streams of the table share them.
-        latest: The latest snapshot, if it was read before the facts; a stream may begin with it.
-        latest_at: The time before `latest` was requested, on the monotonic clock.
     """
 
     handle: ReadableTable
@@ -89,10 +76,6 @@ class StreamedTable:
     @staticmethod
     def of(table: ReadableTable, newest: TableSchema | None = None) -> StreamedTable:
         """The table of a stream. Reads its facts now; on an event loop the first step of a stream does.
-
-        Args:
-            table: pypaimon's table.
-            newest: The newest schema of the table, if it was just read.
 
         Raises:
             UnsupportedTableError: The table cannot be streamed.
@@ -107,7 +90,6 @@ class StreamedTable:
 
     @property
     def name(self) -> str:
-        """The name of the table with its database."""
         return str(self.handle.identifier.get_full_name())
 
     def with_time_zone(self, name: str) -> StreamedTable:
@@ -127,12 +109,7 @@ class StreamedTable:
         return replace(self, facts=Lazy.of(replace(self.facts.get(), schema=schema, traits=TableTraits.of(schema))))
 
     def with_latest(self, latest: Snapshot | None, at: float) -> StreamedTable:
-        """The table with its latest snapshot, which is ignored if streams follow another branch than main.
-
-        Args:
-            latest: The snapshot, if it was read.
-            at: The time before it was requested, on the monotonic clock.
-        """
+        """The table with its latest snapshot, which is ignored if streams follow another branch than main."""
         is_main = self.chain is None and self.handle.current_branch() in (None, "", "main")
         return replace(self, latest=latest if is_main else None, latest_at=at)
 
@@ -145,11 +122,7 @@ def _facts_of(
 
 
 def refuse_unstreamable(table: ReadableTable) -> None:
-    """Refuse tables without snapshots of one branch to follow. A chain table has those of its delta branch.
-
-    Raises:
-        UnsupportedTableError: The table is not of Paimon's own format, or falls back to another branch.
-    """
+    """Refuse tables without snapshots of one branch to follow. A chain table has those of its delta branch."""
     if not isinstance(table, TableHandle) and not is_paimon_table(table):
         raise UnsupportedTableError(
             f"{type(table).__name__} cannot be streamed: only tables of Paimon's own format have snapshots to follow.",
