@@ -28,8 +28,6 @@ class ErrorContext:
 
     Attributes:
         table: The table, as the options name it; None if they do not.
-        streaming: Whether it is the source of a stream, which resumes at a checkpoint.
-        loses_data: Whether the query skips expired snapshots (`failOnDataLoss` = `false`).
     """
 
     table: str | None = None
@@ -96,7 +94,6 @@ class ErrorContext:
 
 
 def _commit_advice(error: PaimonStreamError) -> str | None:
-    """The text of an error of a commit in terms of the sink; None for other errors."""
     from pypaimon.streaming.errors import BatchOrderError, CommitUnknownError, QueryReusedError
 
     if isinstance(error, CommitUnknownError):
@@ -125,9 +122,6 @@ class readable_errors:
     own is printed before it, so that the message is the first line too. Where Spark simplifies tracebacks it drops
     causes, so errors of settings, whose stack does not help, are raised without one. (A generator-based context
     manager could not drop the stack: `contextlib` restores it.)
-
-    Args:
-        context: What messages say in addition.
     """
 
     def __init__(self, context: ErrorContext) -> None:
@@ -157,8 +151,6 @@ class _InContext(Protocol):
 
 
 def readable(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
-    """Wrap a method in `readable_errors`; its object has `error_context`."""
-
     @wraps(method)
     def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         with readable_errors(self.error_context):

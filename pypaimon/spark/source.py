@@ -24,7 +24,6 @@ class PaimonDataSource(datasource.DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format."""
         return "pypaimon"
 
     @readable
@@ -41,7 +40,6 @@ class PaimonDataSource(datasource.DataSource):
         return for_catalog(source_schema(stream_of(options), options), self.options)
 
     def streamReader(self, schema: types.StructType) -> datasource.DataSourceStreamReader:
-        """The reader of a stream."""
         from pypaimon.spark.options.catalog_tables import of_catalog
         from pypaimon.spark.read.stream_reader import PaimonStreamReader
 
@@ -49,7 +47,6 @@ class PaimonDataSource(datasource.DataSource):
 
     @readable
     def reader(self, schema: types.StructType) -> datasource.DataSourceReader:
-        """The reader of a batch."""
         from pypaimon.spark.options.catalog_tables import of_catalog
         from pypaimon.spark.read.batch_reader import PaimonBatchReader
 
@@ -57,7 +54,6 @@ class PaimonDataSource(datasource.DataSource):
 
     @readable
     def streamWriter(self, schema: types.StructType, overwrite: bool) -> datasource.DataSourceStreamArrowWriter:
-        """The writer of one micro-batch."""
         from pypaimon.spark.spark_versions import check_stream_writes
         from pypaimon.spark.write.sink import Sink
 
@@ -68,7 +64,6 @@ class PaimonDataSource(datasource.DataSource):
 
     @readable
     def writer(self, schema: types.StructType, overwrite: bool) -> datasource.DataSourceArrowWriter:
-        """The writer of a batch."""
         from pypaimon.spark.write.batch_writer import PaimonBatchWriter
         from pypaimon.spark.write.sink import Sink
 
@@ -76,7 +71,6 @@ class PaimonDataSource(datasource.DataSource):
 
     @property
     def error_context(self) -> ErrorContext:
-        """What the messages of its errors say in addition."""
         return ErrorContext.of(self.options)
 
     def __repr__(self) -> str:

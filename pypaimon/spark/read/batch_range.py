@@ -12,13 +12,7 @@ from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.model.time_zone import zone_options
-from pypaimon.streaming.options.between import (
-    MODE,
-    RANGE_KEYS,
-    TAG_TO_SNAPSHOT,
-    Between,
-    between_of_options,
-)
+from pypaimon.streaming.options.between import MODE, RANGE_KEYS, TAG_TO_SNAPSHOT, Between, between_of_options
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.spec.resolve import ResolvedStream
 
@@ -58,10 +52,6 @@ def batch_options(options: SourceOptions) -> SourceOptions:
 def batch_splits(options: SourceOptions, stream: ResolvedStream) -> list[StreamSplit]:
     """The splits of the batch read that options ask for.
 
-    Args:
-        options: The options as they were given.
-        stream: Made from `batch_options`.
-
     Raises:
         PaimonStreamError: The range does not exist, or options contradict each other.
         UnsupportedTableError: It is a chain table, whose rows are in several branches.
@@ -82,7 +72,6 @@ def batch_splits(options: SourceOptions, stream: ResolvedStream) -> list[StreamS
 
 
 def _splits_of_range(stream: ResolvedStream, between: Between) -> list[StreamSplit]:
-    """All plans of the stream that reads a range."""
     planner = new_planner(stream.with_spec(replace(stream.spec, between=between)))
     state, splits = planner.initial(), list[StreamSplit]()
     while not state.ended:

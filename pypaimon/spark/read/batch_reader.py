@@ -25,10 +25,6 @@ class PaimonBatchReader(DataSourceReader):
     """Reads the state of a table, or a range of its history; buckets that are merged are read in parallel.
 
     Spark cannot push filters into it: one reader serves all queries of a DataFrame, and would apply the first one's.
-
-    Args:
-        options: The source's options.
-        schema: The columns to give out.
     """
 
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
@@ -37,7 +33,6 @@ class PaimonBatchReader(DataSourceReader):
 
     @readable
     def partitions(self) -> list[Task]:
-        """The tasks."""
         plan_without_pandas()
         given = parse(self._options)
         options = batch_options(given)
@@ -55,7 +50,6 @@ class PaimonBatchReader(DataSourceReader):
 
     @property
     def error_context(self) -> ErrorContext:
-        """What the messages of its errors say in addition."""
         return ErrorContext.of(self._options)
 
     def __repr__(self) -> str:

@@ -42,10 +42,7 @@ class FileColumn:
     """How a column comes out of a file.
 
     Attributes:
-        name: Its name.
-        type: Its type, as Spark's DDL.
         source: The column of the file that it is made of, or None.
-        source_type: The type of that.
         value: SQL over `source`; None: a value that all rows of the file share, `constant`.
         constant: That value as text which Spark casts to `type`, binary ones in hexadecimal digits; None: null.
     """
@@ -59,7 +56,6 @@ class FileColumn:
 
 
 def row_kind_column(name: str, stored: bool) -> FileColumn:
-    """The row kind, where the files hold it; else all rows are +I."""
     if not stored:
         return FileColumn(name, "string", None, None, f"'{NAMES[0]}'")
     names = ", ".join(f"'{each}'" for each in NAMES)
@@ -70,9 +66,7 @@ def column_of(field: DataField, stored: DataField | None, constants: Mapping[str
     """How a column of the read schema comes out of a file.
 
     Args:
-        field: The column.
         stored: The field of the file with its id, None if the file has none: then it is null.
-        constants: Columns that the file does not hold, and their values in all its rows, by name.
 
     Raises:
         UnsupportedTableError: Spark does not read the type as Paimon does, or does not cast as Paimon does.
@@ -89,12 +83,10 @@ def column_of(field: DataField, stored: DataField | None, constants: Mapping[str
 
 
 def ddl(data_type: DataType, name: str) -> str:
-    """Spark's type of a column as DDL."""
     return _ddl(spark_schema([DataField(0, name, data_type)], ()).fields[0].dataType)
 
 
 def quoted(name: str) -> str:
-    """A name in SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -113,7 +105,6 @@ def _null(target: str) -> str:
 
 
 def _converted(value: str, stored: DataType, wanted: DataType, name: str, depth: int = 0) -> str:
-    """SQL that makes a value of the wanted type of one of the stored type; fields of rows are found by their ids."""
     if isinstance(stored, RowType) and isinstance(wanted, RowType):
         return _row(value, stored, wanted, name, depth)
     if isinstance(stored, (ArrayType, VectorType)) and isinstance(wanted, (ArrayType, VectorType)):
@@ -189,7 +180,6 @@ def _precision(data_type: AtomicType) -> int:
 
 
 def _check_type(data_type: DataType, name: str) -> None:
-    """Check that Spark's Parquet reader gives a type as Paimon does, inside of others too."""
     if isinstance(data_type, RowType):
         for field in data_type.fields:
             _check_type(field.type, f"{name}.{field.name}")
@@ -208,7 +198,6 @@ def _is_read_otherwise(data_type: AtomicType) -> bool:
 
 
 def _text(scalar: pa.Scalar) -> str | None:
-    """A value as text that Spark casts back to it."""
     value: Any = scalar.as_py()
     if value is None or isinstance(value, str):
         return value

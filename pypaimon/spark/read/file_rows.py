@@ -28,12 +28,6 @@ _PLAIN_MODES = (SplitMode.ROWS, SplitMode.RECORDS, SplitMode.CHANGELOG)
 
 
 def check_natively_readable(stream: ResolvedStream, splits: Iterable[StreamSplit]) -> None:
-    """Check that Spark's reader gives exactly the rows of these splits.
-
-    Raises:
-        UnsupportedTableError: Files must be merged, hold deleted rows, share a file, or are no Parquet; or the catalog
-            says which rows may be seen.
-    """
     if QueryAuth.of(stream.directory) is not None:
         raise unsupported("the catalog restricts what may be seen of the table (query-auth.enabled)")
     for split in splits:
@@ -49,19 +43,9 @@ def check_natively_readable(stream: ResolvedStream, splits: Iterable[StreamSplit
 
 
 def columns_of(
-    stream: ResolvedStream,
-    schema_id: int,
-    *,
-    kinds: bool,
-    constants: Mapping[str, pa.Scalar] = MappingProxyType({}),
+    stream: ResolvedStream, schema_id: int, *, kinds: bool, constants: Mapping[str, pa.Scalar] = MappingProxyType({})
 ) -> str:
     """How the columns of the read schema come from a file of a schema, as JSON: the fields of `FileColumn` of each.
-
-    Args:
-        stream: The read.
-        schema_id: The schema that the file was written with.
-        kinds: Whether the file holds row kinds.
-        constants: Partition columns that the file does not hold.
 
     Raises:
         UnsupportedTableError: Spark's Parquet reader does not read a column as Paimon does.
@@ -123,7 +107,6 @@ def _uncertain_columns(stream: ResolvedStream) -> frozenset[str]:
 def _missing_columns(
     stream: ResolvedStream, split: StreamSplit, file: DataFileMeta, uncertain: frozenset[str]
 ) -> dict[str, pa.Scalar]:
-    """Those of the uncertain columns that a file does not hold, and their values."""
     if not uncertain:
         return {}
     try:
@@ -135,7 +118,6 @@ def _missing_columns(
 
 
 def file_batches(stream: ResolvedStream, splits: Iterable[StreamSplit], target: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of all files of a task."""
     rows = file_rows(stream, splits)
     if rows:
         yield pa.RecordBatch.from_pylist(rows, schema=target)

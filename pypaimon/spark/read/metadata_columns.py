@@ -26,5 +26,4 @@ FILES_SCHEMA = StructType(
 
 
 def data_columns(names: Iterable[str]) -> list[str]:
-    """The names that are columns of the table."""
     return [name for name in names if name not in METADATA]

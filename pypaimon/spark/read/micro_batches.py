@@ -137,7 +137,6 @@ class MicroBatchPlanner:
             return state
 
     def _taken(self, start: Offset, admission: Admission) -> tuple[list[Plan], PlannerState, Position | None, bool]:
-        """Plans until nothing is left or the batch is full; with the state, the origin, and whether nothing is left."""
         state, origin = self._state_of(start), start.origin
         plans: list[Plan] = []
         self._check_frozen(state)
@@ -210,7 +209,6 @@ class MicroBatchPlanner:
         return plans
 
     def _check(self, state: PlannerState, end: Position) -> None:
-        """Check that the end still belongs to the history in which it was logged."""
         reached = self._planner.position(state)
         if reached is None or (reached.snapshot, reached.phase) != (end.snapshot, end.phase):
             return

@@ -33,13 +33,6 @@ def native_read(spark: Any, options: Mapping[str, str]) -> Any:
     The catalog is read in the driver's Python, the files by Spark with its own configuration of file systems.
     Renamed, added, widened and partition columns come out as the table's latest schema has them.
 
-    Args:
-        spark: A session.
-        options: As for `format("pypaimon")`, without `filter`: filter the result, Spark pushes that into Parquet.
-
-    Returns:
-        A data frame.
-
     Raises:
         UnsupportedTableError: The files must be merged, or are not plain Parquet.
         StreamConfigError: The options are invalid, or name something that does not exist.
@@ -60,9 +53,6 @@ def native_foreach_batch(function: Callable[[Any, int], None]) -> Callable[[Any,
     """A function for `foreachBatch` of a stream with `mode=files`, which calls `function` with the rows of the files.
 
     A batch without files is skipped. A batch that is run again has the same files.
-
-    Args:
-        function: Takes a data frame, read by Spark's own Parquet reader, and the id of the batch.
     """
 
     def call(files: Any, batch_id: int) -> None:
@@ -74,7 +64,6 @@ def native_foreach_batch(function: Callable[[Any, int], None]) -> Callable[[Any,
 
 
 def _frame(spark: Any, rows: Iterable[Mapping[str, Any]]) -> Any:
-    """All files as one data frame, with one read for each set of equal columns."""
     files: dict[str, list[tuple[Any, ...]]] = {}
     for row in rows:
         columns = json.loads(row["columns"])
@@ -91,13 +80,6 @@ def _frame(spark: Any, rows: Iterable[Mapping[str, Any]]) -> Any:
 
 
 def _read(spark: Any, columns: list[dict[str, Any]], files: list[tuple[Any, ...]]) -> Any:
-    """Read files that have the same columns.
-
-    Args:
-        spark: The session.
-        columns: Those of the data frame.
-        files: Of each file its path and the values of the columns without one of their own, as text.
-    """
     sources = {column["source"]: column["source_type"] for column in columns if column["source"] is not None}
     schema = ", ".join(f"{quoted(name)} {kind}" for name, kind in sources.items()) or "`_` tinyint"
     shared = [column for column in columns if column["value"] is None]
@@ -120,7 +102,6 @@ def _value(column: Mapping[str, Any], constants: Mapping[str, str]) -> str:
 
 
 def _with_constants(spark: Any, stored: Any, files: Iterable[tuple[Any, ...]], count: int) -> Any:
-    """The rows of files, each with its path and the values that belong to it."""
     from pyspark.sql import functions as sql
 
     names = [f"{_CONSTANT}{index}" for index in range(count)]
@@ -131,5 +112,4 @@ def _with_constants(spark: Any, stored: Any, files: Iterable[tuple[Any, ...]], c
 
 
 def _local(path: str) -> str:
-    """A path without its file system, as `_PATH_OF_ROW` gives it."""
     return re.sub("/+", "/", re.sub(_FILE_SYSTEM, "", path))

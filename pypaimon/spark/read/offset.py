@@ -21,7 +21,6 @@ class Offset:
     which every offset carries, lets such a replay begin where the batch began at first.
 
     Attributes:
-        table: Identity of the table.
         position: Where the query stands; None while the table had no snapshot to begin at.
         origin: Where it began; None as long as `position`.
     """

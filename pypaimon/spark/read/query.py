@@ -24,10 +24,6 @@ _BATCH_ONLY = ("incremental-between", "incremental-between-timestamp", "incremen
 class Query:
     """A stream of one table for one query.
 
-    Args:
-        options: The source's options.
-        schema: The columns to give out.
-
     Raises:
         PaimonStreamError: The table cannot be streamed so.
     """
@@ -55,12 +51,10 @@ class Query:
         return self._planner.initial(self._progress.saved())
 
     def latest(self, start: Offset, admission: Admission) -> Offset:
-        """The end of the batch that begins at `start`."""
         self._progress.keep_alive()
         return self._planner.latest(start, admission)
 
     def tasks(self, start: Offset, end: Offset) -> list[Task]:
-        """The tasks of a batch."""
         plans = self._planner.between(start, end)
         self._progress.planned(start, end, plans)
         begin = end.origin if start.is_initial else start.position

@@ -16,9 +16,6 @@ class QueryProgress:
 
     Spark commits a batch only when it plans the next one, and after a restart when that plans its first. So what is
     saved lags one batch: a reader that starts by the consumer file repeats rows, and never misses any.
-
-    Args:
-        stream: The stream.
     """
 
     def __init__(self, stream: ResolvedStream) -> None:

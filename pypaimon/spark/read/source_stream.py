@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 @contextmanager
 def _option(name: str) -> Iterator[None]:
-    """Prefix errors with the option that they are about."""
     try:
         yield
     except StreamConfigError as error:
@@ -47,8 +46,6 @@ def stream_of(
     """The stream that a source's options ask for.
 
     Args:
-        options: The options.
-        columns: Columns to read instead of those of the options. All columns of the table count as no projection.
         schema_id: The schema to read with; None: that of the version that the options name, else the latest one.
 
     Raises:
@@ -98,15 +95,7 @@ def stream_of(
 
 
 def refuse_chain(stream: ResolvedStream, what: str) -> None:
-    """Refuse to read snapshots of one branch alone.
-
-    Args:
-        stream: The stream.
-        what: What needs them, for the error.
-
-    Raises:
-        UnsupportedTableError: The table is a chain table.
-    """
+    """Refuse to read snapshots of one branch alone."""
     chain, identifier = stream.table.chain, stream.table.handle.identifier
     if chain is not None:
         name = f"{identifier.get_database_name()}.{identifier.get_table_name()}"
@@ -117,12 +106,7 @@ def refuse_chain(stream: ResolvedStream, what: str) -> None:
 
 
 def new_read(stream: ResolvedStream, *, batch: bool = False) -> StreamRead:
-    """A read of splits.
-
-    Args:
-        stream: The stream.
-        batch: They are of a batch read: a state has no deletes, and of a range all comes that was asked for.
-    """
+    """A read of splits."""
     from pypaimon.streaming.reading.read import StreamRead
 
     return StreamRead(stream.table.followed, stream.spec.io_timeout, stream.read_parts(warns=not batch))
@@ -134,14 +118,6 @@ def new_planner(
     last_snapshot: int | None = None,
     kept_units: KeptUnits | None = None,
 ) -> Planner:
-    """A planner of the stream. All of them share its directory.
-
-    Args:
-        stream: The stream.
-        limits: Limits of each of its plans.
-        last_snapshot: Nothing is planned beyond this snapshot.
-        kept_units: Shared with the planners of this stream that have other limits.
-    """
     options = replace(stream.options, limits=limits or Limits())
     if last_snapshot is not None:
         options = replace(options, end=End(snapshot_id=last_snapshot))
@@ -149,13 +125,11 @@ def new_planner(
 
 
 def new_lag_meter(stream: ResolvedStream) -> LagMeter:
-    """The meter of the lag of a planner's state."""
     from pypaimon.streaming.scanning.lag import LagMeter
 
     return LagMeter(stream.directory, new_planner(stream), stream.clock)
 
 
 def new_progress(stream: ResolvedStream) -> Progress | None:
-    """The progress of the consumer id; None without one."""
     with _option("consumer-id"):
         return stream.new_progress(stream.directory)

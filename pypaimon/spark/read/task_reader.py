@@ -34,12 +34,6 @@ def read_task(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a task.
 
-    Args:
-        options: The source's options.
-        schema: Spark's schema of the source.
-        task: What to read.
-        batch: It is one of a batch read.
-
     Raises:
         PaimonStreamError: See the class.
     """
@@ -95,8 +89,6 @@ def _kept(key: tuple[object, ...], make: Callable[[], T]) -> T:
 
 
 def _read_of(options: Mapping[str, str], columns: tuple[str, ...], task: Task, batch: bool) -> StreamRead:
-    """The reader of a table."""
-
     def made() -> StreamRead:
         parsed = parse(options)
         if batch:
@@ -109,6 +101,5 @@ def _read_of(options: Mapping[str, str], columns: tuple[str, ...], task: Task, b
 
 
 def _stream_of(options: Mapping[str, str], task: Task) -> ResolvedStream:
-    """The stream of a table whose files are listed."""
     key = frozenset(options.items()), task.table, task.schema_id
     return _kept(key, lambda: stream_of(parse(options), None, task.schema_id))

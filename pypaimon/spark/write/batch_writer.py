@@ -20,7 +20,6 @@ class BatchTaskMessage(WriterCommitMessage):
     """What a task reports to the driver.
 
     Attributes:
-        files: What was written.
         origin: Spark's id of the streaming query within whose `foreachBatch` it ran, or None.
     """
 
@@ -36,7 +35,6 @@ class PaimonBatchWriter(DataSourceArrowWriter):
 
     @property
     def error_context(self) -> ErrorContext:
-        """What the messages of its errors say in addition."""
         return ErrorContext(self._sink.options.name)
 
     @readable
@@ -54,7 +52,6 @@ class PaimonBatchWriter(DataSourceArrowWriter):
 
     @readable
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Commit everything in one snapshot."""
         tasks = [message for message in messages if isinstance(message, BatchTaskMessage)]
         files = [task.files for task in tasks]
         query, batch = self._sink.identity

@@ -27,12 +27,6 @@ def check_owners(table: PaimonTable, tasks: Sequence[Sequence[CommitMessage]]) -
 
     Tasks number their rows independently, so Paimon cannot know which of two rows is the newer one without a
     `sequence.field`. `repartition_by_bucket` gives each bucket to one task, and then nothing is read.
-
-    Args:
-        tasks: Its commit messages, by task.
-
-    Raises:
-        KeyOwnersError: A key came from two tasks.
     """
     if not table.is_primary_key_table or "sequence.field" in table.options:
         return

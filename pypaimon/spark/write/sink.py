@@ -156,15 +156,10 @@ class Sink:
         self._log(f"batch {batch} of query {query}", report, tasks)
 
     def commit_batch(self, tasks: Sequence[TaskFiles]) -> None:
-        """Commit a batch write."""
         table, schema_id = self._checked(tasks)
         try:
             report = commit_batch(
-                table,
-                _messages(tasks),
-                overwrite=self.overwrite,
-                schema_id=schema_id,
-                buckets_of=_buckets_of(tasks),
+                table, _messages(tasks), overwrite=self.overwrite, schema_id=schema_id, buckets_of=_buckets_of(tasks)
             )
         except CommitFailedError as error:
             if not error.retriable:
@@ -186,7 +181,6 @@ class Sink:
             _LOG.warning("sink_files_kept", text, table=self.options.name)
 
     def _checked(self, tasks: Sequence[TaskFiles]) -> tuple[PaimonTable, int]:
-        """The table under the schema of the tasks, and the id of its latest schema."""
         latest = table = self._table()
         with discarded_on_error(table, _messages(tasks)):
             if tasks:

@@ -89,7 +89,6 @@ def _create(options: SinkOptions, columns: pa.Schema) -> None:
 
 
 def _merge(options: SinkOptions, table: PaimonTable, columns: pa.Schema) -> bool:
-    """Add what the table lacks and widen what is too narrow; whether anything changed."""
     if options.table is None:
         raise StreamConfigError("Option 'merge-schema' needs 'table' and 'warehouse', for a catalog alters tables.")
     known = {field.name if options.case_sensitive else field.name.lower(): field for field in table.fields}

@@ -17,13 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class TaskMessage(WriterCommitMessage):
-    """What a task reports to the driver: files that nobody else knows of, and their batch.
-
-    Attributes:
-        query: Id of the query: the same after each restart from its checkpoint.
-        batch: Id of the micro-batch.
-        files: What was written.
-    """
+    """What a task reports to the driver: files that nobody else knows of, and their batch."""
 
     query: str
     batch: int
@@ -42,7 +36,6 @@ class PaimonStreamWriter(DataSourceStreamArrowWriter):
 
     @property
     def error_context(self) -> ErrorContext:
-        """What the messages of its errors say in addition."""
         return ErrorContext(self._sink.options.name)
 
     @readable
