@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from pypaimon.streaming.cli.secrets import say
+from pypaimon.streaming.cli.messages import say
 from pypaimon.streaming.errors import CorruptTableError, IOTimeoutError, PaimonStreamError, StoreError
 from pypaimon.streaming.io.pool_registry import longest_wait
 from pypaimon.streaming.io.request_errors import translated

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
 
-from pypaimon.streaming.cli.global_options import catalog_options, log_options
-from pypaimon.streaming.cli.option_groups import grouped
+from pypaimon.streaming.cli.options import catalog_options, grouped, log_options
 from pypaimon.streaming.cli.output import Record, format_option, print_result, show
 from pypaimon.streaming.cli.tables import TableSource, on_table, retry_option
 from pypaimon.streaming.cli.tables_of_pattern import TableChoice, TablesOfPattern, say_failures
 from pypaimon.streaming.concurrency.clock import Clock
-from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerInfo, consumers_of, is_rolled_back
+from pypaimon.streaming.consumers.consumer_manager import (
+    Consumer,
+    ConsumerInfo,
+    consumers_of,
+    is_rolled_back,
+    matching_ids,
+)
 from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.groups.group_files import slots_to_text
 from pypaimon.streaming.groups.group_info import group_info, living_member
@@ -120,7 +125,7 @@ def reset(source: TableSource, consumer_id: str, to: str, yes: bool, force: bool
     found = _Consumers(source)
     next_snapshot = found.snapshot(to)
     if found.has(consumer_id):
-        found.refuse_living(consumer_id, force)
+        found.refuse_living([consumer_id], force)
         _confirm(yes, f"Reset consumer {consumer_id} of {source.name} to snapshot {next_snapshot}?")
     elif yes or sys.stdin.isatty():
         _confirm(yes, f"{found.missing(consumer_id)}. Create it, to start at snapshot {next_snapshot}?")
@@ -149,7 +154,7 @@ def delete(source: TableSource, consumer_id: str, yes: bool, force: bool, form: 
     """
     found = _Consumers(source)
     count = len(found.known(consumer_id))
-    found.refuse_living(consumer_id, force)
+    found.refuse_living([consumer_id], force)
     _confirm(yes, f"Delete consumer {consumer_id} of {source.name} ({count} files)?")
     found.manager.delete_consumer(consumer_id)
     print_result({"id": consumer_id, "deleted_files": count}, f"Consumer {consumer_id} is deleted.", form)
@@ -166,14 +171,21 @@ Examples:
 @click.argument("pattern", metavar="PATTERN")
 @click.option("--except", "excluding", metavar="PATTERN", help="Keep the ids that match this one too.")
 @_yes
+@_force
 @format_option
-def clear(source: TableSource, pattern: str, excluding: str | None, yes: bool, form: str) -> None:
-    """Delete every consumer whose whole id matches the regular expression PATTERN."""
+def clear(source: TableSource, pattern: str, excluding: str | None, yes: bool, force: bool, form: str) -> None:
+    """Delete every consumer whose whole id matches the regular expression PATTERN.
+
+    If a group with living members is among them, nothing is deleted without --force; the check may wait for half a
+    session timeout per group.
+    """
     found = _Consumers(source)
-    before = set(found.manager.list_all_ids())
-    _confirm(yes, f"Delete those of the {len(before)} consumers of {source.name} that match {pattern!r}?")
+    ids = matching_ids(found.manager, pattern, excluding)
+    found.refuse_living(ids, force)
+    count = len(found.manager.list_all_ids())
+    _confirm(yes, f"Delete {len(ids)} of the {count} consumers of {source.name}, those that match {pattern!r}?")
     found.manager.clear_consumers(pattern, excluding)
-    gone = sorted(before - set(found.manager.list_all_ids()))
+    gone = sorted(set(ids).difference(found.manager.list_all_ids()))
     print_result({"deleted": gone}, f"{len(gone)} deleted{': ' if gone else ''}{', '.join(gone)}.", form)
 
 
@@ -216,18 +228,19 @@ class _Consumers:
             for info in found
         ]
 
-    def refuse_living(self, consumer_id: str, force: bool) -> None:
-        try:
-            member = None if force else living_member(self._directory, consumer_id, Clock())
-        except CorruptTableError as error:
-            raise click.ClickException(
-                f"{error} Whether the group has living members is not known; --force skips the check."
-            ) from error
-        if member is not None:
-            raise click.ClickException(
-                f"{consumer_id!r} is a group with living members ({member}), which would end with an error. Stop them "
-                "first, or give --force."
-            )
+    def refuse_living(self, consumer_ids: Iterable[str], force: bool) -> None:
+        for each in () if force else consumer_ids:
+            try:
+                member = living_member(self._directory, each, Clock())
+            except CorruptTableError as error:
+                raise click.ClickException(
+                    f"{error} Whether the group has living members is not known; --force skips the check."
+                ) from error
+            if member is not None:
+                raise click.ClickException(
+                    f"{each!r} is a group with living members ({member}), which would end with an error. Stop them "
+                    "first, or give --force."
+                )
 
     def missing(self, consumer_id: str) -> str:
         known = ", ".join(sorted({info.consumer_id for info in self.infos()})) or "none"

@@ -7,8 +7,8 @@ import textwrap
 import click
 from rich.console import Console
 
+from pypaimon.streaming.cli.messages import shown
 from pypaimon.streaming.cli.output import Record, console, format_option, printable, to_json
-from pypaimon.streaming.cli.secrets import shown
 from pypaimon.streaming.cli.tables import TableSource, on_table, retry_option
 from pypaimon.streaming.doctor.checks import diagnose
 from pypaimon.streaming.doctor.findings import Diagnosis, Finding, Level, count

@@ -12,10 +12,9 @@ from typing import Any
 import click
 from rich.live import Live
 
-from pypaimon.streaming.cli.advice import text_of
-from pypaimon.streaming.cli.option_groups import grouped
+from pypaimon.streaming.cli.messages import say, text_of
+from pypaimon.streaming.cli.options import grouped
 from pypaimon.streaming.cli.output import Record, console, format_option, show, span, table_of, to_json
-from pypaimon.streaming.cli.secrets import say
 from pypaimon.streaming.cli.settings import duration
 from pypaimon.streaming.cli.tables import TableSource, on_table, retry_option
 from pypaimon.streaming.cli.tables_of_pattern import TableChoice, TablesOfPattern, say_failures

@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from pypaimon.streaming.cli.secrets import is_unicode, shown, shown_value
+from pypaimon.streaming.cli.messages import is_unicode, shown, shown_value
 from pypaimon.streaming.model.time_zone import time_zone
 
 C = TypeVar("C")

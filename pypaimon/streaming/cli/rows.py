@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.text import Text
 
 from pypaimon.streaming.batches.batch import BlockingBatch
+from pypaimon.streaming.cli.messages import is_unicode
 from pypaimon.streaming.cli.output import printable
-from pypaimon.streaming.cli.secrets import is_unicode
 from pypaimon.streaming.demo import KINDS
 from pypaimon.streaming.model.system_columns import ROW_KIND
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from pypaimon.streaming.cli.option_groups import option
+from pypaimon.streaming.cli.options import option
 from pypaimon.streaming.filtering.filter_text import parse_filter
 from pypaimon.streaming.model.time_zone import TimeZone, zone_of_table
 from pypaimon.streaming.options.start import NAMED_STARTS

@@ -13,11 +13,9 @@ from typing import Any, TypeVar, cast
 import click
 import yaml
 
-from pypaimon.streaming.cli.advice import text_of
 from pypaimon.streaming.cli.connectivity import naming_causes, reach, reporting_hangs
-from pypaimon.streaming.cli.global_options import catalog_options, given, log_options
-from pypaimon.streaming.cli.option_groups import Retrying, grouped
-from pypaimon.streaming.cli.secrets import keep_secret, say
+from pypaimon.streaming.cli.messages import keep_secret, say, text_of
+from pypaimon.streaming.cli.options import Retrying, catalog_options, given, grouped, log_options
 from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.metadata.table_directory import naming_unreadable_types

@@ -11,10 +11,9 @@ from typing import Any, TypeVar
 
 import click
 
-from pypaimon.streaming.cli.advice import text_of
 from pypaimon.streaming.cli.connectivity import naming_causes, reach
-from pypaimon.streaming.cli.option_groups import option
-from pypaimon.streaming.cli.secrets import say
+from pypaimon.streaming.cli.messages import say, text_of
+from pypaimon.streaming.cli.options import option
 from pypaimon.streaming.cli.tables import TableSource, patiently
 from pypaimon.streaming.databases.events import DatabaseEvent, TableDropped, TableRenamed, TableSkipped
 from pypaimon.streaming.databases.tables_of_database import TablesOfDatabase, matches

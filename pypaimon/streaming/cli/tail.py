@@ -14,7 +14,7 @@ from rich.console import Console
 from pypaimon.streaming.batches.batch import BlockingBatch
 from pypaimon.streaming.batches.commit_columns import with_fields
 from pypaimon.streaming.batches.run_forever import waiting_out
-from pypaimon.streaming.cli.option_groups import Service, grouped, option
+from pypaimon.streaming.cli.options import Service, grouped, option
 from pypaimon.streaming.cli.output import console
 from pypaimon.streaming.cli.progress_bars import CatchUpBar
 from pypaimon.streaming.cli.rows import FORMATS, RowsOfTables, row_writer

@@ -18,9 +18,9 @@ from rich.console import Console
 
 from pypaimon.streaming.cdc.change_reader import ChangeFormatName, TimeUnit, format_of, reading_of
 from pypaimon.streaming.cdc.new_columns import OnNewColumn
-from pypaimon.streaming.cli.csv_input import BadInputError
 from pypaimon.streaming.cli.input_files import (
     FORMATS,
+    BadInputError,
     Piece,
     Pieces,
     delimiter_by_name,
@@ -31,10 +31,10 @@ from pypaimon.streaming.cli.input_files import (
     pieces_of,
     rows_after,
 )
-from pypaimon.streaming.cli.option_groups import grouped, option
+from pypaimon.streaming.cli.messages import say
+from pypaimon.streaming.cli.options import grouped, option
 from pypaimon.streaming.cli.output import Record, print_result
 from pypaimon.streaming.cli.progress_bars import LoadBar
-from pypaimon.streaming.cli.secrets import say
 from pypaimon.streaming.cli.tables import TableSource, on_table
 from pypaimon.streaming.concurrency.signals import on_sigterm
 from pypaimon.streaming.doctor.findings import count

@@ -255,12 +255,8 @@ class ConsumerManager:
         Raises:
             StreamConfigError: A pattern is not a regular expression.
         """
-        including, excluding = _pattern(including_pattern), _pattern(excluding_pattern) if excluding_pattern else None
-        self._delete_all(
-            name
-            for name in self.names()
-            if including.fullmatch(name.consumer_id) and not (excluding and excluding.fullmatch(name.consumer_id))
-        )
+        ids = matching_ids(self, including_pattern, excluding_pattern)
+        self._delete_all(name for name in self.names() if name.consumer_id in ids)
 
     def expire(self, expire_datetime: datetime) -> None:
         """Delete all files that were last written before a time (naive: local time), as Java's writers do. One LIST."""
@@ -384,6 +380,16 @@ def _utc(modified: Any) -> datetime | None:
         return datetime.fromtimestamp(modified, tz=timezone.utc)
     aware: datetime = modified if modified.tzinfo else modified.replace(tzinfo=timezone.utc)
     return aware.astimezone(timezone.utc)
+
+
+def matching_ids(manager: ConsumerManager, including_pattern: str, excluding_pattern: str | None = None) -> list[str]:
+    """The ids that `ConsumerManager.clear_consumers` deletes, sorted. One LIST."""
+    including, excluding = _pattern(including_pattern), _pattern(excluding_pattern) if excluding_pattern else None
+    return [
+        each
+        for each in manager.list_all_ids()
+        if including.fullmatch(each) and not (excluding and excluding.fullmatch(each))
+    ]
 
 
 def _pattern(text: str) -> re.Pattern[str]:

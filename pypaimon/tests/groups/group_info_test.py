@@ -69,14 +69,19 @@ def test_a_reset_of_a_group_with_living_members_is_refused_unless_it_is_forced(
     program = Program(tmp_path, capsys)
     with group(table, member="a").open_sync() as stream:
         next(stream)
-        for command in (("reset", table.name, "etl", "--to", "1"), ("delete", table.name, "etl")):
+        commands = (
+            ("reset", table.name, "etl", "--to", "1"),
+            ("delete", table.name, "etl"),
+            ("clear", table.name, "e.*"),
+        )
+        for command in commands:
             refused = program("consumers", *command, "--yes")
             assert refused.code == 1 and "living members (a." in refused.err and "--force" in refused.err
         assert program("consumers", "reset", table.name, "etl", "--to", "1", "--yes", "--force").code == 0
         with pytest.raises(ConsumerConflictError):
             next(stream)
     # A member that was ended or has left is not alive.
-    assert program("consumers", "delete", table.name, "etl", "--yes").code == 0
+    assert program("consumers", "clear", table.name, "e.*", "--yes").out == "1 deleted: etl.\n"
 
 
 def test_a_member_whose_process_was_killed_is_not_alive(table: Table) -> None:

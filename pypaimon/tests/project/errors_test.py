@@ -15,9 +15,9 @@ import pytest
 
 import pypaimon.streaming as package
 from pypaimon.streaming import errors
-from pypaimon.streaming.cli import advice
-from pypaimon.streaming.cli.advice import text_of
+from pypaimon.streaming.cli import messages
 from pypaimon.streaming.cli.app import program
+from pypaimon.streaming.cli.messages import text_of
 from pypaimon.streaming.errors import PaimonStreamError
 
 ROOT = Path(package.__file__ or "").parent
@@ -95,8 +95,8 @@ def test_the_command_line_has_its_own_words_for_every_option_that_advice_names()
         if keyword.arg == "option" and isinstance(keyword.value, ast.Constant) and keyword.value.value is not None
     }
     # A position that expired has advice by its own facts; tensors are made in programs only.
-    assert named - {"with_on_expired", "fill_nulls"} <= {*advice._ADVICE, *advice._FLAGS}
-    texts = [*advice._ADVICE.values(), *advice._OF_TABLES.values()]
+    assert named - {"with_on_expired", "fill_nulls"} <= {*messages._ADVICE, *messages._FLAGS}
+    texts = [*messages._ADVICE.values(), *messages._OF_TABLES.values()]
     assert [text for text in texts if text and re.search(r"\w\(|\bwith_|\w='", text)] == []
 
 
