@@ -8,11 +8,10 @@ from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
-from pypaimon.streaming.cdc.canal_json import CanalJson
 from pypaimon.streaming.cdc.change_records import ChangeFormat, ChangeRecord, Declared, Row, UnreadableError, parsed
 from pypaimon.streaming.cdc.change_values import BadValueError, Reading, column_of
 from pypaimon.streaming.cdc.debezium_json import DebeziumJson, UnavailableValue
-from pypaimon.streaming.cdc.maxwell_json import MaxwellJson
+from pypaimon.streaming.cdc.mysql_json import CanalJson, MaxwellJson
 from pypaimon.streaming.errors import BadChangeError, StreamConfigError
 from pypaimon.streaming.model.row_kinds import DELETE, INSERT, NAMES, UPDATE_BEFORE
 from pypaimon.streaming.model.time_zone import time_zone as zone_of_name

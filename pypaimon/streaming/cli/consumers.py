@@ -21,8 +21,8 @@ from pypaimon.streaming.consumers.consumer_manager import (
     matching_ids,
 )
 from pypaimon.streaming.errors import CorruptTableError
+from pypaimon.streaming.groups.group_directory import group_info, living_member
 from pypaimon.streaming.groups.group_files import slots_to_text
-from pypaimon.streaming.groups.group_info import group_info, living_member
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.paimon.handles import ReadableTable
 

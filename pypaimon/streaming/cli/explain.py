@@ -26,7 +26,7 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import Plan, PlanKind
 from pypaimon.streaming.paimon.handles import ReadableTable
 from pypaimon.streaming.read_builder import StreamReadBuilder
-from pypaimon.streaming.spec.chain_tables import followed_table
+from pypaimon.streaming.spec.streamed_table import followed_table
 
 if TYPE_CHECKING:
     from pypaimon.streaming.paimon.filter_internals import Predicate

@@ -15,7 +15,7 @@ from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.stream_options import overwrite_policy
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.planning.follow_up import CommitKind, FollowUpScanner, follow_up_scanner
-from pypaimon.streaming.spec.chain_tables import followed_table
+from pypaimon.streaming.spec.streamed_table import followed_table
 
 _COLUMNS = ("snapshot", "time", "commit", "rows_added", "changelog_rows", "total_rows", "stream", "why")
 _DEFAULT_LAST = 20

@@ -33,7 +33,7 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.time_zone import time_zone
 from pypaimon.streaming.options.stream_options import DEFAULT_READ_AHEAD_BYTES, OnExpired, Unmatched
 from pypaimon.streaming.read_builder import StreamReadBuilder
-from pypaimon.streaming.spec.chain_tables import followed_table
+from pypaimon.streaming.spec.streamed_table import followed_table
 
 B = TypeVar("B", bound=BlockingBatch)
 _FORMATS_OF_TABLES = ("table", "json")

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from pypaimon.streaming.consumers.consumer_names import CONSUMER_PREFIX, ConsumerName, check_consumer_id
-from pypaimon.streaming.consumers.shared_start import SharedStart
+from pypaimon.streaming.consumers.consumer_names import CONSUMER_PREFIX, ConsumerName, SharedStart, check_consumer_id
 from pypaimon.streaming.errors import CorruptTableError, StreamConfigError
 from pypaimon.streaming.io.conditional_writes import Seen
 from pypaimon.streaming.io.store import Store

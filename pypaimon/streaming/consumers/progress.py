@@ -6,10 +6,9 @@ import threading
 from dataclasses import dataclass
 
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager
-from pypaimon.streaming.consumers.consumer_names import ConsumerName
+from pypaimon.streaming.consumers.consumer_names import ConsumerName, SharedStart
 from pypaimon.streaming.consumers.previous_shardings import PreviousShardings
 from pypaimon.streaming.consumers.progress_file import ProgressFile
-from pypaimon.streaming.consumers.shared_start import SharedStart
 from pypaimon.streaming.consumers.shared_start_coordinator import SharedStartCoordinator, StartSettings
 from pypaimon.streaming.consumers.unconfirmed import UnconfirmedPlans
 from pypaimon.streaming.errors import ConsumerConflictError, StreamConfigError

@@ -8,8 +8,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager
-from pypaimon.streaming.consumers.consumer_names import ConsumerName
-from pypaimon.streaming.consumers.shared_start import SharedStart
+from pypaimon.streaming.consumers.consumer_names import ConsumerName, SharedStart
 from pypaimon.streaming.errors import ConsumerConflictError, StreamConfigError
 from pypaimon.streaming.io.conditional_writes import ChangedFileError
 from pypaimon.streaming.model.position import Phase, Position

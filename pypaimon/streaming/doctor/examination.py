@@ -32,9 +32,8 @@ from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.paimon.handles import ReadableTable
 from pypaimon.streaming.paimon.internals import TableSchema
 from pypaimon.streaming.planning.start import ResolvedStart, StartingScanner
-from pypaimon.streaming.spec.chain_tables import followed_table, options_of_chain
 from pypaimon.streaming.spec.stream_spec import StreamSpec
-from pypaimon.streaming.spec.streamed_table import refuse_unstreamable
+from pypaimon.streaming.spec.streamed_table import followed_table, options_of_chain, refuse_unstreamable
 
 T = TypeVar("T")
 

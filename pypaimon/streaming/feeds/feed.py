@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.feeds.feed_state import FeedIdentity, FeedState
+from pypaimon.streaming.feeds.feed_state import FeedIdentity, FeedState, Share
 from pypaimon.streaming.feeds.reader import FeedReader, RowQueue
-from pypaimon.streaming.feeds.share import Share
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import Plan
 from pypaimon.streaming.model.position import Phase, Position

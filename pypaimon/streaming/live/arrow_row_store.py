@@ -14,13 +14,21 @@ import pyarrow as pa
 
 from pypaimon.streaming.batches.batch import BlockingBatch
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.live.duckdb_row_store import DuckDBRowStore
-from pypaimon.streaming.live.hash_index import MOST_ROWS, HashIndex, packed_of, rows_and_hashes
-from pypaimon.streaming.live.key_hashes import Hashes, are_equal, comparable, hash_of_one, hashes_of, last_of_each
-from pypaimon.streaming.live.lookup_keys import LookupKeys
+from pypaimon.streaming.live.duckdb_row_store import DuckDBRowStore, MemoryBound
+from pypaimon.streaming.live.hash_index import (
+    MOST_ROWS,
+    Hashes,
+    HashIndex,
+    are_equal,
+    comparable,
+    hash_of_one,
+    hashes_of,
+    last_of_each,
+    packed_of,
+    rows_and_hashes,
+)
 from pypaimon.streaming.live.row_chunks import RowChunks, Rows
-from pypaimon.streaming.live.row_store import RowStore, TableVersion, are_same_columns, in_schema
-from pypaimon.streaming.live.temp_database import MemoryBound
+from pypaimon.streaming.live.row_store import LookupKeys, RowStore, TableVersion, are_same_columns, in_schema
 from pypaimon.streaming.model import row_kinds
 from pypaimon.streaming.paimon.internals import TableSchema
 

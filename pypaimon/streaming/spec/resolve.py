@@ -35,10 +35,8 @@ from pypaimon.streaming.options.stream_options import (
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.options.views import LOGS, fields
 from pypaimon.streaming.paimon.internals import DataField, TableSchema
-from pypaimon.streaming.spec.chain_tables import options_of_chain
-from pypaimon.streaming.spec.projections import check_types, known_columns
-from pypaimon.streaming.spec.stream_spec import StreamSpec, options_of_range
-from pypaimon.streaming.spec.streamed_table import StreamedTable, TableFacts
+from pypaimon.streaming.spec.stream_spec import StreamSpec, check_types, known_columns, options_of_range
+from pypaimon.streaming.spec.streamed_table import StreamedTable, TableFacts, options_of_chain
 
 if TYPE_CHECKING:
     from pypaimon.streaming.consumers.progress import Progress

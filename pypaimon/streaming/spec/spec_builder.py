@@ -32,9 +32,8 @@ from pypaimon.streaming.options.stream_options import (
 )
 from pypaimon.streaming.options.views import VIEWS, View, fields
 from pypaimon.streaming.paimon.internals import DataField, PaimonFollowUpScanner
-from pypaimon.streaming.spec.projections import check_types, known_columns, named_columns, read_type_paths
 from pypaimon.streaming.spec.resolve import ResolvedStream, resolve
-from pypaimon.streaming.spec.stream_spec import StreamSpec
+from pypaimon.streaming.spec.stream_spec import StreamSpec, check_types, known_columns, named_columns, read_type_paths
 from pypaimon.streaming.spec.streamed_table import StreamedTable
 
 if TYPE_CHECKING:

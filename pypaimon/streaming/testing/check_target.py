@@ -17,8 +17,7 @@ from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.read_builder import StreamReadBuilder
 from pypaimon.streaming.targets.target import Target
 from pypaimon.streaming.testing.line_kills import homes_of, lines_of
-from pypaimon.streaming.testing.small_table import SmallTable
-from pypaimon.streaming.testing.table_changes import Rows, TableChanges, difference, shown
+from pypaimon.streaming.testing.table_changes import Rows, SmallTable, TableChanges, difference, shown
 
 MakeTarget = Callable[[str], Target]
 ReadRows = Callable[[str], Iterable[Mapping[str, Any]]]

@@ -9,7 +9,7 @@ import pytest
 
 from pypaimon.streaming import ConsumerConflictError, Lag
 from pypaimon.streaming.concurrency.clock import Clock
-from pypaimon.streaming.groups.group_info import group_info, living_member
+from pypaimon.streaming.groups.group_directory import group_info, living_member
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.docs.cli_runs import Program
 from support.groups.members import group, until, write

@@ -25,7 +25,7 @@ from pypaimon.streaming import (
     list_consumers,
     stream_read_builder,
 )
-from pypaimon.streaming.groups.group_info import group_info
+from pypaimon.streaming.groups.group_directory import group_info
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.crash.interrupted_call import Interrupt
 from support.groups.members import BUCKETS, FOR_EVER, SESSION, Member, group, keys, until, write
