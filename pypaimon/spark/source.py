@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import datasource
 
@@ -75,3 +75,12 @@ class PaimonDataSource(datasource.DataSource):
 
     def __repr__(self) -> str:
         return "PaimonDataSource()"
+
+
+def register(spark: Any) -> None:
+    """Register the data source with a session, classic or Spark Connect. Idempotent.
+
+    Needed only where Spark's own discovery does not see the installation: an editable install, or a Connect server
+    without the package on its Python path. The package must be installed on driver and executors in any case.
+    """
+    spark.dataSource.register(PaimonDataSource)

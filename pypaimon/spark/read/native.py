@@ -13,9 +13,8 @@ from typing import Any
 
 from pypaimon.spark.errors import ErrorContext, readable_errors
 from pypaimon.spark.options.source_options import parse
-from pypaimon.spark.read.batch_range import batch_options, batch_splits
-from pypaimon.spark.read.file_columns import quoted
-from pypaimon.spark.read.file_rows import check_natively_readable, columns_of, file_rows
+from pypaimon.spark.read.batch_reader import batch_options, batch_splits
+from pypaimon.spark.read.file_rows import check_natively_readable, columns_of, file_rows, quoted
 from pypaimon.spark.read.source_stream import stream_of
 from pypaimon.streaming.errors import StreamConfigError
 

@@ -11,12 +11,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pypaimon.spark.options.tables import load_stream_table
-from pypaimon.spark.read.time_travel import snapshot_of_version
 from pypaimon.streaming.consumers.consumer_names import reader_name
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.metadata.history import SnapshotRangeValidator
+from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.metadata.table_handle import TableHandle
 from pypaimon.streaming.options.end import End
+from pypaimon.streaming.options.start import NAMED_STARTS
 from pypaimon.streaming.options.stream_options import Limits
 from pypaimon.streaming.spec.resolve import ResolvedStream, resolve
 from pypaimon.streaming.spec.spec_builder import SpecBuilder, resolved
@@ -30,6 +32,36 @@ if TYPE_CHECKING:
     from pypaimon.streaming.planning.planner import Planner
     from pypaimon.streaming.reading.read import StreamRead
     from pypaimon.streaming.scanning.lag import LagMeter
+
+
+def snapshot_of_version(directory: TableDirectory, key: str, name: str) -> Snapshot:
+    """The snapshot that an option names: a number is an id, unless the option is for tags.
+
+    Raises:
+        StreamConfigError: There is no such tag.
+        PositionExpiredError: The snapshot has expired.
+        PositionBeyondLatestError: The table ends before it.
+    """
+    if key != "scan.tag-name" and name.isdecimal():
+        return snapshot_with_id(directory, int(name))
+    found = directory.tag(name)
+    if found is None:
+        known = ", ".join(directory.tag_names()) or "none"
+        raise StreamConfigError(f"Option '{key}' = '{name}': there is no such tag; tags are: {known}.")
+    return found
+
+
+def snapshot_with_id(directory: TableDirectory, snapshot_id: int) -> Snapshot:
+    """The snapshot of an id.
+
+    Raises:
+        PositionExpiredError: The snapshot has expired.
+        PositionBeyondLatestError: The table ends before it.
+    """
+    found = directory.snapshots.try_get(snapshot_id)
+    if found is None:
+        raise SnapshotRangeValidator(directory, with_changelogs=False).absent(snapshot_id)
+    return found
 
 
 @contextmanager
@@ -81,8 +113,12 @@ def stream_of(
     if options.raw:
         builder.with_raw(True)
     if options.start is not None:
-        with _option("start"):
-            builder.with_start(options.start)
+        if options.start not in NAMED_STARTS:
+            raise StreamConfigError(
+                f"Option 'start' = '{options.start}': choose one of {', '.join(NAMED_STARTS)}; or begin with "
+                "'start.tag', 'scan.snapshot-id' or 'scan.timestamp'."
+            )
+        builder.with_start(options.start)
     if options.start_tag is not None:
         builder.with_start(tag=options.start_tag, full=options.start_full)
     if options.on_overwrite is not None:

@@ -8,8 +8,8 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from pypaimon.spark.arrow_types import spark_schema
 from pypaimon.spark.options.source_options import SourceOptions
-from pypaimon.spark.read.metadata_columns import FILES_SCHEMA, METADATA, ORDINAL, SNAPSHOT_ID, data_columns
 from pypaimon.spark.read.source_stream import stream_of
+from pypaimon.spark.read.tasks import FILES_SCHEMA, METADATA, ORDINAL, SNAPSHOT_ID, data_columns
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.spec.resolve import ResolvedStream

@@ -11,8 +11,8 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from pypaimon.spark.options.source_options import parse
-from pypaimon.spark.read.metadata_columns import FILES_SCHEMA, ORDINAL, SNAPSHOT_ID, data_columns
 from pypaimon.spark.read.source_stream import new_read, stream_of
+from pypaimon.spark.read.tasks import FILES_SCHEMA, ORDINAL, SNAPSHOT_ID, data_columns
 from pypaimon.spark.spark_versions import arrow_schema
 from pypaimon.streaming.concurrency.forking import ForkSafeLock
 from pypaimon.streaming.model import row_kinds
@@ -92,7 +92,7 @@ def _read_of(options: Mapping[str, str], columns: tuple[str, ...], task: Task, b
     def made() -> StreamRead:
         parsed = parse(options)
         if batch:
-            from pypaimon.spark.read.batch_range import batch_options
+            from pypaimon.spark.read.batch_reader import batch_options
 
             parsed = batch_options(parsed)
         return new_read(stream_of(parsed, parsed.columns or columns, task.schema_id), batch=batch)

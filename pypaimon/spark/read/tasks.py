@@ -10,12 +10,34 @@ from itertools import accumulate, chain, pairwise
 from typing import Any
 
 from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-# Executors unpickle tasks first, so this module is the first that imports pypaimon there.
 import pypaimon.spark.lean_imports  # noqa: F401
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.spec.resolve import ResolvedStream
+
+SNAPSHOT_ID = "_snapshot_id"
+"""The snapshot that the row came with."""
+ORDINAL = "_ordinal"
+"""Grows with the order of the rows of one (partition, bucket) of one snapshot."""
+METADATA = (ROW_KIND, SNAPSHOT_ID, ORDINAL)
+FILES_SCHEMA = StructType(
+    [
+        StructField("path", StringType(), False),
+        StructField("columns", StringType(), False),
+        StructField("snapshot_id", LongType(), False),
+        StructField("row_count", LongType(), False),
+        StructField("file_size", LongType(), False),
+    ]
+)
+"""One row per file (`mode=files`); `columns` is JSON: how each column comes out of the file (`FileColumn`)."""
+
+
+def data_columns(names: Iterable[str]) -> list[str]:
+    return [name for name in names if name not in METADATA]
+
 
 _ROWS_OF_A_FILE = 1 << 32
 _LISTED_FILES = 1000

@@ -47,21 +47,6 @@ def prepare_sink_table(options: SinkOptions, schema: pa.Schema, overwrite: bool)
     return table
 
 
-def kind_column(table: PaimonTable, options: SinkOptions) -> str | None:
-    """Column of row kinds that the options, or the table's option `rowkind.field`, name.
-
-    Raises:
-        StreamConfigError: They differ.
-    """
-    of_table = table.options.text("rowkind.field")
-    if of_table is not None and options.row_kind_column not in (None, of_table):
-        raise StreamConfigError(
-            f"Option 'row-kind-column' = '{options.row_kind_column}', and the table's 'rowkind.field' = '{of_table}': "
-            "leave the option out."
-        )
-    return of_table or options.row_kind_column
-
-
 def _without_kind(options: SinkOptions, schema: pa.Schema) -> pa.Schema:
     named = options.row_kind_column or ROW_KIND
     return pa.schema([field for field in schema if field.name != named])

@@ -40,7 +40,7 @@ from pypaimon.streaming.paimon.internals import TableNotExistException
 from pypaimon.streaming.read_builder import StreamReadBuilder
 from pypaimon.streaming.spec.copy_start import spec_for_copy
 from pypaimon.streaming.spec.spec_builder import resolved
-from pypaimon.streaming.targets.copy_schema import copied_schema
+from pypaimon.streaming.targets.paimon_target import copied_schema
 from pypaimon.streaming.writing.builder import stream_write_builder
 from pypaimon.streaming.writing.stream_writer import BlockingStreamWriter
 

@@ -23,10 +23,9 @@ from pypaimon.streaming.concurrency.forking import Origin
 from pypaimon.streaming.concurrency.threads_to_asyncio import on_event_loop
 from pypaimon.streaming.errors import StreamConfigError, TargetError
 from pypaimon.streaming.live.row_store import LookupKeys, RowStore, TableVersion, are_same_columns, in_schema
-from pypaimon.streaming.model.sql_names import quoted
 from pypaimon.streaming.options.arguments import a_path, at_least
 from pypaimon.streaming.paimon.internals import TableSchema
-from pypaimon.streaming.targets.changes import last_changes
+from pypaimon.streaming.targets.changes import last_changes, quoted
 
 if TYPE_CHECKING:
     import duckdb  # type: ignore[import-not-found, unused-ignore]

@@ -11,7 +11,7 @@ from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.read_scope import ReadScope
 from pypaimon.streaming.paimon.internals import AtomicType, TableSchema
-from pypaimon.streaming.targets.target_keys import AnyBatch, has_keyed_rows
+from pypaimon.streaming.targets.changes import AnyBatch, has_keyed_rows
 
 BEGIN_AGAIN = "drop the target's table, or give a target of one table replace=True, so that the state replaces it"
 

@@ -13,14 +13,11 @@ from pyarrow.fs import FileSelector, PyFileSystem
 
 from pypaimon.streaming.errors import StreamConfigError, TargetError
 from pypaimon.streaming.options.arguments import a_path
-from pypaimon.streaming.targets.changes import AnyBatch
+from pypaimon.streaming.targets.changes import AnyBatch, GivenKeys
 from pypaimon.streaming.targets.column_evolution import refuse_other_columns
-from pypaimon.streaming.targets.lakes.lake_table import LakeTable
-from pypaimon.streaming.targets.lakes.lake_types import fitted_to_delta, has_times_without_zone
-from pypaimon.streaming.targets.plan_transactions import PlanTransactions, TransactionTarget
+from pypaimon.streaming.targets.lakes.lake_table import LakeTable, fitted_to_delta, has_times_without_zone
+from pypaimon.streaming.targets.plan_transactions import PlanTransactions, TransactionTarget, one_line, translate_errors
 from pypaimon.streaming.targets.row_staging import IS_GONE, PlanStaging
-from pypaimon.streaming.targets.target_errors import one_line, translate_errors
-from pypaimon.streaming.targets.target_keys import GivenKeys
 from pypaimon.streaming.targets.target_state import Saved
 
 if TYPE_CHECKING:

@@ -15,14 +15,11 @@ import pyarrow.types as types
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.options.arguments import a_name, needed
-from pypaimon.streaming.targets.changes import AnyBatch
+from pypaimon.streaming.targets.changes import AnyBatch, GivenKeys
 from pypaimon.streaming.targets.column_evolution import evolve_columns, is_equal_in, is_wider
-from pypaimon.streaming.targets.lakes.lake_table import LakeTable
-from pypaimon.streaming.targets.lakes.lake_types import kept_by_iceberg
-from pypaimon.streaming.targets.plan_transactions import PlanTransactions, TransactionTarget
+from pypaimon.streaming.targets.lakes.lake_table import LakeTable, kept_by_iceberg
+from pypaimon.streaming.targets.plan_transactions import PlanTransactions, TransactionTarget, translate_errors
 from pypaimon.streaming.targets.row_staging import PlanStaging
-from pypaimon.streaming.targets.target_errors import translate_errors
-from pypaimon.streaming.targets.target_keys import GivenKeys
 from pypaimon.streaming.targets.target_state import Column, Saved
 
 if TYPE_CHECKING:

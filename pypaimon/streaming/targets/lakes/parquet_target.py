@@ -15,11 +15,14 @@ from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.formats.parquet_writer import parquet_schema
 from pypaimon.streaming.model.normal_form import UnfitValueError, normal_table
 from pypaimon.streaming.options.arguments import a_path
-from pypaimon.streaming.targets.changes import AnyBatch, inserts
+from pypaimon.streaming.targets.changes import AnyBatch, TargetKeys, default_keys, inserts
 from pypaimon.streaming.targets.column_evolution import refuse_other_columns
-from pypaimon.streaming.targets.plan_transactions import PlanTransactions, TransactionalTable, TransactionTarget
-from pypaimon.streaming.targets.target_errors import translate_errors
-from pypaimon.streaming.targets.target_keys import TargetKeys, default_keys
+from pypaimon.streaming.targets.plan_transactions import (
+    PlanTransactions,
+    TransactionalTable,
+    TransactionTarget,
+    translate_errors,
+)
 from pypaimon.streaming.targets.target_state import Saved, SavedState
 
 _POSITION, _COLUMNS, _FIRST = "paimon.position", "paimon.columns", "paimon.first"

@@ -10,14 +10,25 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from pypaimon.streaming.errors import StreamConfigError, TargetError, UnsupportedTableError
-from pypaimon.streaming.model.sql_names import quoted
 from pypaimon.streaming.options.arguments import a_name, needed
 from pypaimon.streaming.paimon.internals import TableSchema
-from pypaimon.streaming.targets.changes import RESERVED, AnyBatch, inserts, last_changes, refuse_reserved
+from pypaimon.streaming.targets.changes import (
+    RESERVED,
+    AnyBatch,
+    GivenKeys,
+    TargetKeys,
+    inserts,
+    last_changes,
+    quoted,
+    refuse_reserved,
+)
 from pypaimon.streaming.targets.column_evolution import evolve_columns
-from pypaimon.streaming.targets.plan_transactions import PlanTransactions, TransactionalTable, others_write
-from pypaimon.streaming.targets.target_errors import translate_errors
-from pypaimon.streaming.targets.target_keys import GivenKeys, TargetKeys
+from pypaimon.streaming.targets.plan_transactions import (
+    PlanTransactions,
+    TransactionalTable,
+    others_write,
+    translate_errors,
+)
 from pypaimon.streaming.targets.target_state import Column, Saved, SavedState, is_of_older_release, refuse_two_positions
 
 _POSITIONS = "_paimon_positions"

@@ -11,19 +11,26 @@ import pyarrow as pa
 
 from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.model.position import Position
-from pypaimon.streaming.model.sql_names import quoted
 from pypaimon.streaming.options.arguments import a_name, needed
 from pypaimon.streaming.paimon.internals import TableSchema
-from pypaimon.streaming.targets.changes import AnyBatch, inserts, last_changes, refuse_reserved
+from pypaimon.streaming.targets.changes import (
+    AnyBatch,
+    GivenKeys,
+    TargetKeys,
+    inserts,
+    last_changes,
+    quoted,
+    refuse_reserved,
+)
 from pypaimon.streaming.targets.column_evolution import Alter, evolve_columns, is_equal_in
 from pypaimon.streaming.targets.plan_transactions import (
     PlanTransactions,
     TransactionalTable,
     TransactionTarget,
+    commit_conflict,
     others_write,
+    translate_errors,
 )
-from pypaimon.streaming.targets.target_errors import commit_conflict, translate_errors
-from pypaimon.streaming.targets.target_keys import GivenKeys, TargetKeys
 from pypaimon.streaming.targets.target_state import Column, Saved, SavedState, is_of_older_release, refuse_two_positions
 
 if TYPE_CHECKING:
