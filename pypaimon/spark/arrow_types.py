@@ -49,9 +49,6 @@ def spark_schema(fields: Iterable[DataField], not_null: Iterable[str]) -> spark.
 
     Args:
         not_null: Names of those that are never null.
-
-    Raises:
-        UnsupportedTableError: Spark has no type for a column.
     """
     certain = frozenset(not_null)
     return spark.StructType(

@@ -82,5 +82,8 @@ def register(spark: Any) -> None:
 
     Needed only where Spark's own discovery does not see the installation: an editable install, or a Connect server
     without the package on its Python path. The package must be installed on driver and executors in any case.
+
+    Args:
+        spark: A `SparkSession`.
     """
     spark.dataSource.register(PaimonDataSource)

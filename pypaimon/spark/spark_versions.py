@@ -41,8 +41,6 @@ else:
             """Stands in for Spark 4.2's."""
 
         class ReadLimit:
-            """Stands in for Spark 4.2's."""
-
             def __init__(self, bound: int | None = None) -> None:
                 self.bound = bound
 

@@ -41,11 +41,7 @@ _OURS = frozenset({*_PARTS, MODE, TAG_TO_SNAPSHOT, "scan.mode"})
 
 
 def batch_options(options: SourceOptions) -> SourceOptions:
-    """The options without those that choose a part of the history; the state is merged as in any batch read.
-
-    Raises:
-        StreamConfigError: An option is of streams only.
-    """
+    """The options without those that choose a part of the history; the state is merged as in any batch read."""
     for name in _STREAM_ONLY:
         if getattr(options, name) is not None:
             raise StreamConfigError(
@@ -63,12 +59,7 @@ def batch_options(options: SourceOptions) -> SourceOptions:
 
 
 def batch_splits(options: SourceOptions, stream: ResolvedStream) -> list[StreamSplit]:
-    """The splits of the batch read that options ask for.
-
-    Raises:
-        PaimonStreamError: The range does not exist, or options contradict each other.
-        UnsupportedTableError: It is a chain table, whose rows are in several branches.
-    """
+    """The splits of the batch read that options ask for."""
     refuse_chain(stream, "batch reads")
     # The table itself may name the time zone.
     values = OptionValues({**zone_options(stream.schema.options), **options.table_options})
@@ -95,7 +86,6 @@ def _splits_of_range(stream: ResolvedStream, between: Between) -> list[StreamSpl
 
 
 def _state_of(stream: ResolvedStream, snapshot: Snapshot) -> list[StreamSplit]:
-    """Everything that is committed at a snapshot, including rows whose changelog no compaction has produced yet."""
     from pypaimon.streaming.metadata.history import SnapshotRangeValidator
     from pypaimon.streaming.planning.snapshot_plans import SnapshotPlans
 

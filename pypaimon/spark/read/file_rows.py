@@ -86,9 +86,6 @@ def column_of(field: DataField, stored: DataField | None, constants: Mapping[str
 
     Args:
         stored: The field of the file with its id, None if the file has none: then it is null.
-
-    Raises:
-        UnsupportedTableError: Spark does not read the type as Paimon does, or does not cast as Paimon does.
     """
     _check_type(field.type, field.name)
     target = ddl(field.type, field.name)
@@ -165,7 +162,6 @@ def _string(text: str) -> str:
 
 
 def _casts_alike(stored: AtomicType, wanted: AtomicType) -> bool:
-    """Whether Spark's cast gives what Paimon's does: where no value changes."""
     old, new = root(stored), root(wanted)
     if old in _DIGITS and new == "DECIMAL":
         precision, scale = _decimal(wanted)
@@ -248,11 +244,7 @@ def check_natively_readable(stream: ResolvedStream, splits: Iterable[StreamSplit
 def columns_of(
     stream: ResolvedStream, schema_id: int, *, kinds: bool, constants: Mapping[str, pa.Scalar] = MappingProxyType({})
 ) -> str:
-    """How the columns of the read schema come from a file of a schema, as JSON: the fields of `FileColumn` of each.
-
-    Raises:
-        UnsupportedTableError: Spark's Parquet reader does not read a column as Paimon does.
-    """
+    """How the columns of the read schema come from a file of a schema, as JSON: the fields of `FileColumn` of each."""
     stored = {field.id: field for field in stream.directory.schema(schema_id).fields}
     columns = [row_kind_column(ROW_KIND, kinds)] if stream.includes_row_kind else []
     columns += [column_of(field, stored.get(field.id), constants) for field in stream.output_fields()]
@@ -265,7 +257,6 @@ def file_rows(stream: ResolvedStream, splits: Iterable[StreamSplit]) -> list[dic
     Raises:
         PositionExpiredError: A file has expired.
         CorruptTableError: A file is missing or damaged.
-        UnsupportedTableError: Spark's Parquet reader does not read a column as Paimon does.
     """
     uncertain = _uncertain_columns(stream)
 

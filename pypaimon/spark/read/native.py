@@ -32,6 +32,13 @@ def native_read(spark: Any, options: Mapping[str, str]) -> Any:
     The catalog is read in the driver's Python, the files by Spark with its own configuration of file systems.
     Renamed, added, widened and partition columns come out as the table's latest schema has them.
 
+    Args:
+        spark: A session.
+        options: As for `format("pypaimon")`, without `filter`: filter the result, Spark pushes that into Parquet.
+
+    Returns:
+        A data frame.
+
     Raises:
         UnsupportedTableError: The files must be merged, or are not plain Parquet.
         StreamConfigError: The options are invalid, or name something that does not exist.
@@ -52,6 +59,9 @@ def native_foreach_batch(function: Callable[[Any, int], None]) -> Callable[[Any,
     """A function for `foreachBatch` of a stream with `mode=files`, which calls `function` with the rows of the files.
 
     A batch without files is skipped. A batch that is run again has the same files.
+
+    Args:
+        function: Takes a data frame, read by Spark's own Parquet reader, and the id of the batch.
     """
 
     def call(files: Any, batch_id: int) -> None:

@@ -41,7 +41,6 @@ class QueryProgress:
         self._reached: Position | None = None
 
     def saved(self) -> Position | None:
-        """What the consumer has saved, where a query without checkpoint begins."""
         if self._progress is None:
             return None
         if not self._opened:
@@ -66,7 +65,6 @@ class QueryProgress:
         self._reached = end.position
 
     def commit(self, end: Offset) -> None:
-        """A batch has arrived."""
         if self._progress is None or end.position is None:
             return
         if self._reached is None:
@@ -92,11 +90,7 @@ _BATCH_ONLY = ("incremental-between", "incremental-between-timestamp", "incremen
 
 
 class Query:
-    """A stream of one table for one query.
-
-    Raises:
-        PaimonStreamError: The table cannot be streamed so.
-    """
+    """A stream of one table for one query."""
 
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
         plan_without_pandas()
@@ -113,11 +107,9 @@ class Query:
         self._progress = QueryProgress(self._stream)
 
     def freeze(self) -> None:
-        """Plan nothing beyond the snapshot that is the latest now."""
         self._planner.freeze(self._progress.saved())
 
     def initial(self) -> Offset:
-        """Where a query without checkpoint begins."""
         return self._planner.initial(self._progress.saved())
 
     def latest(self, start: Offset, admission: Admission) -> Offset:
@@ -137,7 +129,6 @@ class Query:
         return tasks(splits, self._stream, self.options.parallelism, begin)
 
     def commit(self, end: Offset) -> None:
-        """All before `end` has arrived."""
         self._progress.commit(end)
 
     def lag(self) -> dict[str, Any]:

@@ -38,7 +38,6 @@ def snapshot_of_version(directory: TableDirectory, key: str, name: str) -> Snaps
     """The snapshot that an option names: a number is an id, unless the option is for tags.
 
     Raises:
-        StreamConfigError: There is no such tag.
         PositionExpiredError: The snapshot has expired.
         PositionBeyondLatestError: The table ends before it.
     """
@@ -79,9 +78,6 @@ def stream_of(
 
     Args:
         schema_id: The schema to read with; None: that of the version that the options name, else the latest one.
-
-    Raises:
-        PaimonStreamError: The table cannot be read so.
     """
     table, view = load_stream_table(options)
     if schema_id is None and options.version is not None:
@@ -142,7 +138,6 @@ def refuse_chain(stream: ResolvedStream, what: str) -> None:
 
 
 def new_read(stream: ResolvedStream, *, batch: bool = False) -> StreamRead:
-    """A read of splits."""
     from pypaimon.streaming.reading.read import StreamRead
 
     return StreamRead(stream.table.followed, stream.spec.io_timeout, stream.read_parts(warns=not batch))

@@ -63,12 +63,10 @@ class PaimonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @readable
     def initialOffset(self) -> dict[str, Any]:
-        """Where a query without checkpoint begins."""
         return self._live.initial().to_json()
 
     @readable
     def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
-        """The end of the next batch."""
         begin = Offset.from_json(start) if start is not None else self._last or self._live.initial()
         admission = UNLIMITED if start is None else requested(limit, self._live.options.admission)
         self._last = self._live.latest(begin, admission)
@@ -89,7 +87,6 @@ class PaimonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._live.commit(Offset.from_json(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a task, on an executor."""
         from pypaimon.spark.read.task_reader import read_task
 
         with readable_errors(self.error_context):

@@ -43,11 +43,7 @@ def source_schema(stream: ResolvedStream, options: SourceOptions) -> StructType:
 
 
 def stream_for(options: SourceOptions, schema: StructType, *, streaming: bool) -> ResolvedStream:
-    """The stream that reads what Spark's schema of the source holds: the source's own, or one that a user gave.
-
-    Raises:
-        StreamConfigError: The schema does not fit the table.
-    """
+    """The stream that reads what Spark's schema of the source holds: the source's own, or one that a user gave."""
     if options.mode == "files":
         return _files_stream(options, schema)
     columns = data_columns(schema.fieldNames())

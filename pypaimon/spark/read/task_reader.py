@@ -32,11 +32,7 @@ _lock = ForkSafeLock(_known.clear)
 def read_task(
     options: Mapping[str, str], schema: StructType, task: Task, *, batch: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a task.
-
-    Raises:
-        PaimonStreamError: See the class.
-    """
+    """The rows of a task."""
     target = arrow_schema(schema)
     if schema == FILES_SCHEMA:
         from pypaimon.spark.read.file_rows import file_batches

@@ -46,8 +46,6 @@ _BucketKey = tuple[Any, int]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A split of a task."""
-
     split: StreamSplit
     ordinal: int
 

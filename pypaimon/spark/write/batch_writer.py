@@ -45,7 +45,6 @@ class PaimonBatchWriter(DataSourceArrowWriter):
 
     @readable
     def write(self, iterator: Iterator[pa.RecordBatch]) -> BatchTaskMessage:
-        """Write the rows of one task; if that fails, delete what was written."""
         return BatchTaskMessage(
             self._sink.write(iterator, *self._sink.identity), task_property("sql.streaming.queryId")
         )

@@ -25,7 +25,12 @@ def repartition_by_bucket(
     they get their bucket later. Rows of a table without buckets are not moved.
 
     Args:
+        df: Rows for the table.
+        options: Those of the sink: `table` and `warehouse`, or `path`.
         num_partitions: Tasks; None: `spark.sql.shuffle.partitions`, at most the buckets of an unpartitioned table.
+
+    Returns:
+        The same rows and columns.
 
     Raises:
         StreamConfigError: An option, or the table.

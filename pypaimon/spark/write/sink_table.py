@@ -18,11 +18,7 @@ from pypaimon.streaming.writing.writable_tables import check_writable, warn_abou
 
 
 def load_sink_table(options: SinkOptions) -> PaimonTable:
-    """The table with the options laid over it.
-
-    Raises:
-        StreamConfigError: There is no such table, or a view is named.
-    """
+    """The table with the options laid over it."""
     table, view = load_table(options)
     if view is not None:
         raise StreamConfigError(f"Option 'table' = '{options.table}' names a view; a view cannot be written.")
@@ -30,12 +26,7 @@ def load_sink_table(options: SinkOptions) -> PaimonTable:
 
 
 def prepare_sink_table(options: SinkOptions, schema: pa.Schema, overwrite: bool) -> PaimonTable:
-    """The table as the tasks will find it: created or widened first where the options say so. Runs on the driver.
-
-    Raises:
-        StreamConfigError: The table does not exist and is not to be created.
-        UnsupportedTableError: It cannot be written.
-    """
+    """The table as the tasks will find it: created or widened first where the options say so. Runs on the driver."""
     columns = _without_kind(options, schema)
     if options.create_table:
         _create(options, columns)

@@ -46,7 +46,6 @@ class PaimonStreamWriter(DataSourceStreamArrowWriter):
 
     @readable
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
-        """Write the rows of one task; if that fails, delete what was written."""
         query, batch = task_property("sql.streaming.queryId"), task_property("streaming.sql.batchId")
         if query is None or batch is None:
             raise RuntimeError("Spark did not pass query and batch to the task; without them nothing is exactly once.")
@@ -54,7 +53,6 @@ class PaimonStreamWriter(DataSourceStreamArrowWriter):
 
     @readable
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Commit the batch unless the table has it."""
         tasks = _tasks(messages)
         if not tasks:
             self._sink.commit_nothing()

@@ -49,9 +49,6 @@ def format_of(name: str, placeholder: str | None) -> ChangeFormat:
 
     Args:
         placeholder: Debezium's `unavailable.value.placeholder`; None: its default.
-
-    Raises:
-        StreamConfigError: The format is unknown, or does not have such placeholders.
     """
     if name not in get_args(ChangeFormatName):
         expected = ", ".join(map(repr, get_args(ChangeFormatName)))
@@ -88,7 +85,6 @@ def read_changes(
     An update of the key becomes a delete and an insert, so that the old row is removed even if -U is ignored.
 
     Raises:
-        StreamConfigError: The format is unknown, or does not have placeholders.
         BadChangeError: A record cannot be read; the message says which one and why.
     """
     reader = format_of(form, placeholder)

@@ -51,15 +51,11 @@ class Declared:
 
 
 class Event(NamedTuple):
-    """The content of one record."""
-
     changes: list[tuple[int, Row]]
     types: Any = None
 
 
 class ChangeFormat(Protocol):
-    """The format of change records of one system."""
-
     silent: Declared
 
     def read(self, record: Row) -> Event:

@@ -38,8 +38,6 @@ _NO_NUMBERS = ("nan", "inf", "+inf", "-inf", "infinity", "+infinity", "-infinity
 
 
 class BadValueError(ValueError):
-    """A value does not fit."""
-
     def __init__(self, index: int, detail: str, cause: Exception) -> None:
         self.index = index
         self.advice: str | None = None
@@ -52,8 +50,6 @@ class BadValueError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What the caller says about all columns."""
-
     unit: str | None = None
     zone: TimeZone | None = None
 

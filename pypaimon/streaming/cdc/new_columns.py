@@ -47,7 +47,6 @@ def check_policy(on_new_column: str) -> None:
 
 
 def refuse_new_columns(found: Sequence[ChangeRows], fields: Sequence[DataField], table: str) -> None:
-    """Raise BadChangeError if a row has a column that the table lacks."""
     known = {field.name for field in fields}
     for changes in found:
         new = next((name for name in changes.names if name not in known), None)
@@ -92,7 +91,6 @@ def altered(table: PaimonTable, wanted: Sequence[Alteration]) -> PaimonTable:
     """Alter a table. Returns it as it is then, with the options of the given handle.
 
     Raises:
-        StreamConfigError: The handle does not know its catalog.
         SchemaChangeRefusedError: The catalog refuses the change.
     """
     loader = table.handle.catalog_environment.catalog_loader
@@ -235,8 +233,6 @@ class ChangeSettings:
 
 @dataclass(frozen=True, slots=True)
 class TableChanges:
-    """The rows of a call, and the alterations that they need."""
-
     rows: pa.Table
     alterations: Sequence[Alteration]
 
@@ -247,7 +243,6 @@ def table_changes(
     """Read change records. Nothing is altered or written here.
 
     Raises:
-        StreamConfigError: A setting is invalid, or `records` is a single record.
         BadChangeError: A record cannot be read, or does not fit the table.
     """
     check_policy(settings.on_new_column)

@@ -32,8 +32,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Chosen(TypedDict):
-    """The chosen partitions, as arguments of `compact`."""
-
     partition: Mapping[str, str] | None
     where: str | None
     idle_seconds: float | None
@@ -67,18 +65,15 @@ def partition_text(partition: Mapping[str, Any]) -> str:
 
 
 def partition_record(partition: Mapping[str, Any]) -> Record:
-    """A partition for JSON: numbers as they are, other values as text."""
     plain = (bool, int, float, type(None))
     return {name: value if isinstance(value, plain) else str(value) for name, value in partition.items()}
 
 
 def files_text(files: FileCount) -> str:
-    """`3 files (1.2 MB)`."""
     return f"{count(files.files, 'file')} ({decimal(files.size)})"
 
 
 def counted(files: FileCount) -> Record:
-    """Files for JSON."""
     return {"files": files.files, "bytes": files.size, "records": files.rows}
 
 
@@ -87,8 +82,6 @@ _COLUMNS = ("partition", "bucket", "files", "size", "records", "files_after", "s
 
 @dataclass(frozen=True)
 class Running:
-    """How often the table is compacted, and how."""
-
     follow: bool = option("--follow", is_flag=True, help="Compact again and again. [default: once]")
     every: float = option(
         "--every",

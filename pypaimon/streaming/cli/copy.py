@@ -51,8 +51,6 @@ _LOOK_SECONDS = 0.25
 
 @dataclass(frozen=True)
 class TargetDatabase:
-    """Where the tables of a database are copied to."""
-
     to_duckdb: str | None = option(
         "--to-duckdb", metavar="FILE", help="Copy the tables that a pattern names into this file of DuckDB."
     )
@@ -76,11 +74,7 @@ class TargetDatabase:
 
     @property
     def text(self) -> str:
-        """The place, for messages.
-
-        Raises:
-            click.UsageError: No place is given, or an option of another kind of place.
-        """
+        """The place, for messages."""
         if self.to_duckdb is not None and self.to_warehouse is not None:
             raise click.UsageError("--to-warehouse does not go with --to-duckdb")
         if self.to_warehouse is not None:
@@ -93,11 +87,7 @@ class TargetDatabase:
 
     @contextmanager
     def opened(self, source: TableSource, database: str) -> Iterator[DatabaseTarget]:
-        """The place, opened for the tables of a database.
-
-        Raises:
-            click.UsageError: A package that the place needs is not installed.
-        """
+        """The place, opened for the tables of a database."""
         if self.to_warehouse is not None:
             options = {**source.catalog_options, "warehouse": self.to_warehouse}
             catalog = replace(source, catalog_options=options).catalog()
@@ -120,8 +110,6 @@ def _check(given: Mapping[str, object], other: str) -> None:
 
 @dataclass(frozen=True)
 class TargetTable:
-    """How the table of a copy is found, or made."""
-
     target_warehouse: str | None = option(
         "--target-warehouse", metavar="PATH", help="The warehouse of TARGET. [default: the catalog of SOURCE]"
     )
@@ -136,8 +124,6 @@ class TargetTable:
 
 @dataclass(frozen=True)
 class Copied:
-    """What is copied, and for how long."""
-
     follow: bool = option(
         "--follow", is_flag=True, help="Copy each further change as it comes. [default: end at the latest snapshot]"
     )
@@ -153,8 +139,6 @@ class Copied:
 
 @dataclass(frozen=True)
 class CopyService(Service):
-    """How a copy runs."""
-
     as_json: bool = option("--json", is_flag=True, help="Print at the end as JSON what was copied.")
 
 
@@ -354,8 +338,6 @@ def _bar(writer: BlockingStreamWriter) -> Iterator[None]:
 
 
 class Running(Generic[S]):
-    """The stream of a copy, which a signal handler may stop before or after it is open."""
-
     def __init__(self) -> None:
         self.stream: S | None = None
         self._stopped = False

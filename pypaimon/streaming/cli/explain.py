@@ -224,8 +224,6 @@ class Explained:
 
 
 class Explainer:
-    """Plans one snapshot, without the filter and with it."""
-
     def __init__(self, source: TableSource, reading: ReadSettings) -> None:
         self._source = source
         self._reading = reading

@@ -35,12 +35,7 @@ class BadInputError(PaimonStreamError, ValueError):
 
 
 def csv_batches(source: BufferedReader, delimiter: str, known: Collection[str]) -> Iterator[pa.RecordBatch]:
-    """The rows as text; an empty field is null, a quoted one the empty text.
-
-    Raises:
-        BadInputError: The header is missing or names a column twice, a row has more or fewer fields, or the text is not
-            UTF-8.
-    """
+    """The rows as text; an empty field is null, a quoted one the empty text."""
     names = _header(source, delimiter, known)
     rows = 0
     for block in _whole_rows(source, delimiter):
@@ -91,7 +86,6 @@ def _whole_rows(source: BufferedReader, delimiter: str) -> Iterator[bytes]:
 
 
 def _end_of_rows(block: bytes, quoted: re.Pattern[bytes]) -> int:
-    """Offset of the end of the last whole row of a block; 0 if no row is complete."""
     end = last = 0
     for field in quoted.finditer(block):
         end = block.rfind(b"\n", last, field.start()) + 1 or end
@@ -195,18 +189,13 @@ def pieces_of(
 
 
 def lines_of(source: BufferedReader) -> Pieces:
-    """The lines of a file, without blank ones."""
     return lambda most: (
         Piece(len(lines), sum(map(len, lines)), lines, numbers) for numbers, lines in _line_groups(source, most)
     )
 
 
 def rows_after(pieces: Iterator[Piece], rows: int) -> Iterator[Piece]:
-    """The pieces after a number of rows.
-
-    Raises:
-        BadInputError: The input has fewer rows.
-    """
+    """The pieces after a number of rows."""
     left = rows
     for piece in pieces:
         if piece.rows <= left:
@@ -355,7 +344,6 @@ def delimiter_of(text: str) -> str:
 
 @contextmanager
 def opened(file: str) -> Iterator[BufferedReader]:
-    """The input: a file, or `-` for stdin."""
     if file == "-":
         yield cast(BufferedReader, sys.stdin.buffer)
         return

@@ -127,8 +127,6 @@ def _lag_of_tables(
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The value of `--max-lag`: snapshots or a time."""
-
     text: str
     snapshots: int | None
     age: timedelta | None

@@ -108,7 +108,6 @@ def _after_expiry(error: PositionExpiredError) -> str:
 
 
 def _options() -> dict[str, click.Parameter]:
-    """The options of the command that runs, by parameter; empty without a command."""
     context = click.get_current_context(silent=True)
     command = context.command if context is not None else None
     if context is not None and isinstance(command, click.Group):
@@ -149,13 +148,10 @@ def shown_value(value: Any, key: object = "") -> Any:
 
 
 def say(text: str) -> None:
-    """Print a message on stderr, without secrets."""
     click.echo(shown(f"paimon-stream: {text}"), err=True)
 
 
 class ShownLines(logging.Formatter):
-    """Log lines and stack traces without secrets."""
-
     def format(self, record: logging.LogRecord) -> str:
         return shown(super().format(record))
 

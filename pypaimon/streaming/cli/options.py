@@ -56,21 +56,16 @@ class _Polling(Protocol):
 
 @dataclass(frozen=True)
 class Retrying:
-    """Whether errors that may pass are waited out."""
-
     retry: bool = option("--retry", is_flag=True, help="Wait out errors that may pass, for as long as they last.")
 
 
 @dataclass(frozen=True)
 class Service(Retrying):
-    """How a command follows tables."""
-
     poll: float | None = option(
         "--poll", type=click.FloatRange(0.01), metavar="SECONDS", help="Pause between polls. [default: 1]"
     )
 
     def set_poll_interval(self, builder: _Polling) -> None:
-        """Set the poll interval of a builder, unless the default is wanted."""
         if self.poll is not None:
             builder.with_poll_interval_ms(max(1, round(self.poll * 1000)))
 
@@ -87,7 +82,6 @@ def given(context: click.Context) -> dict[str, Any]:
 
 
 def wants_stack(context: click.Context) -> bool:
-    """Whether `--debug` was given."""
     return bool(context.meta.get(_DEBUG))
 
 
@@ -137,7 +131,6 @@ def _with(command: C, *options: Callable[[Any], Any]) -> C:
 
 
 def _remember(context: click.Context, parameter: click.Parameter, value: Any) -> None:
-    """Keep a value; one of the environment does not replace one of the command line."""
     if value in (None, ()):
         return
     found, name = given(context), str(parameter.name)

@@ -53,7 +53,6 @@ def console() -> Console:
 
 
 def show(records: Iterable[Record], columns: Sequence[str], form: str, empty: str) -> None:
-    """Print records."""
     found = list(records)
     if not found:
         click.echo(shown(empty), err=True)

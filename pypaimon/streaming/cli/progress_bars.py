@@ -31,7 +31,6 @@ class LoadBar:
             self._progress.stop()
 
     def show(self, text: str) -> None:
-        """Show a text next to the bar."""
         if self._progress is not None:
             self._progress.update(self._task, done=text)
 
@@ -65,7 +64,6 @@ class CatchUpBar:
         self._end()
 
     def rows(self, count: int, planned: int) -> None:
-        """Show rows that were printed of an unfinished plan."""
         if self._progress is not None:
             planned = max(count, planned)
             done = f"{count:,} of at most {planned:,} rows"

@@ -36,12 +36,10 @@ class RowWriter(Protocol):
 
     def write(self, source: BlockingBatch, batch: pa.RecordBatch) -> None: ...
 
-    def close(self) -> None:
-        """Print the end of the output."""
+    def close(self) -> None: ...
 
 
 def row_writer(form: str, schema: pa.Schema, console: Console) -> RowWriter:
-    """The writer of a format."""
     if form == "json":
         return JsonWriter()
     if form == "csv":
@@ -63,11 +61,7 @@ class RowsOfTables:
         self._columns: TableWriter | None = None
 
     def write(self, table: str, source: BlockingBatch, batch: pa.RecordBatch) -> None:
-        """Print rows of a batch of a table.
-
-        Raises:
-            click.ClickException: The format is JSON, and the table has a column `_table`.
-        """
+        """Print rows of a batch of a table."""
         names = pa.array([table] * batch.num_rows, pa.string())
         if self._form == "json":
             if TABLE in batch.schema.names:
@@ -91,8 +85,7 @@ class JsonWriter:
             sys.stdout.write(row + "\n")
         sys.stdout.flush()
 
-    def close(self) -> None:
-        """Do nothing: the format has no end."""
+    def close(self) -> None: ...
 
 
 class CsvWriter:
@@ -111,8 +104,7 @@ class CsvWriter:
         sys.stdout.writelines(map(_csv_line, zip(*text_columns(batch), strict=True)))
         sys.stdout.flush()
 
-    def close(self) -> None:
-        """Do nothing: the format has no end."""
+    def close(self) -> None: ...
 
 
 class ArrowWriter:
@@ -127,7 +119,6 @@ class ArrowWriter:
         self._out.flush()
 
     def close(self) -> None:
-        """Print the end marker."""
         self._writer.close()
         self._out.flush()
 
@@ -156,8 +147,7 @@ class TableWriter:
         for start in range(0, batch.num_rows, _CHUNK):
             self._write(first, batch.slice(start, _CHUNK))
 
-    def close(self) -> None:
-        """Do nothing: the format has no end."""
+    def close(self) -> None: ...
 
     def _write(self, first: list[str], batch: pa.RecordBatch) -> None:
         kinds, *columns = ([_clipped(value) for value in column] for column in text_columns(batch))
@@ -234,7 +224,6 @@ def json_columns(batch: pa.RecordBatch) -> dict[str, list[Any]]:
 
 
 def text_columns(batch: pa.RecordBatch) -> list[list[str | None]]:
-    """The columns of a batch as texts, for CSV and for the screen; null stays None."""
     return [[None if value is None else _text(value) for value in values] for values in json_columns(batch).values()]
 
 

@@ -25,8 +25,6 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 @dataclass(frozen=True)
 class ReadSettings:
-    """Where a stream starts, what it keeps, and the consumer whose progress it continues."""
-
     start: str | None = option(
         "--start",
         metavar="WHERE",
@@ -46,12 +44,7 @@ def configure(
     columns: str | None,
     unmatched: Literal["delete", "drop"] = "delete",
 ) -> StreamReadBuilder:
-    """Apply the options to a builder.
-
-    Raises:
-        click.UsageError: Unknown start.
-        StreamConfigError: The builder refuses one of them.
-    """
+    """Apply the options to a builder."""
     if start is not None:
         builder.with_start(**start_of(start, zone_of_table(builder.table)))
     if filter_text is not None:
@@ -75,9 +68,6 @@ def start_of(text: str, zone: TimeZone, now: datetime | None = None) -> dict[str
 
     Args:
         now: The present time (aware); None for the machine's clock.
-
-    Raises:
-        click.UsageError: Unknown start.
     """
     if text in NAMED_STARTS:
         return {"mode": text}

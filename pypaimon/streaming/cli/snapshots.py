@@ -55,8 +55,6 @@ def snapshots(source: TableSource, last: int | None, first: int | None, until: i
 
 
 class Verdict:
-    """Explains what a stream of a table does with a snapshot."""
-
     def __init__(self, traits: TableTraits, options: OptionValues) -> None:
         self._traits = traits
         self._scanner: FollowUpScanner = follow_up_scanner(traits)

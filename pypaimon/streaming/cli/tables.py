@@ -57,7 +57,6 @@ class TableSource:
         Raises:
             NotLoadedError: The table is missing, or may not be read.
             StoreError: The store failed, or did not answer in time.
-            UnsupportedTableError: A column has a type that pypaimon cannot parse.
         """
         retry = retry or self.patient
         load = partial(reach, self.catalog_options, self.connect_timeout, self._load, patiently=retry)

@@ -30,8 +30,6 @@ FAILED, TRY_AGAIN = 1, 75
 
 @dataclass(frozen=True)
 class TableChoice:
-    """Which of the tables that a pattern matches are chosen."""
-
     include: str | None = option(
         "--include", metavar="REGEX", help="Of the tables that a pattern names, only those that match this wholly."
     )
@@ -55,12 +53,7 @@ class TablesOfPattern:
 
     @staticmethod
     def of(source: TableSource, choice: TableChoice) -> TablesOfPattern | None:
-        """The tables that TABLE matches; None if it names a single table.
-
-        Raises:
-            click.UsageError: TABLE names views, or a single table although `--include` or `--exclude` is given; or one
-                of these is an invalid regular expression.
-        """
+        """The tables that TABLE matches; None if it names a single table."""
         include, exclude = choice.include, choice.exclude
         database, _, glob = source.name.partition(".")
         if not _GLOB.intersection(glob):
@@ -88,7 +81,6 @@ class TablesOfPattern:
         """The sorted names of the existing tables. One listing.
 
         Raises:
-            StreamConfigError: The database does not exist.
             StoreError: The store failed, or did not answer in time.
         """
         source = self.source

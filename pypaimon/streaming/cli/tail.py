@@ -48,8 +48,6 @@ class _Stoppable(Protocol):
 
 @dataclass(frozen=True)
 class Output:
-    """What is printed, and where it ends."""
-
     form: str = option("--format", "-f", type=click.Choice(FORMATS), default="table", show_default=True)
     commits: bool = option(
         "--commits", is_flag=True, help="Add `_snapshot_id` and `_commit_time` to each row (json, csv, arrow)."
@@ -65,8 +63,6 @@ class Output:
 
 @dataclass(frozen=True)
 class Policies:
-    """How a stream handles what it cannot hand out as it is."""
-
     on_expired: Literal["fail", "earliest", "latest", "full"] | None = option(
         "--on-expired",
         type=click.Choice([each.value for each in OnExpired]),
@@ -95,8 +91,6 @@ class Policies:
 
 @dataclass(frozen=True)
 class Membership:
-    """The group that the process is a member of."""
-
     group: str | None = option("--group", metavar="ID", help="Share the table with the other members of this group.")
     member: str | None = option(
         "--member", metavar="NAME", help="Name of this member, with --group. [default: a generated one]"

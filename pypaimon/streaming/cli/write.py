@@ -72,8 +72,6 @@ class Every:
 
 @dataclass(frozen=True)
 class InputLayout:
-    """How the rows of the input are written."""
-
     form: str | None = option(
         "--format", "-f", type=click.Choice(FORMATS), help="Of the input. [default: by the name of FILE]"
     )
@@ -84,8 +82,6 @@ class InputLayout:
 
 @dataclass(frozen=True)
 class ChangeRecords:
-    """How change records become rows."""
-
     changes: ChangeFormatName | None = option(
         "--changes",
         type=click.Choice(get_args(ChangeFormatName)),
@@ -107,8 +103,6 @@ class ChangeRecords:
 
 @dataclass(frozen=True)
 class Values:
-    """How values are read."""
-
     kind_column: str | None = option(
         "--kind-column", metavar="NAME", help=f"Column with +I, -U, +U or -D. [default: {ROW_KIND}, if there]"
     )
@@ -122,8 +116,6 @@ class Values:
 
 @dataclass(frozen=True)
 class Commits:
-    """When rows are committed, and under which user."""
-
     commit_every: str | None = option(
         "--commit-every",
         metavar="ROWS|SIZE",

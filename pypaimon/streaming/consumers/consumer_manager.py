@@ -327,7 +327,6 @@ class ConsumerManager:
 
 
 def consumers_of(directory: TableDirectory) -> ConsumerManager:
-    """The consumers of a table and branch, with the store of the table."""
     table = directory.table
     return ConsumerManager(table.file_io, table.table_path, directory.branch, store=directory.store)
 

@@ -53,7 +53,6 @@ class ConsumerName:
 
     @property
     def file_name(self) -> str:
-        """Name of the file in the directory `consumer`."""
         return CONSUMER_PREFIX + self.text
 
     @property
@@ -94,11 +93,7 @@ class ConsumerName:
 def reader_name(
     consumer_id: str, *, shard: tuple[int, int] | None = None, member: str | None = None, some_buckets: bool = False
 ) -> ConsumerName:
-    """The progress file of a reader.
-
-    Raises:
-        StreamConfigError: A name is invalid, or readers with these settings would overwrite each other's progress.
-    """
+    """The progress file of a reader."""
     check_consumer_id(consumer_id)
     if shard is not None and not 0 <= shard[0] < shard[1] <= MAX_SHARDS:
         raise StreamConfigError(f"shard {shard[0]} of {shard[1]}: expected 0 <= i < n <= {MAX_SHARDS}.")
@@ -119,7 +114,6 @@ def reader_name(
 
 
 def check_consumer_id(consumer_id: str) -> None:
-    """Refuse an id that cannot name a file of its own."""
     if consumer_id == "":
         raise StreamConfigError("consumer id cannot be empty string.")
     _check("consumer id", consumer_id)
@@ -172,7 +166,6 @@ class SharedStart:
 
     @property
     def text(self) -> str:
-        """The position in words."""
         what = "the full state of" if self.position.phase is Phase.FULL else "before"
         return f"{what} snapshot {self.position.snapshot}"
 

@@ -33,7 +33,6 @@ class ResumePoint:
 
     @property
     def next_snapshot(self) -> int | None:
-        """Id of the next snapshot to read, as it was saved; None if nothing was saved."""
         return None if self.saved is None else self.saved.next_snapshot
 
 
@@ -101,7 +100,6 @@ class Progress:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the reader is neither a shard nor a member of its consumer id."""
         return self._starts.is_plain
 
     @property
@@ -120,7 +118,6 @@ class Progress:
         return self._keep_alive_after
 
     def stored(self) -> Consumer | None:
-        """The file in the store; None if it is missing. One GET."""
         return self._manager.read(self._name)
 
     def committed(self) -> int | None:
@@ -280,7 +277,6 @@ class Progress:
 
     @property
     def is_rewriting(self) -> bool:
-        """Whether `keep_alive` is running."""
         return self._rewriting.locked()
 
     def wait_for_keep_alive(self, seconds: float) -> None:

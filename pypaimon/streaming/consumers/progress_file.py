@@ -36,7 +36,6 @@ class ProgressFile:
 
     @property
     def is_written(self) -> bool:
-        """Whether the reader has written it, and not deleted it since."""
         return self.content is not None
 
     def says(self, consumer: Consumer) -> bool:

@@ -50,7 +50,6 @@ class UnconfirmedPlans:
 
     @property
     def confirmed(self) -> Position | None:
-        """Position before the first unconfirmed plan; None before `begin`."""
         with self._lock:
             return self._confirmed()
 
@@ -102,11 +101,7 @@ class UnconfirmedPlans:
             self._reach(position)
 
     def confirm(self, position: Position) -> None:
-        """Everything before the position is confirmed.
-
-        Raises:
-            StreamConfigError: The position is of another table, or was not reached since the last `begin`.
-        """
+        """Everything before the position is confirmed."""
         with self._lock:
             self._confirm(position)
 

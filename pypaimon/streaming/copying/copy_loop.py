@@ -86,7 +86,6 @@ class SharedCommits:
 
     @contextmanager
     def sharing(self) -> Iterator[None]:
-        """Let plans share transactions within."""
         with self._plans.sharing():
             yield
 

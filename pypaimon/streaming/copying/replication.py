@@ -85,11 +85,7 @@ async def replicate_async(
 
 
 def shared_commits(call: str, target: Target, seconds: float | None) -> SharedCommits | None:
-    """How plans of a target share transactions; None: each plan is committed by itself.
-
-    Raises:
-        StreamConfigError: The target is without transactions that plans could share, or the seconds are invalid.
-    """
+    """How plans of a target share transactions; None: each plan is committed by itself."""
     if seconds is None:
         return None
     plans = _plans_of(target)
@@ -150,7 +146,6 @@ def _sharing(commits: SharedCommits | None) -> AbstractContextManager[None]:
 
 
 def check_arguments(call: str, builder: Any, target: Any, on_open: Any = None) -> None:
-    """Check the arguments of a call."""
     a_builder(f"{call}: builder", builder)
     a_target(f"{call}: target", target)
     if on_open is not None:

@@ -31,7 +31,6 @@ _WITHOUT_IMAGES = {
 
 
 def failures(seen: Examination) -> Iterator[Finding]:
-    """What cannot be read, or what every stream refuses."""
     for what, error in seen.failures.items():
         yield Finding(Level.PROBLEM, str(error), facts={"what": what, "error": type(error).__name__})
 
@@ -58,7 +57,6 @@ def kind(seen: Examination) -> Iterator[Finding]:
 
 
 def changelog(seen: Examination) -> Iterator[Finding]:
-    """How complete the changes of a stream are."""
     traits = seen.traits
     if "stream" in seen.failures:
         return
@@ -114,7 +112,6 @@ def snapshots(seen: Examination) -> Iterator[Finding]:
 
 
 def start(seen: Examination) -> Iterator[Finding]:
-    """What a stream with default settings would read."""
     if seen.stream is None or seen.start is None:
         return
     mode, found = seen.stream.start.mode, seen.start
@@ -138,7 +135,6 @@ def start(seen: Examination) -> Iterator[Finding]:
 
 
 def files(seen: Examination) -> Iterator[Finding]:
-    """What a first plan must open and merge."""
     layout = seen.layout
     if layout is None:
         return
@@ -185,7 +181,6 @@ def later(seen: Examination) -> Iterator[Finding]:
 
 
 def overwrites(seen: Examination) -> Iterator[Finding]:
-    """Commits that replaced rows, which streams skip by default."""
     found = [snapshot.id for snapshot in seen.recent if snapshot.commit_kind == CommitKind.OVERWRITE]
     if "stream" in seen.failures or not found or overwrite_policy(seen.traits, seen.options, None):
         return
@@ -196,7 +191,6 @@ def overwrites(seen: Examination) -> Iterator[Finding]:
 
 
 def vanishing(seen: Examination) -> Iterator[Finding]:
-    """Rows that disappear without a change that a stream could see."""
     for key, what in (("partition.expiration-time", "Partitions"), ("record-level.expire-time", "Rows")):
         if (value := seen.options.text(key)) is not None:
             text = f"{what} expire ({key} = {value}), but streams do not report that, so copies keep them."

@@ -16,7 +16,6 @@ _RENEWED = 2
 
 
 def expiry(seen: Examination) -> Iterator[Finding]:
-    """How long a reader may be away, and which consumer keeps snapshots."""
     retention = seen.retention
     facts = {
         "num_retained_min": retention.least,

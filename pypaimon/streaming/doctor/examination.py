@@ -168,7 +168,6 @@ class Examination:
 
     @property
     def latest_id(self) -> int:
-        """The latest snapshot, 0 without any."""
         return self.ids[-1] if self.ids else 0
 
     @property

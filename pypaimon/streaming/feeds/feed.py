@@ -42,12 +42,7 @@ class Feed:
 
     @staticmethod
     def of(builder: StreamReadBuilder, what: str) -> Feed:
-        """Find the start and the end of a stream. Blocks.
-
-        Raises:
-            StreamConfigError: The stream has settings that a feed cannot have, or its start does not exist yet.
-            PaimonStreamError: See `StreamReadBuilder.open`.
-        """
+        """Find the start and the end of a stream. Blocks."""
         stream = resolved(builder)
         _refuse(stream.options, what)
         parts = stream.scan_parts()
@@ -69,7 +64,6 @@ class Feed:
         return FeedState(self.start)
 
     def open(self, share: Share, place: FeedState, length: int, across_plans: bool) -> FeedReader:
-        """Read a share."""
         stream = _unpickled(self.stream, os.getpid())
         slots = share.slots(stream.traits, stream.schema)
         splits_of = share.splits_of if slots is None else Plan.splits

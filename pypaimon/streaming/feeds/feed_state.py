@@ -53,7 +53,6 @@ class Share:
         return [_part(split, files) for split, files in mine.values()]
 
     def _owners(self, snapshot_id: int, rows: Sequence[int]) -> Iterator[int]:
-        """The share of each unit: the one with the fewest rows; the snapshot id decides between equal shares."""
         first = zlib.crc32(str(snapshot_id).encode())
         loads = [(0, turn, (first + turn) % self.count) for turn in range(self.count)]
         heapify(loads)
@@ -82,7 +81,6 @@ class _Unit:
 
 
 def _units(split: StreamSplit) -> Iterator[_Unit]:
-    """The units of a split, in an order that depends only on the table."""
     if split.mode is SplitMode.ROWS:
         for index, file in enumerate(split.files):
             yield _Unit(split, (index,), file.row_count)
@@ -93,7 +91,6 @@ def _units(split: StreamSplit) -> Iterator[_Unit]:
 
 
 def _row_id_ranges(split: StreamSplit) -> Iterator[_Unit]:
-    """Units of files that hold columns of the same rows. A blob file may span the rows of several other files."""
     files, members = split.files, list[int]()
     start = end = -1
     for index in sorted(range(len(files)), key=lambda index: files[index].first_row_id):
@@ -152,8 +149,6 @@ class FeedIdentity:
         """Read what `state` made.
 
         Raises:
-            StreamConfigError: The state is invalid, or belongs to a feed with other settings or another number of
-                workers.
             TableChangedError: The state belongs to another table.
         """
         try:

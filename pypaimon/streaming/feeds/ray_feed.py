@@ -43,7 +43,6 @@ class SplitsDatasource(Datasource):  # type: ignore[misc, unused-ignore]
         return "Paimon"
 
     def estimate_inmemory_data_size(self) -> int:
-        """Approximate bytes of the rows in memory."""
         return sum(map(_bytes, self._parts))
 
     def get_read_tasks(
@@ -68,7 +67,6 @@ class SplitsDatasource(Datasource):  # type: ignore[misc, unused-ignore]
 
 
 def dataset_of(source: SplitsDatasource) -> ray.data.Dataset:
-    """A dataset of the rows, which are read when it is used."""
     dataset: ray.data.Dataset = ray.data.read_datasource(source)
     return dataset
 

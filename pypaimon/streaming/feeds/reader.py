@@ -56,7 +56,6 @@ class RowQueue:
         return self._place
 
     def add(self, rows: pa.Table, position: Position, after: Position, *, first: bool) -> None:
-        """Add rows of a plan."""
         if first:
             self._given = 0
         if self._pieces and rows.schema != self._pieces[-1].rows.schema:

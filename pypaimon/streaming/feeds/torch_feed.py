@@ -175,12 +175,6 @@ class TorchFeed(IterableDataset[Any]):
 
 
 class _Batches(Iterator[Any]):
-    """The batches of a reader in the requested form. After an error, the next call tries the same batch again.
-
-    Attributes:
-        place: The state after the last batch.
-    """
-
     def __init__(self, reader: FeedReader, make: _Make) -> None:
         self.place = reader.place
         self._reader = reader
@@ -247,7 +241,6 @@ def _ranks(rank: int | None, world_size: int | None) -> tuple[int, int, bool]:
 
 
 def _feed_of_rank_0(builder: StreamReadBuilder) -> Feed:
-    """The feed that rank 0 finds, sent to all ranks. Its error is sent too, because the others wait for an answer."""
     answer: list[Feed | Exception | None] = [None]
     if torch.distributed.get_rank() == 0:
         try:

@@ -131,7 +131,6 @@ class GroupEnd:
         return GroupEnd(_last_snapshot(end, parts, clock), is_given=False)
 
     def of_cursor(self, start: Position) -> int:
-        """The last snapshot that the slots of a group which began at a position are read to."""
         return self.last if self.is_given else self._last(start)
 
     def position_after(self, start: Position) -> Position:

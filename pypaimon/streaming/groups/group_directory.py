@@ -206,7 +206,6 @@ class GroupDirectory:
 
 
 def group_home(manager: ConsumerManager, consumer_id: str) -> str:
-    """The directory of a group. It need not exist."""
     return f"{manager.directory}/group-{consumer_id}"
 
 

@@ -24,8 +24,6 @@ from pypaimon.streaming.scanning.metrics import ScanMetrics, total_of
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SlotChunk:
-    """A chunk that was read ahead."""
-
     chunk: BatchChunk
     slots: Mapping[int, int]
     cursor: SlotCursor
@@ -85,7 +83,6 @@ class GroupReader(ReadingThread):
         Raises:
             UnconfirmedEnd: Nothing more comes; the end does not wait for the other members.
             EndOfScan: The stream is closed, or the group has reached its end.
-            PaimonStreamError: Reading failed, or the member has ended.
         """
         with self._lock:
             if self._closed:

@@ -58,11 +58,7 @@ def group_settings(
     max_hold: float | None,
     **callbacks: Any,
 ) -> GroupSettings:
-    """The arguments of `StreamReadBuilder.with_group`, checked.
-
-    Raises:
-        StreamConfigError: An argument is invalid.
-    """
+    """The arguments of `StreamReadBuilder.with_group`, checked."""
     check_consumer_id(group_id)
     if member is not None:
         check_consumer_id(member)
@@ -77,12 +73,7 @@ def group_settings(
 
 
 def times_and_rule(parts: ScanParts, schema: TableSchema, settings: GroupSettings) -> tuple[GroupTimes, SlotRule]:
-    """The timeouts of the group and the rule of its slots, if the stream and the table allow a group.
-
-    Raises:
-        StreamConfigError: The stream has a setting that does not work with a group.
-        UnsupportedTableError: The table cannot be divided.
-    """
+    """The timeouts of the group and the rule of its slots, if the stream and the table allow a group."""
     options, traits = parts.options, parts.planner.traits
     _check_options(options)
     if traits.primary_key and not set(schema.partition_keys) <= set(schema.primary_keys):
@@ -125,7 +116,6 @@ def settings_text(options: StreamOptions) -> str:
 
 
 def check_first_plan(settings: str, own: StreamOptions) -> None:
-    """Refuse to finish a first plan if another start has chosen its files."""
     start = json.loads(settings)["start"]
     if start != own.start.text and (chooses_files(start) or chooses_files(own.start.text)):
         raise StreamConfigError(

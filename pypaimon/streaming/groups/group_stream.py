@@ -91,7 +91,6 @@ class DeliveredPlans:
 
     @property
     def has_complete(self) -> bool:
-        """Whether the caller has at least one complete plan, which it can confirm."""
         return any(each.is_complete for each in tuple(self._plans))
 
     def add(self, chunk: BatchChunk, slots: Mapping[int, int]) -> None:
@@ -124,7 +123,6 @@ class DeliveredPlans:
         return plans[:count]
 
     def forget(self, plans: list[_DeliveredPlan]) -> None:
-        """The plans at the front are confirmed. Idempotent."""
         for each in plans:
             if self._plans and self._plans[0] is each:
                 self._plans.popleft()

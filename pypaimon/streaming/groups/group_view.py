@@ -212,7 +212,6 @@ class GroupView:
         self.look_at = float("-inf")
 
     def look(self) -> Steps[None]:
-        """List the group, and read its last state if that is a new one."""
         sent = self._clock()
         try:
             self.modified = yield ListNames()

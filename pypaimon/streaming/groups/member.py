@@ -107,7 +107,6 @@ class GroupMember:
         Raises:
             ConsumerConflictError: A newer member of the same name has taken over, or the group was ended from outside.
             CorruptTableError: A file of the group is damaged, or access to it is denied.
-            StreamConfigError: The group has living members with other settings, or divides the table differently.
             TableChangedError: The table was dropped or renamed.
         """
         try:

@@ -48,7 +48,6 @@ class MemberThread:
 
     @property
     def has_failed(self) -> bool:
-        """Whether an error has ended the member, which `check` raises."""
         return self._error is not None
 
     def check(self) -> None:

@@ -41,8 +41,6 @@ class AssignmentChangeKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AssignmentChange:
-    """A callback that is due."""
-
     kind: AssignmentChangeKind
     slots: Mapping[int, int]
 
@@ -69,8 +67,6 @@ class Membership:
 
     Raises:
         EndOfScan: The stream ends at the latest snapshot or at a time, and the table has no snapshot.
-        StreamConfigError: The stream or the table does not allow a group.
-        UnsupportedTableError: The table cannot be streamed.
     """
 
     def __init__(
@@ -143,7 +139,6 @@ class Membership:
         return self._thread.has_failed
 
     def check(self) -> None:
-        """Raise the error that has ended the member, see `MemberThread.check`."""
         self._thread.check()
 
     @property
@@ -210,7 +205,6 @@ class Membership:
     # ---- what is confirmed ----
 
     def confirm(self, slots: Mapping[int, int], after: Position) -> tuple[int, ...]:
-        """Everything handed out of slots before a position is confirmed. Returns the slots that were lost meanwhile."""
         lost = self.assigned.confirm(slots, after)
         self._thread.wake()
         return tuple(sorted(lost))

@@ -50,7 +50,6 @@ def begun_state(state: GroupState, records: Records, silent: Collection[str] = (
 
 
 def restarted_state(state: GroupState, start: Position) -> GroupState:
-    """The next state if the start expired before it was pinned: the group begins at another one."""
     owned = (SlotOwnership(None, 0, start),) * len(state.owned)
     return replace(state, generation=state.generation + 1, start=start, owned=owned, begun=False)
 
@@ -71,7 +70,6 @@ def resumed_state(state: GroupState, records: Records, settings: str, start: Pos
 
 
 def ended_state(state: GroupState, conflict: str) -> GroupState:
-    """The state that ends the group for all members."""
     return replace(state, generation=state.generation + 1, conflict=conflict)
 
 
@@ -91,7 +89,6 @@ def lowest_position(state: GroupState, records: Records) -> Position:
 
 
 def is_in_first_plan(state: GroupState, records: Records) -> bool:
-    """Whether some slot has not reached the end of the first full plan."""
     positions = (durable_position(slot, each, records) for slot, each in enumerate(state.owned))
     return any(position.phase is Phase.FULL for position in positions)
 

@@ -170,11 +170,7 @@ class VersionedRows:
         return version.chunks.num_rows - version.dead_count
 
     def get(self, key: Any) -> dict[str, Any] | None:
-        """The row of a key, or None.
-
-        Raises:
-            StreamConfigError: The key does not fit the key of this table.
-        """
+        """The row of a key, or None."""
         values = self.keys.values(key)
         plain = self.keys.plain(values)
         if plain is None:
@@ -193,11 +189,7 @@ class VersionedRows:
         return None
 
     def get_many(self, keys: Any) -> pa.Table:
-        """A row for each key, in order; a row of nulls for a key without a row.
-
-        Raises:
-            StreamConfigError: The keys do not fit the key of this table.
-        """
+        """A row for each key, in order; a row of nulls for a key without a row."""
         columns = [comparable(each) for each in self.keys.fitted(keys)]
         with self._read() as version:
             chunks = version.chunks
@@ -207,7 +199,6 @@ class VersionedRows:
         return pa.Table.from_arrays(chunks.take(rows), schema=schema)
 
     def to_arrow(self) -> pa.Table:
-        """All rows, in no order. Nothing is copied unless rows are dead."""
         with self._read() as version:
             chunks = version.chunks
             dead = version.dead[: chunks.num_rows].copy() if version.dead_count else None
@@ -254,9 +245,6 @@ class VersionedRows:
 
         Args:
             table_version: Publish the rows as this version. None: readers do not see the changes yet.
-
-        Raises:
-            UnsupportedTableError: There are more rows than the index can number.
         """
         unseen = self._unseen
         version = unseen or self._version
@@ -306,7 +294,6 @@ class VersionedRows:
             self.publish(table_version)
 
     def publish(self, table_version: TableVersion) -> None:
-        """Let readers see all that was applied, as a version of the table."""
         if self._unseen is not None and not self._version.chunks.num_rows:
             # The first state came in many small batches.
             self._unseen.chunks = self._unseen.chunks.merged()

@@ -47,7 +47,6 @@ class MemoryBound:
 
 
 def memory_bound(max_bytes: int, directory: str | PathLike[str] | None) -> MemoryBound:
-    """Check the arguments of `open_live`."""
     limit = at_least(0, "open_live: memory_limit", max_bytes)
     if directory is None:
         return MemoryBound(limit)
@@ -58,12 +57,7 @@ def memory_bound(max_bytes: int, directory: str | PathLike[str] | None) -> Memor
 
 
 class TempDatabase:
-    """A database in a directory of its own. Both are removed with the last reference to this object.
-
-    Raises:
-        StreamConfigError: DuckDB is not installed.
-        TargetError: The database cannot be made.
-    """
+    """A database in a directory of its own. Both are removed with the last reference to this object."""
 
     def __init__(self, bound: MemoryBound) -> None:
         try:
@@ -139,12 +133,7 @@ class _State:
 
 
 class DuckDBRowStore:
-    """A `RowStore` in DuckDB. Its files are removed with it and with the connections of `to_duckdb`.
-
-    Raises:
-        StreamConfigError: DuckDB is not installed, or does not distinguish the keys.
-        TargetError: The database cannot be made.
-    """
+    """A `RowStore` in DuckDB. Its files are removed with it and with the connections of `to_duckdb`."""
 
     def __init__(self, schema: TableSchema, columns: pa.Schema, bound: MemoryBound) -> None:
         self._bound = bound

@@ -198,7 +198,6 @@ class HashIndex:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory."""
         return self._slots.nbytes
 
     def copy(self) -> HashIndex:
@@ -222,7 +221,6 @@ class HashIndex:
         return filled
 
     def find(self, hashes: Hashes, same: Same) -> tuple[Rows, Rows]:
-        """Look for keys."""
         at = self._homes_of(hashes)
         found = np.empty(len(at), np.uint64)
         # Blocks of this size stay in the cache of the processor between two steps.

@@ -175,7 +175,6 @@ class BlockingLiveTable(_LiveTable):
 
 
 async def opened(stream: ResolvedStream, bound: MemoryBound) -> LiveTable:
-    """See `StreamReadBuilder.open_live`."""
     updater = _updater(stream, bound)
     try:
         await _awaited(updater.begin())

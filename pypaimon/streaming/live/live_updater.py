@@ -64,12 +64,7 @@ class LiveTableUpdater:
         return self.reached(None)
 
     def rows(self) -> RowStore:
-        """The current rows.
-
-        Raises:
-            StreamConfigError: The live table is closed, or this process was forked.
-            PaimonStreamError: The stream has failed.
-        """
+        """The current rows."""
         self._refuse_elsewhere()
         # In this order: closing sets the error before it drops the rows.
         rows, error = self._rows, self._error

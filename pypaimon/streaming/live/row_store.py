@@ -40,13 +40,11 @@ class RowStore(Protocol):
     def table_version(self) -> TableVersion: ...
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of memory."""
+    def nbytes(self) -> int: ...
 
     def __len__(self) -> int: ...
 
-    def get(self, key: Any) -> dict[str, Any] | None:
-        """The row of a key, or None."""
+    def get(self, key: Any) -> dict[str, Any] | None: ...
 
     def get_many(self, keys: Any) -> pa.Table:
         """A row for each key, in order; a row of nulls for a key without a row."""
@@ -103,8 +101,6 @@ def in_schema(rows: pa.Table, old: TableSchema, new: TableSchema, wanted: pa.Sch
 
 
 class LookupKeys:
-    """Converts keys."""
-
     def __init__(self, names: Sequence[str], kinds: Sequence[pa.DataType]) -> None:
         self.names = list(names)
         self.kinds = list(kinds)
@@ -112,11 +108,7 @@ class LookupKeys:
         self._ranges = [_range(kind) for kind in kinds]
 
     def values(self, key: Any) -> Sequence[Any]:
-        """The values of one key: a value, or a tuple or dict for several columns.
-
-        Raises:
-            StreamConfigError: The key has other columns.
-        """
+        """The values of one key: a value, or a tuple or dict for several columns."""
         if isinstance(key, Mapping):
             if key.keys() != set(self.names):
                 raise self._refused(f"a dict of {list(key)}")
@@ -128,11 +120,7 @@ class LookupKeys:
         return key
 
     def plain(self, values: Sequence[Any]) -> list[int | bytes] | None:
-        """The values as integers and bytes, which need no Arrow; None if any has another Python type.
-
-        Raises:
-            StreamConfigError: The columns cannot hold the values.
-        """
+        """The values as integers and bytes, which need no Arrow; None if any has another Python type."""
         plain: list[int | bytes] = []
         for value, python, (least, most) in zip(values, self._python, self._ranges, strict=True):
             if type(value) is not python:
@@ -146,19 +134,11 @@ class LookupKeys:
         return plain
 
     def arrays(self, values: Sequence[Any]) -> list[pa.Array]:
-        """The values of one key as columns, converted as in `fitted`.
-
-        Raises:
-            StreamConfigError: The values have other types, or do not fit the columns.
-        """
+        """The values of one key as columns, converted as in `fitted`."""
         return self._cast(lambda: [_values([value]) for value in values])
 
     def fitted(self, keys: Any) -> list[pa.Array]:
-        """Many keys as columns of the key's types.
-
-        Raises:
-            StreamConfigError: Columns are missing, or their types or values do not fit the key.
-        """
+        """Many keys as columns of the key's types."""
         return self._cast(lambda: self._given(keys))
 
     def _cast(self, given: Callable[[], list[pa.Array]]) -> list[pa.Array]:
@@ -192,7 +172,6 @@ class LookupKeys:
 
 
 def _values(values: Any) -> pa.Array | pa.ChunkedArray:
-    """Python values as a column. Arrow would cut pandas timestamps to microseconds."""
     if isinstance(values, list) and any(getattr(value, "nanosecond", 0) for value in values):
         zones = {getattr(value, "tzinfo", None) is not None for value in values if value is not None}
         if len(zones) > 1:

@@ -48,7 +48,6 @@ def _text(data_type: DataType) -> str:
 
 
 def is_local_timestamp(data_type: object) -> bool:
-    """Whether a type is TIMESTAMP WITH LOCAL TIME ZONE."""
     return isinstance(data_type, AtomicType) and root(data_type) == "TIMESTAMP_LTZ"
 
 
@@ -77,14 +76,12 @@ def is_blob(data_type: DataType) -> bool:
 
 
 def is_blob_collection(data_type: DataType) -> bool:
-    """Whether values of a type are arrays or maps of blobs."""
     if isinstance(data_type, MapType):
         return is_blob(data_type.value)
     return isinstance(data_type, ArrayType) and is_blob(data_type.element)
 
 
 def holds_blobs(data_type: DataType) -> bool:
-    """Whether values of a type hold blobs at any depth."""
     if isinstance(data_type, RowType):
         return any(holds_blobs(field.type) for field in data_type.fields)
     if isinstance(data_type, MapType):

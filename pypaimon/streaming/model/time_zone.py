@@ -228,11 +228,7 @@ def zone_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def zone_of(options: Mapping[str, Any]) -> TimeZone:
-    """The zone that the options of a table or its handle name, else that of the process.
-
-    Raises:
-        StreamConfigError: The zone is unknown.
-    """
+    """The zone that the options of a table or its handle name, else that of the process."""
     return option_zone(options.get(TIME_ZONE))
 
 
@@ -241,11 +237,7 @@ def zone_of_table(table: ReadableTable) -> TimeZone:
 
 
 def option_zone(name: Any) -> TimeZone:
-    """A zone by the value of the option; None: that of the process.
-
-    Raises:
-        StreamConfigError: The zone is unknown.
-    """
+    """A zone by the value of the option; None: that of the process."""
     try:
         return time_zone(None if name is None else str(name))
     except ValueError as error:

@@ -30,10 +30,6 @@ def spec_for_copy(stream: ResolvedStream, copied: Position | None) -> StreamSpec
 
     Args:
         copied: The position up to which the copy holds the table. None: the stream begins with the state.
-
-    Raises:
-        UnsupportedTableError: The changes of the table do not determine its rows.
-        StreamConfigError: The stream leaves out rows or changes, or reads a view or raw records.
     """
     spec = stream.spec
     _refuse_parts(spec)

@@ -155,7 +155,6 @@ class StreamTableRead(StreamRead, TableRead):
 
 
 def new_read(stream: ResolvedStream) -> StreamTableRead:
-    """A read of a stream; errors as `StreamReadBuilder.new_read`."""
     return made_read(StreamTableRead, stream.table.followed, stream.spec.io_timeout, stream.read_parts())
 
 
@@ -166,12 +165,7 @@ OpenedChunks = tuple[AsyncStreamingTableScan, ScanDriver, ChunkReader]
 def open_ahead(
     stream: ResolvedStream, read_ahead_bytes: int, batch_bytes: int, commit_columns: bool
 ) -> tuple[AsyncStreamingTableScan, ScanDriver, ReadAhead]:
-    """A scan, its driver, and its prefetched rows; see `StreamReadBuilder.open`.
-
-    Raises:
-        StreamConfigError: Invalid argument, or settings or table options contradict each other.
-        UnsupportedTableError: The table, or one of its options, cannot be streamed.
-    """
+    """A scan, its driver, and its prefetched rows; see `StreamReadBuilder.open`."""
     ahead = at_least(0, "open: read_ahead_bytes", read_ahead_bytes)
     scan, driver, reader = open_chunks(stream, batch_bytes, commit_columns)
     return scan, driver, ReadAhead(reader, ahead)

@@ -60,8 +60,6 @@ def resolve(table: StreamedTable, spec: StreamSpec, clock: Clock | None = None) 
     otherwise in the first step.
 
     Raises:
-        StreamConfigError: By a member: settings or table options contradict each other, or a column does not exist.
-        UnsupportedTableError: By a member: the table, or one of its options, cannot be streamed.
         TableChangedError: By a member: the table is gone.
     """
     return ResolvedStream(table, spec, clock or Clock())
@@ -224,7 +222,6 @@ class ResolvedStream:
     def new_planner(
         self, directory: TableDirectory, options: StreamOptions, kept_units: KeptUnits | None = None
     ) -> Planner:
-        """The planner alone."""
         from pypaimon.streaming.planning.planner import Planner
 
         columns = None if self.spec.projection is None else frozenset(self.spec.projection)
@@ -274,7 +271,6 @@ class ResolvedStream:
     # ---- reads ----
 
     def read_parts(self, *, warns: bool = True) -> Lazy[ReadParts]:
-        """The parts of a read."""
         return self._deferred(lambda: self._read_parts(warns))
 
     def _read_parts(self, warns: bool) -> ReadParts:

@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 
 
 def named_columns(projection: Mapping[Any, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The output names, and the columns.
-
-    Raises:
-        StreamConfigError: The mapping is empty, or has an invalid column or name.
-    """
+    """The output names, and the columns."""
     if not projection:
         raise StreamConfigError("with_projection({}): the mapping is empty, so rows would have no columns")
     for name, column in projection.items():
@@ -36,11 +32,7 @@ def named_columns(projection: Mapping[Any, Any]) -> tuple[tuple[str, ...], tuple
 
 
 def read_type_paths(read_type: Any) -> tuple[str, ...]:
-    """The columns of a read type; rows are given as their fields (`row.field`).
-
-    Raises:
-        StreamConfigError: The argument is not a list of fields, or names a column twice.
-    """
+    """The columns of a read type; rows are given as their fields (`row.field`)."""
     if not isinstance(read_type, Iterable):
         raise StreamConfigError(f"with_read_type({read_type!r}): give a list of pypaimon's DataField")
     fields = [typed(DataField, "with_read_type", field) for field in read_type]
@@ -59,7 +51,6 @@ def _leaves(field: DataField) -> Iterator[str]:
 
 
 def check_types(read_type: Sequence[DataField], columns: Sequence[DataField], where: str = "") -> None:
-    """Check that columns exist and have the requested types."""
     for field in read_type:
         path = find(field.name, columns)
         if path is None:
@@ -128,9 +119,6 @@ def options_of_range(spec: StreamSpec, options: StreamOptions, *, kinds: bool) -
 
     A range has its own start and end, and its position is the only progress. The table's options for these are meant
     for streams that follow it and do not count, as in Java's batch reads.
-
-    Raises:
-        StreamConfigError: Another setting contradicts the range.
     """
     between, start = spec.between, spec.start
     if between is None:

@@ -39,13 +39,7 @@ def followed_table(table: ReadableTable) -> tuple[ReadableTable, ChainBranches |
 def options_of_chain(
     table: ReadableTable, chain: ChainBranches, schema: TableSchema, spec: StreamSpec, options: StreamOptions
 ) -> StreamOptions:
-    """The settings of a stream of a chain table.
-
-    Raises:
-        StreamConfigError: Another start, a consumer id or a filter on partitions is set, which Java refuses, too.
-        UnsupportedTableError: The delta branch does not keep the newest record of each key, or a range is set, whose
-            snapshots are those of one branch.
-    """
+    """The settings of a stream of a chain table."""
     delta = f"'{table.identifier.get_database_name()}.{table.identifier.get_table_name()}$branch_{chain.delta}'"
     traits = TableTraits.of(schema)
     if not traits.primary_key or not traits.merge_engine.keeps_newest:
@@ -85,8 +79,6 @@ _OTHER_BRANCH = ("scan.fallback-branch", "scan.primary-branch")
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """The facts of a table at the time of the requests."""
-
     newest: TableSchema
     schema: TableSchema
     traits: TableTraits
@@ -101,7 +93,6 @@ class TableFacts:
 
         Raises:
             TableChangedError: The table is gone.
-            PaimonStreamError: The store fails, or the schema cannot be read.
         """
         try:
             if newest is None:
@@ -136,7 +127,6 @@ class StreamedTable:
         """The table of a stream. Reads its facts now; on an event loop the first step of a stream does.
 
         Raises:
-            UnsupportedTableError: The table cannot be streamed.
             TableChangedError: The table is gone.
         """
         refuse_unstreamable(table)
@@ -151,7 +141,6 @@ class StreamedTable:
         return str(self.handle.identifier.get_full_name())
 
     def with_time_zone(self, name: str) -> StreamedTable:
-        """The table with another time zone."""
         handle = self.handle.copy_without_time_travel({TIME_ZONE: name})
         followed, chain = followed_table(handle)
         known = self.facts.known

@@ -31,9 +31,6 @@ class TargetKeys:
 
     Args:
         given: A column, or several. Empty: rows are appended. None: the keys of the table.
-
-    Raises:
-        StreamConfigError: The keys are not names of columns.
     """
 
     def __init__(self, given: GivenKeys) -> None:
@@ -41,11 +38,7 @@ class TargetKeys:
         self._known: tuple[TableSchema, bool, list[str]] | None = None
 
     def of_batch(self, batch: AnyBatch) -> list[str]:
-        """The keys for a batch; empty: its rows are appended.
-
-        Raises:
-            StreamConfigError: The keys do not identify the rows of the table.
-        """
+        """The keys for a batch; empty: its rows are appended."""
         return self.of(batch.schema, has_keyed_rows(batch))
 
     def of(self, schema: TableSchema, keyed: bool) -> list[str]:
@@ -58,11 +51,7 @@ class TargetKeys:
 
 
 def key_columns(given: str | Sequence[str]) -> list[str]:
-    """Key columns as a list; a string is one column.
-
-    Raises:
-        StreamConfigError: The keys are not names of columns.
-    """
+    """Key columns as a list; a string is one column."""
     names = [given] if isinstance(given, str) else given
     if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
         raise StreamConfigError(f"Invalid argument 'keys': expected a column or a sequence of columns, got {given!r}.")
@@ -113,11 +102,7 @@ def _check(schema: TableSchema, keyed: bool, keys: Sequence[str]) -> None:
 
 
 def comparable_keys(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Rows whose keys every target compares as Java does: all NaNs are one key.
-
-    Raises:
-        StreamConfigError: A key is -0.0, which Java distinguishes from 0.0, and databases and dicts do not.
-    """
+    """Rows whose keys every target compares as Java does: all NaNs are one key."""
     for name in keys:
         column = rows[name]
         if not pa.types.is_floating(column.type):
@@ -191,7 +176,6 @@ def last_changes(batch: AnyBatch, keys: str | Sequence[str]) -> tuple[pa.Table, 
 
 
 def refuse_reserved(what: str, names: Iterable[str]) -> None:
-    """Refuse reserved names."""
     for name in names:
         if name.lower().startswith(RESERVED):
             advice = "leave it out with with_projection(...)" if what == "column" else "give another name"
@@ -211,9 +195,6 @@ def inserts(batch: AnyBatch) -> pa.Table:
     """All rows of a batch, for a target without keys.
 
     A full state may contain updates: each of its rows is a row of the table.
-
-    Raises:
-        StreamConfigError: The batch has updates or deletes.
     """
     kinds = set(pc.unique(batch.kinds).to_pylist())
     if not kinds <= ({"+I", "+U"} if batch.kind is PlanKind.FULL else {"+I"}):

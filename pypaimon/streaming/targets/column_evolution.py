@@ -74,8 +74,6 @@ def _scale(kind: str) -> int:
 
 
 class Alter(Protocol):
-    """Alters one table."""
-
     def create(self, columns: Sequence[Column]) -> None: ...
 
     def is_exact(self, old: str, new: str) -> bool:
@@ -100,10 +98,6 @@ def evolve_columns(alter: Alter, batch: AnyBatch, wanted: SavedState, known: Sav
 
     Args:
         known: The columns that were written to before, or None.
-
-    Raises:
-        StreamConfigError: Other columns are read than before, nested fields have changed, or a column has a type to
-            which the target does not cast its values as a read of the table does.
     """
     if wanted == known:
         return

@@ -54,9 +54,6 @@ def copied_schema(schema: TableSchema, columns: Sequence[Any], changes: Mapping[
     It has the keys and options of the source, except for options of its location and of reads. If the stream of the
     source gives merged changes (producer `lookup` or `full-compaction`), the copy does not merge again: the newest row
     of a key counts, and the changes are its changelog.
-
-    Raises:
-        StreamConfigError: This package cannot write such a table.
     """
     if schema.primary_keys and not {*schema.partition_keys} <= {*schema.primary_keys}:
         raise StreamConfigError("keys of the source move between partitions, and such tables are not written here")
@@ -307,7 +304,6 @@ class PaimonRows(TransactionalTable):
             self._current.abort()
 
     def close(self) -> None:
-        """End the writer. Idempotent."""
         if self._writer is not None:
             self._writer.close(is_done=True)
 

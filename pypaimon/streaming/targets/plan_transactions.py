@@ -40,14 +40,12 @@ def translate_errors(where: str, errors: Errors, conflicts: Errors = ()) -> Iter
 
 
 def _may_pass(error: Exception) -> bool:
-    """Whether an error is of a lock or a conflict, which passes. A lost connection stays lost, as a full disk does."""
     is_conflict = type(error).__name__ == "TransactionException"  # of DuckDB, which has no error codes
     is_locked = re.search(r"database (table )?is locked", str(error)) is not None  # SQLite's SQLITE_BUSY and _LOCKED
     return is_conflict or is_locked or getattr(error, "sqlstate", None) in _PASSING
 
 
 def commit_conflict(where: str, error: Exception) -> StreamConfigError:
-    """The error for a plan that conflicts with a concurrent commit."""
     return StreamConfigError(
         f"{where}: {one_line(error)}. Others have committed to it in the same moment, or the answer to a commit "
         "was lost. The plan is there as a whole, or not at all: replicate(...) continues where the table stands."
@@ -55,7 +53,6 @@ def commit_conflict(where: str, error: Exception) -> StreamConfigError:
 
 
 def one_line(error: Exception) -> str:
-    """The text of an error in one line, without colours."""
     return " ".join(re.sub("\x1b\\[[0-9;]*m", "", str(error)).split()).removesuffix(".")
 
 
@@ -88,19 +85,14 @@ class TransactionalTable(Protocol):
         return True
 
     def begin(self, saved: Saved | None, *, replaces: bool = False) -> None:
-        """Begin a transaction.
-
-        Raises:
-            StreamConfigError: Another program has saved a position since. One that is about to is waited for.
-        """
+        """Begin a transaction."""
 
     def write(self, batch: AnyBatch) -> None: ...
 
     def save(self, position: str, before: Saved | None) -> Saved | None:
         """Save a position in the transaction, in place of `before`; None if another program has changed that."""
 
-    def commit(self) -> None:
-        """End the transaction."""
+    def commit(self) -> None: ...
 
     def roll_back(self) -> None: ...
 
@@ -138,17 +130,12 @@ class PlanTransactions:
         return _position(saved)
 
     def position_for(self, source: SourceTable) -> Position | None:
-        """Where a stream continues; None: with the state of its table, because the target holds nothing of it.
-
-        Raises:
-            StreamConfigError: The target holds something else, and may not replace it.
-        """
+        """Where a stream continues; None: with the state of its table, because the target holds nothing of it."""
         position = self.position()
         return None if self._is_another(source) else position
 
     @property
     def is_open(self) -> bool:
-        """Whether rows were applied that are not committed."""
         return self._open
 
     @property
@@ -162,7 +149,6 @@ class PlanTransactions:
 
     @contextmanager
     def sharing(self) -> Iterator[None]:
-        """Let plans share commits. Leaving this takes back what is not committed."""
         self.shares_commits = True
         try:
             yield
@@ -171,17 +157,11 @@ class PlanTransactions:
             self.take_back()
 
     def take_back(self) -> None:
-        """Take back the open transaction, if there is one; its plans have to be applied again."""
         if self._open:
             self._fail()
 
     def flush(self) -> None:
-        """Commit the complete plans of the open transaction, if there are any.
-
-        Raises:
-            StreamConfigError: Another program has saved a position since.
-            TargetError: The database refuses.
-        """
+        """Commit the complete plans of the open transaction, if there are any."""
         if self._whole is None:
             return
         try:
@@ -207,7 +187,6 @@ class PlanTransactions:
         An error takes back what was applied since the last commit.
 
         Raises:
-            StreamConfigError: The batch does not continue where the table stands, or the table cannot hold it.
             TableChangedError: The Paimon table was rolled back since the position was saved.
         """
         if a_batch("apply: batch", batch).is_first:
@@ -347,7 +326,6 @@ def _position(saved: Saved | None) -> Position | None:
 
 
 def others_write() -> StreamConfigError:
-    """The error for a position that another program has saved meanwhile."""
     return StreamConfigError(
         "The position that is saved next to the table is not the one that this target has saved: others write to it.",
         advice="Give each stream a table of its own, or open a new stream with with_start(position=...) at the "

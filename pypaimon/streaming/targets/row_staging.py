@@ -43,7 +43,6 @@ class PlanStaging:
         return Saved(position, self.columns.to_json())
 
     def close(self) -> None:
-        """Drop the rows. Idempotent."""
         self.rows.close()
 
 
@@ -98,14 +97,12 @@ class RowStaging:
         return kept.reader()
 
     def keys(self) -> pa.Table:
-        """The keys of all rows, each once."""
         return pa.concat_tables(self._keys_of_batches).group_by(self._keys).aggregate([])
 
     def has_nulls(self, key: str) -> bool:
         return any(batch[key].null_count for batch in self._keys_of_batches)
 
     def close(self) -> None:
-        """Drop the rows. Idempotent."""
         self._stored.close()
 
     def _keep_last_of_keys(self) -> None:

@@ -73,11 +73,7 @@ class SavedState:
 
     @staticmethod
     def from_json(text: str) -> SavedState:
-        """Read the text of `to_json`, of this or an older release.
-
-        Raises:
-            StreamConfigError: The text is damaged.
-        """
+        """Read the text of `to_json`, of this or an older release."""
         try:
             value = json.loads(text)
             types = value.get("types") or [{}] * len(value["columns"])
@@ -116,8 +112,6 @@ class SavedState:
 
 @dataclass(frozen=True, slots=True)
 class SourceTable:
-    """What a stream reads."""
-
     table: str
     schema: TableSchema
     scope: ReadScope
@@ -166,11 +160,7 @@ def refuse_another_source(saved: Saved | None, source: SourceTable, keys: Sequen
 def is_another_source(
     saved: Saved | None, source: SourceTable, keys: Sequence[str] | None, *, may_replace: bool
 ) -> bool:
-    """Whether a target holds something else than a stream reads, and may replace it.
-
-    Raises:
-        StreamConfigError: The target holds something else, and may not replace it.
-    """
+    """Whether a target holds something else than a stream reads, and may replace it."""
     try:
         refuse_another_source(saved, source, keys)
     except StreamConfigError:

@@ -67,7 +67,6 @@ class SmallTable:
 
     @property
     def table(self) -> Any:
-        """pypaimon's table, with its newest schema."""
         return self.catalog.get_table(self.name)
 
     def builder(self) -> StreamReadBuilder:
@@ -115,7 +114,6 @@ class SmallTable:
         (folder / "EARLIEST").write_text(str(max(paths)), encoding="utf-8")
 
     def make_anew(self) -> None:
-        """Drop the table and create it again, with its first columns."""
         self.catalog.drop_table(self.name, False)
         self.catalog.create_table(self.name, self._schema, False)
 
@@ -198,7 +196,6 @@ class TableChanges:
         self._rows.clear()
 
     def alter(self) -> str:
-        """Change the columns in the next of several ways."""
         kind = self._kinds[self._count % len(self._kinds)]
         self._count += 1
         if kind == "widen" and self._greatest < 2**40:

@@ -34,11 +34,7 @@ _Leaf = Callable[[Any], pa.DataType | None]
 
 
 def fitted_to_delta(rows: pa.Table) -> pa.Table:
-    """Rows in types of Delta, with the same values. Columns are nullable.
-
-    Raises:
-        UnsupportedTableError: A column has a type that Delta lacks, or names of columns differ only in case.
-    """
+    """Rows in types of Delta, with the same values. Columns are nullable."""
     lower = Counter(name.lower() for name in rows.schema.names)
     same = [name for name in rows.schema.names if lower[name.lower()] > 1]
     if same:
@@ -50,11 +46,7 @@ def fitted_to_delta(rows: pa.Table) -> pa.Table:
 
 
 def fitted_to_iceberg(rows: pa.Table) -> pa.Table:
-    """Rows in types of Iceberg, with the same values. Columns are nullable.
-
-    Raises:
-        UnsupportedTableError: A column has a type that Iceberg lacks, or pyiceberg confuses two names.
-    """
+    """Rows in types of Iceberg, with the same values. Columns are nullable."""
     paths = Counter(path for field in rows.schema for path in _paths(field, ""))
     if twice := [path for path, count in paths.items() if count > 1]:
         raise UnsupportedTableError(
@@ -71,12 +63,7 @@ def fitted_to_iceberg(rows: pa.Table) -> pa.Table:
 
 
 def kept_by_iceberg(rows: pa.Table) -> pa.Table:
-    """As `fitted_to_iceberg`, and refuses nulls that pyiceberg loses.
-
-    Raises:
-        UnsupportedTableError: As `fitted_to_iceberg`.
-        StreamConfigError: pyiceberg would write a null as an empty value.
-    """
+    """As `fitted_to_iceberg`, and refuses nulls that pyiceberg loses."""
     fitted = fitted_to_iceberg(rows)
     for field, column in zip(fitted.schema, fitted.columns, strict=True):
         if any(_has_lost_nulls(chunk) for chunk in column.chunks):
@@ -96,7 +83,6 @@ def _paths(field: pa.Field, prefix: str) -> Iterator[str]:
 
 
 def _has_lost_nulls(array: pa.Array) -> bool:
-    """Whether it has nulls that pyiceberg loses when it rebuilds lists and maps of rows."""
     kind, valid = array.type, array.drop_null() if array.null_count else array
     if types.is_list(kind):
         return bool(array.null_count and types.is_struct(kind.value_type)) or _has_lost_nulls(valid.flatten())

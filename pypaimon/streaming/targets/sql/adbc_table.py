@@ -39,8 +39,6 @@ _AUTOCOMMIT = "adbc.connection.autocommit"
 
 
 class Execute(Protocol):
-    """Runs a statement; the rows that it gives."""
-
     def __call__(self, query: str, *given: str | None) -> list[tuple[Any, ...]]: ...
 
 
@@ -62,24 +60,15 @@ class Dialect(Protocol):
         """The type of a column, or None if the database has no such type."""
 
     def fitted(self, rows: pa.Table) -> pa.Table:
-        """Rows in types that the driver takes.
-
-        Raises:
-            StreamConfigError: The database cannot hold a value.
-        """
+        """Rows in types that the driver takes."""
 
     def resolved(self, execute: Execute, name: str) -> tuple[str, str]:
-        """Schema and name of a table in the spelling of the database. The table need not exist.
-
-        Raises:
-            StreamConfigError: A table cannot have the name.
-        """
+        """Schema and name of a table in the spelling of the database. The table need not exist."""
 
     def positions(self, execute: Execute) -> str | None:
         """The schema in which the database finds a table of positions without a schema in its name, or None."""
 
-    def refuse_columns(self, names: Sequence[str]) -> None:
-        """Refuse names that the database forbids for columns."""
+    def refuse_columns(self, names: Sequence[str]) -> None: ...
 
     def is_exact(self, old: str, new: str) -> bool:
         """As `Alter.is_exact`."""
@@ -108,23 +97,13 @@ class Dialect(Protocol):
 def adbc_plans(
     call: str, connection: Any, name: str, keys: GivenKeys, dialect: Dialect, replace: bool
 ) -> PlanTransactions:
-    """The transactions of a target.
-
-    Raises:
-        StreamConfigError: An argument is invalid.
-        TargetError: The database refuses.
-    """
+    """The transactions of a target."""
     needed(f"{call}: connection", connection, f"a connection of {dialect.driver}", "adbc_connection")
     return PlanTransactions(AdbcTable(connection, a_name(f"{call}: name", name), keys, dialect), replace)
 
 
 class AdbcTable(TransactionalTable):
-    """A table, and the row of positions next to it, in its schema. Calls block, one at a time.
-
-    Raises:
-        StreamConfigError: The connection commits by itself, or the name is invalid.
-        TargetError: The database refuses.
-    """
+    """A table, and the row of positions next to it, in its schema. Calls block, one at a time."""
 
     def __init__(self, connection: Any, name: str, keys: GivenKeys, dialect: Dialect) -> None:
         self._connection = connection

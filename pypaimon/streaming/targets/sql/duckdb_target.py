@@ -277,7 +277,6 @@ class DuckDBTable(TransactionalTable):
 
 
 def is_there(connection: duckdb.DuckDBPyConnection, table: str) -> bool:
-    """Whether a table or view exists. Its name is quoted."""
     try:
         connection.execute(f"SELECT 1 FROM {table} LIMIT 0")
     except duckdb.CatalogException:
@@ -319,7 +318,6 @@ def _literal(text: str) -> str:
 def columns_of(
     connection: duckdb.DuckDBPyConnection, rows: str, batch: AnyBatch, keys: Sequence[str] | None
 ) -> SavedState:
-    """The columns of a batch, with their types in DuckDB."""
     return SavedState.of(batch, described(connection, rows), keys)
 
 
@@ -365,7 +363,6 @@ class DuckDBAlter:
 
 
 def described(connection: duckdb.DuckDBPyConnection, relation: str) -> list[tuple[str, str]]:
-    """The names and types of the columns of a table or view."""
     found = connection.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()
     return [(str(name), str(kind)) for name, kind, *_ in found]
 
