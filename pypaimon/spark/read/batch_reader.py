@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-
 _SNAPSHOT, _TAG = ("scan.snapshot-id", "scan.version"), "scan.tag-name"
 _MILLIS, _TIME = "scan.timestamp-millis", "scan.timestamp"
 _STREAM_ONLY = ("start", "start_tag")

@@ -32,9 +32,6 @@ class MicroBatchPlanner:
     """Plans the micro-batches of one query. Its memory only saves requests: any other process makes the same plans.
 
     The stream's planner takes every step. This class decides only where a batch ends.
-
-    Args:
-        stream: The stream.
     """
 
     def __init__(self, stream: ResolvedStream) -> None:
@@ -79,7 +76,7 @@ class MicroBatchPlanner:
         Asks the store at most once per poll interval while it finds nothing.
 
         Raises:
-            PaimonStreamError: See the class; asking again is possible.
+            PaimonStreamError: Planning failed; asking again is possible.
         """
         now = self._clock.monotonic()
         if self._polled is not None and self._polled[0] == start and now - self._polled[1] < self._poll_seconds:

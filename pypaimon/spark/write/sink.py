@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pypaimon.spark.errors import ErrorContext, readable
 from pypaimon.spark.options.sink_options import SinkOptions, parse_sink
 from pypaimon.spark.write.sink_table import load_sink_table, prepare_sink_table
 from pypaimon.streaming.commit.cleanup import discard_unfinished, discarded_on_error
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pypaimon.streaming.paimon.write_internals import CommitMessage
-
 
 _BATCH_SIZE = 65536
 
@@ -96,9 +96,6 @@ class TaskFiles:
     """What one task wrote.
 
     Attributes:
-        messages: pypaimon's commit messages.
-        rows: Rows that came.
-        pin: The schema under which they were written.
         buckets_of: Snapshot by which the rows were divided into a fixed number of buckets; None: they were not.
     """
 
@@ -113,10 +110,6 @@ class Sink:
     """One write of a DataFrame, or of one micro-batch.
 
     Attributes:
-        options: What the user said.
-        layout: How the DataFrame's columns become the table's.
-        pin: The schema that has those columns.
-        overwrite: Whether the write replaces existing rows.
         streaming: Whether it is a micro-batch; an overwrite then replaces the whole table (output mode "complete").
         state: What tasks must know of existing files; None: each task reads it.
     """
@@ -186,9 +179,6 @@ class Sink:
         """Commit a batch of a query unless the table has it. Errors as those of `commit.commit_once`, and:
 
         Args:
-            query: The query.
-            batch: Its batch.
-            tasks: What was written.
             origin: Spark's id of the streaming query that counts the batches, where `query` is another name.
 
         Raises:
@@ -267,6 +257,23 @@ class Sink:
             f"bytes={written.size}\n"
         )
         sys.stderr.write(without_secrets(line))
+
+
+class SinkWriter:
+    """What the writers of streams and batches share."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    @property
+    def error_context(self) -> ErrorContext:
+        return ErrorContext(self._sink.options.name)
+
+    @readable
+    def __getstate__(self) -> dict[str, Any]:
+        """Prepare for the tasks: Spark pickles the writer before the first one begins."""
+        self._sink = self._sink.for_tasks()
+        return vars(self)
 
 
 def commit_user(query: str) -> str:

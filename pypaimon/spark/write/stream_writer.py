@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
-from pypaimon.spark.errors import ErrorContext, readable
-from pypaimon.spark.write.sink import Sink, TaskFiles, task_property
+from pypaimon.spark.errors import readable
+from pypaimon.spark.write.sink import SinkWriter, TaskFiles, task_property
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,25 +24,12 @@ class TaskMessage(WriterCommitMessage):
     files: TaskFiles
 
 
-class PaimonStreamWriter(DataSourceStreamArrowWriter):
+class PaimonStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
     """Writes and commits one micro-batch.
 
     Spark makes one of these where it plans a batch, sends it to the tasks, and makes another one, in another process,
     to commit or abort. So everything that commit needs comes with the messages.
     """
-
-    def __init__(self, sink: Sink) -> None:
-        self._sink = sink
-
-    @property
-    def error_context(self) -> ErrorContext:
-        return ErrorContext(self._sink.options.name)
-
-    @readable
-    def __getstate__(self) -> dict[str, Any]:
-        """For the tasks: Spark pickles the writer that it sends to them, before the first one begins."""
-        self._sink = self._sink.for_tasks()
-        return vars(self)
 
     @readable
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:

@@ -35,7 +35,7 @@ _SUMMARIES = {
     "write": "Write the rows of FILE, or of stdin, into TABLE.",
 }
 """The commands. Each is imported when it is used, because most import pypaimon's catalogs."""
-_MODULES = {"files": "compact"}
+_MODULES = {"doctor": "inspect", "files": "compact", "snapshots": "inspect"}
 """The modules of commands that have none of their own name."""
 
 

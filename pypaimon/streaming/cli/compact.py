@@ -18,8 +18,7 @@ from rich.progress import Progress as Bar
 
 from pypaimon.streaming.cli.options import Retrying, grouped, option
 from pypaimon.streaming.cli.output import Record, console, format_option, print_result, show, table_of
-from pypaimon.streaming.cli.settings import duration
-from pypaimon.streaming.cli.tables import TableSource, on_table, pairs, patiently, retry_option
+from pypaimon.streaming.cli.tables import TableSource, duration, on_table, pairs, patiently, retry_option
 from pypaimon.streaming.compaction.background import Compactor, compactor
 from pypaimon.streaming.compaction.compactor import Progress
 from pypaimon.streaming.compaction.compactor import compact as compact_table

@@ -17,8 +17,7 @@ from pypaimon.streaming.cli.messages import say
 from pypaimon.streaming.cli.options import Service, grouped, option
 from pypaimon.streaming.cli.output import Record, print_result
 from pypaimon.streaming.cli.progress_bars import LoadBar
-from pypaimon.streaming.cli.settings import configure
-from pypaimon.streaming.cli.tables import TableSource, on_table, pairs, patiently
+from pypaimon.streaming.cli.tables import TableSource, configure, on_table, pairs, patiently
 from pypaimon.streaming.cli.tables_of_pattern import (
     TableChoice,
     TablesOfPattern,

@@ -15,8 +15,7 @@ from rich.console import Console
 
 from pypaimon.streaming.cli.options import grouped
 from pypaimon.streaming.cli.output import Record, cell, console, format_option, table_of, to_json
-from pypaimon.streaming.cli.settings import ReadSettings, configure, filter_of
-from pypaimon.streaming.cli.tables import TableSource, on_table, retry_option
+from pypaimon.streaming.cli.tables import ReadSettings, TableSource, configure, filter_of, on_table, retry_option
 from pypaimon.streaming.consumers.consumer_manager import consumers_of
 from pypaimon.streaming.errors import EndOfScan, UnsupportedTableError
 from pypaimon.streaming.filtering.pruning import KNOWLEDGE, Pruner, Scan
@@ -30,7 +29,6 @@ from pypaimon.streaming.spec.streamed_table import followed_table
 
 if TYPE_CHECKING:
     from pypaimon.streaming.paimon.filter_internals import Predicate
-
 
 _SCANS: dict[PlanKind, Scan] = {PlanKind.FULL: "full", PlanKind.CHANGELOG: "changelog"}
 _STEPS = {

@@ -18,8 +18,7 @@ from pypaimon.streaming.cli.options import Service, grouped, option
 from pypaimon.streaming.cli.output import console
 from pypaimon.streaming.cli.progress_bars import CatchUpBar
 from pypaimon.streaming.cli.rows import FORMATS, RowsOfTables, row_writer
-from pypaimon.streaming.cli.settings import ReadSettings, configure, save_progress, start_of
-from pypaimon.streaming.cli.tables import TableSource, on_table
+from pypaimon.streaming.cli.tables import ReadSettings, TableSource, configure, on_table, save_progress, start_of
 from pypaimon.streaming.cli.tables_of_pattern import (
     TableChoice,
     TablesOfPattern,

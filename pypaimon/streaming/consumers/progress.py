@@ -7,9 +7,12 @@ from dataclasses import dataclass
 
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager
 from pypaimon.streaming.consumers.consumer_names import ConsumerName, SharedStart
-from pypaimon.streaming.consumers.previous_shardings import PreviousShardings
 from pypaimon.streaming.consumers.progress_file import ProgressFile
-from pypaimon.streaming.consumers.shared_start_coordinator import SharedStartCoordinator, StartSettings
+from pypaimon.streaming.consumers.shared_start_coordinator import (
+    PreviousShardings,
+    SharedStartCoordinator,
+    StartSettings,
+)
 from pypaimon.streaming.consumers.unconfirmed import UnconfirmedPlans
 from pypaimon.streaming.errors import ConsumerConflictError, StreamConfigError
 from pypaimon.streaming.model.position import Phase, Position

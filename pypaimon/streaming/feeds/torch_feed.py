@@ -14,9 +14,8 @@ from torch.utils.data import IterableDataset, get_worker_info
 from torch.utils.dlpack import from_dlpack
 
 from pypaimon.streaming.errors import NullColumnError, StreamConfigError
-from pypaimon.streaming.feeds.feed import Feed, refuse_moving_ends
+from pypaimon.streaming.feeds.feed import Feed, FeedReader, refuse_moving_ends
 from pypaimon.streaming.feeds.feed_state import FeedState, Share
-from pypaimon.streaming.feeds.reader import FeedReader
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.arguments import at_least, typed
 from pypaimon.streaming.read_builder import StreamReadBuilder

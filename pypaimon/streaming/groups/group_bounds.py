@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.consumers.consumer_manager import Consumer, consumers_of
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
-from pypaimon.streaming.consumers.previous_shardings import PreviousShardings
+from pypaimon.streaming.consumers.shared_start_coordinator import PreviousShardings
 from pypaimon.streaming.errors import (
     EndOfScan,
     NoSnapshotYetError,
@@ -23,11 +23,7 @@ from pypaimon.streaming.scanning.parts import ScanParts
 
 
 class GroupStart:
-    """Where a group begins: after what an earlier reader of its id has confirmed, or where its settings say.
-
-    Args:
-        parts: A scan with the settings of the group's streams.
-    """
+    """Where a group begins: after what an earlier reader of its id has confirmed, or where its settings say."""
 
     def __init__(self, parts: ScanParts, group_id: str) -> None:
         self._planner = parts.planner

@@ -12,7 +12,7 @@ from typing import Any
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager, consumers_of, last_write
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
-from pypaimon.streaming.consumers.previous_shardings import PreviousShardings
+from pypaimon.streaming.consumers.shared_start_coordinator import PreviousShardings
 from pypaimon.streaming.errors import ConsumerConflictError, StoreError, TableChangedError
 from pypaimon.streaming.groups.group_files import (
     GroupState,

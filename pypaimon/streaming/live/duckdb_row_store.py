@@ -30,7 +30,6 @@ from pypaimon.streaming.targets.changes import last_changes, quoted
 if TYPE_CHECKING:
     import duckdb  # type: ignore[import-not-found, unused-ignore]
 
-
 _LEAST_BYTES = 1 << 26
 
 

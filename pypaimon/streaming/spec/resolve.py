@@ -60,6 +60,8 @@ def resolve(table: StreamedTable, spec: StreamSpec, clock: Clock | None = None) 
     otherwise in the first step.
 
     Raises:
+        StreamConfigError: By a member: settings or table options contradict each other, or a column does not exist.
+        UnsupportedTableError: By a member: the table, or one of its options, cannot be streamed.
         TableChangedError: By a member: the table is gone.
     """
     return ResolvedStream(table, spec, clock or Clock())

@@ -17,13 +17,11 @@ from pypaimon.streaming.options.arguments import a_batch
 from pypaimon.streaming.options.table_traits import TableTraits, moved_by
 from pypaimon.streaming.paimon.internals import TableSchema
 
-
-def quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
 AnyBatch = Batch | BlockingBatch
 GivenKeys = str | Sequence[str] | None
+RESERVED = "_paimon_"
+"""Prefix of names that targets use for themselves, in upper or lower case."""
+_ORDER = f"{RESERVED}order"
 
 
 class TargetKeys:
@@ -108,6 +106,7 @@ def comparable_keys(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
         if not pa.types.is_floating(column.type):
             continue
         values = column.fill_null(1.0).to_numpy()
+        # Java distinguishes -0.0 from 0.0; databases and dicts do not.
         if np.any(np.signbit(values) & (values == 0)):
             raise StreamConfigError(
                 f"The key column '{name}' holds -0.0, which targets take for 0.0: have the writer of the "
@@ -132,11 +131,6 @@ def has_keyed_rows(batch: AnyBatch) -> bool:
     if not batch.schema.primary_keys:
         return False
     return ROW_KIND in batch.data.schema.names or not TableTraits.of(batch.schema).can_retract
-
-
-RESERVED = "_paimon_"
-"""Prefix of names that targets use for themselves, in upper or lower case."""
-_ORDER = f"{RESERVED}order"
 
 
 def last_changes(batch: AnyBatch, keys: str | Sequence[str]) -> tuple[pa.Table, pa.Table]:
@@ -173,6 +167,11 @@ def last_changes(batch: AnyBatch, keys: str | Sequence[str]) -> tuple[pa.Table, 
     if sets.all():
         return rows, rows.slice(0, 0)
     return rows.filter(pa.array(sets)), rows.filter(pa.array(~sets))
+
+
+def quoted(name: str) -> str:
+    """A name as SQL has it."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 def refuse_reserved(what: str, names: Iterable[str]) -> None:

@@ -4,6 +4,6 @@ They need no test framework: a failed check raises `AssertionError`.
 """
 
 from pypaimon.streaming.testing.check_target import check_target
-from pypaimon.streaming.testing.table_changes import SmallTable
+from pypaimon.streaming.testing.small_table import SmallTable
 
 __all__ = ["SmallTable", "check_target"]

@@ -17,7 +17,8 @@ from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.read_builder import StreamReadBuilder
 from pypaimon.streaming.targets.target import Target
 from pypaimon.streaming.testing.line_kills import homes_of, lines_of
-from pypaimon.streaming.testing.table_changes import Rows, SmallTable, TableChanges, difference, shown
+from pypaimon.streaming.testing.small_table import SmallTable
+from pypaimon.streaming.testing.table_changes import Rows, TableChanges, difference, shown
 
 MakeTarget = Callable[[str], Target]
 ReadRows = Callable[[str], Iterable[Mapping[str, Any]]]
@@ -51,16 +52,7 @@ def check_target(
         make_target: Opens the target with a name. The same name opens the same target again; other names are other
             targets. The table has the columns `id` BIGINT, `name` STRING, `number` INT and `amount` DOUBLE, and
             columns that are added.
-        read_rows: Returns the rows of the target with a name, in any order. Nulls may be left out.
-        keys: `("id",)`, or `()` for a target that only appends rows.
-        schema_changes: Whether columns are added, renamed, widened and dropped.
-        nans: Whether there are NaNs among the amounts; not for a target that refuses them.
-        histories: The number of histories.
         seed: The seed of the histories; random by default. The error names it.
-
-    Raises:
-        AssertionError: The target is wrong: the error names the steps, what was expected, and what was found. Or the
-            target cannot be killed, because `apply` runs no line of its module on the calling thread.
     """
     assert tuple(keys) in (("id",), ()), f"keys {keys!r}: give ('id',) or ()"
     drawn = SystemRandom().randrange(10**9) if seed is None else seed

@@ -11,7 +11,7 @@ from pypaimon.schema.schema_change import SchemaChange
 
 from pypaimon.streaming import TableChangedError, UnsupportedTableError, compact
 from pypaimon.streaming.testing import SmallTable
-from pypaimon.streaming.testing.table_changes import COLUMNS
+from pypaimon.streaming.testing.small_table import COLUMNS
 from support.tables.handles import batch_read
 from support.tables.live_tables import check, often
 

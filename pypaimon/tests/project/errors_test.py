@@ -125,3 +125,13 @@ def test_advice_after_expiry_names_the_choices_of_the_command(command: str, advi
     with click.Context(program) as context:
         context.invoked_subcommand = command
         assert f"to 3. {advice_of}" in text_of(errors.PositionExpiredError(1, 2, 3))
+
+
+def test_advice_to_start_elsewhere_names_no_start_where_the_command_has_none() -> None:
+    error = errors.PositionBeyondLatestError(5, 3)
+    with click.Context(program) as context:
+        context.invoked_subcommand = "copy"
+        assert text_of(error).endswith("so that the state of SOURCE replaces the rows of TARGET.")
+        assert text_of(error, of_tables=True).endswith("Drop the copy: the next run makes it again.")
+        context.invoked_subcommand = "tail"
+        assert "--start" in text_of(error)

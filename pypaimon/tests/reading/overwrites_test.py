@@ -11,7 +11,7 @@ from pypaimon.schema.schema_change import SchemaChange
 
 from pypaimon.streaming import DictTarget, Position, StreamReadBuilder, stream_read_builder, stream_write_builder
 from pypaimon.streaming.testing import SmallTable
-from pypaimon.streaming.testing.table_changes import COLUMNS
+from pypaimon.streaming.testing.small_table import COLUMNS
 
 pytestmark = pytest.mark.slow
 
