@@ -44,6 +44,8 @@ class ErrorContext:
 
     Attributes:
         table: The table, as the options name it; None if they do not.
+        streaming: Whether it is the source of a stream, which resumes at a checkpoint.
+        loses_data: Whether the query skips expired snapshots (`failOnDataLoss` = `false`).
     """
 
     table: str | None = None

@@ -26,7 +26,12 @@ class ChangeRows:
     """Consecutive rows whose records declare the same types.
 
     Attributes:
+        declared: What the records declare about the columns, by name.
+        silent: What applies to the other columns.
+        kinds: Codes of row kinds, one for each row.
+        rows: Values as in JSON, by column.
         records: The number of the record of each row, from 1.
+        names: All columns of the rows.
     """
 
     declared: Mapping[str, Declared]

@@ -51,6 +51,13 @@ class Declared:
 
 
 class Event(NamedTuple):
+    """The content of one record.
+
+    Attributes:
+        changes: Row kinds (codes of `model.row_kinds`) and rows, in their order. Old rows come before new ones.
+        types: What it declares about types, for `ChangeFormat.declared`. Records with equal types have equal values.
+    """
+
     changes: list[tuple[int, Row]]
     types: Any = None
 

@@ -40,6 +40,8 @@ _MODULES = {"doctor": "inspect", "files": "compact", "snapshots": "inspect"}
 
 
 class _Program(click.Group):
+    """Imports commands when they are used, and turns an error into an exit code and at most one line on stderr."""
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_SUMMARIES)
 

@@ -31,8 +31,11 @@ class ConsumerName:
     """What one consumer file is for. `text` is the id that Java sees.
 
     Attributes:
+        consumer_id: The id that the user chose.
         shard: (i, n) for a reader of shard i of n, otherwise None.
         member: Name of a member, otherwise None.
+        is_pin: Whether the file is the retention pin of a first full plan; otherwise it holds progress.
+        group: Whether the file is the retention pin of a group, which saves its progress elsewhere.
     """
 
     consumer_id: str
@@ -156,6 +159,9 @@ class SharedStart:
     """A start that one reader found, for all readers that begin at it, and for their restarts inside the first plan.
 
     Attributes:
+        token: Distinguishes it from every other start. Progress files of readers that began with it carry the token.
+        position: The start: the snapshot of a full plan, or the next snapshot.
+        configured: The configured start that it was found for, as text: `latest-full`, `from-snapshot 5`...
         end: The last snapshot, if the stream ends at the one that was the latest; otherwise None.
     """
 

@@ -31,7 +31,13 @@ _BYTES_IN_MEMORY = 3
 
 
 class SplitsDatasource(Datasource):  # type: ignore[misc, unused-ignore]
-    """The rows of splits. The tasks get splits, and plan nothing."""
+    """The rows of splits. The tasks get splits, and plan nothing.
+
+    Args:
+        read: Reads the splits.
+        parts: Groups of splits. A group is read in order by one task; groups are read in any order.
+        schema: The schema of the rows.
+    """
 
     def __init__(self, read: StreamRead, parts: Sequence[Sequence[StreamSplit]], schema: pa.Schema) -> None:
         super().__init__()  # type: ignore[no-untyped-call, unused-ignore]

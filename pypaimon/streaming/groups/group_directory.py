@@ -241,6 +241,8 @@ class GroupMemberInfo:
     """One member of a group, or all slots without an owner.
 
     Attributes:
+        member: Its id: its name, a dot, and digits that are new each time it joins; `""` for slots without an owner.
+        status: joining, active, left, or sealed (fenced by another member); `""` for slots without an owner.
         slots: The slots, ascending.
         next_snapshot: The smallest snapshot that is not confirmed; None without slots.
         lag: Snapshots from that one to the latest; None without slots.

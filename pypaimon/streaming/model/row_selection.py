@@ -14,9 +14,12 @@ class RowSelection:
     """A filter and a projection, with the names of one schema.
 
     Attributes:
+        schema_id: The schema.
         predicate: The filter; None: all rows.
+        unmatched: What records of an upsert stream become that do not match: a value of `Unmatched`.
         projection: The columns, fields of rows as `row.field`; None: all.
         output_names: Their names; None: their own.
+        nested: Whether fields of rows stay inside of their rows.
     """
 
     schema_id: int

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from functools import lru_cache
@@ -179,13 +180,8 @@ class TimeZone:
         return found
 
     def _change(self, before: int, after: int) -> int:
-        while after - before > 1:
-            middle = (before + after) // 2
-            if self.offset(middle) == self.offset(after):
-                after = middle
-            else:
-                before = middle
-        return after
+        last = self.offset(after)
+        return before + bisect_left(range(before, after), True, key=lambda second: self.offset(second) == last)
 
 
 @lru_cache(maxsize=256)

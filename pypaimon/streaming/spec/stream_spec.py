@@ -87,10 +87,18 @@ class StreamSpec(CallerOptions):
 
     Attributes:
         view: The view that is read, or None for the table itself.
+        start: Where the stream begins.
+        end_watermark: The stream ends before the first snapshot with a greater watermark.
+        poll_interval_ms: Time from a poll that found nothing to the next one.
+        consumer: Under which id progress is saved.
+        bucket_filter: Which buckets are read.
+        filter: Which rows are read: a predicate, or its text, which cannot be parsed before the columns are known.
         projection: The columns to read, fields of rows as `row.field`; None: all.
         output_names: The names under which the columns come out; None: their own.
+        read_type: The fields that `with_read_type` was called with; `projection` names them.
         include_row_kind: Whether `_row_kind` comes out; None: if the stream can give -U or -D.
         blob_descriptors: Whether descriptors of blobs come instead of bytes; None: the table's option decides.
+        blob_places: Directories to which descriptors may point, in addition to that of the table.
     """
 
     view: View | None = None

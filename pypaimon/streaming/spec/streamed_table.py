@@ -112,7 +112,12 @@ class StreamedTable:
     """A table, the branch of it whose snapshots a stream follows, and its facts. A pickle holds the facts.
 
     Attributes:
+        handle: pypaimon's table, as it was loaded.
+        followed: The handle of the branch that is followed: the table itself, or the delta branch of a chain table.
         chain: The branches of a chain table; None for other tables.
+        facts: The facts of `followed`. All streams of the table share them.
+        latest: The latest snapshot, if it was read before the facts; a stream may begin with it.
+        latest_at: The time before `latest` was requested, on the monotonic clock.
     """
 
     handle: ReadableTable

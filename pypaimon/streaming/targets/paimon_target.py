@@ -233,6 +233,17 @@ class PaimonRows(TransactionalTable):
     - An overwrite has no changelog (Java's `FileStoreCommitImpl.overwritePartition` drops it), so later changes would
       be lost to readers of the copy. Only further parts of the state that replaces the table join it.
     - With `sequence.snapshot-ordering` the rows of one commit have to fit into memory.
+
+    Args:
+        table: The table.
+        open_writer: Returns an open writer of the table; called again after an error has ended the last one.
+        fit: Converts rows, read with a schema of the source, to the columns of the table.
+        shared: Others write to the table too: a full state is added to what is there.
+        follows_columns: The caller alters the columns of the table when those of the source change.
+
+    Attributes:
+        given_keys: The primary key of the table.
+        where: Its name.
     """
 
     waits = True

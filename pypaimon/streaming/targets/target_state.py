@@ -21,6 +21,7 @@ class Saved:
     """What was saved with the rows, as text.
 
     Attributes:
+        position: The position up to which the target holds the table, from `Position.to_json`.
         columns: The rest, from `SavedState.to_json`, or None.
     """
 
@@ -49,6 +50,9 @@ class SavedState:
     """Describes the rows of a target. The position, which names the table and its history, is saved with it.
 
     Attributes:
+        highest_field_id: The highest field id of the Paimon table at that time. Fields with higher ids were added
+        later.
+        columns: The columns that were written to.
         scope: Which rows of the table were read. None if an older release wrote it.
         keys: The fields of the target's key, by id or name. None if an older release wrote it.
     """

@@ -68,6 +68,14 @@ _RETRIES = "commit.retry.num-retries"
 
 
 class IcebergRows(LakeTable["Table"]):
+    """An Iceberg table. The position is in its properties and in the summaries of its snapshots.
+
+    Args:
+        catalog: The catalog of the table.
+        name: The name of the table, with its namespace.
+        keys: See `TargetKeys`.
+    """
+
     def __init__(self, catalog: Catalog, name: str, keys: GivenKeys) -> None:
         if "." not in name:
             raise StreamConfigError(f"table {name!r}: name it with its namespace, such as 'sales.{name}'")

@@ -93,10 +93,15 @@ class DuckDBTable(TransactionalTable):
     """A table, and the table of positions in its schema.
 
     Args:
+        connection: The database. Nothing else uses the connection meanwhile.
+        name: The name of the table, after its schema, or its database and schema, if it is not in the current one.
+        keys: See `TargetKeys`.
         schema: The schema of the table, quoted; `name` is then the table alone, with any dots. None: see `name`.
 
     Attributes:
+        given_keys: The keys of the caller.
         keys: The key columns of the last batch; empty: rows are appended.
+        where: The name of the table in errors.
     """
 
     def __init__(
