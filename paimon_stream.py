@@ -87,7 +87,7 @@ def _code_of(run: Callable[[], int]) -> int:
     except Exception:  # noqa: BLE001 - shown as the interpreter would
         import traceback
 
-        from pypaimon.streaming.cli.secrets import shown
+        from pypaimon.streaming.cli.messages import shown
 
         sys.stderr.write(shown(traceback.format_exc()))
         return 1

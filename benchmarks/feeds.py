@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from benchmarks.measuring import Figure, compared, timed
 from benchmarks.tables import catalog, commit, create, some_rows
 from pypaimon.streaming import StreamReadBuilder, TorchFeed, stream_read_builder
-from pypaimon.streaming.feeds.torch.tensors import tensors
+from pypaimon.streaming.feeds.torch_feed import tensors
 
 ROWS = 1_000_000
 COMMITS = 32

@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from pypaimon.spark.compaction import compact
     from pypaimon.spark.lag_listener import LagListener
     from pypaimon.spark.read.native import native_foreach_batch, native_read
-    from pypaimon.spark.registration import register
-    from pypaimon.spark.source import PaimonDataSource
+    from pypaimon.spark.source import PaimonDataSource, register
     from pypaimon.spark.write.bucketing import repartition_by_bucket
 
 __all__ = [
@@ -32,7 +31,7 @@ _MODULES = {
     "compact": "compaction",
     "native_foreach_batch": "read.native",
     "native_read": "read.native",
-    "register": "registration",
+    "register": "source",
     "repartition_by_bucket": "write.bucketing",
 }
 

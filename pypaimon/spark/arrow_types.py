@@ -48,11 +48,7 @@ def spark_schema(fields: Iterable[DataField], not_null: Iterable[str]) -> spark.
     """Columns of Paimon as Spark's.
 
     Args:
-        fields: The columns.
         not_null: Names of those that are never null.
-
-    Raises:
-        UnsupportedTableError: Spark has no type for a column.
     """
     certain = frozenset(not_null)
     return spark.StructType(
@@ -92,12 +88,7 @@ def _decimal(data_type: AtomicType) -> spark.DecimalType:
 
 
 def cast(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """A column as Spark's type: instants cut to microseconds (towards the past), names and nullability of Spark's.
-
-    Args:
-        array: A column as it was read.
-        target: The Arrow type that Spark expects.
-    """
+    """A column as Spark's type: instants cut to microseconds (towards the past), names and nullability of Spark's."""
     if array.type.equals(target):
         return array
     if pa.types.is_timestamp(target) and array.type.unit == "ns":

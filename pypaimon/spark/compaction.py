@@ -69,8 +69,6 @@ def compact(
 
 
 class _Tasks:
-    """`Workers` that are tasks of Spark."""
-
     commit_bytes = 64 << 30
 
     def __init__(self, spark: sql.SparkSession, options: SinkOptions) -> None:
@@ -78,7 +76,6 @@ class _Tasks:
         self._options = options
 
     def execute(self, table: PaimonTable, picker: TaskPicker, tasks: Sequence[CompactionTask], done: Done) -> None:
-        """See `Workers`. One job."""
         rows = [(number, pickle.dumps(_lean(each))) for number, each in enumerate(tasks)]
         parts = self._spark.createDataFrame(rows, "number int, work binary").repartition(len(rows))
         task = _Task(self._options, PinnedSchema.of(table))

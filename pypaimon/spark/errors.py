@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
@@ -16,6 +17,21 @@ S = TypeVar("S", bound="_InContext")
 
 _CHECKPOINT = "the checkpoint of the query (in the directory that its option 'checkpointLocation' names)"
 """Spark does not pass this directory to a source, nor whether the query has one."""
+
+_OPTIONS = {
+    "with_blob_places": "blob-places",
+    "with_consumer_id": "consumer-id",
+    "with_filter": "filter",
+    "with_include_row_kind": "include-row-kind",
+    "with_on_overwrite": "on-overwrite",
+    "with_projection": "columns",
+    "with_raw": "raw",
+    "with_row_kind_column": "row-kind-column",
+    "with_start": "start",
+    "with_time_zone": "time-zone",
+}
+"""Spark's options by the methods of the Python API that errors of the library name."""
+_CALL = re.compile(rf"({'|'.join(_OPTIONS)})\b(?:\(((?:\.\.\., )?(?:(unmatched)=)?[^()]*)\))?")
 
 
 class PaimonSourceError(Exception):
@@ -76,7 +92,7 @@ class ErrorContext:
                 f"{error.message} The position is that of {_CHECKPOINT}. If this is the wrong directory, give the "
                 "query its own. Otherwise decide what to undo of what it has read, then start it with a new directory."
             )
-        return str(error)
+        return in_options(str(error))
 
     def _after_expiry(self, error: PositionExpiredError) -> str:
         if not self.streaming:
@@ -95,8 +111,22 @@ class ErrorContext:
         )
 
 
+def in_options(text: str) -> str:
+    """A text of the library with Spark's options instead of calls of the Python API.
+
+    `with_on_overwrite('fail')` becomes `option 'on-overwrite' = 'fail'`, and `with_projection(...)` `option 'columns'`.
+    """
+
+    def option(call: re.Match[str]) -> str:
+        name = call[3] or _OPTIONS[call[1]]
+        value = (call[2] or "").rpartition("=")[2].strip("'\"").removeprefix("...")
+        word = "Option" if call.start() == 0 else "option"
+        return f"{word} '{name}'" + (f" = '{value.lower() if value in ('True', 'False') else value}'" if value else "")
+
+    return _CALL.sub(option, text)
+
+
 def _commit_advice(error: PaimonStreamError) -> str | None:
-    """The text of an error of a commit in terms of the sink; None for other errors."""
     from pypaimon.streaming.errors import BatchOrderError, CommitUnknownError, QueryReusedError
 
     if isinstance(error, CommitUnknownError):
@@ -125,9 +155,6 @@ class readable_errors:
     own is printed before it, so that the message is the first line too. Where Spark simplifies tracebacks it drops
     causes, so errors of settings, whose stack does not help, are raised without one. (A generator-based context
     manager could not drop the stack: `contextlib` restores it.)
-
-    Args:
-        context: What messages say in addition.
     """
 
     def __init__(self, context: ErrorContext) -> None:
@@ -157,8 +184,6 @@ class _InContext(Protocol):
 
 
 def readable(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
-    """Wrap a method in `readable_errors`; its object has `error_context`."""
-
     @wraps(method)
     def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         with readable_errors(self.error_context):

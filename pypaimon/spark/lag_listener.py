@@ -22,7 +22,6 @@ class LagListener(StreamingQueryListener):
         """Nothing to log."""
 
     def onQueryProgress(self, event: Any) -> None:
-        """Log the lag of each source."""
         progress = event.progress
         for source in progress.sources:
             lag = lag_of(source)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import datasource
 
@@ -24,7 +24,6 @@ class PaimonDataSource(datasource.DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format."""
         return "pypaimon"
 
     @readable
@@ -41,7 +40,6 @@ class PaimonDataSource(datasource.DataSource):
         return for_catalog(source_schema(stream_of(options), options), self.options)
 
     def streamReader(self, schema: types.StructType) -> datasource.DataSourceStreamReader:
-        """The reader of a stream."""
         from pypaimon.spark.options.catalog_tables import of_catalog
         from pypaimon.spark.read.stream_reader import PaimonStreamReader
 
@@ -49,7 +47,6 @@ class PaimonDataSource(datasource.DataSource):
 
     @readable
     def reader(self, schema: types.StructType) -> datasource.DataSourceReader:
-        """The reader of a batch."""
         from pypaimon.spark.options.catalog_tables import of_catalog
         from pypaimon.spark.read.batch_reader import PaimonBatchReader
 
@@ -57,7 +54,6 @@ class PaimonDataSource(datasource.DataSource):
 
     @readable
     def streamWriter(self, schema: types.StructType, overwrite: bool) -> datasource.DataSourceStreamArrowWriter:
-        """The writer of one micro-batch."""
         from pypaimon.spark.spark_versions import check_stream_writes
         from pypaimon.spark.write.sink import Sink
 
@@ -68,7 +64,6 @@ class PaimonDataSource(datasource.DataSource):
 
     @readable
     def writer(self, schema: types.StructType, overwrite: bool) -> datasource.DataSourceArrowWriter:
-        """The writer of a batch."""
         from pypaimon.spark.write.batch_writer import PaimonBatchWriter
         from pypaimon.spark.write.sink import Sink
 
@@ -76,8 +71,19 @@ class PaimonDataSource(datasource.DataSource):
 
     @property
     def error_context(self) -> ErrorContext:
-        """What the messages of its errors say in addition."""
         return ErrorContext.of(self.options)
 
     def __repr__(self) -> str:
         return "PaimonDataSource()"
+
+
+def register(spark: Any) -> None:
+    """Register the data source with a session, classic or Spark Connect. Idempotent.
+
+    Needed only where Spark's own discovery does not see the installation: an editable install, or a Connect server
+    without the package on its Python path. The package must be installed on driver and executors in any case.
+
+    Args:
+        spark: A `SparkSession`.
+    """
+    spark.dataSource.register(PaimonDataSource)

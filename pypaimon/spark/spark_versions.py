@@ -41,8 +41,6 @@ else:
             """Stands in for Spark 4.2's."""
 
         class ReadLimit:
-            """Stands in for Spark 4.2's."""
-
             def __init__(self, bound: int | None = None) -> None:
                 self.bound = bound
 
@@ -65,11 +63,7 @@ __all__ = [
 
 
 def check_limits(admission: Admission) -> None:
-    """Refuse limits that this release of Spark ignores.
-
-    Raises:
-        StreamConfigError: There are limits, and this is Spark 4.0 or 4.1.
-    """
+    """Refuse limits that this release of Spark ignores."""
     if KNOWS_LIMITS or not any(getattr(admission, name) is not None for name in admission.__slots__):
         return
     raise StreamConfigError(
@@ -79,11 +73,7 @@ def check_limits(admission: Admission) -> None:
 
 
 def check_stream_writes() -> None:
-    """Refuse to write a stream where Spark passes no Arrow batches to a Python sink.
-
-    Raises:
-        UnsupportedTableError: This is Spark 4.0.
-    """
+    """Refuse to write a stream where Spark passes no Arrow batches to a Python sink."""
     from pyspark.sql import datasource
 
     if not hasattr(datasource, "DataSourceStreamArrowWriter"):

@@ -88,15 +88,15 @@ if TYPE_CHECKING:
     from pypaimon.streaming.errors import UnsupportedTableError as UnsupportedTableError
     from pypaimon.streaming.errors import WriterClosedError as WriterClosedError
     from pypaimon.streaming.errors import WriterConflictError as WriterConflictError
-    from pypaimon.streaming.feeds.ray.ray_feed import RayFeed as RayFeed
-    from pypaimon.streaming.feeds.ray.ray_feed import ray_dataset as ray_dataset
-    from pypaimon.streaming.feeds.torch.torch_feed import TorchFeed as TorchFeed
+    from pypaimon.streaming.feeds.ray_feed import RayFeed as RayFeed
+    from pypaimon.streaming.feeds.ray_feed import ray_dataset as ray_dataset
+    from pypaimon.streaming.feeds.torch_feed import TorchFeed as TorchFeed
     from pypaimon.streaming.groups.assigned_slots import Assignment as Assignment
-    from pypaimon.streaming.groups.group_builder import GroupStreamBuilder as GroupStreamBuilder
     from pypaimon.streaming.groups.group_stream import BlockingGroupBatch as BlockingGroupBatch
     from pypaimon.streaming.groups.group_stream import BlockingGroupStream as BlockingGroupStream
     from pypaimon.streaming.groups.group_stream import GroupBatch as GroupBatch
     from pypaimon.streaming.groups.group_stream import GroupStream as GroupStream
+    from pypaimon.streaming.groups.group_stream import GroupStreamBuilder as GroupStreamBuilder
     from pypaimon.streaming.live.live_table import BlockingLiveTable as BlockingLiveTable
     from pypaimon.streaming.live.live_table import LiveTable as LiveTable
     from pypaimon.streaming.maintenance.maintain import maintain as maintain
@@ -124,8 +124,8 @@ if TYPE_CHECKING:
     from pypaimon.streaming.reading.blob import Blob as Blob
     from pypaimon.streaming.scanning.lag import Lag as Lag
     from pypaimon.streaming.scanning.metrics import ScanMetrics as ScanMetrics
-    from pypaimon.streaming.spec.read import StreamTableRead as StreamTableRead
-    from pypaimon.streaming.spec.scan import AsyncStreamingTableScan as AsyncStreamingTableScan
+    from pypaimon.streaming.spec.openers import AsyncStreamingTableScan as AsyncStreamingTableScan
+    from pypaimon.streaming.spec.openers import StreamTableRead as StreamTableRead
     from pypaimon.streaming.targets.changes import last_changes as last_changes
     from pypaimon.streaming.targets.dict_target import DictTarget as DictTarget
     from pypaimon.streaming.targets.dict_target import apply_to_dict as apply_to_dict
@@ -150,8 +150,7 @@ _EXPORTS = {
     "batches.run_forever": ("run_forever", "run_forever_async"),
     "batches.stream_status": ("StreamStatus",),
     "read_builder": ("StreamReadBuilder", "stream_read_builder"),
-    "spec.read": ("StreamTableRead",),
-    "spec.scan": ("AsyncStreamingTableScan",),
+    "spec.openers": ("AsyncStreamingTableScan", "StreamTableRead"),
     "commit.request": ("CommitReport",),
     "compaction.background": ("Compactor", "compactor"),
     "compaction.compactor": ("compact",),
@@ -207,11 +206,16 @@ _EXPORTS = {
         "WriterClosedError",
         "WriterConflictError",
     ),
-    "feeds.ray.ray_feed": ("RayFeed", "ray_dataset"),
-    "feeds.torch.torch_feed": ("TorchFeed",),
+    "feeds.ray_feed": ("RayFeed", "ray_dataset"),
+    "feeds.torch_feed": ("TorchFeed",),
     "groups.assigned_slots": ("Assignment",),
-    "groups.group_builder": ("GroupStreamBuilder",),
-    "groups.group_stream": ("BlockingGroupBatch", "BlockingGroupStream", "GroupBatch", "GroupStream"),
+    "groups.group_stream": (
+        "BlockingGroupBatch",
+        "BlockingGroupStream",
+        "GroupBatch",
+        "GroupStream",
+        "GroupStreamBuilder",
+    ),
     "live.live_table": ("BlockingLiveTable", "LiveTable"),
     "maintenance.maintain": ("maintain",),
     "maintenance.plan": ("MaintenancePlan", "MaintenanceReport"),

@@ -26,16 +26,16 @@ from pypaimon.streaming.spec.streamed_table import StreamedTable
 if TYPE_CHECKING:
     import pypaimon.streaming.paimon.filter_internals as filter_internals
     from pypaimon.streaming.batches import batch_stream, stream_status
-    from pypaimon.streaming.groups import group_builder
+    from pypaimon.streaming.groups import group_stream
     from pypaimon.streaming.live import live_table
-    from pypaimon.streaming.spec import read, scan
+    from pypaimon.streaming.spec import openers
 else:
     filter_internals = LazyModule("pypaimon.streaming.paimon.filter_internals")
     batch_stream = LazyModule("pypaimon.streaming.batches.batch_stream")
     stream_status = LazyModule("pypaimon.streaming.batches.stream_status")
     live_table = LazyModule("pypaimon.streaming.live.live_table")
-    group_builder = LazyModule("pypaimon.streaming.groups.group_builder")
-    read, scan = LazyModule("pypaimon.streaming.spec.read"), LazyModule("pypaimon.streaming.spec.scan")
+    group_stream = LazyModule("pypaimon.streaming.groups.group_stream")
+    openers = LazyModule("pypaimon.streaming.spec.openers")
 
 
 class StreamReadBuilder(SpecBuilder, PaimonStreamReadBuilder):
@@ -71,25 +71,25 @@ class StreamReadBuilder(SpecBuilder, PaimonStreamReadBuilder):
         view = "" if self._spec.view is None else f", view {self._spec.view}"
         return f"{type(self).__name__}({self._table.name}{view})"
 
-    def new_streaming_scan(self) -> scan.AsyncStreamingTableScan:
+    def new_streaming_scan(self) -> openers.AsyncStreamingTableScan:
         """A scan with the current settings.
 
         Raises:
             StreamConfigError: Settings or table options contradict each other.
             UnsupportedTableError: The table, or one of its options, cannot be streamed.
         """
-        from pypaimon.streaming.spec.scan import new_scan
+        from pypaimon.streaming.spec.openers import new_scan
 
         return new_scan(resolved(self))
 
-    def new_read(self) -> read.StreamTableRead:
+    def new_read(self) -> openers.StreamTableRead:
         """A read with the current settings.
 
         Raises:
             StreamConfigError: Settings or table options contradict each other.
             UnsupportedTableError: The table, or one of its options, cannot be streamed.
         """
-        from pypaimon.streaming.spec.read import new_read
+        from pypaimon.streaming.spec.openers import new_read
 
         return new_read(resolved(self))
 
@@ -158,8 +158,8 @@ class StreamReadBuilder(SpecBuilder, PaimonStreamReadBuilder):
                 copy needs.
             PaimonStreamError: Reading failed.
         """
+        from pypaimon.streaming.live.duckdb_row_store import memory_bound
         from pypaimon.streaming.live.live_table import opened
-        from pypaimon.streaming.live.temp_database import memory_bound
 
         return await opened(resolved(self), memory_bound(memory_limit, directory))
 
@@ -167,8 +167,8 @@ class StreamReadBuilder(SpecBuilder, PaimonStreamReadBuilder):
         self, *, memory_limit: int = DEFAULT_LIVE_BYTES, directory: str | PathLike[str] | None = None
     ) -> live_table.BlockingLiveTable:
         """As `open_live`, for a plain `with`; blocks until the state is there."""
+        from pypaimon.streaming.live.duckdb_row_store import memory_bound
         from pypaimon.streaming.live.live_table import opened_sync
-        from pypaimon.streaming.live.temp_database import memory_bound
 
         return opened_sync(resolved(self), memory_bound(memory_limit, directory))
 
@@ -183,7 +183,7 @@ class StreamReadBuilder(SpecBuilder, PaimonStreamReadBuilder):
         on_assigned: Callable[[tuple[int, ...]], object] | None = None,
         on_revoked: Callable[[tuple[int, ...]], object] | None = None,
         on_lost: Callable[[tuple[int, ...]], object] | None = None,
-    ) -> group_builder.GroupStreamBuilder:
+    ) -> group_stream.GroupStreamBuilder:
         """Share the table with the other members of a group, through its store alone.
 
         The table is divided into slots (see docs/groups.md). A new member gets slots from the others, and those of a
@@ -207,8 +207,8 @@ class StreamReadBuilder(SpecBuilder, PaimonStreamReadBuilder):
         Raises:
             StreamConfigError: Invalid argument.
         """
-        from pypaimon.streaming.groups.group_builder import GroupStreamBuilder
         from pypaimon.streaming.groups.group_settings import group_settings
+        from pypaimon.streaming.groups.group_stream import GroupStreamBuilder
 
         calls = {"on_assigned": on_assigned, "on_revoked": on_revoked, "on_lost": on_lost}
         settings = group_settings(group_id, member, session_timeout, commit, max_hold, **calls)

@@ -23,13 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What plans hold.
-
-    Attributes:
-        files: Data files.
-        bytes: Of these files.
-        rows: Physical rows in them.
-    """
+    """What plans hold."""
 
     files: int = 0
     bytes: int = 0
@@ -37,7 +31,6 @@ class Size:
 
     @staticmethod
     def of(plans: Iterable[Plan]) -> Size:
-        """The size of all plans together."""
         files = [file for plan in plans for split in plan.splits() for file in (*split.before_files, *split.files)]
         return Size(len(files), sum(file.file_size for file in files), sum(file.row_count for file in files))
 
@@ -85,6 +78,5 @@ def remaining(admission: Admission, taken: Size) -> Limits | None:
 
 
 def exceeds(admission: Admission, size: Size) -> bool:
-    """Whether a batch of this size is over a limit."""
     pairs = ((admission.max_rows, size.rows), (admission.max_bytes, size.bytes), (admission.max_files, size.files))
     return any(most is not None and found > most for most, found in pairs)

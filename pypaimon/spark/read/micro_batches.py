@@ -32,9 +32,6 @@ class MicroBatchPlanner:
     """Plans the micro-batches of one query. Its memory only saves requests: any other process makes the same plans.
 
     The stream's planner takes every step. This class decides only where a batch ends.
-
-    Args:
-        stream: The stream.
     """
 
     def __init__(self, stream: ResolvedStream) -> None:
@@ -79,7 +76,7 @@ class MicroBatchPlanner:
         Asks the store at most once per poll interval while it finds nothing.
 
         Raises:
-            PaimonStreamError: See the class; asking again is possible.
+            PaimonStreamError: Planning failed; asking again is possible.
         """
         now = self._clock.monotonic()
         if self._polled is not None and self._polled[0] == start and now - self._polled[1] < self._poll_seconds:
@@ -137,7 +134,6 @@ class MicroBatchPlanner:
             return state
 
     def _taken(self, start: Offset, admission: Admission) -> tuple[list[Plan], PlannerState, Position | None, bool]:
-        """Plans until nothing is left or the batch is full; with the state, the origin, and whether nothing is left."""
         state, origin = self._state_of(start), start.origin
         plans: list[Plan] = []
         self._check_frozen(state)
@@ -210,7 +206,6 @@ class MicroBatchPlanner:
         return plans
 
     def _check(self, state: PlannerState, end: Position) -> None:
-        """Check that the end still belongs to the history in which it was logged."""
         reached = self._planner.position(state)
         if reached is None or (reached.snapshot, reached.phase) != (end.snapshot, end.phase):
             return

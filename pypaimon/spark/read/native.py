@@ -13,9 +13,8 @@ from typing import Any
 
 from pypaimon.spark.errors import ErrorContext, readable_errors
 from pypaimon.spark.options.source_options import parse
-from pypaimon.spark.read.batch_range import batch_options, batch_splits
-from pypaimon.spark.read.file_columns import quoted
-from pypaimon.spark.read.file_rows import check_natively_readable, columns_of, file_rows
+from pypaimon.spark.read.batch_reader import batch_options, batch_splits
+from pypaimon.spark.read.file_rows import check_natively_readable, columns_of, file_rows, quoted
 from pypaimon.spark.read.source_stream import stream_of
 from pypaimon.streaming.errors import StreamConfigError
 
@@ -74,7 +73,6 @@ def native_foreach_batch(function: Callable[[Any, int], None]) -> Callable[[Any,
 
 
 def _frame(spark: Any, rows: Iterable[Mapping[str, Any]]) -> Any:
-    """All files as one data frame, with one read for each set of equal columns."""
     files: dict[str, list[tuple[Any, ...]]] = {}
     for row in rows:
         columns = json.loads(row["columns"])
@@ -91,13 +89,6 @@ def _frame(spark: Any, rows: Iterable[Mapping[str, Any]]) -> Any:
 
 
 def _read(spark: Any, columns: list[dict[str, Any]], files: list[tuple[Any, ...]]) -> Any:
-    """Read files that have the same columns.
-
-    Args:
-        spark: The session.
-        columns: Those of the data frame.
-        files: Of each file its path and the values of the columns without one of their own, as text.
-    """
     sources = {column["source"]: column["source_type"] for column in columns if column["source"] is not None}
     schema = ", ".join(f"{quoted(name)} {kind}" for name, kind in sources.items()) or "`_` tinyint"
     shared = [column for column in columns if column["value"] is None]
@@ -120,7 +111,6 @@ def _value(column: Mapping[str, Any], constants: Mapping[str, str]) -> str:
 
 
 def _with_constants(spark: Any, stored: Any, files: Iterable[tuple[Any, ...]], count: int) -> Any:
-    """The rows of files, each with its path and the values that belong to it."""
     from pyspark.sql import functions as sql
 
     names = [f"{_CONSTANT}{index}" for index in range(count)]
@@ -131,5 +121,4 @@ def _with_constants(spark: Any, stored: Any, files: Iterable[tuple[Any, ...]], c
 
 
 def _local(path: str) -> str:
-    """A path without its file system, as `_PATH_OF_ROW` gives it."""
     return re.sub("/+", "/", re.sub(_FILE_SYSTEM, "", path))

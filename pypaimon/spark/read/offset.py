@@ -21,7 +21,6 @@ class Offset:
     which every offset carries, lets such a replay begin where the batch began at first.
 
     Attributes:
-        table: Identity of the table.
         position: Where the query stands; None while the table had no snapshot to begin at.
         origin: Where it began; None as long as `position`.
     """
@@ -46,11 +45,7 @@ class Offset:
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Offset:
-        """Read what `to_json` wrote.
-
-        Raises:
-            StreamConfigError: It is not an offset of this source, or it is of a newer release.
-        """
+        """Read what `to_json` wrote."""
         shared = {key: value.get(key) for key in ("version", "table")} if isinstance(value, Mapping) else {}
         try:
             if not isinstance(shared.get("table"), str):

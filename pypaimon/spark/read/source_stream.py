@@ -11,12 +11,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pypaimon.spark.options.tables import load_stream_table
-from pypaimon.spark.read.time_travel import snapshot_of_version
 from pypaimon.streaming.consumers.consumer_names import reader_name
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.metadata.history import SnapshotRangeValidator
+from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.metadata.table_handle import TableHandle
 from pypaimon.streaming.options.end import End
+from pypaimon.streaming.options.start import NAMED_STARTS
 from pypaimon.streaming.options.stream_options import Limits
 from pypaimon.streaming.spec.resolve import ResolvedStream, resolve
 from pypaimon.streaming.spec.spec_builder import SpecBuilder, resolved
@@ -32,9 +34,37 @@ if TYPE_CHECKING:
     from pypaimon.streaming.scanning.lag import LagMeter
 
 
+def snapshot_of_version(directory: TableDirectory, key: str, name: str) -> Snapshot:
+    """The snapshot that an option names: a number is an id, unless the option is for tags.
+
+    Raises:
+        PositionExpiredError: The snapshot has expired.
+        PositionBeyondLatestError: The table ends before it.
+    """
+    if key != "scan.tag-name" and name.isdecimal():
+        return snapshot_with_id(directory, int(name))
+    found = directory.tag(name)
+    if found is None:
+        known = ", ".join(directory.tag_names()) or "none"
+        raise StreamConfigError(f"Option '{key}' = '{name}': there is no such tag; tags are: {known}.")
+    return found
+
+
+def snapshot_with_id(directory: TableDirectory, snapshot_id: int) -> Snapshot:
+    """The snapshot of an id.
+
+    Raises:
+        PositionExpiredError: The snapshot has expired.
+        PositionBeyondLatestError: The table ends before it.
+    """
+    found = directory.snapshots.try_get(snapshot_id)
+    if found is None:
+        raise SnapshotRangeValidator(directory, with_changelogs=False).absent(snapshot_id)
+    return found
+
+
 @contextmanager
 def _option(name: str) -> Iterator[None]:
-    """Prefix errors with the option that they are about."""
     try:
         yield
     except StreamConfigError as error:
@@ -47,12 +77,7 @@ def stream_of(
     """The stream that a source's options ask for.
 
     Args:
-        options: The options.
-        columns: Columns to read instead of those of the options. All columns of the table count as no projection.
         schema_id: The schema to read with; None: that of the version that the options name, else the latest one.
-
-    Raises:
-        PaimonStreamError: The table cannot be read so.
     """
     table, view = load_stream_table(options)
     if schema_id is None and options.version is not None:
@@ -84,8 +109,12 @@ def stream_of(
     if options.raw:
         builder.with_raw(True)
     if options.start is not None:
-        with _option("start"):
-            builder.with_start(options.start)
+        if options.start not in NAMED_STARTS:
+            raise StreamConfigError(
+                f"Option 'start' = '{options.start}': choose one of {', '.join(NAMED_STARTS)}; or begin with "
+                "'start.tag', 'scan.snapshot-id' or 'scan.timestamp'."
+            )
+        builder.with_start(options.start)
     if options.start_tag is not None:
         builder.with_start(tag=options.start_tag, full=options.start_full)
     if options.on_overwrite is not None:
@@ -98,15 +127,7 @@ def stream_of(
 
 
 def refuse_chain(stream: ResolvedStream, what: str) -> None:
-    """Refuse to read snapshots of one branch alone.
-
-    Args:
-        stream: The stream.
-        what: What needs them, for the error.
-
-    Raises:
-        UnsupportedTableError: The table is a chain table.
-    """
+    """Refuse to read snapshots of one branch alone."""
     chain, identifier = stream.table.chain, stream.table.handle.identifier
     if chain is not None:
         name = f"{identifier.get_database_name()}.{identifier.get_table_name()}"
@@ -117,12 +138,6 @@ def refuse_chain(stream: ResolvedStream, what: str) -> None:
 
 
 def new_read(stream: ResolvedStream, *, batch: bool = False) -> StreamRead:
-    """A read of splits.
-
-    Args:
-        stream: The stream.
-        batch: They are of a batch read: a state has no deletes, and of a range all comes that was asked for.
-    """
     from pypaimon.streaming.reading.read import StreamRead
 
     return StreamRead(stream.table.followed, stream.spec.io_timeout, stream.read_parts(warns=not batch))
@@ -134,14 +149,6 @@ def new_planner(
     last_snapshot: int | None = None,
     kept_units: KeptUnits | None = None,
 ) -> Planner:
-    """A planner of the stream. All of them share its directory.
-
-    Args:
-        stream: The stream.
-        limits: Limits of each of its plans.
-        last_snapshot: Nothing is planned beyond this snapshot.
-        kept_units: Shared with the planners of this stream that have other limits.
-    """
     options = replace(stream.options, limits=limits or Limits())
     if last_snapshot is not None:
         options = replace(options, end=End(snapshot_id=last_snapshot))
@@ -149,13 +156,11 @@ def new_planner(
 
 
 def new_lag_meter(stream: ResolvedStream) -> LagMeter:
-    """The meter of the lag of a planner's state."""
     from pypaimon.streaming.scanning.lag import LagMeter
 
     return LagMeter(stream.directory, new_planner(stream), stream.clock)
 
 
 def new_progress(stream: ResolvedStream) -> Progress | None:
-    """The progress of the consumer id; None without one."""
     with _option("consumer-id"):
         return stream.new_progress(stream.directory)

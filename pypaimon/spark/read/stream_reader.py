@@ -25,10 +25,6 @@ class PaimonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     Spark makes several of these: one in a process that lives as long as the query, which is asked what to read, and
     copies that read on the executors. So making one costs nothing, and what lives is not pickled.
-
-    Args:
-        options: The source's options.
-        schema: The columns to give out.
     """
 
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
@@ -45,12 +41,10 @@ class PaimonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def error_context(self) -> ErrorContext:
-        """What the messages of its errors say in addition."""
         return ErrorContext.of(self._options, streaming=True)
 
     @property
     def _live(self) -> Query:
-        """What only the process that plans needs."""
         if self._query is None:
             from pypaimon.spark.read.query import Query
 
@@ -69,17 +63,10 @@ class PaimonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @readable
     def initialOffset(self) -> dict[str, Any]:
-        """Where a query without checkpoint begins."""
         return self._live.initial().to_json()
 
     @readable
     def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
-        """The end of the next batch.
-
-        Args:
-            start: Where it begins. Spark 4.0 and 4.1 do not say; then it is the end of the last one.
-            limit: `ReadAllAvailable`: everything; else the limits of the options hold.
-        """
         begin = Offset.from_json(start) if start is not None else self._last or self._live.initial()
         admission = UNLIMITED if start is None else requested(limit, self._live.options.admission)
         self._last = self._live.latest(begin, admission)
@@ -91,7 +78,6 @@ class PaimonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @readable
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Task]:
-        """The tasks of a batch."""
         self._last = Offset.from_json(end)
         return self._live.tasks(Offset.from_json(start), self._last)
 
@@ -101,7 +87,6 @@ class PaimonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._live.commit(Offset.from_json(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a task, on an executor."""
         from pypaimon.spark.read.task_reader import read_task
 
         with readable_errors(self.error_context):

@@ -8,8 +8,8 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from pypaimon.spark.arrow_types import spark_schema
 from pypaimon.spark.options.source_options import SourceOptions
-from pypaimon.spark.read.metadata_columns import FILES_SCHEMA, METADATA, ORDINAL, SNAPSHOT_ID, data_columns
 from pypaimon.spark.read.source_stream import stream_of
+from pypaimon.spark.read.tasks import FILES_SCHEMA, METADATA, ORDINAL, SNAPSHOT_ID, data_columns
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.spec.resolve import ResolvedStream
@@ -43,11 +43,7 @@ def source_schema(stream: ResolvedStream, options: SourceOptions) -> StructType:
 
 
 def stream_for(options: SourceOptions, schema: StructType, *, streaming: bool) -> ResolvedStream:
-    """The stream that reads what Spark's schema of the source holds: the source's own, or one that a user gave.
-
-    Raises:
-        StreamConfigError: The schema does not fit the table.
-    """
+    """The stream that reads what Spark's schema of the source holds: the source's own, or one that a user gave."""
     if options.mode == "files":
         return _files_stream(options, schema)
     columns = data_columns(schema.fieldNames())

@@ -11,8 +11,8 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from pypaimon.spark.options.source_options import parse
-from pypaimon.spark.read.metadata_columns import FILES_SCHEMA, ORDINAL, SNAPSHOT_ID, data_columns
 from pypaimon.spark.read.source_stream import new_read, stream_of
+from pypaimon.spark.read.tasks import FILES_SCHEMA, ORDINAL, SNAPSHOT_ID, data_columns
 from pypaimon.spark.spark_versions import arrow_schema
 from pypaimon.streaming.concurrency.forking import ForkSafeLock
 from pypaimon.streaming.model import row_kinds
@@ -32,17 +32,7 @@ _lock = ForkSafeLock(_known.clear)
 def read_task(
     options: Mapping[str, str], schema: StructType, task: Task, *, batch: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a task.
-
-    Args:
-        options: The source's options.
-        schema: Spark's schema of the source.
-        task: What to read.
-        batch: It is one of a batch read.
-
-    Raises:
-        PaimonStreamError: See the class.
-    """
+    """The rows of a task."""
     target = arrow_schema(schema)
     if schema == FILES_SCHEMA:
         from pypaimon.spark.read.file_rows import file_batches
@@ -95,12 +85,10 @@ def _kept(key: tuple[object, ...], make: Callable[[], T]) -> T:
 
 
 def _read_of(options: Mapping[str, str], columns: tuple[str, ...], task: Task, batch: bool) -> StreamRead:
-    """The reader of a table."""
-
     def made() -> StreamRead:
         parsed = parse(options)
         if batch:
-            from pypaimon.spark.read.batch_range import batch_options
+            from pypaimon.spark.read.batch_reader import batch_options
 
             parsed = batch_options(parsed)
         return new_read(stream_of(parsed, parsed.columns or columns, task.schema_id), batch=batch)
@@ -109,6 +97,5 @@ def _read_of(options: Mapping[str, str], columns: tuple[str, ...], task: Task, b
 
 
 def _stream_of(options: Mapping[str, str], task: Task) -> ResolvedStream:
-    """The stream of a table whose files are listed."""
     key = frozenset(options.items()), task.table, task.schema_id
     return _kept(key, lambda: stream_of(parse(options), None, task.schema_id))

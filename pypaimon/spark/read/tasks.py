@@ -10,12 +10,34 @@ from itertools import accumulate, chain, pairwise
 from typing import Any
 
 from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-# Executors unpickle tasks first, so this module is the first that imports pypaimon there.
 import pypaimon.spark.lean_imports  # noqa: F401
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.spec.resolve import ResolvedStream
+
+SNAPSHOT_ID = "_snapshot_id"
+"""The snapshot that the row came with."""
+ORDINAL = "_ordinal"
+"""Grows with the order of the rows of one (partition, bucket) of one snapshot."""
+METADATA = (ROW_KIND, SNAPSHOT_ID, ORDINAL)
+FILES_SCHEMA = StructType(
+    [
+        StructField("path", StringType(), False),
+        StructField("columns", StringType(), False),
+        StructField("snapshot_id", LongType(), False),
+        StructField("row_count", LongType(), False),
+        StructField("file_size", LongType(), False),
+    ]
+)
+"""One row per file (`mode=files`); `columns` is JSON: how each column comes out of the file (`FileColumn`)."""
+
+
+def data_columns(names: Iterable[str]) -> list[str]:
+    return [name for name in names if name not in METADATA]
+
 
 _ROWS_OF_A_FILE = 1 << 32
 _LISTED_FILES = 1000
@@ -24,25 +46,12 @@ _BucketKey = tuple[Any, int]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A split of a task.
-
-    Attributes:
-        split: The split.
-        ordinal: `_ordinal` of its first row.
-    """
-
     split: StreamSplit
     ordinal: int
 
 
 class Task(InputPartition):
-    """The splits that one Spark task reads, in order. Holds no options of the catalog, which may be secret.
-
-    Args:
-        parts: Splits.
-        table: Identity of the table.
-        schema_id: The schema to read with.
-    """
+    """The splits that one Spark task reads, in order. Holds no options of the catalog, which may be secret."""
 
     def __init__(self, parts: Sequence[Part], table: str, schema_id: int) -> None:
         super().__init__(None)
@@ -65,8 +74,6 @@ def tasks(
     split.
 
     Args:
-        splits: The batch, in order.
-        stream: The stream.
         parallelism: Number of tasks to aim at; None: the processors of this machine.
         start: Where the batch begins; None: at the beginning of the table.
     """
@@ -96,12 +103,7 @@ def tasks(
 
 
 def listing_tasks(splits: Iterable[StreamSplit], stream: ResolvedStream) -> list[Task]:
-    """Pack the splits of a batch whose tasks return the paths of files and read only their footers.
-
-    Args:
-        splits: The batch.
-        stream: The stream.
-    """
+    """Pack the splits of a batch whose tasks return the paths of files and read only their footers."""
     table, schema_id = stream.identity, stream.schema.id
     packed: list[list[Part]] = []
     files = _LISTED_FILES
@@ -115,14 +117,6 @@ def listing_tasks(splits: Iterable[StreamSplit], stream: ResolvedStream) -> list
 
 
 def _cut(split: StreamSplit, before: int, task_of: Callable[[int, int], int], open_bytes: int) -> Iterable[StreamSplit]:
-    """A split whose files may be read apart, cut where the next task begins.
-
-    Args:
-        split: The split.
-        before: Weight of all splits before it.
-        task_of: The task of a file, by the weight before it and its own.
-        open_bytes: Least weight of a file.
-    """
     if split.mode is not SplitMode.ROWS:
         return [split]
     weights = [max(file.file_size, open_bytes) for file in split.files]
@@ -136,7 +130,6 @@ def _cut(split: StreamSplit, before: int, task_of: Callable[[int, int], int], op
 
 
 def _groups(parts: Iterable[Part], ordered: bool) -> list[list[Part]]:
-    """Groups of parts that must be in the same task."""
     if not ordered:
         return [[part] for part in parts]
     groups: dict[_BucketKey, list[Part]] = {}

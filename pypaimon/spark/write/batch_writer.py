@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from pypaimon.spark.errors import ErrorContext, readable
-from pypaimon.spark.write.sink import Sink, TaskFiles, task_property
+from pypaimon.spark.errors import readable
+from pypaimon.spark.write.sink import SinkWriter, TaskFiles, task_property
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,7 +20,6 @@ class BatchTaskMessage(WriterCommitMessage):
     """What a task reports to the driver.
 
     Attributes:
-        files: What was written.
         origin: Spark's id of the streaming query within whose `foreachBatch` it ran, or None.
     """
 
@@ -28,33 +27,17 @@ class BatchTaskMessage(WriterCommitMessage):
     origin: str | None = None
 
 
-class PaimonBatchWriter(DataSourceArrowWriter):
+class PaimonBatchWriter(SinkWriter, DataSourceArrowWriter):
     """Writes and commits a DataFrame. With options `query-id` and `batch-id`, once per pair, as in `foreachBatch`."""
-
-    def __init__(self, sink: Sink) -> None:
-        self._sink = sink
-
-    @property
-    def error_context(self) -> ErrorContext:
-        """What the messages of its errors say in addition."""
-        return ErrorContext(self._sink.options.name)
-
-    @readable
-    def __getstate__(self) -> dict[str, Any]:
-        """Prepare for the tasks: Spark pickles the writer before the first one begins."""
-        self._sink = self._sink.for_tasks()
-        return vars(self)
 
     @readable
     def write(self, iterator: Iterator[pa.RecordBatch]) -> BatchTaskMessage:
-        """Write the rows of one task; if that fails, delete what was written."""
         return BatchTaskMessage(
             self._sink.write(iterator, *self._sink.identity), task_property("sql.streaming.queryId")
         )
 
     @readable
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Commit everything in one snapshot."""
         tasks = [message for message in messages if isinstance(message, BatchTaskMessage)]
         files = [task.files for task in tasks]
         query, batch = self._sink.identity

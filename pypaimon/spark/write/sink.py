@@ -5,28 +5,85 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pypaimon.spark.errors import ErrorContext, readable
 from pypaimon.spark.options.sink_options import SinkOptions, parse_sink
-from pypaimon.spark.write.key_ownership import check_owners
-from pypaimon.spark.write.sink_table import kind_column, load_sink_table, prepare_sink_table
+from pypaimon.spark.write.sink_table import load_sink_table, prepare_sink_table
 from pypaimon.streaming.commit.cleanup import discard_unfinished, discarded_on_error
 from pypaimon.streaming.commit.idempotent_commit import commit_batch, commit_once
 from pypaimon.streaming.commit.request import Assumption, CommitReport, CommitRequest
-from pypaimon.streaming.errors import CommitFailedError
+from pypaimon.streaming.errors import CommitFailedError, PaimonStreamError
+from pypaimon.streaming.files.data_files import read_file
 from pypaimon.streaming.logs import StreamLog
+from pypaimon.streaming.merge.engines.factory import merge_engine
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
+from pypaimon.streaming.paimon.internals import DataFileMeta
+from pypaimon.streaming.paimon.write_internals import CommitMessage
 from pypaimon.streaming.redaction import without_secrets
 from pypaimon.streaming.writing.pinned_schema import PinnedSchema
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from pypaimon.streaming.writing.row_layout import RowLayout, TargetTable, row_layout
 from pypaimon.streaming.writing.write_state import WriteState, write_state
+from pypaimon.streaming.writing.writer_settings import kind_column
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
     from pypaimon.streaming.paimon.write_internals import CommitMessage
+
+_BATCH_SIZE = 65536
+
+
+class KeyOwnersError(PaimonStreamError):
+    """Two tasks wrote rows of the same primary key; nothing was committed."""
+
+
+def check_owners(table: PaimonTable, tasks: Sequence[Sequence[CommitMessage]]) -> None:
+    """Refuse a batch in which two tasks wrote the same key. Reads the keys of buckets that several tasks wrote.
+
+    Tasks number their rows independently, so Paimon cannot know which of two rows is the newer one without a
+    `sequence.field`. `repartition_by_bucket` gives each bucket to one task, and then nothing is read.
+    """
+    if not table.is_primary_key_table or "sequence.field" in table.options:
+        return
+    if not merge_engine(table.schema).depends_on_order:
+        return
+    buckets: dict[tuple[Any, ...], dict[int, list[DataFileMeta]]] = {}
+    for number, messages in enumerate(tasks):
+        for message in messages:
+            owners = buckets.setdefault((tuple(message.partition), message.bucket), {})
+            owners.setdefault(number, []).extend(message.new_files)
+    for (_, bucket), owners in buckets.items():
+        if len(owners) > 1:
+            _check_bucket(table, bucket, owners)
+
+
+def _check_bucket(table: PaimonTable, bucket: int, owners: dict[int, list[DataFileMeta]]) -> None:
+    directory, fields = table.new_directory(), table.key_fields
+    keys = [
+        pa.Table.from_batches([batch]).append_column("_task", pa.repeat(pa.scalar(number), batch.num_rows))
+        for number, files in owners.items()
+        for file in files
+        for batch in read_file(
+            directory, file, fields, schema_id=table.schema.id, system_columns=(), batch_size=_BATCH_SIZE
+        )
+    ]
+    names = [field.name for field in fields]
+    owned = pa.concat_tables(keys).group_by(names).aggregate([("_task", "min"), ("_task", "max")])
+    shared = owned.filter(pc.not_equal(owned["_task_min"], owned["_task_max"]))
+    if shared.num_rows:
+        key = {name: shared[name][0].as_py() for name in names}
+        raise KeyOwnersError(
+            f"{shared.num_rows} keys, such as {key}, came from more than one task, so that chance would decide which "
+            "row is the newer one. Give the rows of a key to one task, in their order: "
+            "pypaimon.spark.repartition_by_bucket(df, options). Or let a column decide: set 'sequence.field'."
+        )
+
 
 _LOG = StreamLog(__name__)
 
@@ -38,9 +95,6 @@ class TaskFiles:
     """What one task wrote.
 
     Attributes:
-        messages: pypaimon's commit messages.
-        rows: Rows that came.
-        pin: The schema under which they were written.
         buckets_of: Snapshot by which the rows were divided into a fixed number of buckets; None: they were not.
     """
 
@@ -55,10 +109,6 @@ class Sink:
     """One write of a DataFrame, or of one micro-batch.
 
     Attributes:
-        options: What the user said.
-        layout: How the DataFrame's columns become the table's.
-        pin: The schema that has those columns.
-        overwrite: Whether the write replaces existing rows.
         streaming: Whether it is a micro-batch; an overwrite then replaces the whole table (output mode "complete").
         state: What tasks must know of existing files; None: each task reads it.
     """
@@ -87,7 +137,7 @@ class Sink:
         layout = row_layout(
             columns,
             TargetTable.of(table),
-            kind_column=kind_column(table, parsed),
+            kind_column=kind_column(table.options, parsed.row_kind_column),
             case_sensitive=parsed.case_sensitive,
             shown={field.name: field.dataType.simpleString() for field in schema},
             advice=" (option 'merge-schema' = 'true' would add it)",
@@ -128,9 +178,6 @@ class Sink:
         """Commit a batch of a query unless the table has it. Errors as those of `commit.commit_once`, and:
 
         Args:
-            query: The query.
-            batch: Its batch.
-            tasks: What was written.
             origin: Spark's id of the streaming query that counts the batches, where `query` is another name.
 
         Raises:
@@ -155,15 +202,10 @@ class Sink:
         self._log(f"batch {batch} of query {query}", report, tasks)
 
     def commit_batch(self, tasks: Sequence[TaskFiles]) -> None:
-        """Commit a batch write."""
         table, schema_id = self._checked(tasks)
         try:
             report = commit_batch(
-                table,
-                _messages(tasks),
-                overwrite=self.overwrite,
-                schema_id=schema_id,
-                buckets_of=_buckets_of(tasks),
+                table, _messages(tasks), overwrite=self.overwrite, schema_id=schema_id, buckets_of=_buckets_of(tasks)
             )
         except CommitFailedError as error:
             if not error.retriable:
@@ -185,7 +227,6 @@ class Sink:
             _LOG.warning("sink_files_kept", text, table=self.options.name)
 
     def _checked(self, tasks: Sequence[TaskFiles]) -> tuple[PaimonTable, int]:
-        """The table under the schema of the tasks, and the id of its latest schema."""
         latest = table = self._table()
         with discarded_on_error(table, _messages(tasks)):
             if tasks:
@@ -215,6 +256,23 @@ class Sink:
             f"bytes={written.size}\n"
         )
         sys.stderr.write(without_secrets(line))
+
+
+class SinkWriter:
+    """What the writers of streams and batches share."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    @property
+    def error_context(self) -> ErrorContext:
+        return ErrorContext(self._sink.options.name)
+
+    @readable
+    def __getstate__(self) -> dict[str, Any]:
+        """Prepare for the tasks: Spark pickles the writer before the first one begins."""
+        self._sink = self._sink.for_tasks()
+        return vars(self)
 
 
 def commit_user(query: str) -> str:

@@ -18,11 +18,7 @@ from pypaimon.streaming.writing.writable_tables import check_writable, warn_abou
 
 
 def load_sink_table(options: SinkOptions) -> PaimonTable:
-    """The table with the options laid over it.
-
-    Raises:
-        StreamConfigError: There is no such table, or a view is named.
-    """
+    """The table with the options laid over it."""
     table, view = load_table(options)
     if view is not None:
         raise StreamConfigError(f"Option 'table' = '{options.table}' names a view; a view cannot be written.")
@@ -30,12 +26,7 @@ def load_sink_table(options: SinkOptions) -> PaimonTable:
 
 
 def prepare_sink_table(options: SinkOptions, schema: pa.Schema, overwrite: bool) -> PaimonTable:
-    """The table as the tasks will find it: created or widened first where the options say so. Runs on the driver.
-
-    Raises:
-        StreamConfigError: The table does not exist and is not to be created.
-        UnsupportedTableError: It cannot be written.
-    """
+    """The table as the tasks will find it: created or widened first where the options say so. Runs on the driver."""
     columns = _without_kind(options, schema)
     if options.create_table:
         _create(options, columns)
@@ -45,21 +36,6 @@ def prepare_sink_table(options: SinkOptions, schema: pa.Schema, overwrite: bool)
     check_writable(table, overwrite, by_tasks=True)
     warn_about_gaps(table)
     return table
-
-
-def kind_column(table: PaimonTable, options: SinkOptions) -> str | None:
-    """Column of row kinds that the options, or the table's option `rowkind.field`, name.
-
-    Raises:
-        StreamConfigError: They differ.
-    """
-    of_table = table.options.text("rowkind.field")
-    if of_table is not None and options.row_kind_column not in (None, of_table):
-        raise StreamConfigError(
-            f"Option 'row-kind-column' = '{options.row_kind_column}', and the table's 'rowkind.field' = '{of_table}': "
-            "leave the option out."
-        )
-    return of_table or options.row_kind_column
 
 
 def _without_kind(options: SinkOptions, schema: pa.Schema) -> pa.Schema:
@@ -89,7 +65,6 @@ def _create(options: SinkOptions, columns: pa.Schema) -> None:
 
 
 def _merge(options: SinkOptions, table: PaimonTable, columns: pa.Schema) -> bool:
-    """Add what the table lacks and widen what is too narrow; whether anything changed."""
     if options.table is None:
         raise StreamConfigError("Option 'merge-schema' needs 'table' and 'warehouse', for a catalog alters tables.")
     known = {field.name if options.case_sensitive else field.name.lower(): field for field in table.fields}

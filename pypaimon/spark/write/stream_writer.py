@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
-from pypaimon.spark.errors import ErrorContext, readable
-from pypaimon.spark.write.sink import Sink, TaskFiles, task_property
+from pypaimon.spark.errors import readable
+from pypaimon.spark.write.sink import SinkWriter, TaskFiles, task_property
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,43 +17,22 @@ if TYPE_CHECKING:
 
 @dataclass
 class TaskMessage(WriterCommitMessage):
-    """What a task reports to the driver: files that nobody else knows of, and their batch.
-
-    Attributes:
-        query: Id of the query: the same after each restart from its checkpoint.
-        batch: Id of the micro-batch.
-        files: What was written.
-    """
+    """What a task reports to the driver: files that nobody else knows of, and their batch."""
 
     query: str
     batch: int
     files: TaskFiles
 
 
-class PaimonStreamWriter(DataSourceStreamArrowWriter):
+class PaimonStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
     """Writes and commits one micro-batch.
 
     Spark makes one of these where it plans a batch, sends it to the tasks, and makes another one, in another process,
     to commit or abort. So everything that commit needs comes with the messages.
     """
 
-    def __init__(self, sink: Sink) -> None:
-        self._sink = sink
-
-    @property
-    def error_context(self) -> ErrorContext:
-        """What the messages of its errors say in addition."""
-        return ErrorContext(self._sink.options.name)
-
-    @readable
-    def __getstate__(self) -> dict[str, Any]:
-        """For the tasks: Spark pickles the writer that it sends to them, before the first one begins."""
-        self._sink = self._sink.for_tasks()
-        return vars(self)
-
     @readable
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
-        """Write the rows of one task; if that fails, delete what was written."""
         query, batch = task_property("sql.streaming.queryId"), task_property("streaming.sql.batchId")
         if query is None or batch is None:
             raise RuntimeError("Spark did not pass query and batch to the task; without them nothing is exactly once.")
@@ -61,7 +40,6 @@ class PaimonStreamWriter(DataSourceStreamArrowWriter):
 
     @readable
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Commit the batch unless the table has it."""
         tasks = _tasks(messages)
         if not tasks:
             self._sink.commit_nothing()

@@ -8,11 +8,10 @@ from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
-from pypaimon.streaming.cdc.canal_json import CanalJson
 from pypaimon.streaming.cdc.change_records import ChangeFormat, ChangeRecord, Declared, Row, UnreadableError, parsed
 from pypaimon.streaming.cdc.change_values import BadValueError, Reading, column_of
 from pypaimon.streaming.cdc.debezium_json import DebeziumJson, UnavailableValue
-from pypaimon.streaming.cdc.maxwell_json import MaxwellJson
+from pypaimon.streaming.cdc.mysql_json import CanalJson, MaxwellJson
 from pypaimon.streaming.errors import BadChangeError, StreamConfigError
 from pypaimon.streaming.model.row_kinds import DELETE, INSERT, NAMES, UPDATE_BEFORE
 from pypaimon.streaming.model.time_zone import time_zone as zone_of_name
@@ -54,11 +53,7 @@ def format_of(name: str, placeholder: str | None) -> ChangeFormat:
     """A format of change records.
 
     Args:
-        name: One of `ChangeFormatName`.
         placeholder: Debezium's `unavailable.value.placeholder`; None: its default.
-
-    Raises:
-        StreamConfigError: The format is unknown, or does not have such placeholders.
     """
     if name not in get_args(ChangeFormatName):
         expected = ", ".join(map(repr, get_args(ChangeFormatName)))
@@ -79,7 +74,6 @@ def format_of(name: str, placeholder: str | None) -> ChangeFormat:
 
 
 def reading_of(time_unit: str | None, time_zone: str | None) -> Reading:
-    """The caller's unit and zone of times. Raises StreamConfigError if one of them is invalid."""
     if time_unit is not None and time_unit not in get_args(TimeUnit):
         raise StreamConfigError(f"time_unit: expected 'ms', 'us' or 'ns', got {time_unit!r}", option="time_unit")
     try:
@@ -95,13 +89,7 @@ def read_changes(
 
     An update of the key becomes a delete and an insert, so that the old row is removed even if -U is ignored.
 
-    Args:
-        form: A name of `ChangeFormatName`.
-        keys: The primary key of the table.
-        placeholder: As `format_of` takes it.
-
     Raises:
-        StreamConfigError: The format is unknown, or does not have placeholders.
         BadChangeError: A record cannot be read; the message says which one and why.
     """
     reader = format_of(form, placeholder)
@@ -134,9 +122,6 @@ def to_arrow(changes: ChangeRows, fields: Sequence[DataField], reading: Reading,
     Columns that all rows lack, and columns that the table lacks, are left out.
 
     Args:
-        changes: The rows.
-        fields: Columns of the table.
-        reading: How values are read.
         kind_column: Name of the column of row kinds; None: the table has no primary key.
 
     Raises:
@@ -165,7 +150,6 @@ def to_arrow(changes: ChangeRows, fields: Sequence[DataField], reading: Reading,
 
 
 def _kept_apart(changes: list[tuple[int, Row]], keys: Sequence[str]) -> Iterable[tuple[int, Row]]:
-    """The changes, with updates of the key as deletes and inserts."""
     if len(changes) < 2 or not keys or changes[0][0] != UPDATE_BEFORE:
         return changes
     found = []

@@ -63,12 +63,6 @@ class Event(NamedTuple):
 
 
 class ChangeFormat(Protocol):
-    """The format of change records of one system.
-
-    Attributes:
-        silent: What applies to a column that is not declared.
-    """
-
     silent: Declared
 
     def read(self, record: Row) -> Event:
@@ -78,8 +72,7 @@ class ChangeFormat(Protocol):
             UnreadableError: The record has another format, or changes rows in a way that it does not list row by row.
         """
 
-    def declared(self, types: Any) -> Mapping[str, Declared]:
-        """What `Event.types` declares about the columns, by name."""
+    def declared(self, types: Any) -> Mapping[str, Declared]: ...
 
 
 def parsed(record: ChangeRecord) -> Row | None:

@@ -72,12 +72,9 @@ def moment(
     counts on from before the change of the clock: in spring 02:30 is 03:30.
 
     Args:
-        value: ISO text, a `datetime`, or a number of `unit` since 1970.
-        unit: Unit of integers.
         target: Unit of the result: `s`, `ms`, `us` or `ns`.
         local: Whether the column is TIMESTAMP WITH LOCAL TIME ZONE, so that the result counts from 1970 in UTC.
         zone: Zone of local times; None: not known.
-        is_clock: Whether integers count local time. Otherwise they count as the column does.
 
     Raises:
         ValueError: It is not a timestamp, is finer than `target`, or `zone` is needed and not known.

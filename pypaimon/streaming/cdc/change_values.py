@@ -38,12 +38,6 @@ _NO_NUMBERS = ("nan", "inf", "+inf", "-inf", "infinity", "+infinity", "-infinity
 
 
 class BadValueError(ValueError):
-    """A value does not fit.
-
-    Attributes:
-        index: Position of the value.
-    """
-
     def __init__(self, index: int, detail: str, cause: Exception) -> None:
         self.index = index
         self.advice: str | None = None
@@ -56,13 +50,6 @@ class BadValueError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What the caller says about all columns.
-
-    Attributes:
-        unit: Unit of integers that are timestamps or times of day, if the records do not declare it.
-        zone: Zone of local times.
-    """
-
     unit: str | None = None
     zone: TimeZone | None = None
 
@@ -72,9 +59,6 @@ def column_of(values: Sequence[Any], kind: DataType, declared: Declared, reading
 
     Args:
         values: Values as in JSON, with fractions as `Decimal`, and None for null.
-        kind: Type of the table's column.
-        declared: What the records declare about it.
-        reading: What the caller says.
 
     Raises:
         BadValueError: A value does not fit the type.
@@ -118,7 +102,6 @@ def _in_bulk(values: Sequence[Any], kind: DataType, declared: Declared, target: 
 
 
 def _one_by_one(values: Sequence[Any], convert: Convert, kind: DataType, target: pa.DataType) -> list[Any]:
-    """The converted values. Raises BadValueError for the first one that does not fit."""
     found: list[Any] = []
     try:
         for value in values:
@@ -250,7 +233,6 @@ def _decimal(value: Any) -> Decimal:
 
 
 def _unscaled(scale: int, value: Any) -> Decimal:
-    """A decimal from base64 of its unscaled value, big-endian."""
     if not isinstance(value, (str, bytes)):
         return _decimal(value)
     number = int.from_bytes(value if isinstance(value, bytes) else _base64(value), "big", signed=True)

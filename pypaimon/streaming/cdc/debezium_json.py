@@ -94,11 +94,6 @@ class DebeziumJson:
         return {field["field"]: _declared(field) for field in types or () if isinstance(field.get("field"), str)}
 
     def _complete(self, row: Row) -> Row:
-        """A new row.
-
-        Raises:
-            UnreadableError: It has a placeholder instead of a value.
-        """
         for column, value in row.items():
             if self._unavailable.is_in(value):
                 raise UnreadableError(
@@ -110,12 +105,10 @@ class DebeziumJson:
         return row
 
     def _known(self, row: Row) -> Row:
-        """An old row, with null instead of placeholders."""
         return {column: None if self._unavailable.is_in(value) else value for column, value in row.items()}
 
 
 def _row_fields(schema: Any) -> Sequence[Mapping[str, Any]] | None:
-    """Connect's schema of a row, from the schema of the event."""
     fields = (schema.get("fields") or []) if isinstance(schema, Mapping) else []
     if not isinstance(fields, list):
         raise UnreadableError(f"expected a list of 'fields', got {type(fields).__name__}", "schema")
@@ -145,7 +138,6 @@ def _declared(field: Mapping[str, Any]) -> Declared:
 
 
 def _clock_of_items(items: Any) -> Literal["numbers", "all"] | None:
-    """Which times inside of a nested value are local times, see `Declared.clock`."""
     meaning = _MEANINGS.get(str(items.get("name"))) if isinstance(items, Mapping) else None
     return "numbers" if meaning is None else meaning.clock
 
@@ -183,7 +175,6 @@ class UnavailableValue:
         self._numbers = [byte - 256 if byte > 127 else byte for byte in raw]
 
     def is_in(self, value: Any) -> bool:
-        """Whether a value, as in JSON, is a placeholder."""
         if isinstance(value, str):
             return value in self._texts
         if isinstance(value, list):

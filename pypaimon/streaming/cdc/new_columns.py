@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal, get_args
 
-from pypaimon.streaming.cdc.change_reader import ChangeRows
+import pyarrow as pa
+
+from pypaimon.streaming.cdc.change_reader import ChangeRows, read_changes, reading_of, to_arrow
+from pypaimon.streaming.cdc.change_records import ChangeRecord
 from pypaimon.streaming.cdc.change_values import BadValueError, Reading, column_of, converter
 from pypaimon.streaming.errors import BadChangeError, SchemaChangeRefusedError, StreamConfigError
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
@@ -30,8 +33,6 @@ class Alteration:
     """One change of a column.
 
     Attributes:
-        column: Its name.
-        type: Its new type, as text, without NOT NULL.
         present: Its current type; None: the column does not exist.
     """
 
@@ -41,13 +42,11 @@ class Alteration:
 
 
 def check_policy(on_new_column: str) -> None:
-    """Raise StreamConfigError unless `on_new_column` is valid."""
     if on_new_column not in get_args(OnNewColumn):
         raise StreamConfigError(f"on_new_column: expected 'fail', 'add' or 'ignore', got {on_new_column!r}")
 
 
 def refuse_new_columns(found: Sequence[ChangeRows], fields: Sequence[DataField], table: str) -> None:
-    """Raise BadChangeError if a row has a column that the table lacks."""
     known = {field.name for field in fields}
     for changes in found:
         new = next((name for name in changes.names if name not in known), None)
@@ -72,12 +71,6 @@ def alterations(
     or BIGINT if all values fit that, otherwise as STRING, which loses nothing. A type is widened if a value does not
     fit it: integers up to BIGINT, decimals up to 38 digits, text and bytes of limited length to STRING and BYTES. Key
     columns keep their types, because they decide the partition and bucket of a row.
-
-    Args:
-        found: The rows.
-        fields: Columns of the table.
-        keys: Columns of the primary key, partitions and buckets.
-        reading: How values are read.
     """
     known = {field.name for field in fields}
     added = {
@@ -98,7 +91,6 @@ def altered(table: PaimonTable, wanted: Sequence[Alteration]) -> PaimonTable:
     """Alter a table. Returns it as it is then, with the options of the given handle.
 
     Raises:
-        StreamConfigError: The handle does not know its catalog.
         SchemaChangeRefusedError: The catalog refuses the change.
     """
     loader = table.handle.catalog_environment.catalog_loader
@@ -186,7 +178,6 @@ def _holds(field: DataField, changes: ChangeRows, reading: Reading) -> bool:
 
 
 def _numbers(name: str, found: Sequence[ChangeRows], reading: Reading) -> list[Decimal] | None:
-    """The values of a column as numbers of any size; None if one of them is not a number."""
     numbers = []
     try:
         for changes in found:
@@ -211,7 +202,6 @@ def _decimal_type(field: DataField, numbers: Iterable[Decimal]) -> str | None:
 
 
 def _longest(field: DataField, found: Sequence[ChangeRows], reading: Reading) -> int:
-    """Length of the longest value of a column of text (characters) or bytes."""
     unlimited = AtomicType(_UNLIMITED[root(field.type)])
     longest = 0
     for changes in found:
@@ -222,3 +212,67 @@ def _longest(field: DataField, found: Sequence[ChangeRows], reading: Reading) ->
                 continue
             longest = max([longest, *(len(value) for value in column.to_pylist() if value is not None)])
     return longest
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeSettings:
+    """How change records are read.
+
+    Attributes:
+        time_unit: Unit of numbers that are timestamps or times of day, if the records do not declare it: ms, us or ns.
+        unavailable_value_placeholder: What Debezium writes for a value that the database did not send; None: its
+            default.
+    """
+
+    form: str
+    on_new_column: str = "fail"
+    time_unit: str | None = None
+    time_zone: str | None = None
+    unavailable_value_placeholder: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableChanges:
+    rows: pa.Table
+    alterations: Sequence[Alteration]
+
+
+def table_changes(
+    table: PaimonTable, records: Iterable[ChangeRecord], settings: ChangeSettings, kind_column: str
+) -> TableChanges:
+    """Read change records. Nothing is altered or written here.
+
+    Raises:
+        BadChangeError: A record cannot be read, or does not fit the table.
+    """
+    check_policy(settings.on_new_column)
+    reading = reading_of(settings.time_unit, settings.time_zone)
+    if isinstance(records, (str, bytes, Mapping)) or not isinstance(records, Iterable):
+        raise StreamConfigError(
+            f"write_changes: expected several records, such as a list, got {type(records).__name__}"
+        )
+    found = read_changes(records, settings.form, table.primary_keys, settings.unavailable_value_placeholder)
+    fields: Sequence[DataField] = table.fields
+    wanted: Sequence[Alteration] = ()
+    if settings.on_new_column == "fail":
+        refuse_new_columns(found, fields, table.name)
+    elif settings.on_new_column == "add":
+        bucket_keys = table.schema.logical_bucket_key_fields if table.total_buckets > 0 else ()
+        fixed = {*table.primary_keys, *table.partition_keys, *(field.name for field in bucket_keys)}
+        wanted = alterations(found, fields, fixed, reading)
+        fields = _after(fields, wanted)
+    parts = [to_arrow(changes, fields, reading, kind_column if table.primary_keys else None) for changes in found]
+    rows = pa.concat_tables(parts, promote_options="default") if parts else pa.table({})
+    return TableChanges(rows, wanted)
+
+
+def _after(fields: Sequence[DataField], wanted: Sequence[Alteration]) -> list[DataField]:
+    wider = {each.column: each.type for each in wanted if each.present is not None}
+    new = [DataField(-1, each.column, AtomicType(each.type)) for each in wanted if each.present is None]
+    changed = [
+        DataField(field.id, field.name, AtomicType(wider[field.name], field.type.nullable))
+        if field.name in wider
+        else field
+        for field in fields
+    ]
+    return [*changed, *new]

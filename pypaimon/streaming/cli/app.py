@@ -13,9 +13,8 @@ from typing import Any
 import click
 
 from paimon_stream import ending_on_interrupt
-from pypaimon.streaming.cli.advice import text_of
-from pypaimon.streaming.cli.global_options import catalog_options, log_options, wants_stack
-from pypaimon.streaming.cli.secrets import ShownLines, is_unicode, shown
+from pypaimon.streaming.cli.messages import ShownLines, is_unicode, shown, text_of
+from pypaimon.streaming.cli.options import catalog_options, log_options, wants_stack
 from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError
 from pypaimon.streaming.lazy_imports import deferred_imports, use_pyarrow_without_pandas
 
@@ -37,6 +36,8 @@ _SUMMARIES = {
     "write": "Write the rows of FILE, or of stdin, into TABLE.",
 }
 """The commands. Each is imported when it is used, because most import pypaimon's catalogs."""
+_MODULES = {"doctor": "inspect", "files": "compact", "snapshots": "inspect"}
+"""The modules of commands that have none of their own name."""
 
 
 class _Program(click.Group):
@@ -144,7 +145,9 @@ def _imported(name: str) -> click.Command:
         with ending_on_interrupt():
             use_pyarrow_without_pandas()
             with deferred_imports("pandas", "polars", annotations=("DataFrame",)):
-                command: click.Command = getattr(import_module(f"pypaimon.streaming.cli.{name}"), name)
+                command: click.Command = getattr(
+                    import_module(f"pypaimon.streaming.cli.{_MODULES.get(name, name)}"), name
+                )
     except ModuleNotFoundError as error:
         if error.name not in ("rich", "yaml"):
             raise
@@ -176,7 +179,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _refuse(error: click.ClickException) -> int:
-    """Print one line for an error of click or a command; help if the program has no arguments."""
     text = " ".join(error.format_message().split())
     if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):
         error.show()

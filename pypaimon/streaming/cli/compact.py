@@ -1,13 +1,14 @@
-"""`paimon-stream compact`: small files into large ones, sorted runs into fewer."""
+"""`paimon-stream compact` and `paimon-stream files`: what compacts a table, and what is due."""
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypedDict, TypeVar, cast
 
 import click
 from rich.console import Console
@@ -15,31 +16,71 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from pypaimon.streaming.cli.option_groups import Retrying, grouped, option
-from pypaimon.streaming.cli.output import Record, console, print_result, table_of
-from pypaimon.streaming.cli.partitions import (
-    Chosen,
-    counted,
-    files_text,
-    partition_options,
-    partition_record,
-    partition_text,
-)
-from pypaimon.streaming.cli.tables import TableSource, on_table, patiently
+from pypaimon.streaming.cli.options import Retrying, grouped, option
+from pypaimon.streaming.cli.output import Record, console, format_option, print_result, show, table_of
+from pypaimon.streaming.cli.tables import TableSource, duration, on_table, pairs, patiently, retry_option
 from pypaimon.streaming.compaction.background import Compactor, compactor
 from pypaimon.streaming.compaction.compactor import Progress
 from pypaimon.streaming.compaction.compactor import compact as compact_table
-from pypaimon.streaming.compaction.reports import CompactedBucket, CompactionReport
+from pypaimon.streaming.compaction.reports import CompactedBucket, CompactionReport, FileCount
+from pypaimon.streaming.compaction.table_files import BucketFiles, TableFiles, table_files
 from pypaimon.streaming.concurrency.signals import on_sigterm
 from pypaimon.streaming.doctor.findings import count
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Chosen(TypedDict):
+    partition: Mapping[str, str] | None
+    where: str | None
+    idle_seconds: float | None
+
+
+def partition_options(command: F) -> F:
+    """Give a command `--partition`, `--where` and `--idle`; the function is called with `chosen`."""
+
+    @functools.wraps(command)
+    def with_chosen(*args: Any, partition: tuple[str, ...], where: str | None, idle: str | None, **kwargs: Any) -> Any:
+        age = None if idle is None else duration(idle)
+        if idle is not None and age is None:
+            raise click.UsageError(f"--idle {idle!r}: give a time as 90s, 5m, 2h, 1d")
+        seconds = None if age is None else age.total_seconds()
+        chosen = Chosen(partition=pairs(partition, "--partition") or None, where=where, idle_seconds=seconds)
+        return command(*args, chosen=chosen, **kwargs)
+
+    wrapped: Any = with_chosen
+    for declared in (
+        click.option("--idle", metavar="TIME", help="Only partitions without files younger than this (90s, 5m, 1d)."),
+        click.option("--where", metavar="CONDITION", help="Only partitions with this: \"day < '2026-11-01'\"."),
+        click.option("--partition", metavar="COLUMN=VALUE", multiple=True, help="Only partitions with this value."),
+    ):
+        wrapped = declared(wrapped)
+    return cast(F, wrapped)
+
+
+def partition_text(partition: Mapping[str, Any]) -> str:
+    """`day=2026-11-21/hour=8`."""
+    return "/".join(f"{name}={value}" for name, value in partition.items())
+
+
+def partition_record(partition: Mapping[str, Any]) -> Record:
+    plain = (bool, int, float, type(None))
+    return {name: value if isinstance(value, plain) else str(value) for name, value in partition.items()}
+
+
+def files_text(files: FileCount) -> str:
+    return f"{count(files.files, 'file')} ({decimal(files.size)})"
+
+
+def counted(files: FileCount) -> Record:
+    return {"files": files.files, "bytes": files.size, "records": files.rows}
+
 
 _COLUMNS = ("partition", "bucket", "files", "size", "records", "files_after", "size_after")
 
 
 @dataclass(frozen=True)
 class Running:
-    """How often the table is compacted, and how."""
-
     follow: bool = option("--follow", is_flag=True, help="Compact again and again. [default: once]")
     every: float = option(
         "--every",
@@ -71,12 +112,7 @@ Examples:
 @grouped("retrying", Retrying)
 @click.option("--json", "as_json", is_flag=True, help="Print what was compacted as JSON, one element per bucket.")
 def compact(
-    source: TableSource,
-    full: bool,
-    chosen: Chosen,
-    running: Running,
-    retrying: Retrying,
-    as_json: bool,
+    source: TableSource, full: bool, chosen: Chosen, running: Running, retrying: Retrying, as_json: bool
 ) -> None:
     """Compact what is due in TABLE, as its options say: small files into large ones, sorted runs into fewer.
 
@@ -111,8 +147,6 @@ def compact(
 
 
 def _follow(source: TableSource, opened: Callable[..., Compactor], as_json: bool) -> None:
-    """Compact until SIGTERM or Ctrl-C, and print a report of each compaction that changed something."""
-
     def show(report: CompactionReport) -> None:
         _print_report(source.name, report, False, as_json)
         sys.stdout.flush()
@@ -171,7 +205,6 @@ def _records(buckets: Iterable[CompactedBucket]) -> list[Record]:
 
 @contextmanager
 def _bar() -> Iterator[Progress | None]:
-    """Bytes that are done of all, on a terminal."""
     stderr = Console(stderr=True)
     if not stderr.is_terminal:
         yield None
@@ -184,3 +217,62 @@ def _bar() -> Iterator[Progress | None]:
 
 def _reached(bar: Bar, task: Any, done: int, total: int) -> None:
     bar.update(task, completed=done, total=total)
+
+
+_FILES_COLUMNS = ("partition", "bucket", "files", "size", "records", "levels", "sorted_runs", "due")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  paimon-stream files db.orders
+  paimon-stream files db.orders --where "day >= '2026-11-01'" --full
+  paimon-stream files db.orders --format json
+"""
+)
+@on_table
+@partition_options
+@click.option("--full", is_flag=True, help="What compact --full would take. [default: what is due]")
+@format_option
+@retry_option
+def files(source: TableSource, chosen: Chosen, full: bool, form: str) -> None:
+    """Show the data files of TABLE, a bucket per line: how many, their size, and what a compaction would take of them.
+
+    `levels` has files by level, `sorted_runs` what a reader merges (of tables with a primary key), `due` the files that
+    paimon-stream compact would take now. Reads metadata alone.
+    """
+    found = table_files(source.load(), full=full, **chosen)
+    record = _files_row if form == "table" else _files_record
+    show([record(each, found) for each in found.buckets], _FILES_COLUMNS, form, f"{source.name} has no such data files")
+    if form == "table" and found.buckets:
+        click.echo(f"{source.name}: {_files_summary(found)}")
+
+
+def _files_row(each: BucketFiles, _: TableFiles) -> Record:
+    levels = " ".join(f"{level}:{files.files}" for level, files in each.levels.items())
+    counts = each.files.files, decimal(each.files.size), each.files.rows, levels
+    runs = "" if each.sorted_runs is None else each.sorted_runs
+    due = "" if each.due is None else each.due.files
+    values = (partition_text(each.partition), each.bucket, *counts, runs, due)
+    return dict(zip(_FILES_COLUMNS, values, strict=True))
+
+
+def _files_record(each: BucketFiles, found: TableFiles) -> Record:
+    return {
+        "table": found.table,
+        "snapshot": found.snapshot,
+        "partition": partition_record(each.partition),
+        "bucket": each.bucket,
+        **counted(each.files),
+        "levels": {str(level): counted(files) for level, files in each.levels.items()},
+        "sorted_runs": each.sorted_runs,
+        "due": None if each.due is None else counted(each.due),
+        "not_compacted": found.not_compacted,
+    }
+
+
+def _files_summary(found: TableFiles) -> str:
+    text = f"{files_text(found.files)} in {count(len(found.buckets), 'bucket')} at snapshot {found.snapshot}"
+    if found.not_compacted is not None:
+        return f"{text}; not compacted here: {found.not_compacted}"
+    return f"{text}; {files_text(found.due)} would be compacted" if found.due.files else f"{text}; nothing is due"

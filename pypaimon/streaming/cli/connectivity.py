@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from pypaimon.streaming.cli.secrets import say
+from pypaimon.streaming.cli.messages import say
 from pypaimon.streaming.errors import CorruptTableError, IOTimeoutError, PaimonStreamError, StoreError
 from pypaimon.streaming.io.pool_registry import longest_wait
 from pypaimon.streaming.io.request_errors import translated
@@ -36,9 +36,6 @@ def reach(options: Mapping[str, str], seconds: float, call: Callable[[], T], pat
     Without that line the program would seem to hang: clients of stores retry for a minute and more in silence.
 
     Args:
-        options: Options of the catalog.
-        seconds: How long to wait.
-        call: The call to the catalog.
         patiently: Whether to continue waiting, with another line each time. A second call would wait for the first:
             Arrow does not create an S3 client while a request of another one hangs.
 
@@ -64,11 +61,7 @@ def reach(options: Mapping[str, str], seconds: float, call: Callable[[], T], pat
 
 @contextmanager
 def reporting_hangs(options: Mapping[str, str]) -> Iterator[None]:
-    """Report on stderr each request that has not returned for some seconds, once, and its endpoint.
-
-    Args:
-        options: Options of the catalog.
-    """
+    """Report on stderr each request that has not returned for some seconds, once, and its endpoint."""
     ended = threading.Event()
 
     def watch() -> None:
@@ -107,10 +100,7 @@ class Endpoint:
     """The server that has to answer.
 
     Attributes:
-        key: The option of the catalog that names the server.
-        address: The address for messages, without user and password.
         host: The host; None if the address is not one of a server.
-        port: The port of the host.
     """
 
     key: str
@@ -158,11 +148,6 @@ class NotLoadedError(PaimonStreamError):
 def naming_causes(catalog: Any, options: Mapping[str, str], name: str) -> Iterator[None]:
     """Turn the errors of pypaimon for a table into errors that name the cause.
 
-    Args:
-        catalog: pypaimon's catalog.
-        options: Options of the catalog.
-        name: Name of the table.
-
     Raises:
         NotLoadedError: The bucket, the warehouse, the database or the table is missing, or may not be read.
         StoreError: The store failed in a way that may pass.
@@ -184,7 +169,6 @@ def naming_causes(catalog: Any, options: Mapping[str, str], name: str) -> Iterat
 
 
 def _os_error(error: BaseException | None) -> OSError | None:
-    """The error of the store that another one was made of."""
     while error is not None:
         if isinstance(error, OSError):
             return error
@@ -199,7 +183,6 @@ def _credentials(options: Mapping[str, str]) -> str:
 
 
 def _what_is_missing(catalog: Any, options: Mapping[str, str], name: str) -> str:
-    """The first part of a table's path that is missing, and which others exist."""
     warehouse = options.get("warehouse", "")
     database, _, table = name.partition(".")
     try:

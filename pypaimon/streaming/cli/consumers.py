@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
 
-from pypaimon.streaming.cli.global_options import catalog_options, log_options
-from pypaimon.streaming.cli.option_groups import grouped
+from pypaimon.streaming.cli.options import catalog_options, grouped, log_options
 from pypaimon.streaming.cli.output import Record, format_option, print_result, show
 from pypaimon.streaming.cli.tables import TableSource, on_table, retry_option
 from pypaimon.streaming.cli.tables_of_pattern import TableChoice, TablesOfPattern, say_failures
 from pypaimon.streaming.concurrency.clock import Clock
-from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerInfo, consumers_of, is_rolled_back
+from pypaimon.streaming.consumers.consumer_manager import (
+    Consumer,
+    ConsumerInfo,
+    consumers_of,
+    is_rolled_back,
+    matching_ids,
+)
 from pypaimon.streaming.errors import CorruptTableError
+from pypaimon.streaming.groups.group_directory import group_info, living_member
 from pypaimon.streaming.groups.group_files import slots_to_text
-from pypaimon.streaming.groups.group_info import group_info, living_member
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.paimon.handles import ReadableTable
 
@@ -120,7 +125,7 @@ def reset(source: TableSource, consumer_id: str, to: str, yes: bool, force: bool
     found = _Consumers(source)
     next_snapshot = found.snapshot(to)
     if found.has(consumer_id):
-        found.refuse_living(consumer_id, force)
+        found.refuse_living([consumer_id], force)
         _confirm(yes, f"Reset consumer {consumer_id} of {source.name} to snapshot {next_snapshot}?")
     elif yes or sys.stdin.isatty():
         _confirm(yes, f"{found.missing(consumer_id)}. Create it, to start at snapshot {next_snapshot}?")
@@ -149,7 +154,7 @@ def delete(source: TableSource, consumer_id: str, yes: bool, force: bool, form: 
     """
     found = _Consumers(source)
     count = len(found.known(consumer_id))
-    found.refuse_living(consumer_id, force)
+    found.refuse_living([consumer_id], force)
     _confirm(yes, f"Delete consumer {consumer_id} of {source.name} ({count} files)?")
     found.manager.delete_consumer(consumer_id)
     print_result({"id": consumer_id, "deleted_files": count}, f"Consumer {consumer_id} is deleted.", form)
@@ -166,25 +171,25 @@ Examples:
 @click.argument("pattern", metavar="PATTERN")
 @click.option("--except", "excluding", metavar="PATTERN", help="Keep the ids that match this one too.")
 @_yes
+@_force
 @format_option
-def clear(source: TableSource, pattern: str, excluding: str | None, yes: bool, form: str) -> None:
-    """Delete every consumer whose whole id matches the regular expression PATTERN."""
+def clear(source: TableSource, pattern: str, excluding: str | None, yes: bool, force: bool, form: str) -> None:
+    """Delete every consumer whose whole id matches the regular expression PATTERN.
+
+    If a group with living members is among them, nothing is deleted without --force; the check may wait for half a
+    session timeout per group.
+    """
     found = _Consumers(source)
-    before = set(found.manager.list_all_ids())
-    _confirm(yes, f"Delete those of the {len(before)} consumers of {source.name} that match {pattern!r}?")
+    ids = matching_ids(found.manager, pattern, excluding)
+    found.refuse_living(ids, force)
+    count = len(found.manager.list_all_ids())
+    _confirm(yes, f"Delete {len(ids)} of the {count} consumers of {source.name}, those that match {pattern!r}?")
     found.manager.clear_consumers(pattern, excluding)
-    gone = sorted(before - set(found.manager.list_all_ids()))
+    gone = sorted(set(ids).difference(found.manager.list_all_ids()))
     print_result({"deleted": gone}, f"{len(gone)} deleted{': ' if gone else ''}{', '.join(gone)}.", form)
 
 
 class _Consumers:
-    """The consumers of a table, and its range of snapshots.
-
-    Args:
-        source: The table.
-        table: pypaimon's table, if it is loaded already.
-    """
-
     def __init__(self, source: TableSource, table: ReadableTable | None = None) -> None:
         table = source.load() if table is None else table
         self._name = source.name
@@ -196,22 +201,18 @@ class _Consumers:
         return self.manager.infos(self._snapshots.latest_id())
 
     def records(self, infos: Sequence[ConsumerInfo] | None = None) -> list[Record]:
-        """The records of these files, or of all."""
         return [_record(self._directory, info) for info in (self.infos() if infos is None else infos)]
 
     def known(self, consumer_id: str) -> list[ConsumerInfo]:
-        """The files of an id; raises click.ClickException if there are none."""
         found = [info for info in self.infos() if info.consumer_id == consumer_id]
         if not found:
             raise click.ClickException(self.missing(consumer_id))
         return found
 
     def has(self, consumer_id: str) -> bool:
-        """Whether an id has a file."""
         return any(info.consumer_id == consumer_id for info in self.infos())
 
     def members(self, group_id: str) -> list[Record] | None:
-        """The members of a group; None if it has not started."""
         found = group_info(self._directory, group_id)
         if found is None:
             return None
@@ -227,27 +228,25 @@ class _Consumers:
             for info in found
         ]
 
-    def refuse_living(self, consumer_id: str, force: bool) -> None:
-        """Refuse to end the living members of a group, unless `--force` is given."""
-        try:
-            member = None if force else living_member(self._directory, consumer_id, Clock())
-        except CorruptTableError as error:
-            raise click.ClickException(
-                f"{error} Whether the group has living members is not known; --force skips the check."
-            ) from error
-        if member is not None:
-            raise click.ClickException(
-                f"{consumer_id!r} is a group with living members ({member}), which would end with an error. Stop them "
-                "first, or give --force."
-            )
+    def refuse_living(self, consumer_ids: Iterable[str], force: bool) -> None:
+        for each in () if force else consumer_ids:
+            try:
+                member = living_member(self._directory, each, Clock())
+            except CorruptTableError as error:
+                raise click.ClickException(
+                    f"{error} Whether the group has living members is not known; --force skips the check."
+                ) from error
+            if member is not None:
+                raise click.ClickException(
+                    f"{each!r} is a group with living members ({member}), which would end with an error. Stop them "
+                    "first, or give --force."
+                )
 
     def missing(self, consumer_id: str) -> str:
-        """The message for an id that does not exist, with those that do."""
         known = ", ".join(sorted({info.consumer_id for info in self.infos()})) or "none"
         return f"{self._name} has no consumer {consumer_id!r}; it has: {known}"
 
     def snapshot(self, to: str) -> int:
-        """The snapshot of `--to`, which must exist or be the next one."""
         earliest, latest = self._snapshots.earliest_id(), self._snapshots.latest_id() or 0
         first = 1 if earliest is None else earliest
         if to in ("earliest", "latest"):

@@ -13,12 +13,11 @@ import click
 from rich.console import Console
 
 from pypaimon.streaming.batches.batch_stream import BlockingBatchStream
-from pypaimon.streaming.cli.option_groups import Service, grouped, option
+from pypaimon.streaming.cli.messages import say
+from pypaimon.streaming.cli.options import Service, grouped, option
 from pypaimon.streaming.cli.output import Record, print_result
 from pypaimon.streaming.cli.progress_bars import LoadBar
-from pypaimon.streaming.cli.secrets import say
-from pypaimon.streaming.cli.settings import configure
-from pypaimon.streaming.cli.tables import TableSource, on_table, pairs, patiently
+from pypaimon.streaming.cli.tables import TableSource, configure, on_table, pairs, patiently
 from pypaimon.streaming.cli.tables_of_pattern import (
     TableChoice,
     TablesOfPattern,
@@ -40,7 +39,7 @@ from pypaimon.streaming.paimon.internals import TableNotExistException
 from pypaimon.streaming.read_builder import StreamReadBuilder
 from pypaimon.streaming.spec.copy_start import spec_for_copy
 from pypaimon.streaming.spec.spec_builder import resolved
-from pypaimon.streaming.targets.copy_schema import copied_schema
+from pypaimon.streaming.targets.paimon_target import copied_schema
 from pypaimon.streaming.writing.builder import stream_write_builder
 from pypaimon.streaming.writing.stream_writer import BlockingStreamWriter
 
@@ -51,8 +50,6 @@ _LOOK_SECONDS = 0.25
 
 @dataclass(frozen=True)
 class TargetDatabase:
-    """Where the tables of a database are copied to."""
-
     to_duckdb: str | None = option(
         "--to-duckdb", metavar="FILE", help="Copy the tables that a pattern names into this file of DuckDB."
     )
@@ -76,11 +73,7 @@ class TargetDatabase:
 
     @property
     def text(self) -> str:
-        """The place, for messages.
-
-        Raises:
-            click.UsageError: No place is given, or an option of another kind of place.
-        """
+        """The place, for messages."""
         if self.to_duckdb is not None and self.to_warehouse is not None:
             raise click.UsageError("--to-warehouse does not go with --to-duckdb")
         if self.to_warehouse is not None:
@@ -93,15 +86,7 @@ class TargetDatabase:
 
     @contextmanager
     def opened(self, source: TableSource, database: str) -> Iterator[DatabaseTarget]:
-        """The place, opened for the tables of a database.
-
-        Args:
-            source: Gives the catalog of the source.
-            database: Name of the source's database.
-
-        Raises:
-            click.UsageError: A package that the place needs is not installed.
-        """
+        """The place, opened for the tables of a database."""
         if self.to_warehouse is not None:
             options = {**source.catalog_options, "warehouse": self.to_warehouse}
             catalog = replace(source, catalog_options=options).catalog()
@@ -124,8 +109,6 @@ def _check(given: Mapping[str, object], other: str) -> None:
 
 @dataclass(frozen=True)
 class TargetTable:
-    """How the table of a copy is found, or made."""
-
     target_warehouse: str | None = option(
         "--target-warehouse", metavar="PATH", help="The warehouse of TARGET. [default: the catalog of SOURCE]"
     )
@@ -140,8 +123,6 @@ class TargetTable:
 
 @dataclass(frozen=True)
 class Copied:
-    """What is copied, and for how long."""
-
     follow: bool = option(
         "--follow", is_flag=True, help="Copy each further change as it comes. [default: end at the latest snapshot]"
     )
@@ -157,8 +138,6 @@ class Copied:
 
 @dataclass(frozen=True)
 class CopyService(Service):
-    """How a copy runs."""
-
     as_json: bool = option("--json", is_flag=True, help="Print at the end as JSON what was copied.")
 
 
@@ -257,12 +236,6 @@ def _copy_table(source: TableSource, target: str, wanted: TargetTable, copied: C
 
 
 def _copy_tables(pattern: TablesOfPattern, place: TargetDatabase, copied: Copied, service: CopyService) -> None:
-    """Copy the tables that a pattern matches, and print how many there are.
-
-    Raises:
-        click.UsageError: No place to copy to, or contradictory options of one.
-        TablesFailedError: Some tables could not be copied, while others were.
-    """
     target = place.text
     if not pattern.names(service.retry) and not copied.follow:
         click.echo(f"no table matches {pattern.text}", err=True)
@@ -308,7 +281,6 @@ def _copy_tables(pattern: TablesOfPattern, place: TargetDatabase, copied: Copied
 
 
 def _create(table: WritableTable, columns: Sequence[Any], name: str, catalog: Any, changes: Mapping[str, str]) -> bool:
-    """Create a table that can hold columns of another one, unless it exists; returns whether it was created."""
     try:
         catalog.get_table(name)
     except TableNotExistException:
@@ -340,7 +312,6 @@ def _copy(builder: StreamReadBuilder, writer: BlockingStreamWriter, replaces: bo
 
 @contextmanager
 def _bar(writer: BlockingStreamWriter) -> Iterator[None]:
-    """Show on a terminal what is committed."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield
@@ -366,14 +337,11 @@ def _bar(writer: BlockingStreamWriter) -> Iterator[None]:
 
 
 class Running(Generic[S]):
-    """The stream of a copy, which a signal handler may stop before or after it is open."""
-
     def __init__(self) -> None:
         self.stream: S | None = None
         self._stopped = False
 
     def opened(self, stream: S) -> None:
-        """Keep the stream that was opened."""
         self.stream = stream
         if self._stopped:
             stream.stop()

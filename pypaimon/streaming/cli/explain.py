@@ -2,26 +2,121 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from rich.console import Console
 
-from pypaimon.streaming.cli.option_groups import grouped
+from pypaimon.streaming.cli.options import grouped
 from pypaimon.streaming.cli.output import Record, cell, console, format_option, table_of, to_json
-from pypaimon.streaming.cli.pruning_report import Pruned, pruned
-from pypaimon.streaming.cli.settings import ReadSettings, configure, filter_of
-from pypaimon.streaming.cli.tables import TableSource, on_table, retry_option
+from pypaimon.streaming.cli.tables import ReadSettings, TableSource, configure, filter_of, on_table, retry_option
 from pypaimon.streaming.consumers.consumer_manager import consumers_of
 from pypaimon.streaming.errors import EndOfScan, UnsupportedTableError
+from pypaimon.streaming.filtering.pruning import KNOWLEDGE, Pruner, Scan
+from pypaimon.streaming.metadata.manifests import live
+from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import Plan, PlanKind
 from pypaimon.streaming.paimon.handles import ReadableTable
 from pypaimon.streaming.read_builder import StreamReadBuilder
-from pypaimon.streaming.spec.chain_tables import followed_table
+from pypaimon.streaming.spec.streamed_table import followed_table
+
+if TYPE_CHECKING:
+    from pypaimon.streaming.paimon.filter_internals import Predicate
+
+_SCANS: dict[PlanKind, Scan] = {PlanKind.FULL: "full", PlanKind.CHANGELOG: "changelog"}
+_STEPS = {
+    "partition": "by partition",
+    "bucket": "by bucket",
+    "key": "by statistics of keys",
+    "value": "by statistics of other columns",
+    "index": "by embedded indexes",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    what: str
+    dropped: int
+    files: int
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    manifests: int
+    manifests_read: int
+    stages: Sequence[Stage]
+    without_statistics: int
+
+
+def pruned(table: ReadableTable, plan: Plan, predicate: Predicate | None) -> Pruned:
+    """Account for a plan, step by step.
+
+    Args:
+        predicate: The filter; None drops nothing.
+    """
+    directory = TableDirectory.of(table)
+    scan = _SCANS.get(plan.kind, "delta")
+    manifests = pa.concat_tables(directory.manifests.manifest_lists(_lists(directory, plan)))
+    needed = Pruner(plan.schema, directory.schema, predicate).manifests(manifests)
+    entries = directory.manifests.entries(manifests)
+    if plan.kind is PlanKind.FULL:
+        entries = live(entries)
+    elif plan.kind is not PlanKind.OVERWRITE:
+        entries = entries.filter(pc.equal(entries["kind"], 0))
+    stages = [_stage("in the snapshot", entries, entries.num_rows)]
+    planned = entries.filter(pc.is_in(entries["file_name"], value_set=pa.array(_file_names(plan), pa.string())))
+    if planned.num_rows < entries.num_rows:
+        stages.append(_stage("by level, or pending", planned, entries.num_rows))
+    indexed = planned["embedded_index"].null_count < planned.num_rows
+    steps = KNOWLEDGE if indexed else KNOWLEDGE[:-1]
+    for count, known in enumerate(steps if predicate is not None else (), 1):
+        kept = Pruner(plan.schema, directory.schema, predicate, KNOWLEDGE[:count]).entries(planned, scan)
+        stages.append(_stage(_STEPS[known], planned.filter(kept), stages[-1].files))
+    columns = pc.fill_null(pc.list_value_length(planned["value_stats_cols"]), 1)
+    return Pruned(
+        manifests.num_rows,
+        int(np.count_nonzero(needed.to_numpy(zero_copy_only=False))),
+        stages,
+        pc.sum(pc.equal(columns, 0)).as_py() or 0,
+    )
+
+
+def _stage(what: str, left: pa.Table, before: int) -> Stage:
+    rows, size = (pc.sum(left[name]).as_py() or 0 for name in ("row_count", "file_size"))
+    return Stage(what, before - left.num_rows, left.num_rows, rows, size)
+
+
+def _lists(directory: TableDirectory, plan: Plan) -> list[str]:
+    snapshot = _snapshot(directory, plan.snapshot_id)
+    names: tuple[str | None, ...]
+    if plan.kind is PlanKind.FULL:
+        names = snapshot.state_lists
+    elif plan.kind is PlanKind.CHANGELOG:
+        names = (snapshot.changelog_manifest_list,)
+    else:
+        names = (snapshot.delta_manifest_list,)
+    return [name for name in names if name]
+
+
+def _snapshot(directory: TableDirectory, snapshot_id: int) -> Snapshot:
+    found = directory.snapshots.try_get(snapshot_id) or directory.snapshots.try_get_changelog(snapshot_id)
+    if found is None:
+        raise FileNotFoundError(f"snapshot {snapshot_id} expired meanwhile")
+    return found
+
+
+def _file_names(plan: Plan) -> list[str]:
+    return [file.file_name for split in plan.splits() for file in (*split.files, *split.before_files)]
+
 
 _FILE_COLUMNS = ("file", "partition", "bucket", "level", "rows", "bytes", "how")
 _STAGE_COLUMNS = ("what", "dropped", "files", "rows", "bytes")
@@ -40,11 +135,7 @@ Examples:
 @grouped("reading", ReadSettings)
 @format_option
 @retry_option
-def explain(
-    source: TableSource,
-    reading: ReadSettings,
-    form: str,
-) -> None:
+def explain(source: TableSource, reading: ReadSettings, form: str) -> None:
     """Show what a stream of TABLE would read next, without reading it or moving the consumer."""
     explained = Explainer(source, reading).explain()
     if explained is None:
@@ -60,13 +151,7 @@ class Explained:
     """The plan of a snapshot.
 
     Attributes:
-        table: Name of the table.
-        plan: The plan without the filter.
         left: The plan with the filter; None if nothing is left.
-        passed_over: Snapshots between the start and this one that a stream skips.
-        pruned: Manifests and files, and how many each step drops.
-        filtered: Whether there is a filter.
-        requests: Requests of a stream from a cold start up to this plan, by kind.
     """
 
     table: str
@@ -78,7 +163,6 @@ class Explained:
     requests: dict[str, int]
 
     def record(self) -> Record:
-        """Everything, for JSON."""
         return {
             "table": self.table,
             "snapshot": self.plan.snapshot_id,
@@ -100,7 +184,6 @@ class Explained:
         }
 
     def files(self) -> Iterator[Record]:
-        """The files that would be read, in order."""
         for split in self.left.splits() if self.left is not None else ():
             values = split.partition.to_dict().items()
             partition = {name: None if value is None else str(value) for name, value in values}
@@ -117,7 +200,6 @@ class Explained:
                     }
 
     def show(self, out: Console) -> None:
-        """Print it for people."""
         plan = self.plan
         what = f"of {self.table}: {plan.kind.value}, committed {cell(plan.commit_time)}"
         out.print(f"snapshot {plan.snapshot_id} {what}", style="bold")
@@ -140,8 +222,6 @@ class Explained:
 
 
 class Explainer:
-    """Plans one snapshot, without the filter and with it."""
-
     def __init__(self, source: TableSource, reading: ReadSettings) -> None:
         self._source = source
         self._reading = reading
@@ -156,7 +236,6 @@ class Explainer:
         self._saved = None if reading.consumer_id is None else self._saved_position(reading.consumer_id)
 
     def explain(self) -> Explained | None:
-        """Explain the next snapshot with rows; None if there is none yet."""
         with self._builder().new_streaming_scan() as scan:
             if self._saved is not None:
                 scan.restore(self._saved)
@@ -181,7 +260,6 @@ class Explainer:
         return None if saved is None else saved.next_snapshot
 
     def _filtered(self, plan: Plan) -> Plan | None:
-        """The same snapshot with the filter; None if nothing is left of it."""
         with self._at(self._builder(), plan).new_streaming_scan() as scan:
             try:
                 return scan.plan()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import codecs
+import csv
 import os
+import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedReader
@@ -15,12 +17,118 @@ from typing import Any, BinaryIO, cast
 
 import click
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet
 
 from pypaimon.streaming.cdc.change_records import Declared, UnreadableError, parsed
 from pypaimon.streaming.cdc.change_values import BadValueError, Reading, column_of
-from pypaimon.streaming.cli.csv_input import BadInputError, csv_batches
+from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.formats.file_format import AdaptiveBatchSize
+
+_BLOCK = 1 << 20
+_MOST_OF_A_ROW = 256 << 20
+_OTHER_DELIMITERS = (";", "\t", "|", ",")
+
+
+class BadInputError(PaimonStreamError, ValueError):
+    """The input of `write` cannot be read as its format, or does not fit the table."""
+
+
+def csv_batches(source: BufferedReader, delimiter: str, known: Collection[str]) -> Iterator[pa.RecordBatch]:
+    """The rows as text; an empty field is null, a quoted one the empty text."""
+    names = _header(source, delimiter, known)
+    rows = 0
+    for block in _whole_rows(source, delimiter):
+        if len(names) > 1 and not block.strip(b"\r\n"):
+            continue
+        table = _parsed_csv(block, names, delimiter, rows)
+        rows += table.num_rows
+        yield from table.to_batches()
+
+
+def _header(source: BufferedReader, delimiter: str, known: Collection[str]) -> list[str]:
+    try:
+        line = source.readline().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BadInputError(f"the header of the input is not UTF-8: {error}") from error
+    try:
+        names = next(csv.reader([line], delimiter=delimiter), [])
+    except csv.Error as error:
+        raise BadInputError(f"the header of the input is not CSV: {error}; rows end with \\n or \\r\\n") from error
+    if not names:
+        raise BadInputError("the input has no header with the names of the columns")
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise BadInputError(f"the header of the input has the column {twice!r} more than once")
+    if len(names) == 1 and names[0] not in known:
+        for other in _OTHER_DELIMITERS:
+            if other in names[0]:
+                raise BadInputError(f"the header of the input is one column, {names[0]!r}: --delimiter {other!r}?")
+    return names
+
+
+def _whole_rows(source: BufferedReader, delimiter: str) -> Iterator[bytes]:
+    quoted = re.compile(rb'(?:\A|(?<=[\r\n%s]))"[^"]*(?:""[^"]*)*(?:(")|\Z)' % re.escape(delimiter.encode()))
+    rest = b""
+    while piece := source.read(len(rest)) if len(rest) > _BLOCK else source.read1(_BLOCK):
+        rest += piece
+        end = _end_of_rows(rest, quoted)
+        if end:
+            yield rest[:end]
+            rest = rest[end:]
+        elif len(rest) > _MOST_OF_A_ROW:
+            raise BadInputError(f"a row has more than {_MOST_OF_A_ROW >> 20} MiB: is there a quote that never ends?")
+    if rest:
+        fields = list(quoted.finditer(rest))
+        if fields and fields[-1][1] is None:
+            raise BadInputError("the input ends inside a quoted field")
+        yield rest
+
+
+def _end_of_rows(block: bytes, quoted: re.Pattern[bytes]) -> int:
+    end = last = 0
+    for field in quoted.finditer(block):
+        end = block.rfind(b"\n", last, field.start()) + 1 or end
+        last = field.end()
+        if last == len(block):  # the field may continue in the next block
+            return end
+    return block.rfind(b"\n", last) + 1 or end
+
+
+def _parsed_csv(block: bytes, names: list[str], delimiter: str, before: int) -> pa.Table:
+    wrong: list[pyarrow.csv.InvalidRow] = []
+
+    def note(row: pyarrow.csv.InvalidRow) -> str:
+        wrong.append(row)
+        return "error"
+
+    try:
+        return pyarrow.csv.read_csv(
+            pa.BufferReader(block),
+            pyarrow.csv.ReadOptions(column_names=names, use_threads=False, block_size=len(block) + 1),
+            pyarrow.csv.ParseOptions(
+                delimiter=delimiter,
+                newlines_in_values=True,
+                ignore_empty_lines=len(names) > 1,
+                invalid_row_handler=note,
+            ),
+            pyarrow.csv.ConvertOptions(
+                column_types=dict.fromkeys(names, pa.string()),
+                null_values=[""],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        )
+    except pa.ArrowInvalid as error:
+        if not wrong:
+            where = f", after row {before}" if before else ""
+            raise BadInputError(f"the input is not CSV{where}: {error}") from error
+        first = wrong[0]
+        raise BadInputError(
+            f"row {before + first.number}: the header has {len(names)} columns, but this row has "
+            f"{first.actual_columns}: {first.text!r}"
+        ) from error
+
 
 FORMATS = ("jsonl", "csv", "parquet", "arrow")
 _ENDINGS = {
@@ -44,9 +152,7 @@ class Piece:
     """Consecutive rows of the input.
 
     Attributes:
-        rows: Number of rows, or of lines with change records.
         size: Approximate bytes in memory.
-        data: An Arrow table, or the lines of change records.
         numbers: Line numbers of change records in the input, from 1.
     """
 
@@ -61,33 +167,16 @@ Pieces = Callable[[Callable[[], int]], Iterator[Piece]]
 
 
 def format_by_name(name: str) -> str | None:
-    """The format for the ending of a file's name; None for unknown endings."""
     return _ENDINGS.get(os.path.splitext(name)[1].lower())
 
 
 def delimiter_by_name(name: str) -> str:
-    """The delimiter of a CSV file of this name."""
     return "\t" if os.path.splitext(name)[1].lower() == ".tsv" else ","
 
 
 def pieces_of(
-    form: str,
-    source: BufferedReader,
-    fields: Sequence[Any],
-    kind_column: str,
-    reading: Reading,
-    delimiter: str = ",",
+    form: str, source: BufferedReader, fields: Sequence[Any], kind_column: str, reading: Reading, delimiter: str = ","
 ) -> Pieces:
-    """The rows of a file in the columns of a table.
-
-    Args:
-        form: One of `FORMATS`.
-        source: The file, at its beginning.
-        fields: pypaimon's fields of the table.
-        kind_column: A column of row kinds, which rows may have although the table lacks it.
-        reading: How times in text are read.
-        delimiter: The delimiter of CSV.
-    """
     if form == "parquet":
         return lambda most: _of_batches(_parquet_batches(source), most)
     if form == "arrow":
@@ -100,18 +189,13 @@ def pieces_of(
 
 
 def lines_of(source: BufferedReader) -> Pieces:
-    """The lines of a file, without blank ones."""
     return lambda most: (
         Piece(len(lines), sum(map(len, lines)), lines, numbers) for numbers, lines in _line_groups(source, most)
     )
 
 
 def rows_after(pieces: Iterator[Piece], rows: int) -> Iterator[Piece]:
-    """The pieces after a number of rows.
-
-    Raises:
-        BadInputError: The input has fewer rows.
-    """
+    """The pieces after a number of rows."""
     left = rows
     for piece in pieces:
         if piece.rows <= left:
@@ -131,14 +215,11 @@ def rows_after(pieces: Iterator[Piece], rows: int) -> Iterator[Piece]:
 
 @dataclass(frozen=True, slots=True)
 class _Typed:
-    """Converts text and JSON values to the types of a table's columns."""
-
     types: dict[str, Any]
     kind_column: str
     reading: Reading
 
     def table(self, columns: dict[str, list[Any]], what: str, numbers: Sequence[int]) -> pa.Table:
-        """The columns in their types; errors call a row `what`, with its number."""
         arrays = {}
         for name, values in columns.items():
             if name not in self.types and name != self.kind_column:
@@ -187,7 +268,6 @@ def _typed_pieces(pieces: Iterator[Piece], typed: _Typed) -> Iterator[Piece]:
 
 
 def _line_groups(source: BufferedReader, most: Callable[[], int]) -> Iterator[tuple[list[int], list[bytes]]]:
-    """Lines that are not blank, and their numbers; without a byte order mark at the beginning."""
     every = chain([source.readline().removeprefix(codecs.BOM_UTF8)], source)
     numbered = ((number, line) for number, line in enumerate(every, 1) if line.strip())
     while True:
@@ -225,7 +305,6 @@ def _parquet_batches(source: BufferedReader) -> Iterator[pa.RecordBatch]:
 
 
 def _arrow_batches(source: BufferedReader) -> Iterator[pa.RecordBatch]:
-    """Arrow's stream format, or its file format (Feather)."""
     with _naming_format("Arrow"):
         if source.peek(6)[:6] == b"ARROW1":
             with _seekable(source) as file, pa.ipc.open_file(file) as found:
@@ -245,7 +324,6 @@ def _naming_format(name: str) -> Iterator[None]:
 
 @contextmanager
 def _seekable(source: BufferedReader) -> Iterator[BinaryIO]:
-    """The file itself, or a copy of a pipe's content on disk."""
     if source.seekable():
         yield source
         return
@@ -266,7 +344,6 @@ def delimiter_of(text: str) -> str:
 
 @contextmanager
 def opened(file: str) -> Iterator[BufferedReader]:
-    """The input: a file, or `-` for stdin."""
     if file == "-":
         yield cast(BufferedReader, sys.stdin.buffer)
         return

@@ -12,12 +12,10 @@ from typing import Any
 import click
 from rich.live import Live
 
-from pypaimon.streaming.cli.advice import text_of
-from pypaimon.streaming.cli.option_groups import grouped
+from pypaimon.streaming.cli.messages import say, text_of
+from pypaimon.streaming.cli.options import grouped
 from pypaimon.streaming.cli.output import Record, console, format_option, show, span, table_of, to_json
-from pypaimon.streaming.cli.secrets import say
-from pypaimon.streaming.cli.settings import duration
-from pypaimon.streaming.cli.tables import TableSource, on_table, retry_option
+from pypaimon.streaming.cli.tables import TableSource, duration, on_table, retry_option
 from pypaimon.streaming.cli.tables_of_pattern import TableChoice, TablesOfPattern, say_failures
 from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo, is_rolled_back, list_consumers
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -128,8 +126,6 @@ def _lag_of_tables(
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The value of `--max-lag`: snapshots or a time."""
-
     text: str
     snapshots: int | None
     age: timedelta | None
@@ -143,7 +139,6 @@ class Limit:
         return Limit(text, int(text) if age is None else None, age)
 
     def complaint(self, record: Record) -> str | None:
-        """The message for a consumer above the limit; None if it is within."""
         state, key = record["state"], "snapshots" if self.age is None else "seconds"
         value: Any = record[key]
         name = f"consumer {record['consumer']}" + (f" of {record['table']}" if "table" in record else "")
@@ -163,7 +158,6 @@ class Limit:
 
 
 def _progress_files(table: ReadableTable, consumer_ids: Sequence[str]) -> list[ConsumerInfo]:
-    """Files with progress, and files of readers that are still in their first plan."""
     infos = list_consumers(table)
     missing = set(consumer_ids) - {info.consumer_id for info in infos}
     if missing:
@@ -223,7 +217,6 @@ def _judge(records: Sequence[Record], limit: Limit | None) -> int:
 def _watch(
     measure: Callable[[], list[Record]], columns: Sequence[str], seconds: float, form: str, limit: Limit | None
 ) -> int:
-    """Show the lag again and again, until an interrupt, or until it is above the limit."""
     never = threading.Event()
     stdout = console()
     with Live(console=stdout, auto_refresh=False) as live:
@@ -246,19 +239,11 @@ class LagOfTables:
     """Measures the lag of the consumers of several tables.
 
     Args:
-        pattern: The tables.
         consumer_ids: Only these consumers; a table without one of them gets a line that says so. Empty for all.
-        measure: Returns the records of the consumers of one table.
-
-    Attributes:
-        failures: The errors of the tables that could not be read the last time.
     """
 
     def __init__(
-        self,
-        pattern: TablesOfPattern,
-        consumer_ids: Sequence[str],
-        measure: Callable[[TableSource, Any], list[Record]],
+        self, pattern: TablesOfPattern, consumer_ids: Sequence[str], measure: Callable[[TableSource, Any], list[Record]]
     ) -> None:
         self._pattern = pattern
         self._ids = consumer_ids
@@ -266,7 +251,6 @@ class LagOfTables:
         self.failures: dict[str, Exception] = {}
 
     def records(self) -> list[Record]:
-        """A record for all tables, then one for each consumer of each table, the greatest lag first."""
         found: list[Record] = []
         self.failures = {}
         for name, answer in self._pattern.ask_each(self._measure).items():
@@ -287,7 +271,6 @@ def _unknown(table: str, consumer: str, state: str) -> dict[str, Any]:
 
 
 def _order(record: Record) -> tuple[Any, ...]:
-    """Unknown lags first, then the greatest ones; otherwise by name."""
     snapshots, seconds = record["snapshots"], record["seconds"]
     unknown = snapshots is None, seconds is None
     numbers = [-value if isinstance(value, (int, float)) else 0 for value in (seconds, snapshots)]

@@ -11,10 +11,9 @@ from functools import partial
 import click
 from rich.filesize import decimal
 
-from pypaimon.streaming.cli.option_groups import Retrying, grouped, option
+from pypaimon.streaming.cli.options import Retrying, grouped, option
 from pypaimon.streaming.cli.output import Record, print_result
-from pypaimon.streaming.cli.settings import duration
-from pypaimon.streaming.cli.tables import TableSource, on_table, patiently
+from pypaimon.streaming.cli.tables import TableSource, duration, on_table, patiently
 from pypaimon.streaming.cli.tables_of_pattern import TableChoice, TablesOfPattern, say_failures
 from pypaimon.streaming.concurrency.signals import on_sigterm
 from pypaimon.streaming.doctor.findings import count

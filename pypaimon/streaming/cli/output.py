@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from pypaimon.streaming.cli.secrets import is_unicode, shown, shown_value
+from pypaimon.streaming.cli.messages import is_unicode, shown, shown_value
 from pypaimon.streaming.model.time_zone import time_zone
 
 C = TypeVar("C")
@@ -53,14 +53,6 @@ def console() -> Console:
 
 
 def show(records: Iterable[Record], columns: Sequence[str], form: str, empty: str) -> None:
-    """Print records.
-
-    Args:
-        records: The records.
-        columns: The keys that a table shows; JSON has all.
-        form: `table` or `json`.
-        empty: The message on stderr if there are no records.
-    """
     found = list(records)
     if not found:
         click.echo(shown(empty), err=True)
@@ -73,7 +65,6 @@ def show(records: Iterable[Record], columns: Sequence[str], form: str, empty: st
 
 
 def print_result(record: Record, text: str, form: str) -> None:
-    """Print the result of a command: the text, or the record as JSON."""
     click.echo(to_json(record) if form == "json" else shown(text))
 
 
@@ -83,7 +74,6 @@ def to_json(record: Record) -> str:
 
 
 def table_of(records: Iterable[Record], columns: Sequence[str]) -> Table:
-    """A table with some keys of the records; numbers are right-aligned."""
     rows = list(records)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
@@ -95,7 +85,6 @@ def table_of(records: Iterable[Record], columns: Sequence[str]) -> Table:
 
 
 def cell(value: Value) -> str:
-    """A value as text for people."""
     if value is None:
         return _UNKNOWN
     if isinstance(value, datetime):

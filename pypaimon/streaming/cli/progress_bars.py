@@ -12,12 +12,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 
 class LoadBar:
-    """How many rows were written; of a file also which share of its bytes.
-
-    Args:
-        console: Where the bar is shown; nothing is shown unless it is a terminal.
-        data: The input.
-    """
+    """How many rows were written; of a file also which share of its bytes."""
 
     def __init__(self, console: Console, data: BufferedReader | None = None) -> None:
         self._data = data
@@ -36,12 +31,10 @@ class LoadBar:
             self._progress.stop()
 
     def show(self, text: str) -> None:
-        """Show a text next to the bar."""
         if self._progress is not None:
             self._progress.update(self._task, done=text)
 
     def reached(self, rows: int, commits: int) -> None:
-        """Show the rows that were read, and the commits that were made, so far."""
         if self._progress is None:
             return
         read = None if self._total is None or self._data is None else min(self._data.tell(), self._total)
@@ -71,25 +64,12 @@ class CatchUpBar:
         self._end()
 
     def rows(self, count: int, planned: int) -> None:
-        """Show rows that were printed of an unfinished plan.
-
-        Args:
-            count: Rows printed so far.
-            planned: Records in the files of all plans so far. Merging and filters leave fewer rows of them.
-        """
         if self._progress is not None:
             planned = max(count, planned)
             done = f"{count:,} of at most {planned:,} rows"
             self._progress.update(self._task, total=planned, completed=count, done=done)
 
     def reached(self, snapshot_id: int, count: int, latest: Callable[[], int | None]) -> None:
-        """Show that a snapshot was printed.
-
-        Args:
-            snapshot_id: Id of the snapshot.
-            count: Rows printed so far.
-            latest: Asks the store for the id of the latest snapshot.
-        """
         if self._progress is None:
             return
         if self._first is None:
@@ -110,7 +90,6 @@ class CatchUpBar:
 
 
 def _size(data: BufferedReader) -> int | None:
-    """Bytes of a file; None for a pipe or a terminal."""
     try:
         found = os.fstat(data.fileno())
     except OSError:

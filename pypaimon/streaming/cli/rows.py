@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.text import Text
 
 from pypaimon.streaming.batches.batch import BlockingBatch
+from pypaimon.streaming.cli.messages import is_unicode
 from pypaimon.streaming.cli.output import printable
-from pypaimon.streaming.cli.secrets import is_unicode
 from pypaimon.streaming.demo import KINDS
 from pypaimon.streaming.model.system_columns import ROW_KIND
 
@@ -34,21 +34,12 @@ _CHUNK = 1000
 class RowWriter(Protocol):
     """Prints batches, whose first column is `_row_kind`."""
 
-    def write(self, source: BlockingBatch, batch: pa.RecordBatch) -> None:
-        """Print rows of a batch."""
+    def write(self, source: BlockingBatch, batch: pa.RecordBatch) -> None: ...
 
-    def close(self) -> None:
-        """Print the end of the output."""
+    def close(self) -> None: ...
 
 
 def row_writer(form: str, schema: pa.Schema, console: Console) -> RowWriter:
-    """The writer of a format.
-
-    Args:
-        form: One of `FORMATS`.
-        schema: Schema of the batches.
-        console: stdout.
-    """
     if form == "json":
         return JsonWriter()
     if form == "csv":
@@ -60,10 +51,6 @@ class RowsOfTables:
     """Prints rows of several tables, with a first column `table`, in JSON the key `_table`.
 
     Rows whose columns differ from those of the previous rows get a header of their own.
-
-    Args:
-        form: `table` or `json`.
-        console: stdout.
     """
 
     def __init__(self, form: str, console: Console) -> None:
@@ -74,11 +61,7 @@ class RowsOfTables:
         self._columns: TableWriter | None = None
 
     def write(self, table: str, source: BlockingBatch, batch: pa.RecordBatch) -> None:
-        """Print rows of a batch of a table.
-
-        Raises:
-            click.ClickException: The format is JSON, and the table has a column `_table`.
-        """
+        """Print rows of a batch of a table."""
         names = pa.array([table] * batch.num_rows, pa.string())
         if self._form == "json":
             if TABLE in batch.schema.names:
@@ -96,15 +79,13 @@ class JsonWriter:
     """One object per row and line, with the key `_row_kind`."""
 
     def write(self, source: BlockingBatch, batch: pa.RecordBatch) -> None:
-        """Print a batch."""
         columns, escaped = json_columns(batch), not is_unicode()
         for values in zip(*columns.values(), strict=True):
             row = json.dumps(dict(zip(columns, values, strict=True)), ensure_ascii=escaped, separators=(",", ":"))
             sys.stdout.write(row + "\n")
         sys.stdout.flush()
 
-    def close(self) -> None:
-        """Do nothing: the format has no end."""
+    def close(self) -> None: ...
 
 
 class CsvWriter:
@@ -120,12 +101,10 @@ class CsvWriter:
         sys.stdout.flush()
 
     def write(self, source: BlockingBatch, batch: pa.RecordBatch) -> None:
-        """Print a batch."""
         sys.stdout.writelines(map(_csv_line, zip(*text_columns(batch), strict=True)))
         sys.stdout.flush()
 
-    def close(self) -> None:
-        """Do nothing: the format has no end."""
+    def close(self) -> None: ...
 
 
 class ArrowWriter:
@@ -136,12 +115,10 @@ class ArrowWriter:
         self._writer = pa.ipc.new_stream(self._out, schema)
 
     def write(self, source: BlockingBatch, batch: pa.RecordBatch) -> None:
-        """Print a batch."""
         self._writer.write_batch(batch)
         self._out.flush()
 
     def close(self) -> None:
-        """Print the end marker."""
         self._writer.close()
         self._out.flush()
 
@@ -150,11 +127,6 @@ class TableWriter:
     """Aligned columns, which only grow; the header is repeated when they do. Row kinds are coloured.
 
     Values are cut after 60 characters, and control characters are escaped.
-
-    Args:
-        schema: Schema of the batches.
-        console: stdout.
-        of_tables: Whether a first column names the table.
     """
 
     def __init__(self, schema: pa.Schema, console: Console, of_tables: bool = False) -> None:
@@ -166,22 +138,18 @@ class TableWriter:
         self._widths = [0] * len(self._names)
 
     def write(self, source: BlockingBatch, batch: pa.RecordBatch) -> None:
-        """Print a batch."""
         self._print_all([str(source.snapshot_id)], batch)
 
     def write_of(self, table: str, source: BlockingBatch, batch: pa.RecordBatch) -> None:
-        """Print a batch of one of several tables."""
         self._print_all([_clipped(table), str(source.snapshot_id)], batch)
 
     def _print_all(self, first: list[str], batch: pa.RecordBatch) -> None:
         for start in range(0, batch.num_rows, _CHUNK):
             self._write(first, batch.slice(start, _CHUNK))
 
-    def close(self) -> None:
-        """Do nothing: the format has no end."""
+    def close(self) -> None: ...
 
     def _write(self, first: list[str], batch: pa.RecordBatch) -> None:
-        """Print a batch; each row starts with the same first cells."""
         kinds, *columns = ([_clipped(value) for value in column] for column in text_columns(batch))
         repeated = ([cell] * batch.num_rows for cell in first)
         rows = list(zip(*repeated, kinds, *columns, strict=True))
@@ -247,7 +215,6 @@ def json_converter(kind: pa.DataType) -> _Convert | None:
 
 
 def json_columns(batch: pa.RecordBatch) -> dict[str, list[Any]]:
-    """The columns of a batch as lists of JSON values."""
     columns = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         values = column.to_pylist()
@@ -257,7 +224,6 @@ def json_columns(batch: pa.RecordBatch) -> dict[str, list[Any]]:
 
 
 def text_columns(batch: pa.RecordBatch) -> list[list[str | None]]:
-    """The columns of a batch as texts, for CSV and for the screen; null stays None."""
     return [[None if value is None else _text(value) for value in values] for values in json_columns(batch).values()]
 
 

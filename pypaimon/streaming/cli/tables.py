@@ -1,33 +1,115 @@
-"""The table of a command: the argument TABLE, and the options for its catalog."""
+"""The table of a command, the options for its catalog, and where a stream of it starts."""
 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import click
 import yaml
 
-from pypaimon.streaming.cli.advice import text_of
 from pypaimon.streaming.cli.connectivity import naming_causes, reach, reporting_hangs
-from pypaimon.streaming.cli.global_options import catalog_options, given, log_options
-from pypaimon.streaming.cli.option_groups import Retrying, grouped
-from pypaimon.streaming.cli.secrets import keep_secret, say
+from pypaimon.streaming.cli.messages import keep_secret, say, text_of
+from pypaimon.streaming.cli.options import Retrying, catalog_options, given, grouped, log_options, option
 from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.errors import PaimonStreamError
+from pypaimon.streaming.filtering.filter_text import parse_filter
 from pypaimon.streaming.metadata.table_directory import naming_unreadable_types
-from pypaimon.streaming.model.time_zone import TIME_ZONE
+from pypaimon.streaming.model.time_zone import TIME_ZONE, TimeZone, zone_of_table
 from pypaimon.streaming.options.known_options import HEEDED_BY_READERS
+from pypaimon.streaming.options.start import NAMED_STARTS
+from pypaimon.streaming.options.stream_options import CommitMode
 from pypaimon.streaming.options.views import VIEWS, View
 from pypaimon.streaming.paimon.catalogs import CatalogFactory
 from pypaimon.streaming.paimon.handles import ReadableTable, WritableTable
 from pypaimon.streaming.paimon.internals import ConfigOption, CoreOptions
 from pypaimon.streaming.read_builder import StreamReadBuilder
+
+if TYPE_CHECKING:
+    from pypaimon.streaming.paimon.filter_internals import Predicate
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d)")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+@dataclass(frozen=True)
+class ReadSettings:
+    start: str | None = option(
+        "--start",
+        metavar="WHERE",
+        help=f"{', '.join(NAMED_STARTS)}; a snapshot id; tag:NAME; "
+        "a time (2026-11-21T10:00, in the table's time zone without one); or how long ago (90s, 10m, 2h, 1d). "
+        "[default: the table's options, else latest-full]",
+    )
+    filter_text: str | None = option("--filter", metavar="SQL", help="Rows that match: \"status = 'paid' AND v > 3\".")
+    columns: str | None = option("--columns", metavar="A,B", help="Only these columns; fields of rows as row.field.")
+    consumer_id: str | None = option("--consumer-id", metavar="ID", help="Start where this consumer has stopped.")
+
+
+def configure(
+    builder: StreamReadBuilder,
+    start: str | None,
+    filter_text: str | None,
+    columns: str | None,
+    unmatched: Literal["delete", "drop"] = "delete",
+) -> StreamReadBuilder:
+    """Apply the options to a builder."""
+    if start is not None:
+        builder.with_start(**start_of(start, zone_of_table(builder.table)))
+    if filter_text is not None:
+        builder.with_filter(filter_text, unmatched)
+    if columns is not None:
+        builder.with_projection([name.strip() for name in columns.split(",")])
+    return builder
+
+
+def filter_of(builder: StreamReadBuilder, filter_text: str | None) -> Predicate | None:
+    return None if filter_text is None else parse_filter(filter_text, builder.copy().with_projection(None).read_type())
+
+
+def save_progress(builder: StreamReadBuilder, consumer_id: str | None) -> StreamReadBuilder:
+    """Read under a consumer id: printed rows are confirmed when the next plan is asked for."""
+    return builder if consumer_id is None else builder.with_consumer_id(consumer_id, commit=CommitMode.AUTO.value)
+
+
+def start_of(text: str, zone: TimeZone, now: datetime | None = None) -> dict[str, Any]:
+    """The value of `--start` as arguments of `with_start`.
+
+    Args:
+        now: The present time (aware); None for the machine's clock.
+    """
+    if text in NAMED_STARTS:
+        return {"mode": text}
+    if text.isdecimal():
+        return {"snapshot_id": int(text)}
+    if text.startswith("tag:"):
+        return {"tag": text[len("tag:") :]}
+    try:
+        if (ago := duration(text)) is not None:
+            return {"timestamp": (now or zone.now()) - ago}
+        return {"timestamp": zone.moment(datetime.fromisoformat(text.replace("Z", "+00:00")))}
+    except (ValueError, OverflowError):
+        raise click.UsageError(
+            f"--start {text!r}: give {', '.join(NAMED_STARTS)}, a snapshot id, tag:NAME, a time as 2026-11-21T10:00, "
+            "or how long ago as 10m"
+        ) from None
+
+
+def duration(text: str) -> timedelta | None:
+    """`90s`, `10m`, `2h`, `1d` as a span of time; None for any other text, and for more than a million years."""
+    match = _DURATION.fullmatch(text)
+    try:
+        return None if match is None else timedelta(**{_UNITS[match[2]]: float(match[1])})
+    except OverflowError:
+        return None
+
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -43,12 +125,7 @@ class TableSource:
     """A table by name, and the options of its catalog.
 
     Attributes:
-        name: `db.table`, also with `$branch_<name>`.
-        view: The view in the name, as `audit_log` in `db.table$audit_log`.
-        catalog_options: Options of pypaimon's catalog.
-        table_options: Dynamic options of the table.
         connect_timeout: Seconds within which the table must be found.
-        patient: Whether errors that may pass are waited out.
     """
 
     name: str
@@ -61,13 +138,9 @@ class TableSource:
     def load(self, retry: bool = False) -> WritableTable:
         """pypaimon's table, as a new handle with empty caches.
 
-        Args:
-            retry: Whether to wait out errors that may pass.
-
         Raises:
             NotLoadedError: The table is missing, or may not be read.
             StoreError: The store failed, or did not answer in time.
-            UnsupportedTableError: A column has a type that pypaimon cannot parse.
         """
         retry = retry or self.patient
         load = partial(reach, self.catalog_options, self.connect_timeout, self._load, patiently=retry)
@@ -75,7 +148,6 @@ class TableSource:
         return table.copy(self.table_options) if self.table_options else table
 
     def catalog(self) -> Any:
-        """pypaimon's catalog."""
         return CatalogFactory.create(self.catalog_options)
 
     def _load(self) -> WritableTable:
@@ -85,7 +157,6 @@ class TableSource:
             return table
 
     def builder(self, table: ReadableTable | None = None) -> StreamReadBuilder:
-        """A stream builder for the table, or for the view."""
         return StreamReadBuilder(self.load() if table is None else table, self.view)
 
 
@@ -185,7 +256,6 @@ def pairs(texts: tuple[str, ...], option: str) -> dict[str, str]:
 
 
 def refuse_unknown(keys: Iterable[str]) -> None:
-    """Raise click.UsageError for an unknown key, with the nearest known one."""
     for key in keys:
         if key not in _KNOWN and not key.startswith(_FAMILIES) and not _is_of_a_format(key):
             near = get_close_matches(key, _KNOWN, n=1)

@@ -11,10 +11,9 @@ from typing import Any, TypeVar
 
 import click
 
-from pypaimon.streaming.cli.advice import text_of
 from pypaimon.streaming.cli.connectivity import naming_causes, reach
-from pypaimon.streaming.cli.option_groups import option
-from pypaimon.streaming.cli.secrets import say
+from pypaimon.streaming.cli.messages import say, text_of
+from pypaimon.streaming.cli.options import option
 from pypaimon.streaming.cli.tables import TableSource, patiently
 from pypaimon.streaming.databases.events import DatabaseEvent, TableDropped, TableRenamed, TableSkipped
 from pypaimon.streaming.databases.tables_of_database import TablesOfDatabase, matches
@@ -31,8 +30,6 @@ FAILED, TRY_AGAIN = 1, 75
 
 @dataclass(frozen=True)
 class TableChoice:
-    """Which of the tables that a pattern matches are chosen."""
-
     include: str | None = option(
         "--include", metavar="REGEX", help="Of the tables that a pattern names, only those that match this wholly."
     )
@@ -46,9 +43,6 @@ class TablesOfPattern:
     """The tables of a database that a pattern names: `db.orders_*`.
 
     Attributes:
-        source: The catalog's options; its name is the pattern.
-        database: The database.
-        include: A regular expression that the whole name of each table matches.
         exclude: A regular expression that it must not match, or None.
     """
 
@@ -59,12 +53,7 @@ class TablesOfPattern:
 
     @staticmethod
     def of(source: TableSource, choice: TableChoice) -> TablesOfPattern | None:
-        """The tables that TABLE matches; None if it names a single table.
-
-        Raises:
-            click.UsageError: TABLE names views, or a single table although `--include` or `--exclude` is given; or one
-                of these is an invalid regular expression.
-        """
+        """The tables that TABLE matches; None if it names a single table."""
         include, exclude = choice.include, choice.exclude
         database, _, glob = source.name.partition(".")
         if not _GLOB.intersection(glob):
@@ -79,11 +68,9 @@ class TablesOfPattern:
 
     @property
     def text(self) -> str:
-        """The pattern, for messages."""
         return self.source.name
 
     def matches(self, name: str) -> bool:
-        """Whether the pattern matches a table's name."""
         return matches(name, *self._expressions)
 
     @property
@@ -93,11 +80,7 @@ class TablesOfPattern:
     def names(self, retry: bool = False) -> list[str]:
         """The sorted names of the existing tables. One listing.
 
-        Args:
-            retry: Whether to wait out errors that may pass.
-
         Raises:
-            StreamConfigError: The database does not exist.
             StoreError: The store failed, or did not answer in time.
         """
         source = self.source
@@ -181,6 +164,5 @@ def say_event(event: DatabaseEvent) -> None:
 
 
 def refuse_failed(failed: Mapping[str, Exception]) -> None:
-    """Raise TablesFailedError if a table has failed."""
     if failed:
         raise TablesFailedError(failed)

@@ -14,12 +14,11 @@ from rich.console import Console
 from pypaimon.streaming.batches.batch import BlockingBatch
 from pypaimon.streaming.batches.commit_columns import with_fields
 from pypaimon.streaming.batches.run_forever import waiting_out
-from pypaimon.streaming.cli.option_groups import Service, grouped, option
+from pypaimon.streaming.cli.options import Service, grouped, option
 from pypaimon.streaming.cli.output import console
 from pypaimon.streaming.cli.progress_bars import CatchUpBar
 from pypaimon.streaming.cli.rows import FORMATS, RowsOfTables, row_writer
-from pypaimon.streaming.cli.settings import ReadSettings, configure, save_progress, start_of
-from pypaimon.streaming.cli.tables import TableSource, on_table
+from pypaimon.streaming.cli.tables import ReadSettings, TableSource, configure, on_table, save_progress, start_of
 from pypaimon.streaming.cli.tables_of_pattern import (
     TableChoice,
     TablesOfPattern,
@@ -33,7 +32,7 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.time_zone import time_zone
 from pypaimon.streaming.options.stream_options import DEFAULT_READ_AHEAD_BYTES, OnExpired, Unmatched
 from pypaimon.streaming.read_builder import StreamReadBuilder
-from pypaimon.streaming.spec.chain_tables import followed_table
+from pypaimon.streaming.spec.streamed_table import followed_table
 
 B = TypeVar("B", bound=BlockingBatch)
 _FORMATS_OF_TABLES = ("table", "json")
@@ -48,8 +47,6 @@ class _Stoppable(Protocol):
 
 @dataclass(frozen=True)
 class Output:
-    """What is printed, and where it ends."""
-
     form: str = option("--format", "-f", type=click.Choice(FORMATS), default="table", show_default=True)
     commits: bool = option(
         "--commits", is_flag=True, help="Add `_snapshot_id` and `_commit_time` to each row (json, csv, arrow)."
@@ -65,8 +62,6 @@ class Output:
 
 @dataclass(frozen=True)
 class Policies:
-    """How a stream handles what it cannot hand out as it is."""
-
     on_expired: Literal["fail", "earliest", "latest", "full"] | None = option(
         "--on-expired",
         type=click.Choice([each.value for each in OnExpired]),
@@ -95,8 +90,6 @@ class Policies:
 
 @dataclass(frozen=True)
 class Membership:
-    """The group that the process is a member of."""
-
     group: str | None = option("--group", metavar="ID", help="Share the table with the other members of this group.")
     member: str | None = option(
         "--member", metavar="NAME", help="Name of this member, with --group. [default: a generated one]"
@@ -201,12 +194,6 @@ def _tail_table(builder: StreamReadBuilder, output: Output, retry: bool, latest:
 def _tail_tables(
     pattern: TablesOfPattern, reading: ReadSettings, output: Output, policies: Policies, service: Service
 ) -> None:
-    """Print the rows and changes of all tables that a pattern matches.
-
-    Raises:
-        click.UsageError: An option does not go with several tables.
-        TablesFailedError: Some tables could not be read, while others were.
-    """
     if output.form not in _FORMATS_OF_TABLES:
         raise click.UsageError(
             f"--format {output.form} goes with one table, whose columns it names: give table or json"
@@ -277,7 +264,6 @@ def _refuse_in_group(given: dict[str, object]) -> None:
 
 
 def _printed(batches: Iterable[B], write: Callable[[B, Any], object], most: int | None) -> Iterator[B]:
-    """Print batches, and yield each one that was printed as a whole; ends after this many rows."""
     for batch in batches:
         for rows in batch.data.to_batches():
             write(batch, rows.slice(0, most))

@@ -18,9 +18,9 @@ from rich.console import Console
 
 from pypaimon.streaming.cdc.change_reader import ChangeFormatName, TimeUnit, format_of, reading_of
 from pypaimon.streaming.cdc.new_columns import OnNewColumn
-from pypaimon.streaming.cli.csv_input import BadInputError
 from pypaimon.streaming.cli.input_files import (
     FORMATS,
+    BadInputError,
     Piece,
     Pieces,
     delimiter_by_name,
@@ -31,10 +31,10 @@ from pypaimon.streaming.cli.input_files import (
     pieces_of,
     rows_after,
 )
-from pypaimon.streaming.cli.option_groups import grouped, option
+from pypaimon.streaming.cli.messages import say
+from pypaimon.streaming.cli.options import grouped, option
 from pypaimon.streaming.cli.output import Record, print_result
 from pypaimon.streaming.cli.progress_bars import LoadBar
-from pypaimon.streaming.cli.secrets import say
 from pypaimon.streaming.cli.tables import TableSource, on_table
 from pypaimon.streaming.concurrency.signals import on_sigterm
 from pypaimon.streaming.doctor.findings import count
@@ -72,8 +72,6 @@ class Every:
 
 @dataclass(frozen=True)
 class InputLayout:
-    """How the rows of the input are written."""
-
     form: str | None = option(
         "--format", "-f", type=click.Choice(FORMATS), help="Of the input. [default: by the name of FILE]"
     )
@@ -84,8 +82,6 @@ class InputLayout:
 
 @dataclass(frozen=True)
 class ChangeRecords:
-    """How change records become rows."""
-
     changes: ChangeFormatName | None = option(
         "--changes",
         type=click.Choice(get_args(ChangeFormatName)),
@@ -107,8 +103,6 @@ class ChangeRecords:
 
 @dataclass(frozen=True)
 class Values:
-    """How values are read."""
-
     kind_column: str | None = option(
         "--kind-column", metavar="NAME", help=f"Column with +I, -U, +U or -D. [default: {ROW_KIND}, if there]"
     )
@@ -122,8 +116,6 @@ class Values:
 
 @dataclass(frozen=True)
 class Commits:
-    """When rows are committed, and under which user."""
-
     commit_every: str | None = option(
         "--commit-every",
         metavar="ROWS|SIZE",
@@ -195,11 +187,7 @@ def write(
         load = _Load(source.name, os.path.basename(file), writer, every)
         if commits.resume:
             load.skip_committed()
-        with (
-            load.reporting_what_is_left(),
-            _on_interrupt(load.interrupt),
-            LoadBar(Console(stderr=True), data) as bar,
-        ):
+        with load.reporting_what_is_left(), _on_interrupt(load.interrupt), LoadBar(Console(stderr=True), data) as bar:
             load.run(pieces, put, bar)
             if commits.overwrite and not load.commits:
                 raise BadInputError("--overwrite: the input has no rows, so nothing was replaced")
@@ -207,7 +195,6 @@ def write(
 
 
 def _check(source: TableSource, form: str | None, layout: InputLayout, cdc: ChangeRecords, commits: Commits) -> None:
-    """Refuse options that contradict each other, before the table is looked up."""
     if form is None and cdc.changes is None:
         raise click.UsageError("say what the input is: --format jsonl, csv, parquet or arrow, or --changes")
     if commits.resume and commits.commit_user is None:
@@ -247,8 +234,6 @@ def _put_changes(
 
 
 class _Load:
-    """The load of one input into a table."""
-
     def __init__(self, table: str, name: str, writer: BlockingStreamWriter, every: Every) -> None:
         self._table = table
         self._name = name
@@ -264,11 +249,6 @@ class _Load:
         self._is_interrupted = False
 
     def skip_committed(self) -> None:
-        """Start after the rows that the commit user has committed.
-
-        Raises:
-            BadInputError: The commit user has committed another input.
-        """
         notes = self._writer.committed_properties
         if ROWS_DONE not in notes:
             if self._writer.last_committed is not None:
@@ -286,11 +266,9 @@ class _Load:
 
     @property
     def commits(self) -> int:
-        """Number of commits."""
         return len(self._commits)
 
     def run(self, pieces: Pieces, put: Callable[[Piece], None], bar: LoadBar) -> None:
-        """Write and commit the whole input."""
         for piece in rows_after(pieces(self._room), self._passed):
             put(piece)
             self._taken += piece.rows
@@ -303,7 +281,6 @@ class _Load:
             self._commit()
 
     def record(self) -> Record:
-        """The result, for programs."""
         snapshots = [each for each in self._commits if each is not None]
         return {
             "table": self._table,
@@ -316,7 +293,6 @@ class _Load:
         }
 
     def text(self) -> str:
-        """The result, for people."""
         found = cast(dict[str, Any], self.record())
         where = _snapshots(found["first_snapshot"], found["last_snapshot"])
         passed = f", {self._passed:,} passed over" if self._passed else ""
@@ -324,7 +300,6 @@ class _Load:
 
     @contextmanager
     def reporting_what_is_left(self) -> Iterator[None]:
-        """On an error or an interrupt, report which part of the input the table holds."""
         try:
             yield
         except (KeyboardInterrupt, Exception) as error:
@@ -347,7 +322,6 @@ class _Load:
             raise KeyboardInterrupt
 
     def _room(self) -> int:
-        """How many rows still fit into the current commit."""
         return sys.maxsize if self._every.rows is None else self._every.rows - self._rows
 
     def _is_full(self) -> bool:

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from pypaimon.streaming.consumers.consumer_names import CONSUMER_PREFIX, ConsumerName, check_consumer_id
-from pypaimon.streaming.consumers.shared_start import SharedStart
+from pypaimon.streaming.consumers.consumer_names import CONSUMER_PREFIX, ConsumerName, SharedStart, check_consumer_id
 from pypaimon.streaming.errors import CorruptTableError, StreamConfigError
 from pypaimon.streaming.io.conditional_writes import Seen
 from pypaimon.streaming.io.store import Store
@@ -37,11 +36,9 @@ class Consumer:
     """Content of a consumer file.
 
     Attributes:
-        next_snapshot: Id of the next snapshot to read; the table keeps it and all later ones.
         owner: Token of the reader that wrote the file; None if Java, pypaimon or a reset did. Java ignores this field
             and the following ones.
         began: In a progress file: token of the shared start that its reader began with; None if it was not shared.
-        start: In a pin: the start that it protects.
         fingerprint: Fingerprint of the snapshot before the next one, as in a position; None if it is not known.
     """
 
@@ -257,12 +254,8 @@ class ConsumerManager:
         Raises:
             StreamConfigError: A pattern is not a regular expression.
         """
-        including, excluding = _pattern(including_pattern), _pattern(excluding_pattern) if excluding_pattern else None
-        self._delete_all(
-            name
-            for name in self.names()
-            if including.fullmatch(name.consumer_id) and not (excluding and excluding.fullmatch(name.consumer_id))
-        )
+        ids = matching_ids(self, including_pattern, excluding_pattern)
+        self._delete_all(name for name in self.names() if name.consumer_id in ids)
 
     def expire(self, expire_datetime: datetime) -> None:
         """Delete all files that were last written before a time (naive: local time), as Java's writers do. One LIST."""
@@ -334,7 +327,6 @@ class ConsumerManager:
 
 
 def consumers_of(directory: TableDirectory) -> ConsumerManager:
-    """The consumers of a table and branch, with the store of the table."""
     table = directory.table
     return ConsumerManager(table.file_io, table.table_path, directory.branch, store=directory.store)
 
@@ -386,6 +378,16 @@ def _utc(modified: Any) -> datetime | None:
         return datetime.fromtimestamp(modified, tz=timezone.utc)
     aware: datetime = modified if modified.tzinfo else modified.replace(tzinfo=timezone.utc)
     return aware.astimezone(timezone.utc)
+
+
+def matching_ids(manager: ConsumerManager, including_pattern: str, excluding_pattern: str | None = None) -> list[str]:
+    """The ids that `ConsumerManager.clear_consumers` deletes, sorted. One LIST."""
+    including, excluding = _pattern(including_pattern), _pattern(excluding_pattern) if excluding_pattern else None
+    return [
+        each
+        for each in manager.list_all_ids()
+        if including.fullmatch(each) and not (excluding and excluding.fullmatch(each))
+    ]
 
 
 def _pattern(text: str) -> re.Pattern[str]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.model.json_fields import fields_of
+from pypaimon.streaming.model.position import Phase, Position, position_from_value, position_to_value
 
 CONSUMER_PREFIX = "consumer-"
 """Prefix of every consumer file. To Java every file with this prefix is a consumer."""
@@ -53,12 +56,10 @@ class ConsumerName:
 
     @property
     def file_name(self) -> str:
-        """Name of the file in the directory `consumer`."""
         return CONSUMER_PREFIX + self.text
 
     @property
     def pin(self) -> ConsumerName:
-        """The pin that belongs to this progress file."""
         return replace(self, is_pin=True)
 
     @property
@@ -68,7 +69,6 @@ class ConsumerName:
 
     @property
     def progress(self) -> ConsumerName:
-        """The progress file that belongs to this pin."""
         return replace(self, is_pin=False)
 
     @property
@@ -81,7 +81,6 @@ class ConsumerName:
 
     @staticmethod
     def parse(text: str) -> ConsumerName:
-        """Read `text`. Java allows any text as a consumer id, so this never fails."""
         is_pin = text.endswith(_PIN) and text != _PIN
         if is_pin:
             text = text[: -len(_PIN)]
@@ -97,17 +96,7 @@ class ConsumerName:
 def reader_name(
     consumer_id: str, *, shard: tuple[int, int] | None = None, member: str | None = None, some_buckets: bool = False
 ) -> ConsumerName:
-    """The progress file of a reader.
-
-    Args:
-        consumer_id: The id that the user chose.
-        shard: (i, n) if the stream reads shard i of n.
-        member: Name of the member, if one was given.
-        some_buckets: Whether the stream reads only some buckets.
-
-    Raises:
-        StreamConfigError: A name is invalid, or readers with these settings would overwrite each other's progress.
-    """
+    """The progress file of a reader."""
     check_consumer_id(consumer_id)
     if shard is not None and not 0 <= shard[0] < shard[1] <= MAX_SHARDS:
         raise StreamConfigError(f"shard {shard[0]} of {shard[1]}: expected 0 <= i < n <= {MAX_SHARDS}.")
@@ -128,11 +117,6 @@ def reader_name(
 
 
 def check_consumer_id(consumer_id: str) -> None:
-    """Refuse an id that cannot name a file of its own.
-
-    Raises:
-        StreamConfigError: It is empty, too long, would leave the directory, or names a shard, member or pin.
-    """
     if consumer_id == "":
         raise StreamConfigError("consumer id cannot be empty string.")
     _check("consumer id", consumer_id)
@@ -167,4 +151,43 @@ def _check(what: str, text: object) -> None:
         raise StreamConfigError(
             f"{what} {text!r} is reserved: .first-plan, .shard-i-of-n, .member-<name> and .group at the end of a name "
             "mark the files of first plans, shards, members and groups. Use another name."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SharedStart:
+    """A start that one reader found, for all readers that begin at it, and for their restarts inside the first plan.
+
+    Attributes:
+        token: Distinguishes it from every other start. Progress files of readers that began with it carry the token.
+        position: The start: the snapshot of a full plan, or the next snapshot.
+        configured: The configured start that it was found for, as text: `latest-full`, `from-snapshot 5`...
+        end: The last snapshot, if the stream ends at the one that was the latest; otherwise None.
+    """
+
+    token: str
+    position: Position
+    configured: str
+    end: int | None = None
+
+    @property
+    def text(self) -> str:
+        what = "the full state of" if self.position.phase is Phase.FULL else "before"
+        return f"{what} snapshot {self.position.snapshot}"
+
+    def to_value(self) -> dict[str, Any]:
+        value = {"token": self.token, "position": position_to_value(self.position), "configured": self.configured}
+        return value if self.end is None else {**value, "end": self.end}
+
+    @staticmethod
+    def from_value(value: object) -> SharedStart:
+        """Read what `to_value` made.
+
+        Raises:
+            ValueError: The value is not a start.
+        """
+        fields = fields_of(value, "start")
+        position = position_from_value(fields.get("position", dict))
+        return SharedStart(
+            fields.get("token", str), position, fields.get("configured", str), fields.optional("end", int)
         )

@@ -6,11 +6,13 @@ import threading
 from dataclasses import dataclass
 
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager
-from pypaimon.streaming.consumers.consumer_names import ConsumerName
-from pypaimon.streaming.consumers.previous_shardings import PreviousShardings
+from pypaimon.streaming.consumers.consumer_names import ConsumerName, SharedStart
 from pypaimon.streaming.consumers.progress_file import ProgressFile
-from pypaimon.streaming.consumers.shared_start import SharedStart
-from pypaimon.streaming.consumers.shared_start_coordinator import SharedStartCoordinator, StartSettings
+from pypaimon.streaming.consumers.shared_start_coordinator import (
+    PreviousShardings,
+    SharedStartCoordinator,
+    StartSettings,
+)
 from pypaimon.streaming.consumers.unconfirmed import UnconfirmedPlans
 from pypaimon.streaming.errors import ConsumerConflictError, StreamConfigError
 from pypaimon.streaming.model.position import Phase, Position
@@ -34,7 +36,6 @@ class ResumePoint:
 
     @property
     def next_snapshot(self) -> int | None:
-        """Id of the next snapshot to read, as it was saved; None if nothing was saved."""
         return None if self.saved is None else self.saved.next_snapshot
 
 
@@ -98,12 +99,10 @@ class Progress:
 
     @property
     def name(self) -> ConsumerName:
-        """The progress file."""
         return self._name
 
     @property
     def is_plain(self) -> bool:
-        """Whether the reader is neither a shard nor a member of its consumer id."""
         return self._starts.is_plain
 
     @property
@@ -122,7 +121,6 @@ class Progress:
         return self._keep_alive_after
 
     def stored(self) -> Consumer | None:
-        """The file in the store; None if it is missing. One GET."""
         return self._manager.read(self._name)
 
     def committed(self) -> int | None:
@@ -282,7 +280,6 @@ class Progress:
 
     @property
     def is_rewriting(self) -> bool:
-        """Whether `keep_alive` is running."""
         return self._rewriting.locked()
 
     def wait_for_keep_alive(self, seconds: float) -> None:

@@ -20,9 +20,6 @@ class ProgressFile:
     the reader before can still arrive after this one has taken over. The file then has the owner of that reader, and
     this one takes it back.
 
-    Args:
-        former: Tokens of the readers that this one has taken over from, for all its files.
-
     Attributes:
         content: What the reader last wrote; None before that, and after the file was deleted.
         written_at: When it last wrote, in seconds.
@@ -39,7 +36,6 @@ class ProgressFile:
 
     @property
     def is_written(self) -> bool:
-        """Whether the reader has written it, and not deleted it since."""
         return self.content is not None
 
     def says(self, consumer: Consumer) -> bool:
@@ -85,11 +81,7 @@ class ProgressFile:
         raise self._conflict("other readers keep writing it")
 
     def check(self) -> None:
-        """Check that no other reader has written or deleted the file since. One GET.
-
-        Raises:
-            ConsumerConflictError: One has.
-        """
+        """Check that no other reader has written or deleted the file since. One GET."""
         found = self._manager.look(self.name)
         if found is None:
             if self.is_written:
@@ -121,7 +113,6 @@ class ProgressFile:
         self.forget()
 
     def forget(self) -> None:
-        """The file was deleted."""
         self.content = self._seen = None
 
     def _look(self) -> Consumer | None:

@@ -1,18 +1,73 @@
-"""`SharedStartCoordinator`: readers of one consumer id begin at one start, whenever each of them starts or restarts."""
+"""The start that the shards of a consumer id share, and the files of its previous shardings."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager
-from pypaimon.streaming.consumers.consumer_names import ConsumerName
-from pypaimon.streaming.consumers.shared_start import SharedStart
+from pypaimon.streaming.consumers.consumer_names import ConsumerName, SharedStart
 from pypaimon.streaming.errors import ConsumerConflictError, StreamConfigError
 from pypaimon.streaming.io.conditional_writes import ChangedFileError
 from pypaimon.streaming.model.position import Phase, Position
+
+
+class PreviousShardings:
+    """The shardings of a consumer id other than this reader's; a reader without shards counts as one of them.
+
+    Members have none: each of them saves under a name of its own.
+    """
+
+    def __init__(self, manager: ConsumerManager, name: ConsumerName) -> None:
+        self._manager = manager
+        self._name = name
+
+    def among(self, names: AbstractSet[ConsumerName]) -> list[ConsumerName]:
+        """Their files, pins included, without the file of the shared start."""
+        if self._name.member is not None:
+            return []
+        shared = self._name.shared_start
+        others = (name for name in names if name.member is None and name != shared)
+        return [name for name in others if name.progress not in self._name.sharding]
+
+    def position(
+        self, names: AbstractSet[ConsumerName], counts: Callable[[AbstractSet[str | None]], bool]
+    ) -> Consumer | None:
+        """The slowest file of a complete sharding: everything before it was confirmed. None if there is none.
+
+        Of several complete shardings the one that is furthest counts, since it repeats least.
+        """
+        positions = []
+        for sharding in {name.sharding for name in self.among(names) if not name.is_pin}:
+            files = [self._manager.read(name) for name in sharding] if sharding <= names else [None]
+            found = [file for file in files if file is not None]
+            if len(found) == len(files) and counts({file.began for file in found}):
+                positions.append(min(found, key=_next_snapshot))
+        return max(positions, key=_next_snapshot, default=None)
+
+    def drop(self, names: AbstractSet[ConsumerName], created: bool) -> None:
+        """Delete their files once this sharding is complete.
+
+        If this reader created its own file, the others were there before: they are from earlier. If it found its own
+        file, the others may also belong to a newer sharding that is just starting. Only files that are not ahead of
+        this sharding are surely from earlier.
+        """
+        if not self._name.sharding <= names:
+            return
+        others = self.among(names)
+        if not created:
+            own = [file.next_snapshot for name in self._name.sharding if (file := self._manager.read(name)) is not None]
+            found = {name: self._manager.read(name) for name in others}
+            others = [name for name, file in found.items() if file is not None and file.next_snapshot <= min(own)]
+        for name in others:
+            self._manager.delete(name)
+
+
+def _next_snapshot(file: Consumer) -> int:
+    return file.next_snapshot
+
 
 _TRIES = 8
 
@@ -228,12 +283,10 @@ class SharedStartCoordinator:
 
     @property
     def _is_for_all(self) -> bool:
-        """Whether no shard may begin with another start than this reader."""
         return self._start is not None and self._settings.rows_move and self._name.shard is not None
 
     @property
     def _replaces_all(self) -> bool:
-        """Whether shards that began with another start than this reader cannot continue."""
         return self._start is not None and self._name.shard is not None and self._moves_rows(self._start)
 
     def _moves_rows(self, start: SharedStart) -> bool:
@@ -264,7 +317,6 @@ class SharedStartCoordinator:
         return self.is_plain or position.phase is Phase.FOLLOW or not (shared is None or self._fits(shared))
 
     def _delete_stale(self, names: Iterable[ConsumerName]) -> list[ConsumerName]:
-        """Delete the progress files of shards that began elsewhere. One GET for the file of each shard."""
         stale = [name for name in names if name in self._name.sharding and self._is_stale(name)]
         for name in stale:
             self._manager.delete(name)

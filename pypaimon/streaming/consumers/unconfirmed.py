@@ -30,7 +30,6 @@ class _UnconfirmedPlan:
     whole: Position | None
 
     def until(self, position: Position) -> _UnconfirmedPlan:
-        """The part of the plan before a position."""
         return self if self.after.order() <= position.order() else replace(self, after=position)
 
 
@@ -51,7 +50,6 @@ class UnconfirmedPlans:
 
     @property
     def confirmed(self) -> Position | None:
-        """Position before the first unconfirmed plan; None before `begin`."""
         with self._lock:
             return self._confirmed()
 
@@ -65,11 +63,7 @@ class UnconfirmedPlans:
             return self._confirmed_whole(), self._wanted
 
     def begin(self, position: Position, instead_of: Position | None = None) -> None:
-        """Start at a position, or seek to it: later plans are forgotten, earlier ones still have to be confirmed.
-
-        Args:
-            instead_of: Position after a plan that this start replaces; that plan is forgotten too.
-        """
+        """Start at a position, or seek to it: later plans are forgotten, earlier ones still have to be confirmed."""
         with self._lock:
             order = position.order()
             kept = (plan for plan in self._plans if plan.before.order() < order and plan.after != instead_of)
@@ -107,16 +101,11 @@ class UnconfirmedPlans:
             self._reach(position)
 
     def confirm(self, position: Position) -> None:
-        """Everything before the position is confirmed.
-
-        Raises:
-            StreamConfigError: The position is of another table, or was not reached since the last `begin`.
-        """
+        """Everything before the position is confirmed."""
         with self._lock:
             self._confirm(position)
 
     def confirm_all(self) -> None:
-        """Everything that was handed out is confirmed."""
         with self._lock:
             if self._frontier is not None:
                 self._confirm(self._frontier)
@@ -140,7 +129,6 @@ class UnconfirmedPlans:
             self._whole = Position(position.table, position.snapshot)
 
     def _checked(self, position: Position, strictly: bool) -> Position:
-        """The frontier, after checking that this position is after it."""
         before = self._frontier
         if before is None:
             raise ValueError(f"{position} before begin()")

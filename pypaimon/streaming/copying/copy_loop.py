@@ -29,8 +29,6 @@ class SharedCommits:
     """Decides when plans that share a transaction are committed, and confirmed to a consumer.
 
     Args:
-        call: The public function, as errors name it.
-        plans: The plans of the target.
         seconds: A transaction is committed after this many seconds, at the end of a plan.
     """
 
@@ -44,12 +42,7 @@ class SharedCommits:
         self._confirms = False
 
     def spec_of(self, given: StreamSpec, copied: StreamSpec) -> StreamSpec:
-        """The spec of a copy's stream that leaves its consumer to this object.
-
-        Args:
-            given: The spec of the caller.
-            copied: The spec of the copy's stream.
-        """
+        """The spec of a copy's stream that leaves its consumer to this object."""
         consumer = copied.consumer
         if consumer is None:
             return copied
@@ -58,11 +51,7 @@ class SharedCommits:
         return replace(copied, consumer=replace(consumer, commit=CommitMode.MANUAL))
 
     def check(self, stream: AnyStream) -> None:
-        """Refuse a stream whose consumer passes plans that are not committed. Known with the first batch.
-
-        Raises:
-            StreamConfigError: The stream commits its consumer by itself.
-        """
+        """Refuse a stream whose consumer passes plans that are not committed. Known with the first batch."""
         if stream._driver.commit_mode is CommitMode.AUTO:
             raise StreamConfigError(
                 f"{self._call}: commit_interval_seconds: the consumer of the open stream would be saved before the "
@@ -97,7 +86,6 @@ class SharedCommits:
 
     @contextmanager
     def sharing(self) -> Iterator[None]:
-        """Let plans share transactions within."""
         with self._plans.sharing():
             yield
 
@@ -108,8 +96,6 @@ def copy_batches(
     """Apply every batch of a stream, in order, until its end.
 
     Args:
-        stream: An open stream.
-        apply: Applies a batch; blocks.
         commits: Of plans that share transactions; None: each plan is committed as it is applied.
         on_thread: Awaits a blocking call. None: the stream blocks, and so may the calls.
     """
@@ -133,7 +119,6 @@ def copy_batches(
 
 
 def source_of(stream: ResolvedStream) -> SourceTable:
-    """What a stream reads. Blocks while the table is not known."""
     return SourceTable(stream.identity, stream.schema, stream.scope, bool(stream.schema.primary_keys))
 
 
@@ -142,7 +127,6 @@ def _next(stream: Any) -> Wait[Any]:
 
 
 def _until_next(stream: AnyStream, due: float) -> Waits[None]:
-    """Wait until rows are read, the stream ends, fails or is stopped, or a time of its clock."""
     ahead, clock, sleeper = stream._ahead, stream._clock, stream._sleeper
 
     def is_over() -> bool:

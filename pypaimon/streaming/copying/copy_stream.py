@@ -146,8 +146,6 @@ def _copy_batches_sync(stream: BlockingBatchStream, copy: _TableCopy) -> None:
 
 
 class _TableCopy:
-    """A copy into the table of an open writer."""
-
     def __init__(self, call: str, writer: TableWriter, replace: bool, seconds: float | None) -> None:
         if writer.has_pending:
             raise StreamConfigError("rows wait in the writer: commit() or abort() before a stream is copied by it")
@@ -156,7 +154,6 @@ class _TableCopy:
         self.commits = None if seconds is None else SharedCommits(call, self.plans, seconds)
 
     def stream_of(self, source: StreamReadBuilder) -> StreamReadBuilder:
-        """A builder of the stream that the table needs."""
         stream = resolved(source)
         spec = spec_for_copy(stream, self.plans.position_for(source_of(stream)))
         return set_spec(source.copy(), spec if self.commits is None else self.commits.spec_of(stream.spec, spec))

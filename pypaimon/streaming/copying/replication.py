@@ -85,11 +85,7 @@ async def replicate_async(
 
 
 def shared_commits(call: str, target: Target, seconds: float | None) -> SharedCommits | None:
-    """How plans of a target share transactions; None: each plan is committed by itself.
-
-    Raises:
-        StreamConfigError: The target is without transactions that plans could share, or the seconds are invalid.
-    """
+    """How plans of a target share transactions; None: each plan is committed by itself."""
     if seconds is None:
         return None
     plans = _plans_of(target)
@@ -150,11 +146,6 @@ def _sharing(commits: SharedCommits | None) -> AbstractContextManager[None]:
 
 
 def check_arguments(call: str, builder: Any, target: Any, on_open: Any = None) -> None:
-    """Check the arguments of a call.
-
-    Raises:
-        StreamConfigError: An argument has a wrong type.
-    """
     a_builder(f"{call}: builder", builder)
     a_target(f"{call}: target", target)
     if on_open is not None:
@@ -162,13 +153,11 @@ def check_arguments(call: str, builder: Any, target: Any, on_open: Any = None) -
 
 
 def _plans_of(target: Target) -> PlanTransactions | None:
-    """The transactions of one of our targets; None for a target of the user's own."""
     plans = getattr(target, "_plans", None)
     return plans if isinstance(plans, PlanTransactions) else None
 
 
 def _position(stream: ResolvedStream, target: Target) -> Position | None:
-    """Where the target continues. Our targets refuse a stream that does not fit their rows."""
     position, plans = target.position(), _plans_of(target)
     if position is None or plans is None:
         return position
@@ -176,7 +165,6 @@ def _position(stream: ResolvedStream, target: Target) -> Position | None:
 
 
 def _begins_again(target: Target) -> bool:
-    """Whether a target that could not follow the columns of its table may be filled again."""
     plans = _plans_of(target)
     return plans is not None and plans.begins_again
 

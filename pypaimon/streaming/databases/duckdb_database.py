@@ -13,8 +13,8 @@ from pypaimon.streaming.databases.stream import BlockingTableBatch
 from pypaimon.streaming.databases.warehouses import noted_location
 from pypaimon.streaming.errors import StreamConfigError, TargetError
 from pypaimon.streaming.lazy_imports import LazyModule
-from pypaimon.streaming.model.sql_names import quoted
 from pypaimon.streaming.options.arguments import a_name, needed
+from pypaimon.streaming.targets.changes import quoted
 from pypaimon.streaming.targets.plan_transactions import PlanTransactions
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.model.position import Position
-from pypaimon.streaming.model.sql_names import quoted
+from pypaimon.streaming.targets.changes import quoted
 from pypaimon.streaming.targets.column_evolution import Alter
 from pypaimon.streaming.targets.sql.duckdb_target import DuckDBAlter, DuckDBTable, described, is_there
 from pypaimon.streaming.targets.target_state import Column, Saved, SavedState

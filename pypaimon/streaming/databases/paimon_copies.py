@@ -20,7 +20,7 @@ from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.paimon.handles import WritableTable
 from pypaimon.streaming.paimon.internals import TableNotExistException
 from pypaimon.streaming.paimon.write_internals import FileSystemCatalog, Schema, SchemaChange
-from pypaimon.streaming.targets.copy_schema import COPIED_FROM
+from pypaimon.streaming.targets.paimon_target import COPIED_FROM
 from pypaimon.streaming.targets.target_state import SavedState
 from pypaimon.streaming.writing.table_writer import SOURCE_POSITION
 

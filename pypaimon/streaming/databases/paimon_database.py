@@ -16,10 +16,9 @@ from pypaimon.streaming.errors import StreamConfigError, TargetError
 from pypaimon.streaming.options.arguments import a_catalog, a_name
 from pypaimon.streaming.paimon.internals import DataField
 from pypaimon.streaming.paimon.write_internals import SchemaChange
+from pypaimon.streaming.targets.changes import AnyBatch
 from pypaimon.streaming.targets.column_evolution import evolve_columns
-from pypaimon.streaming.targets.copy_schema import copied_schema
-from pypaimon.streaming.targets.paimon_target import PaimonTarget
-from pypaimon.streaming.targets.target_keys import AnyBatch
+from pypaimon.streaming.targets.paimon_target import PaimonTarget, copied_schema
 from pypaimon.streaming.targets.target_state import Column, SavedState
 
 _USER = "pypaimon-database-copy"

@@ -31,13 +31,11 @@ _WITHOUT_IMAGES = {
 
 
 def failures(seen: Examination) -> Iterator[Finding]:
-    """What cannot be read, or what every stream refuses."""
     for what, error in seen.failures.items():
         yield Finding(Level.PROBLEM, str(error), facts={"what": what, "error": type(error).__name__})
 
 
 def kind(seen: Examination) -> Iterator[Finding]:
-    """The kind of the table."""
     schema, traits = seen.schema, seen.traits
     by = f", partitioned by {', '.join(schema.partition_keys)}" if schema.partition_keys else ""
     if traits.primary_key:
@@ -59,7 +57,6 @@ def kind(seen: Examination) -> Iterator[Finding]:
 
 
 def changelog(seen: Examination) -> Iterator[Finding]:
-    """How complete the changes of a stream are."""
     traits = seen.traits
     if "stream" in seen.failures:
         return
@@ -115,7 +112,6 @@ def snapshots(seen: Examination) -> Iterator[Finding]:
 
 
 def start(seen: Examination) -> Iterator[Finding]:
-    """What a stream with default settings would read."""
     if seen.stream is None or seen.start is None:
         return
     mode, found = seen.stream.start.mode, seen.start
@@ -139,7 +135,6 @@ def start(seen: Examination) -> Iterator[Finding]:
 
 
 def files(seen: Examination) -> Iterator[Finding]:
-    """What a first plan must open and merge."""
     layout = seen.layout
     if layout is None:
         return
@@ -186,7 +181,6 @@ def later(seen: Examination) -> Iterator[Finding]:
 
 
 def overwrites(seen: Examination) -> Iterator[Finding]:
-    """Commits that replaced rows, which streams skip by default."""
     found = [snapshot.id for snapshot in seen.recent if snapshot.commit_kind == CommitKind.OVERWRITE]
     if "stream" in seen.failures or not found or overwrite_policy(seen.traits, seen.options, None):
         return
@@ -197,7 +191,6 @@ def overwrites(seen: Examination) -> Iterator[Finding]:
 
 
 def vanishing(seen: Examination) -> Iterator[Finding]:
-    """Rows that disappear without a change that a stream could see."""
     for key, what in (("partition.expiration-time", "Partitions"), ("record-level.expire-time", "Rows")):
         if (value := seen.options.text(key)) is not None:
             text = f"{what} expire ({key} = {value}), but streams do not report that, so copies keep them."
@@ -205,7 +198,6 @@ def vanishing(seen: Examination) -> Iterator[Finding]:
 
 
 def tags_and_branches(seen: Examination) -> Iterator[Finding]:
-    """Tags and branches."""
     if seen.tags or seen.branches:
         parts = [
             f"{count(len(found), what)} ({names(found)})"
@@ -255,7 +247,6 @@ def diagnose(table: ReadableTable, clock: Clock | None = None) -> Diagnosis:
 
 
 def _saved(seen: Examination) -> ConsumerInfo | None:
-    """The progress of the slowest reader of the consumer that the table's options name, if any."""
     consumer = seen.stream and seen.stream.consumer
     if not consumer or consumer.ignore_progress:
         return None
@@ -264,7 +255,6 @@ def _saved(seen: Examination) -> ConsumerInfo | None:
 
 
 def _is_raised(seen: Examination) -> bool:
-    """Whether the start is before the first snapshot that still exists."""
     assert seen.stream is not None
     start, first = seen.stream.start, seen.known.get(seen.first_id)
     if start.snapshot_id is not None:

@@ -16,7 +16,6 @@ _RENEWED = 2
 
 
 def expiry(seen: Examination) -> Iterator[Finding]:
-    """How long a reader may be away, and which consumer keeps snapshots."""
     retention = seen.retention
     facts = {
         "num_retained_min": retention.least,
@@ -69,7 +68,6 @@ def consumers(seen: Examination) -> Iterator[Finding]:
 
 
 def _lost(seen: Examination, info: ConsumerInfo, facts: dict[str, object]) -> Finding | None:
-    """A consumer that no stream can continue."""
     wanted = info.next_snapshot
     if wanted > seen.latest_id + 1:
         text = f"{_title(info)} wants snapshot {wanted}, and the latest is {seen.latest_id}: the table was rolled back "
@@ -91,7 +89,6 @@ def _lost(seen: Examination, info: ConsumerInfo, facts: dict[str, object]) -> Fi
 
 
 def _threatened(seen: Examination, info: ConsumerInfo, facts: dict[str, object]) -> Finding | None:
-    """A consumer whose file or snapshots will expire."""
     expiration = seen.retention.consumer_millis
     wanted = max(info.next_snapshot, seen.first_id)
     if expiration is not None and info.last_save is not None:
@@ -105,7 +102,6 @@ def _threatened(seen: Examination, info: ConsumerInfo, facts: dict[str, object])
 
 
 def _progress(seen: Examination, info: ConsumerInfo, facts: dict[str, object]) -> Finding:
-    """The progress of a consumer that can continue."""
     unread = seen.latest_id + 1 - max(info.next_snapshot, seen.first_id)
     if info.name.is_pin:
         text = f"{_title(info)} is in its first plan, and keeps snapshot {info.next_snapshot}."
@@ -125,7 +121,6 @@ def _progress(seen: Examination, info: ConsumerInfo, facts: dict[str, object]) -
 
 
 def _overdue(seen: Examination) -> list[int]:
-    """The snapshots that the latest commit should have expired."""
     latest, retention = seen.known.get(seen.latest_id), seen.retention
     if latest is None:
         return []
@@ -142,7 +137,6 @@ def _overdue(seen: Examination) -> list[int]:
 
 
 def _lets_go(seen: Examination, snapshot_id: int) -> bool:
-    """Whether a snapshot expires unless a consumer keeps it."""
     snapshot = seen.known.get(snapshot_id)
     if snapshot is None:
         return False

@@ -32,9 +32,8 @@ from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.paimon.handles import ReadableTable
 from pypaimon.streaming.paimon.internals import TableSchema
 from pypaimon.streaming.planning.start import ResolvedStart, StartingScanner
-from pypaimon.streaming.spec.chain_tables import followed_table, options_of_chain
 from pypaimon.streaming.spec.stream_spec import StreamSpec
-from pypaimon.streaming.spec.streamed_table import refuse_unstreamable
+from pypaimon.streaming.spec.streamed_table import followed_table, options_of_chain, refuse_unstreamable
 
 T = TypeVar("T")
 
@@ -97,7 +96,6 @@ class Layout:
 
     @staticmethod
     def of(entries: pa.Table, traits: TableTraits, target_bytes: int) -> Layout:
-        """The layout of live entries of manifests."""
         is_small = pc.less(entries["file_size"], target_bytes // SMALL_SHARE)
         level = entries["level"]
         # Each file of level 0 is a sorted run; the files of each other level are one run together.
@@ -170,7 +168,6 @@ class Examination:
 
     @property
     def latest_id(self) -> int:
-        """The latest snapshot, 0 without any."""
         return self.ids[-1] if self.ids else 0
 
     @property

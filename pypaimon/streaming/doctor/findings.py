@@ -10,8 +10,6 @@ from typing import Any
 
 
 class Level(str, Enum):
-    """Severity of a finding."""
-
     OK = "ok"
     NOTE = "note"
     WARNING = "warning"

@@ -1,29 +1,202 @@
-"""`Feed`: a range of a table for several workers, which all begin and end at the same snapshot."""
+"""`Feed`: a range of a table for several workers, and `FeedReader`, which reads the share of one."""
 
 from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Mapping
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import wait
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.feeds.feed_state import FeedIdentity, FeedState
-from pypaimon.streaming.feeds.reader import FeedReader, RowQueue
-from pypaimon.streaming.feeds.share import Share
+import pyarrow as pa
+
+from pypaimon.streaming.batches.chunks import BatchChunk
+from pypaimon.streaming.batches.read_ahead import ReadAhead
+from pypaimon.streaming.concurrency.background_threads import spawn_detached
+from pypaimon.streaming.errors import EndOfScan, StreamConfigError
+from pypaimon.streaming.feeds.feed_state import FeedIdentity, FeedState, Share
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.model.plan import Plan
+from pypaimon.streaming.model.plan import Plan, StreamSplit
 from pypaimon.streaming.model.position import Phase, Position
 from pypaimon.streaming.options.end import End
 from pypaimon.streaming.options.slot_rule import DividedBy
-from pypaimon.streaming.options.stream_options import CatchUp, OnExpired, StreamOptions
+from pypaimon.streaming.options.stream_options import DEFAULT_READ_AHEAD_BYTES, CatchUp, OnExpired, StreamOptions
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.planning.planner import Planner
 from pypaimon.streaming.planning.planner_state import PlannerState
 from pypaimon.streaming.read_builder import StreamReadBuilder
+from pypaimon.streaming.spec.openers import open_chunks
 from pypaimon.streaming.spec.resolve import ResolvedStream
 from pypaimon.streaming.spec.spec_builder import resolved
+
+_CHUNK_BYTES = 8 << 20
+"""Small files are read several at a time; smaller than in other streams, so that the first rows come sooner."""
+
+
+@dataclass(slots=True)
+class _Piece:
+    rows: pa.RecordBatch
+    position: Position
+    after: Position
+    given: int
+    ends_at: FeedState
+
+
+class RowQueue:
+    """Cuts the rows of plans into batches of one length. The cuts depend only on the plans.
+
+    Callers take all complete batches before they add more rows.
+    """
+
+    def __init__(self, length: int, across_plans: bool, place: FeedState) -> None:
+        self._length = length
+        self._across_plans = across_plans
+        self._pieces: deque[_Piece] = deque()
+        self._waiting = 0
+        self._complete = 0
+        self._place = place
+        self._given = place.rows
+
+    @property
+    def place(self) -> FeedState:
+        """The state after the batch that was taken last and the plans without rows that follow it."""
+        return self._place
+
+    def add(self, rows: pa.Table, position: Position, after: Position, *, first: bool) -> None:
+        if first:
+            self._given = 0
+        if self._pieces and rows.schema != self._pieces[-1].rows.schema:
+            self.flush()
+        for batch in filter(len, rows.to_batches()):
+            ends_at = FeedState(position, after, self._given + batch.num_rows)
+            self._pieces.append(_Piece(batch, position, after, self._given, ends_at))
+            self._given += batch.num_rows
+            self._waiting += batch.num_rows
+
+    def end_plan(self, after: Position) -> None:
+        place = FeedState(after)
+        if self._pieces:
+            self._pieces[-1].ends_at = place
+        else:
+            self._place = place
+        if not self._across_plans:
+            self.flush()
+
+    def flush(self) -> bool:
+        """Let the waiting rows be taken without waiting for more; returns whether there are any."""
+        self._complete = self._waiting
+        return self._waiting > 0
+
+    def take(self) -> tuple[pa.RecordBatch, FeedState] | None:
+        """The next batch and the state after it; None if more rows must be added first."""
+        ready = self._complete or (self._waiting if self._waiting >= self._length else 0)
+        left = wanted = min(self._length, ready)
+        if not wanted:
+            return None
+        taken = []
+        while left:
+            taken.append(self._cut(left))
+            left -= taken[-1].num_rows
+        self._waiting -= wanted
+        self._complete = max(0, self._complete - wanted)
+        rows = taken[0] if len(taken) == 1 else pa.Table.from_batches(taken).combine_chunks().to_batches()[0]
+        return rows, self._place
+
+    def _cut(self, most: int) -> pa.RecordBatch:
+        piece = self._pieces[0]
+        if piece.rows.num_rows <= most:
+            self._pieces.popleft()
+            self._place = piece.ends_at
+            return piece.rows
+        rows, piece.rows = piece.rows.slice(0, most), piece.rows.slice(most)
+        piece.given += most
+        self._place = FeedState(piece.position, piece.after, piece.given)
+        return rows
+
+
+class FeedReader(Iterator[tuple[pa.RecordBatch, FeedState]]):
+    """Reads one share. Its rows and batches depend only on the table, the share and the state to begin with.
+
+    Up to an end that exists it reads ahead on a thread. Without an end, whenever there is nothing new, it waits for a
+    poll interval and gives an empty batch. An error loses nothing: the next call continues before it.
+
+    Args:
+        end: The position after the last row, None if that does not exist yet.
+    """
+
+    def __init__(
+        self,
+        stream: ResolvedStream,
+        splits_of: Callable[[Plan], list[StreamSplit]],
+        place: FeedState,
+        end: Position | None,
+        queue: RowQueue,
+    ) -> None:
+        _, self._driver, self._reader = open_chunks(stream, _CHUNK_BYTES, splits_of=splits_of)
+        self._driver.seek(place.position)
+        if place.after is not None:
+            self._reader.resume_after(place.after, place.rows)
+        self._end = end
+        self._queue = queue
+        self._ahead = None if end is None else ReadAhead(self._reader, DEFAULT_READ_AHEAD_BYTES)
+        weakref.finalize(self, spawn_detached, (self._ahead or self._reader).close)
+
+    @property
+    def place(self) -> FeedState:
+        """The state after the last batch and the plans without rows of this share that follow it."""
+        return self._queue.place
+
+    def __next__(self) -> tuple[pa.RecordBatch, FeedState]:
+        while (taken := self._queue.take()) is None:
+            if not self._has_read():
+                time.sleep(self._driver.poll_seconds)
+                return pa.RecordBatch.from_pylist([], schema=self._reader.schema), self.place
+        return taken
+
+    def close(self) -> None:
+        """End at once. Idempotent."""
+        (self._ahead or self._reader).close()
+
+    def _has_read(self) -> bool:
+        try:
+            chunk = self._reader.look() if self._ahead is None else _next(self._ahead)
+        except EndOfScan:
+            if self._queue.flush():
+                return True
+            self._skip_empty_plans()
+            raise StopIteration from None
+        if chunk is None:
+            self._skip_empty_plans()
+            return False
+        self._add(chunk)
+        return True
+
+    def _add(self, chunk: BatchChunk) -> None:
+        after = chunk.plan.position
+        if chunk.data is not None:
+            assert chunk.before is not None
+            self._queue.add(chunk.data, chunk.before, after, first=chunk.first)
+        if chunk.last:
+            self._queue.end_plan(after)
+
+    def _skip_empty_plans(self) -> None:
+        position = self._end or self._driver.position
+        # The state may be from a feed with a later end: it never moves back.
+        if position is not None and self.place.position.order() < position.order():
+            self._queue.end_plan(position)
+
+
+def _next(ahead: ReadAhead) -> BatchChunk:
+    while True:
+        wait((ahead.ready(),))
+        chunk = ahead.peek()
+        if chunk is not None:
+            ahead.drop(chunk)
+            return chunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +206,6 @@ class Feed:
     Attributes:
         stream: The pickled `ResolvedStream`, because a forked worker cannot use a store of its parent.
         identity: What a saved state must have in common with this feed.
-        start: Where all workers begin.
         end: The position after the last snapshot of the range; None if that does not exist yet, or without an end.
     """
 
@@ -44,16 +216,7 @@ class Feed:
 
     @staticmethod
     def of(builder: StreamReadBuilder, what: str) -> Feed:
-        """Find the start and the end of a stream. Blocks.
-
-        Args:
-            builder: The builder of the stream.
-            what: The caller, for errors.
-
-        Raises:
-            StreamConfigError: The stream has settings that a feed cannot have, or its start does not exist yet.
-            PaimonStreamError: See `StreamReadBuilder.open`.
-        """
+        """Find the start and the end of a stream. Blocks."""
         stream = resolved(builder)
         _refuse(stream.options, what)
         parts = stream.scan_parts()
@@ -69,18 +232,9 @@ class Feed:
 
     @property
     def begin(self) -> FeedState:
-        """The state before the first row."""
         return FeedState(self.start)
 
     def open(self, share: Share, place: FeedState, length: int, across_plans: bool) -> FeedReader:
-        """Read a share.
-
-        Args:
-            share: The share of this worker.
-            place: The state to begin with.
-            length: Rows of a batch.
-            across_plans: Whether a batch may have rows of several snapshots.
-        """
         stream = _unpickled(self.stream, os.getpid())
         slots = share.slots(stream.traits, stream.schema)
         splits_of = share.splits_of if slots is None else Plan.splits
@@ -96,11 +250,7 @@ def _unpickled(stream: bytes, process: int) -> ResolvedStream:
 
 
 def refuse_moving_ends(builder: StreamReadBuilder) -> None:
-    """Refuse starts and ends that each rank would find for itself, at different times.
-
-    Raises:
-        StreamConfigError: The start or the end depends on when the stream is opened.
-    """
+    """Refuse starts and ends that each rank would find for itself, at different times."""
     spec = resolved(builder).spec
     if spec.start is None or not spec.start.is_fixed:
         raise StreamConfigError(
@@ -115,7 +265,6 @@ def refuse_moving_ends(builder: StreamReadBuilder) -> None:
 
 
 def _refuse(options: StreamOptions, what: str) -> None:
-    """Refuse settings that divide the rows in another way, or keep progress in another place."""
     refused: Mapping[str, tuple[bool, str]] = {
         "with_shard": (
             options.shard is not None,

@@ -1,15 +1,114 @@
-"""`FeedState`: the progress of one reader of a feed, as a small value for checkpoints."""
+"""The share of one worker, and the state of a reader of it, as a small value for checkpoints."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heapreplace
 from typing import Any
 
 from pypaimon.streaming.errors import StreamConfigError, TableChangedError
-from pypaimon.streaming.feeds.share import Share
+from pypaimon.streaming.model.plan import Plan, SplitMode, StreamSplit
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.options.slot_rule import DividedBy, SlotRule, SlotSet
+from pypaimon.streaming.options.table_traits import TableTraits
+from pypaimon.streaming.paimon.internals import TableSchema
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One of several disjoint parts of a table, which together are the whole table.
+
+    The files of a table without buckets are distributed plan by plan, each to the share with the fewest rows of that
+    plan so far. Files of other tables are assigned by partition and bucket, so that all changes of a key are in one
+    share.
+
+    Attributes:
+        index: The number of this share, from 0.
+    """
+
+    index: int = 0
+    count: int = 1
+
+    def slots(self, traits: TableTraits, schema: TableSchema) -> SlotSet | None:
+        """The partitions and buckets of this share; None if the files of each plan are distributed."""
+        if traits.unaware_bucket or self.count == 1:
+            return None
+        named = {field.name: field for field in schema.fields}
+        fields = tuple(named[name] for name in schema.partition_keys)
+        by = DividedBy.PARTITION_AND_BUCKET if fields else DividedBy.BUCKET
+        return SlotSet(SlotRule(self.count, by, fields), frozenset({self.index}))
+
+    def splits_of(self, plan: Plan) -> list[StreamSplit]:
+        if self.count == 1:
+            return plan.splits()
+        units = [unit for split in plan.splits() for unit in _units(split)]
+        owners = self._owners(plan.snapshot_id, [unit.rows for unit in units])
+        mine: dict[int, tuple[StreamSplit, list[int]]] = {}
+        for unit, owner in zip(units, owners, strict=True):
+            if owner == self.index:
+                mine.setdefault(id(unit.split), (unit.split, []))[1].extend(unit.files)
+        return [_part(split, files) for split, files in mine.values()]
+
+    def _owners(self, snapshot_id: int, rows: Sequence[int]) -> Iterator[int]:
+        first = zlib.crc32(str(snapshot_id).encode())
+        loads = [(0, turn, (first + turn) % self.count) for turn in range(self.count)]
+        heapify(loads)
+        for more in rows:
+            load, turn, owner = loads[0]
+            yield owner
+            heapreplace(loads, (load + more, turn, owner))
+
+
+def independent_parts(splits: Iterable[StreamSplit], traits: TableTraits) -> list[list[StreamSplit]]:
+    """Groups of splits that may be read by different tasks, in any order."""
+    if traits.unaware_bucket:
+        return [[_part(unit.split, unit.files)] for split in splits for unit in _units(split)]
+    parts: dict[tuple[object, ...], list[StreamSplit]] = {}
+    for split in splits:
+        place = (split.bucket, *(None if value is None else str(value) for value in split.partition.values))
+        parts.setdefault(place, []).append(split)
+    return list(parts.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    split: StreamSplit
+    files: tuple[int, ...]
+    rows: int
+
+
+def _units(split: StreamSplit) -> Iterator[_Unit]:
+    if split.mode is SplitMode.ROWS:
+        for index, file in enumerate(split.files):
+            yield _Unit(split, (index,), file.row_count)
+    elif split.mode is SplitMode.EVOLUTION and all(file.first_row_id is not None for file in split.files):
+        yield from _row_id_ranges(split)
+    else:
+        yield _Unit(split, tuple(range(len(split.files))), split.row_count)
+
+
+def _row_id_ranges(split: StreamSplit) -> Iterator[_Unit]:
+    files, members = split.files, list[int]()
+    start = end = -1
+    for index in sorted(range(len(files)), key=lambda index: files[index].first_row_id):
+        file = files[index]
+        if members and file.first_row_id >= end:
+            yield _Unit(split, tuple(sorted(members)), end - start)
+            members = []
+        if not members:
+            start = file.first_row_id
+        members.append(index)
+        end = max(end, file.first_row_id + file.row_count)
+    if members:
+        yield _Unit(split, tuple(sorted(members)), end - start)
+
+
+def _part(split: StreamSplit, files: Sequence[int]) -> StreamSplit:
+    return split if len(files) == len(split.files) else split.of_files(files)
+
 
 _VERSION = 1
 
@@ -19,9 +118,7 @@ class FeedState:
     """The progress of a reader.
 
     Attributes:
-        position: The position before the current plan.
         after: The position after the current plan; None if nothing of it was handed out.
-        rows: Rows of the current plan that were handed out to this share.
     """
 
     position: Position
@@ -31,18 +128,12 @@ class FeedState:
 
 @dataclass(frozen=True, slots=True)
 class FeedIdentity:
-    """What a saved state must have in common with the feed that continues from it.
-
-    Attributes:
-        table: Identity of the table.
-        settings: The settings that decide which rows come, by name.
-    """
+    """What a saved state must have in common with the feed that continues from it."""
 
     table: str
     settings: Mapping[str, str]
 
     def state(self, share: Share, place: FeedState) -> dict[str, Any]:
-        """The state of a reader, as values for JSON."""
         return {
             "version": _VERSION,
             "table": self.table,
@@ -58,8 +149,6 @@ class FeedIdentity:
         """Read what `state` made.
 
         Raises:
-            StreamConfigError: The state is invalid, or belongs to a feed with other settings or another number of
-                workers.
             TableChangedError: The state belongs to another table.
         """
         try:

@@ -76,8 +76,8 @@ How to follow a heartbeat to an assignment
     `member.py` sends heartbeats and watches; `group_view.py` lists and notices missing heartbeats; `coordinator.py`
     fences and writes states; `rebalance.py` computes them; `assigned_slots.py` adopts them for the reader. The contents
     of the files are in `group_files.py`. `group_requests.py` is the boundary to the store; `group_directory.py` and
-    `member_thread.py` are on its other side, or a simulation in tests. A stream uses all this from
-    above: `group_builder.py` opens it, `group_stream.py` hands out batches, `group_reader.py` reads ahead, and
+    `MemberThread` (`membership.py`) are on its other side, or a simulation in tests. A stream uses all this from
+    above: `group_stream.py` opens it and hands out batches, `group_reader.py` reads ahead, and
     `membership.py` is this process as a member. `slot_cursor.py` reads the slots at one position, by a stream with a
     `SlotSet`, whose files `planning/selection.py` keeps.
 """

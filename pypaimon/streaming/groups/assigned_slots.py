@@ -154,7 +154,6 @@ class AssignedSlots:
                     each.handed_out = max(before, each.confirmed)
 
     def has(self, slots: Mapping[int, int]) -> bool:
-        """Whether the member still has all these slots since these generations."""
         with self._lock:
             return all(self._is_held(slot, since) for slot, since in slots.items())
 
@@ -218,7 +217,6 @@ class AssignedSlots:
             return False
 
     def close(self) -> None:
-        """Hand out nothing more."""
         with self._lock:
             self._closed = True
 
@@ -278,7 +276,6 @@ class AssignedSlots:
         self._on_change()
 
     def lose_all(self) -> None:
-        """The member was fenced, or has left: it has no slots."""
         with self._lock:
             self._slots = {}
             self._lease_until = float("-inf")
@@ -299,7 +296,6 @@ class AssignedSlots:
         return self._is_open(each) and each.handed_out.order() == before.order()
 
     def _may_release(self, each: SlotState) -> bool:
-        """Whether a revoked slot can be given back: all of it is confirmed, or that has taken too long."""
         if each.revoked_since is None or each.released:
             return False
         if each.confirmed.order() == each.handed_out.order() and (each.revoke_handled or not self._waits_for_reader):

@@ -36,9 +36,6 @@ class Coordinator:
 
     There is no election, and two may act at the same time. That is safe: files are created only where none of their
     name exists, so one of two equal generations is written, and both coordinators act on that one from then on.
-
-    Args:
-        draw: Returns digits that no other call returns.
     """
 
     def __init__(
@@ -133,7 +130,6 @@ class Coordinator:
     # ---- whose turn it is ----
 
     def _joining(self, state: GroupState) -> list[str]:
-        """Members that have a record and are not in the state; ended ones among them."""
         return [member for member in self._view.versions if member not in state.members]
 
     def _has_turn(self, state: GroupState, own: str) -> bool:
@@ -148,7 +144,6 @@ class Coordinator:
         return rank == 0 or (bool(self._work) and waited >= rank * self._times.busy_listing)
 
     def _note_work(self, state: GroupState, silent: set[str]) -> None:
-        """Note since when there is work that a listing alone shows: members that join or are silent, or no start."""
         joining = frozenset(self._joining(state)) - silent - self._view.final
         gone = frozenset(silent.intersection(state.members))
         work = (state.generation, joining, gone) if joining or gone or not state.begun else ()
@@ -188,7 +183,6 @@ class Coordinator:
         return True
 
     def _pin_start(self, state: GroupState) -> Steps[bool]:
-        """Have the pin keep the start. Returns whether it does."""
         found: RetentionPin | None = yield ReadPin()
         floor = state.start.snapshot
         if found is not None and (found.owner, found.floor) == (self._pin_owner, floor):
@@ -230,7 +224,6 @@ class Coordinator:
             yield DeleteFiles(tuple(names))
 
     def _old_generations(self, state: GroupState) -> list[int]:
-        """Generations that no member acts on any more; several at a time."""
         if len(self._view.generations) <= _MAX_STATES:
             return []
         acted_on = [record.generation for member in state.members if (record := self._view.known.get(member))]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.consumers.consumer_manager import Consumer, consumers_of
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
-from pypaimon.streaming.consumers.previous_shardings import PreviousShardings
+from pypaimon.streaming.consumers.shared_start_coordinator import PreviousShardings
 from pypaimon.streaming.errors import (
     EndOfScan,
     NoSnapshotYetError,
@@ -23,11 +23,7 @@ from pypaimon.streaming.scanning.parts import ScanParts
 
 
 class GroupStart:
-    """Where a group begins: after what an earlier reader of its id has confirmed, or where its settings say.
-
-    Args:
-        parts: A scan with the settings of the group's streams.
-    """
+    """Where a group begins: after what an earlier reader of its id has confirmed, or where its settings say."""
 
     def __init__(self, parts: ScanParts, group_id: str) -> None:
         self._planner = parts.planner
@@ -78,7 +74,6 @@ class GroupStart:
             self._planner.checks.check_reached(last.snapshot)
 
     def can_start(self, position: Position) -> bool:
-        """Whether a stream can still begin at a position."""
         try:
             full = self._planner.position_resolver.resumed(PlannerState(None), position).full
             if full is None:
@@ -132,7 +127,6 @@ class GroupEnd:
         return GroupEnd(_last_snapshot(end, parts, clock), is_given=False)
 
     def of_cursor(self, start: Position) -> int:
-        """The last snapshot that the slots of a group which began at a position are read to."""
         return self.last if self.is_given else self._last(start)
 
     def position_after(self, start: Position) -> Position:

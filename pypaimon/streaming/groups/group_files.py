@@ -156,8 +156,6 @@ def _read_ownerships(runs: list[JsonFields], count: int) -> tuple[SlotOwnership,
 
 
 class MemberStatus(str, Enum):
-    """Status of a member."""
-
     JOINING = "joining"
     """The member waits to be admitted."""
     ACTIVE = "active"
@@ -225,7 +223,6 @@ class MemberRecord:
         return None
 
     def to_json(self) -> bytes:
-        """The content of the file."""
         value: dict[str, Any] = {
             "version": FORMAT_VERSION,
             "id": self.id,
@@ -270,7 +267,6 @@ class MemberRecord:
 
 
 def name_of(member: str) -> str:
-    """The name in the id of a member; empty if it has none."""
     return member.rpartition(".")[0]
 
 
@@ -332,12 +328,10 @@ def slots_from_text(text: str) -> list[int]:
 
 
 def state_file(generation: int) -> str:
-    """Name of the file of a state."""
     return f"{_STATE}{generation:0{_DIGITS}d}"
 
 
 def record_file(member: str, version: int) -> str:
-    """Name of the file of one version of a member's record."""
     return f"{_MEMBER}{member}-{version:0{_DIGITS}d}"
 
 

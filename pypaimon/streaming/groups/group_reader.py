@@ -24,14 +24,6 @@ from pypaimon.streaming.scanning.metrics import ScanMetrics, total_of
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SlotChunk:
-    """A chunk that was read ahead.
-
-    Attributes:
-        slots: The slots that its rows belong to, with the generations since which the member has them.
-        cursor: The cursor that has read it.
-        read_bytes: Bytes of all rows that were read up to its end.
-    """
-
     chunk: BatchChunk
     slots: Mapping[int, int]
     cursor: SlotCursor
@@ -54,7 +46,6 @@ class GroupReader(ReadingThread):
     Args:
         join: Joins the group. Its argument is to be called when something changes.
         max_bytes: Reading pauses while this many bytes of rows wait; one chunk is always read.
-        clock: Clock for the pauses between two looks.
 
     Attributes:
         has_unconfirmed: Whether the caller has to confirm something. If so, the end does not wait for the other
@@ -92,7 +83,6 @@ class GroupReader(ReadingThread):
         Raises:
             UnconfirmedEnd: Nothing more comes; the end does not wait for the other members.
             EndOfScan: The stream is closed, or the group has reached its end.
-            PaimonStreamError: Reading failed, or the member has ended.
         """
         with self._lock:
             if self._closed:
@@ -114,7 +104,6 @@ class GroupReader(ReadingThread):
             return None
 
     def drop(self, item: SlotChunk) -> None:
-        """The caller has a chunk. Idempotent."""
         with self._lock:
             if self._queue and self._queue[0] is item:
                 self._taken_bytes = self._queue.popleft().read_bytes
@@ -122,7 +111,6 @@ class GroupReader(ReadingThread):
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes of the rows that were not dropped yet."""
         with self._lock:
             return sum(size_of(each.chunk) for each in self._queue)
 
@@ -134,11 +122,7 @@ class GroupReader(ReadingThread):
         return total_of(of_scans, of_one_table=True)
 
     def position(self, offered: BatchChunk | None) -> Position | None:
-        """Where the slot continues that the caller has received least of; None without slots, and once it is closed.
-
-        Args:
-            offered: The chunk that was dropped, but that the caller may not have received.
-        """
+        """Where the slot continues that the caller has received least of; None without slots, and once it is closed."""
         with self._lock:
             member = self._membership
             if member is None or self._closed:
@@ -156,7 +140,6 @@ class GroupReader(ReadingThread):
             return min(positions.values(), default=None)
 
     def lag(self) -> Lag | None:
-        """See `Membership.lag`; None before the group was joined, too. Blocks."""
         member = self._membership
         return None if member is None else member.lag()
 
@@ -190,7 +173,6 @@ class GroupReader(ReadingThread):
         return self._end() is not None
 
     def _end(self) -> EndOfScan | None:
-        """The end, if the stream has one and has reached it."""
         member = self._membership
         if member is None or self._queue or not all(cursor.has_ended for cursor in self._cursors):
             return None
@@ -228,7 +210,6 @@ class GroupReader(ReadingThread):
             self._look(cursor)
 
     def _next(self) -> SlotCursor | None:
-        """Wait for a cursor that has to read; None if the stream is closed."""
         member = self._membership
         if member is None:
             assert self._join is not None
@@ -275,7 +256,6 @@ class GroupReader(ReadingThread):
     # ---- with the lock held ----
 
     def _update_cursors(self, member: Membership) -> None:
-        """Have one cursor for all slots at the same position, and none for slots that the member has lost."""
         for cursor in self._cursors:
             self._pass_over(cursor, member)
         for cursor in list(self._cursors):
@@ -292,7 +272,6 @@ class GroupReader(ReadingThread):
     def _merged(
         self, loose: Mapping[Any, tuple[Position, dict[int, int]]]
     ) -> dict[Any, tuple[Position, dict[int, int]]]:
-        """The cursors to open: for slots without one, and instead of those that have reached the same snapshot."""
         wanted = {place: (position, dict(slots)) for place, (position, slots) in loose.items()}
         waiting: dict[Any, list[SlotCursor]] = {}
         for cursor in self._cursors:
@@ -321,7 +300,6 @@ class GroupReader(ReadingThread):
             cursor.progress = CursorProgress(cursor.read_to, cursor.read_to)
 
     def _fits(self, cursor: SlotCursor, member: Membership) -> bool:
-        """Whether the member still has a cursor's slots, and they are where the cursor is."""
         if cursor.progress.is_in_plan:
             # The rest of a plan is handed out even if its slots were revoked.
             return member.assigned.has(cursor.slots)
@@ -346,7 +324,6 @@ class GroupReader(ReadingThread):
         cursor.close()
 
     def _chosen(self) -> SlotCursor | None:
-        """The cursor that reads next; None if all of them have to wait."""
         if self._error is not None or not self._has_room():
             return None
         if self._reading is not None:
@@ -373,7 +350,6 @@ class GroupReader(ReadingThread):
         return not self._queue or self._read_bytes - self._taken_bytes < self._max_bytes
 
     def _pause(self) -> float | None:
-        """Seconds until a cursor is due; None if only a change helps."""
         if self._error is not None or not self._has_room():
             return None
         waits = self._about_to_merge()
@@ -383,5 +359,4 @@ class GroupReader(ReadingThread):
 
 
 def _place(position: Position) -> Any:
-    """Equal for positions from which one cursor can read."""
     return position.order(), position.phase, position.since, position.base

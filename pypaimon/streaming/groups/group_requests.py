@@ -51,10 +51,7 @@ class RetentionPin:
     """The consumer file that keeps the snapshots which the group needs from expiring.
 
     Attributes:
-        floor: The first snapshot that it keeps.
         owner: Which group wrote it; None if Java or a reset did.
-        seen: What the store needs to replace this version of the file and no other.
-        fingerprint: Fingerprint of the snapshot before `floor`, if it is known.
     """
 
     floor: int

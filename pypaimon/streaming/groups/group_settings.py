@@ -30,7 +30,6 @@ class GroupSettings:
     Attributes:
         member: Under this name the member gets its slots back after a restart; None if it has none.
         session_timeout: Seconds without a heartbeat after which the others take over; None: from the poll interval.
-        commit: What confirms a batch: asking for the next one (AUTO), or its own `commit()` (MANUAL).
         max_hold: Seconds for which a revoked slot waits for the reader; None: it waits forever.
         on_assigned: Called with slots that the member got.
         on_revoked: Called with slots that the member has to give back.
@@ -48,7 +47,6 @@ class GroupSettings:
 
     @property
     def has_callbacks(self) -> bool:
-        """Whether at least one callback was given."""
         return not (self.on_assigned is self.on_revoked is self.on_lost is None)
 
 
@@ -60,11 +58,7 @@ def group_settings(
     max_hold: float | None,
     **callbacks: Any,
 ) -> GroupSettings:
-    """The arguments of `StreamReadBuilder.with_group`, checked.
-
-    Raises:
-        StreamConfigError: An argument is invalid.
-    """
+    """The arguments of `StreamReadBuilder.with_group`, checked."""
     check_consumer_id(group_id)
     if member is not None:
         check_consumer_id(member)
@@ -79,12 +73,7 @@ def group_settings(
 
 
 def times_and_rule(parts: ScanParts, schema: TableSchema, settings: GroupSettings) -> tuple[GroupTimes, SlotRule]:
-    """The timeouts of the group and the rule of its slots, if the stream and the table allow a group.
-
-    Raises:
-        StreamConfigError: The stream has a setting that does not work with a group.
-        UnsupportedTableError: The table cannot be divided.
-    """
+    """The timeouts of the group and the rule of its slots, if the stream and the table allow a group."""
     options, traits = parts.options, parts.planner.traits
     _check_options(options)
     if traits.primary_key and not set(schema.partition_keys) <= set(schema.primary_keys):
@@ -127,15 +116,6 @@ def settings_text(options: StreamOptions) -> str:
 
 
 def check_first_plan(settings: str, own: StreamOptions) -> None:
-    """Refuse to finish a first plan if another start has chosen its files.
-
-    Args:
-        settings: Settings of the members that have begun it, from `settings_text`.
-        own: Options of the member that would finish it.
-
-    Raises:
-        StreamConfigError: The starts differ, and one of them is a creation time of files.
-    """
     start = json.loads(settings)["start"]
     if start != own.start.text and (chooses_files(start) or chooses_files(own.start.text)):
         raise StreamConfigError(

@@ -20,11 +20,13 @@ from pypaimon.streaming.errors import AssignmentLostError, EndOfScan
 from pypaimon.streaming.groups.assigned_slots import Assignment
 from pypaimon.streaming.groups.group_reader import GroupReader, SlotChunk, UnconfirmedEnd
 from pypaimon.streaming.groups.group_settings import GroupSettings
-from pypaimon.streaming.groups.membership import AssignmentChangeKind
+from pypaimon.streaming.groups.membership import AssignmentChangeKind, Membership
 from pypaimon.streaming.model.plan import Plan
 from pypaimon.streaming.model.position import Position
-from pypaimon.streaming.options.stream_options import CommitMode
+from pypaimon.streaming.options.arguments import at_least
+from pypaimon.streaming.options.stream_options import DEFAULT_BATCH_BYTES, DEFAULT_READ_AHEAD_BYTES, CommitMode
 from pypaimon.streaming.scanning.lag import Lag
+from pypaimon.streaming.spec.resolve import ResolvedStream
 
 B = TypeVar("B")
 
@@ -89,7 +91,6 @@ class DeliveredPlans:
 
     @property
     def has_complete(self) -> bool:
-        """Whether the caller has at least one complete plan, which it can confirm."""
         return any(each.is_complete for each in tuple(self._plans))
 
     def add(self, chunk: BatchChunk, slots: Mapping[int, int]) -> None:
@@ -122,7 +123,6 @@ class DeliveredPlans:
         return plans[:count]
 
     def forget(self, plans: list[_DeliveredPlan]) -> None:
-        """The plans at the front are confirmed. Idempotent."""
         for each in plans:
             if self._plans and self._plans[0] is each:
                 self._plans.popleft()
@@ -199,7 +199,6 @@ class _GroupLoop(StreamLoop[SlotChunk, B]):
         yield from ()
 
     def _notify(self) -> Waits[None]:
-        """Run the callbacks that are due."""
         member = self._reader.membership
         callbacks = {
             AssignmentChangeKind.ASSIGNED: self._settings.on_assigned,
@@ -296,3 +295,47 @@ class BlockingGroupStream(_GroupLoop[BlockingGroupBatch], BlockingStream[SlotChu
     def lag(self) -> Lag | None:
         """As `GroupStream.lag`. Blocks; from any thread."""
         return self._measured_lag()
+
+
+class GroupStreamBuilder:
+    """Opens streams that share a table as the members of a group. Each `open` is a member.
+
+    Args:
+        stream: The stream: filter, start and limits, the same for all members.
+    """
+
+    def __init__(self, stream: ResolvedStream, settings: GroupSettings) -> None:
+        self._stream = stream
+        self._settings = settings
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._settings.group_id}, {self._stream.table.name})"
+
+    def open(
+        self, *, read_ahead_bytes: int = DEFAULT_READ_AHEAD_BYTES, batch_bytes: int = DEFAULT_BATCH_BYTES
+    ) -> GroupStream:
+        """The rows of a new member's slots, for `async with` and `async for`. It joins with the first batch.
+
+        Args:
+            read_ahead_bytes: Reading ahead pauses while this many bytes of rows wait; one batch is always read.
+            batch_bytes: A plan with more bytes of rows comes as several batches.
+
+        Raises:
+            StreamConfigError: A size is invalid. With the first batch: the stream or its table does not allow a group,
+                or the group has other settings.
+            UnsupportedTableError: With the first batch: the table cannot be streamed, or not be divided.
+        """
+        clock = Clock()
+        return GroupStream(self._reader(read_ahead_bytes, batch_bytes, clock), self._settings, clock)
+
+    def open_sync(
+        self, *, read_ahead_bytes: int = DEFAULT_READ_AHEAD_BYTES, batch_bytes: int = DEFAULT_BATCH_BYTES
+    ) -> BlockingGroupStream:
+        """As `open`, for a plain `with` and `for`."""
+        clock = Clock()
+        return BlockingGroupStream(self._reader(read_ahead_bytes, batch_bytes, clock), self._settings, clock)
+
+    def _reader(self, read_ahead_bytes: int, batch_bytes: int, clock: Clock) -> GroupReader:
+        size = at_least(1, "open: batch_bytes", batch_bytes)
+        join = partial(Membership, self._stream, self._settings, size, clock)
+        return GroupReader(join, at_least(0, "open: read_ahead_bytes", read_ahead_bytes), clock)

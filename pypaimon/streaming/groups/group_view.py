@@ -39,7 +39,6 @@ class GroupTimes:
 
     @property
     def heartbeat(self) -> float:
-        """Seconds between two heartbeats."""
         return self.session / 2
 
     @property
@@ -132,7 +131,6 @@ class HeartbeatMonitor:
         self._has_failed = False
 
     def failed(self) -> None:
-        """A listing failed."""
         self._has_failed = True
 
     def silent_for(self, seconds: float) -> set[str]:
@@ -214,7 +212,6 @@ class GroupView:
         self.look_at = float("-inf")
 
     def look(self) -> Steps[None]:
-        """List the group, and read its last state if that is a new one."""
         sent = self._clock()
         try:
             self.modified = yield ListNames()
@@ -254,7 +251,6 @@ class GroupView:
                 self._sessions[member] = record.session or self._times.session
 
     def _schedule(self) -> None:
-        """List often in the session after a change: a new state, other members, other late heartbeats."""
         seen = self.generations[-1:], self.versions.keys(), self._monitor.silent_for(self._times.overdue)
         if seen != self._seen:
             self._seen = seen

@@ -48,15 +48,9 @@ class GroupMember:
 
     Args:
         name: Under this name the member gets its slots back after a restart (Kafka's static membership); or empty.
-        clock: Seconds of a clock that neither goes back nor stops while the machine sleeps.
-        draw: Returns eight hexadecimal digits that no other call returns.
-        settings: Settings of the stream, as text; all members have the same.
-        rule: How files are divided into slots, as text.
-        check_first_plan: Raises if this member cannot finish a first plan that was begun with other settings.
 
     Attributes:
         id: Id of the member, which is new each time it joins; None before it has joined.
-        ended: Whether it has left.
     """
 
     def __init__(
@@ -89,7 +83,6 @@ class GroupMember:
         self._reset()
 
     def _reset(self) -> None:
-        """Forget everything about the group, to join it with a new id."""
         self.id: str | None = None
         self._view = GroupView(self._times, self._clock)
         self._coordinator = Coordinator(self._view, self._times, self._clock, self._draw, self._pin_owner)
@@ -114,7 +107,6 @@ class GroupMember:
         Raises:
             ConsumerConflictError: A newer member of the same name has taken over, or the group was ended from outside.
             CorruptTableError: A file of the group is damaged, or access to it is denied.
-            StreamConfigError: The group has living members with other settings, or divides the table differently.
             TableChangedError: The table was dropped or renamed.
         """
         try:
@@ -137,7 +129,6 @@ class GroupMember:
         yield Pause(until)
 
     def _step(self) -> Steps[None]:
-        """Do what is due: join, send a heartbeat, look at the group, coordinate."""
         if self._is_fenced:
             yield from self._handle_fencing()
         if self.id is None:
@@ -161,7 +152,6 @@ class GroupMember:
                 yield from self._watch()
 
     def _due_at(self) -> float:
-        """When the next step is due."""
         if self.id is None and not self.ended:
             return self._clock() if self._leaves else self._view.look_at
         due = self._assigned.wants_save or self._leaves
@@ -170,7 +160,6 @@ class GroupMember:
     # ---- joining ----
 
     def _join(self) -> Steps[None]:
-        """Find the group or create it, and draw an id. Waits while it may have members with other settings."""
         yield from self._view.look()
         yield from self._check_files_exist()
         if self._view.state is None:
@@ -201,12 +190,6 @@ class GroupMember:
             raise StoreError(f"{state_file(0)} was created, but a listing does not contain it")
 
     def _check_files_exist(self) -> Steps[None]:
-        """Check that the files of a group that this member has seen still exist.
-
-        Raises:
-            ConsumerConflictError: They were deleted.
-            TableChangedError: The table was dropped or renamed.
-        """
         state = self._view.state
         if state is None or self._view.generations:
             return
@@ -266,7 +249,6 @@ class GroupMember:
             )
 
     def _same_name_members(self) -> list[str]:
-        """Other members with its name that have not ended."""
         others = self._view.versions if self._name else {}
         return [id for id in others if name_of(id) == self._name and id != self.id and id not in self._view.final]
 
@@ -315,7 +297,6 @@ class GroupMember:
         )
 
     def _delete_old_versions(self, own: str) -> Steps[None]:
-        """Delete own versions that no listing needs any more, several at a time."""
         written_before = self._clock() - self._times.own_version_age
         while len(self._versions) > _OWN_VERSIONS_KEPT and self._versions[0][1] <= written_before:
             self._newest_old = self._versions.popleft()[0]
@@ -326,12 +307,6 @@ class GroupMember:
     # ---- states ----
 
     def _watch(self) -> Steps[None]:
-        """List the group, and adopt the assignment of the last state.
-
-        Raises:
-            FencedError: The last version of the record is not this member's, or the state does not list it any more.
-            ConsumerConflictError: The group has ended.
-        """
         yield from self._view.look()
         yield from self._check_files_exist()
         state = self._view.state
@@ -354,7 +329,6 @@ class GroupMember:
         yield from self._delete_old_versions(self.id)
 
     def _fence_same_name(self, own: str) -> Steps[None]:
-        """Fence older members with this member's name, and take over their slots."""
         if not self._version or not (others := self._same_name_members()):
             return
         yield from self._view.read(others)

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import queue
 import secrets
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
+from typing import Any
 
+from pypaimon.streaming.concurrency.background_threads import BackgroundThread
 from pypaimon.streaming.concurrency.clock import Clock, SuspendAwareClock
+from pypaimon.streaming.concurrency.forking import Origin
 from pypaimon.streaming.consumers.consumer_manager import consumers_of
+from pypaimon.streaming.errors import StoreError, StreamConfigError
 from pypaimon.streaming.groups.assigned_slots import AssignedSlots, Assignment
 from pypaimon.streaming.groups.group_bounds import GroupEnd, GroupStart
 from pypaimon.streaming.groups.group_directory import GroupDirectory
 from pypaimon.streaming.groups.group_files import slots_to_text
+from pypaimon.streaming.groups.group_requests import Pause, Request
 from pypaimon.streaming.groups.group_settings import GroupSettings, check_first_plan, settings_text, times_and_rule
 from pypaimon.streaming.groups.member import GroupMember
-from pypaimon.streaming.groups.member_thread import MemberThread
 from pypaimon.streaming.groups.slot_cursor import SlotCursor
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.model.position import Position
@@ -26,6 +32,94 @@ from pypaimon.streaming.options.end import End
 from pypaimon.streaming.options.slot_rule import SlotSet
 from pypaimon.streaming.scanning.lag import Lag
 from pypaimon.streaming.spec.resolve import ResolvedStream
+
+
+class MemberThread:
+    """Runs the steps of one member. A caller that is slow with its rows keeps its slots, since heartbeats do not wait.
+
+    Args:
+        on_end: Called by the thread when it ends, after an error too.
+    """
+
+    def __init__(
+        self,
+        member: GroupMember,
+        answer: Callable[[Request], Any],
+        clock: Callable[[], float],
+        on_end: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._member = member
+        self._answer = answer
+        self._clock = clock
+        self._on_end = on_end
+        self._woken: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._origin = Origin()
+        self._error: BaseException | None = None
+        self._is_abandoned = False
+        self._thread = BackgroundThread(self._run, "pypaimon-streaming-group", self._abandon)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Have the member look what is due, because something was confirmed or it has to leave."""
+        if self._woken.empty():
+            self._woken.put(None)
+
+    @property
+    def has_failed(self) -> bool:
+        return self._error is not None
+
+    def check(self) -> None:
+        if not self._origin.is_here:
+            raise StreamConfigError("a group stream cannot be used in a forked process; open one after the fork.")
+        if self._error is not None:
+            raise self._error
+
+    def stop(self, seconds: float) -> bool:
+        """Leave the group. Returns whether it was left in time; otherwise the others find out after a session."""
+        if self._origin.is_here:
+            self._member.leave()
+            self.wake()
+            self._thread.join(seconds)
+            # The thread may hang in a request.
+            self._abandon()
+        return self._member.ended
+
+    def _abandon(self) -> None:
+        """Let the thread end without leaving the group, after the request that it waits for."""
+        self._is_abandoned = True
+        self.wake()
+
+    def _run(self) -> None:
+        try:
+            self._run_steps()
+        except BaseException as error:  # noqa: BLE001 (the reader raises it)
+            self._error = error
+        finally:
+            self._on_end()
+
+    def _run_steps(self) -> None:
+        steps = self._member.run()
+        failure: BaseException | None = None
+        answer: Any = None
+        with closing(steps), suppress(StopIteration):
+            while True:
+                request = steps.send(answer) if failure is None else steps.throw(failure)
+                answer, failure = None, None
+                if self._is_abandoned:
+                    return
+                try:
+                    if isinstance(request, Pause):
+                        self._wait(request)
+                    else:
+                        answer = self._answer(request)
+                except StoreError as error:
+                    failure = error
+
+    def _wait(self, pause: Pause) -> None:
+        with suppress(queue.Empty):
+            self._woken.get(timeout=max(0.0, pause.until - self._clock()))
 
 
 class AssignmentChangeKind(Enum):
@@ -41,26 +135,12 @@ class AssignmentChangeKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AssignmentChange:
-    """A callback that is due.
-
-    Attributes:
-        slots: The slots, with the generations since which the member has or had them.
-    """
-
     kind: AssignmentChangeKind
     slots: Mapping[int, int]
 
 
 @dataclass(slots=True, eq=False)
 class _PendingSave:
-    """A commit that waits until its position is saved.
-
-    Attributes:
-        slots: Slots that are neither saved nor lost yet, with their generations.
-        lost: Slots that were lost before they were saved.
-        future: Done once `slots` is empty.
-    """
-
     slots: dict[int, int]
     after: Position
     lost: set[int] = field(default_factory=set)
@@ -77,13 +157,10 @@ class Membership:
 
     Args:
         batch_bytes: A plan with more bytes of rows comes in several chunks.
-        clock: Clock for an end that is a time.
         on_change: Called by another thread when there may be something new.
 
     Raises:
         EndOfScan: The stream ends at the latest snapshot or at a time, and the table has no snapshot.
-        StreamConfigError: The stream or the table does not allow a group.
-        UnsupportedTableError: The table cannot be streamed.
     """
 
     def __init__(
@@ -153,16 +230,13 @@ class Membership:
 
     @property
     def has_ended(self) -> bool:
-        """Whether an error has ended the member."""
         return self._thread.has_failed
 
     def check(self) -> None:
-        """Raise the error that has ended the member, see `MemberThread.check`."""
         self._thread.check()
 
     @property
     def assignment(self) -> Assignment | None:
-        """The assignment of the member; None if it has no slots now."""
         state, slots = self.assigned.current()
         if state is None or not slots:
             return None
@@ -180,7 +254,6 @@ class Membership:
         return self._lag_meter.measure_at(min(each.handed_out for each in slots.values()), saved)
 
     def open_cursor(self, slots: Mapping[int, int], position: Position) -> SlotCursor:
-        """A cursor of slots that are all at a position."""
         state, _ = self.assigned.current()
         last = None if self._end is None or state is None else self._end.of_cursor(state.start)
         slot_set = SlotSet(self._rule, frozenset(slots), self._may_pass)
@@ -226,7 +299,6 @@ class Membership:
     # ---- what is confirmed ----
 
     def confirm(self, slots: Mapping[int, int], after: Position) -> tuple[int, ...]:
-        """Everything handed out of slots before a position is confirmed. Returns the slots that were lost meanwhile."""
         lost = self.assigned.confirm(slots, after)
         self._thread.wake()
         return tuple(sorted(lost))
@@ -258,7 +330,6 @@ class Membership:
             each.future.set_result(tuple(sorted({*each.lost, *each.slots})))
 
     def _log_slots(self) -> None:
-        """Log the assignment if it has changed. Called by the member's thread only."""
         state, current = self.assigned.current()
         slots = tuple(sorted(current))
         if slots == self._logged or self._leaves:
@@ -297,7 +368,6 @@ class Membership:
         return AssignmentChange(AssignmentChangeKind.ASSIGNED, new) if new else None
 
     def change_handled(self, change: AssignmentChange) -> None:
-        """The callback of a change has returned."""
         if change.kind is AssignmentChangeKind.ASSIGNED:
             self._reported = {**self._reported, **change.slots}
             return

@@ -50,7 +50,6 @@ def begun_state(state: GroupState, records: Records, silent: Collection[str] = (
 
 
 def restarted_state(state: GroupState, start: Position) -> GroupState:
-    """The next state if the start expired before it was pinned: the group begins at another one."""
     owned = (SlotOwnership(None, 0, start),) * len(state.owned)
     return replace(state, generation=state.generation + 1, start=start, owned=owned, begun=False)
 
@@ -71,7 +70,6 @@ def resumed_state(state: GroupState, records: Records, settings: str, start: Pos
 
 
 def ended_state(state: GroupState, conflict: str) -> GroupState:
-    """The state that ends the group for all members."""
     return replace(state, generation=state.generation + 1, conflict=conflict)
 
 
@@ -91,7 +89,6 @@ def lowest_position(state: GroupState, records: Records) -> Position:
 
 
 def is_in_first_plan(state: GroupState, records: Records) -> bool:
-    """Whether some slot has not reached the end of the first full plan."""
     positions = (durable_position(slot, each, records) for slot, each in enumerate(state.owned))
     return any(position.phase is Phase.FULL for position in positions)
 
@@ -142,11 +139,7 @@ def _members(state: GroupState, records: Records, silent: Collection[str]) -> tu
 
 
 def _owned(
-    state: GroupState,
-    records: Records,
-    members: Sequence[str],
-    successors: Mapping[str, str],
-    silent: Collection[str],
+    state: GroupState, records: Records, members: Sequence[str], successors: Mapping[str, str], silent: Collection[str]
 ) -> tuple[SlotOwnership, ...]:
     keeps = [_is_held(slot, ownership, records) for slot, ownership in enumerate(state.owned)]
     holders = [
@@ -178,7 +171,6 @@ def _is_held(slot: int, ownership: SlotOwnership, records: Records) -> bool:
 
 
 def _passed(state: GroupState, records: Records) -> int:
-    """The last barrier that all slots have reached."""
     barriers = [
         record.barrier
         for id, record in records.items()
@@ -195,10 +187,7 @@ def _passed(state: GroupState, records: Records) -> int:
 
 
 def assign(
-    holders: Sequence[str | None],
-    moving: Sequence[str | None],
-    members: Sequence[str],
-    silent: Collection[str] = (),
+    holders: Sequence[str | None], moving: Sequence[str | None], members: Sequence[str], silent: Collection[str] = ()
 ) -> list[str | None]:
     """Divide the slots among the members: counts differ by at most one, and as few slots as possible move.
 
@@ -256,7 +245,6 @@ def _surplus(slots: list[int], count: int, moving: Sequence[str | None], takers:
 
 
 def _stripe(wanted: list[str | None], slots: Sequence[int], takers: Sequence[str], missing: Counter[str]) -> None:
-    """Give slots to the members that miss some, one after the other."""
     place = 0
     for slot in slots:
         while missing[takers[place % len(takers)]] <= 0:

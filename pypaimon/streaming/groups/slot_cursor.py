@@ -29,7 +29,6 @@ class CursorProgress:
 
     @property
     def is_in_plan(self) -> bool:
-        """Whether more of the plan is to come."""
         return self.chunk is not None and not self.chunk.last
 
 
@@ -63,7 +62,6 @@ class SlotCursor:
 
     @property
     def metrics(self) -> ScanMetrics:
-        """Counters of its scan. No IO."""
         return self._driver.metrics
 
     @property

@@ -14,20 +14,21 @@ import pyarrow as pa
 
 from pypaimon.streaming.batches.batch import BlockingBatch
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.live.duckdb_row_store import DuckDBRowStore
-from pypaimon.streaming.live.hash_index import MOST_ROWS, HashIndex, packed_of, rows_and_hashes
-from pypaimon.streaming.live.key_hashes import (
+from pypaimon.streaming.live.duckdb_row_store import DuckDBRowStore, MemoryBound
+from pypaimon.streaming.live.hash_index import (
+    MOST_ROWS,
     Hashes,
+    HashIndex,
     are_equal,
     comparable,
     hash_of_one,
     hashes_of,
     last_of_each,
+    packed_of,
+    rows_and_hashes,
 )
-from pypaimon.streaming.live.lookup_keys import LookupKeys
 from pypaimon.streaming.live.row_chunks import RowChunks, Rows
-from pypaimon.streaming.live.row_store import RowStore, TableVersion, are_same_columns, in_schema
-from pypaimon.streaming.live.temp_database import MemoryBound
+from pypaimon.streaming.live.row_store import LookupKeys, RowStore, TableVersion, are_same_columns, in_schema
 from pypaimon.streaming.model import row_kinds
 from pypaimon.streaming.paimon.internals import TableSchema
 
@@ -36,13 +37,7 @@ if TYPE_CHECKING:
 
 
 class ArrowRowStore:
-    """A `RowStore` in memory, which moves to disk when it exceeds its bound.
-
-    Args:
-        schema: Paimon's schema of the table.
-        columns: The Arrow schema of the rows.
-        bound: How much memory the rows may take.
-    """
+    """A `RowStore` in memory, which moves to disk when it exceeds its bound."""
 
     def __init__(self, schema: TableSchema, columns: pa.Schema, bound: MemoryBound) -> None:
         self._schema = schema
@@ -85,7 +80,6 @@ class ArrowRowStore:
         self._rows.publish(table_version)
 
     def _in_columns_of(self, batch: BlockingBatch) -> ArrowRowStore:
-        """A store of the rows in the columns of a batch: this one if they are the same."""
         schema, columns = batch.schema, batch.rows.schema
         if self._rows.schema.equals(columns) and are_same_columns(columns.names, self._schema, schema):
             return self
@@ -135,21 +129,14 @@ class _Version:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory."""
         return self.chunks.nbytes + self.index.nbytes + self.dead.nbytes
 
     def nbytes_besides(self, other: _Version) -> int:
-        """Bytes of memory that it takes in addition to another version."""
         return self.nbytes - self.chunks.nbytes_shared(other.chunks)
 
 
 class VersionedRows:
-    """Rows by key. One thread applies changes. Any thread may read meanwhile, and sees published versions as a whole.
-
-    Args:
-        schema: The Arrow schema of the rows.
-        keys: The columns of the key.
-    """
+    """Rows by key. One thread applies changes. Any thread may read meanwhile and sees published versions as a whole."""
 
     def __init__(self, schema: pa.Schema, keys: Sequence[str]) -> None:
         self.keys = LookupKeys(keys, [schema.field(key).type for key in keys])
@@ -165,7 +152,6 @@ class VersionedRows:
 
     @property
     def table_version(self) -> TableVersion:
-        """The version that readers see."""
         return self._version.table_version
 
     @property
@@ -184,11 +170,7 @@ class VersionedRows:
         return version.chunks.num_rows - version.dead_count
 
     def get(self, key: Any) -> dict[str, Any] | None:
-        """The row of a key, or None.
-
-        Raises:
-            StreamConfigError: The key does not fit the key of this table.
-        """
+        """The row of a key, or None."""
         values = self.keys.values(key)
         plain = self.keys.plain(values)
         if plain is None:
@@ -207,11 +189,7 @@ class VersionedRows:
         return None
 
     def get_many(self, keys: Any) -> pa.Table:
-        """A row for each key, in order; a row of nulls for a key without a row.
-
-        Raises:
-            StreamConfigError: The keys do not fit the key of this table.
-        """
+        """A row for each key, in order; a row of nulls for a key without a row."""
         columns = [comparable(each) for each in self.keys.fitted(keys)]
         with self._read() as version:
             chunks = version.chunks
@@ -221,7 +199,6 @@ class VersionedRows:
         return pa.Table.from_arrays(chunks.take(rows), schema=schema)
 
     def to_arrow(self) -> pa.Table:
-        """All rows, in no order. Nothing is copied unless rows are dead."""
         with self._read() as version:
             chunks = version.chunks
             dead = version.dead[: chunks.num_rows].copy() if version.dead_count else None
@@ -244,7 +221,6 @@ class VersionedRows:
                 version.readers -= 1
 
     def _rows_of(self, version: _Version, columns: Columns) -> Rows:
-        """The row numbers of keys; -1 for a key without a row."""
         if not len(columns[0]):
             return np.zeros(0, np.int64)
         _, rows = self._find(version, columns, hashes_of(columns))
@@ -268,12 +244,7 @@ class VersionedRows:
         """Apply changes: of several changes of a key the last one counts.
 
         Args:
-            rows: The changed rows, in order.
-            sets: Whether each sets its row; the others delete it.
             table_version: Publish the rows as this version. None: readers do not see the changes yet.
-
-        Raises:
-            UnsupportedTableError: There are more rows than the index can number.
         """
         unseen = self._unseen
         version = unseen or self._version
@@ -323,7 +294,6 @@ class VersionedRows:
             self.publish(table_version)
 
     def publish(self, table_version: TableVersion) -> None:
-        """Let readers see all that was applied, as a version of the table."""
         if self._unseen is not None and not self._version.chunks.num_rows:
             # The first state came in many small batches.
             self._unseen.chunks = self._unseen.chunks.merged()

@@ -2,26 +2,118 @@
 
 from __future__ import annotations
 
+import ctypes
+import shutil
+import tempfile
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from pypaimon.streaming.batches.batch import BlockingBatch
-from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.live.lookup_keys import LookupKeys
-from pypaimon.streaming.live.row_store import RowStore, TableVersion, are_same_columns, in_schema
-from pypaimon.streaming.live.temp_database import MemoryBound, TempDatabase, translate_errors
-from pypaimon.streaming.model.sql_names import quoted
+from pypaimon.streaming.concurrency.background_threads import spawn_detached
+from pypaimon.streaming.concurrency.forking import Origin
+from pypaimon.streaming.concurrency.threads_to_asyncio import on_event_loop
+from pypaimon.streaming.errors import StreamConfigError, TargetError
+from pypaimon.streaming.live.row_store import LookupKeys, RowStore, TableVersion, are_same_columns, in_schema
+from pypaimon.streaming.options.arguments import a_path, at_least
 from pypaimon.streaming.paimon.internals import TableSchema
-from pypaimon.streaming.targets.changes import last_changes
+from pypaimon.streaming.targets.changes import last_changes, quoted
 
 if TYPE_CHECKING:
     import duckdb  # type: ignore[import-not-found, unused-ignore]
+
+_LEAST_BYTES = 1 << 26
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryBound:
+    """How much memory rows may take, and where larger tables are stored.
+
+    Attributes:
+        directory: Parent of the temporary database; None: the system's directory for temporary files.
+    """
+
+    max_bytes: int
+    directory: Path | None = None
+
+
+def memory_bound(max_bytes: int, directory: str | PathLike[str] | None) -> MemoryBound:
+    limit = at_least(0, "open_live: memory_limit", max_bytes)
+    if directory is None:
+        return MemoryBound(limit)
+    place = Path(a_path("open_live: directory", directory))
+    if not place.is_dir():
+        raise StreamConfigError(f"open_live: directory={str(directory)!r} is not a directory")
+    return MemoryBound(limit, place)
+
+
+class TempDatabase:
+    """A database in a directory of its own. Both are removed with the last reference to this object."""
+
+    def __init__(self, bound: MemoryBound) -> None:
+        try:
+            import duckdb
+        except ModuleNotFoundError as error:
+            raise StreamConfigError(
+                f"the table takes more than {bound.max_bytes} bytes in memory, and its rows would go to DuckDB, which "
+                "is not installed: pip install 'pypaimon-streaming[duckdb]', or give open_live a greater memory_limit"
+            ) from error
+        try:
+            directory = Path(tempfile.mkdtemp(prefix="paimon-live-", dir=bound.directory))
+        except OSError as error:
+            raise TargetError(f"cannot make a directory for the rows of a live table: {error}") from error
+        memory, spilled = f"{max(bound.max_bytes, _LEAST_BYTES)}B", str(directory / "spilled")
+        try:
+            with translate_errors():
+                self.database = duckdb.connect(
+                    str(directory / "rows.duckdb"), config={"memory_limit": memory, "temp_directory": spilled}
+                )
+        except BaseException:
+            shutil.rmtree(directory, ignore_errors=True)
+            raise
+        weakref.finalize(self, _let_go, self.database, directory, Origin())
+
+    def keep_for(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        weakref.finalize(cursor, _ended_with, self)
+
+
+@contextmanager
+def translate_errors() -> Iterator[None]:
+    import duckdb
+
+    try:
+        yield
+    except duckdb.Error as error:
+        raise TargetError(f"DuckDB, which holds the rows of a live table: {error}") from error
+
+
+def _ended_with(place: TempDatabase) -> None: ...
+
+
+def _let_go(database: duckdb.DuckDBPyConnection, directory: Path, origin: Origin) -> None:
+    if not origin.is_here:
+        # Closing the database in a forked process would wait for threads that exist only in the parent.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(database))
+    elif on_event_loop():
+        spawn_detached(partial(_remove, database, directory))
+    else:
+        _remove(database, directory)
+
+
+def _remove(database: duckdb.DuckDBPyConnection, directory: Path) -> None:
+    try:
+        database.close()
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
 
 _TABLE = "_live_rows"
 _CHANGES, _REMOVALS = "_changes", "_removals"
@@ -31,13 +123,6 @@ _ROWS_AT_ONCE = 1 << 16
 
 @dataclass(frozen=True)
 class _State:
-    """The schema of the rows, as of one transaction.
-
-    Attributes:
-        schema: Paimon's schema of the table.
-        columns: The Arrow schema of the rows.
-    """
-
     schema: TableSchema
     columns: pa.Schema
 
@@ -47,17 +132,7 @@ class _State:
 
 
 class DuckDBRowStore:
-    """A `RowStore` in DuckDB. Its files are removed with it and with the connections of `to_duckdb`.
-
-    Args:
-        schema: Paimon's schema of the table.
-        columns: The Arrow schema of the rows.
-        bound: Where the database is made, and how much memory DuckDB may take.
-
-    Raises:
-        StreamConfigError: DuckDB is not installed, or does not distinguish the keys.
-        TargetError: The database cannot be made.
-    """
+    """A `RowStore` in DuckDB. Its files are removed with it and with the connections of `to_duckdb`."""
 
     def __init__(self, schema: TableSchema, columns: pa.Schema, bound: MemoryBound) -> None:
         self._bound = bound
@@ -124,7 +199,6 @@ class DuckDBRowStore:
         return value or 0
 
     def _begun(self) -> tuple[duckdb.DuckDBPyConnection, _State]:
-        """A connection whose transaction sees the published rows, and their schema."""
         with self._lock, translate_errors():
             cursor = self._database.database.cursor()
             cursor.execute("BEGIN TRANSACTION READ ONLY")

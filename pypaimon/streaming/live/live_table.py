@@ -15,8 +15,8 @@ from pypaimon.streaming.concurrency.clock import until_done
 from pypaimon.streaming.concurrency.threads_to_asyncio import wait_for_future
 from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.live.arrow_row_store import ArrowRowStore
+from pypaimon.streaming.live.duckdb_row_store import MemoryBound
 from pypaimon.streaming.live.live_updater import LiveTableUpdater
-from pypaimon.streaming.live.temp_database import MemoryBound
 from pypaimon.streaming.options.arguments import at_least
 from pypaimon.streaming.spec.resolve import ResolvedStream
 
@@ -175,7 +175,6 @@ class BlockingLiveTable(_LiveTable):
 
 
 async def opened(stream: ResolvedStream, bound: MemoryBound) -> LiveTable:
-    """See `StreamReadBuilder.open_live`."""
     updater = _updater(stream, bound)
     try:
         await _awaited(updater.begin())

@@ -16,13 +16,7 @@ from pypaimon.streaming.concurrency.background_threads import BackgroundThread
 from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.concurrency.clock import Sleeper
 from pypaimon.streaming.concurrency.forking import Origin
-from pypaimon.streaming.errors import (
-    EndOfScan,
-    PaimonStreamError,
-    StreamConfigError,
-    UnsupportedTableError,
-    what_fails,
-)
+from pypaimon.streaming.errors import EndOfScan, PaimonStreamError, StreamConfigError, UnsupportedTableError, what_fails
 from pypaimon.streaming.live.row_store import RowStore, TableVersion
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.model.position import Phase, Position
@@ -46,7 +40,6 @@ class LiveTableUpdater:
     After an error reads raise it: a retriable error until the stream continues, any other one for ever.
 
     Args:
-        stream: How the table is read.
         new_rows: Makes an empty store, given Paimon's schema and the Arrow schema of the rows.
     """
 
@@ -71,12 +64,7 @@ class LiveTableUpdater:
         return self.reached(None)
 
     def rows(self) -> RowStore:
-        """The current rows.
-
-        Raises:
-            StreamConfigError: The live table is closed, or this process was forked.
-            PaimonStreamError: The stream has failed.
-        """
+        """The current rows."""
         self._refuse_elsewhere()
         # In this order: closing sets the error before it drops the rows.
         rows, error = self._rows, self._error
@@ -127,7 +115,6 @@ class LiveTableUpdater:
             self._end()
 
     def _end(self) -> None:
-        """Close the stream, and drop the rows if no call may read them any more."""
         with self._lock:
             stop, is_over = self._stop, self._error is not None
             self._next = None
@@ -155,7 +142,6 @@ class LiveTableUpdater:
         return opened
 
     def _refuse_table(self) -> None:
-        """Refuse a table whose rows cannot be found by its primary key."""
         name, schema = self._stream.table.name, self._stream.schema
         if self._stream.spec.view is None and not schema.primary_keys:
             raise UnsupportedTableError(f"{name} has no primary key, by which a live table finds its rows.")
@@ -219,7 +205,6 @@ class LiveTableUpdater:
         self._wake()
 
     def _publish(self, driver: ScanDriver, reader: ChunkReader, position: Position | None) -> None:
-        """Publish the rows as of a position, also if the last snapshots before it had no rows."""
         if position is not None and not _is_whole(position):
             return
         rows = self._rows
@@ -285,10 +270,8 @@ class LiveTableUpdater:
 
 
 def _is_end(chunk: BatchChunk) -> bool:
-    """Whether a chunk ends a whole snapshot."""
     return chunk.last and _is_whole(chunk.plan.position)
 
 
 def _is_whole(position: Position) -> bool:
-    """Whether a position is between two snapshots."""
     return position.phase is Phase.FOLLOW and position.unit is None

@@ -45,11 +45,9 @@ class RowChunks:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the rows in Arrow."""
         return sum(self._sizes)
 
     def to_table(self) -> pa.Table:
-        """All rows; nothing is copied."""
         return pa.Table.from_batches(self.batches, self.schema)
 
     def place(self, row: int) -> tuple[dict[str, pa.Array], int]:
@@ -117,7 +115,6 @@ class RowChunks:
         return RowChunks(self.schema, all_batches, sizes)
 
     def merged(self) -> RowChunks:
-        """The same rows in larger batches."""
         groups: list[list[pa.RecordBatch]] = []
         size = _MOST_BYTES
         for batch, nbytes in zip(self.batches, self._sizes, strict=True):

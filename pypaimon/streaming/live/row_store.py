@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from pypaimon.streaming.batches.batch import BlockingBatch
-from pypaimon.streaming.errors import SchemaChangedError, UnsupportedContentError
+from pypaimon.streaming.errors import SchemaChangedError, StreamConfigError, UnsupportedContentError
 from pypaimon.streaming.files.casts import CastError
 from pypaimon.streaming.files.schema_mapping import map_columns
 from pypaimon.streaming.model.time_zone import zone_of
@@ -36,18 +37,14 @@ class RowStore(Protocol):
     """Rows by key. One thread applies plans. Any thread may read meanwhile, and sees each plan as a whole or not."""
 
     @property
-    def table_version(self) -> TableVersion:
-        """The version that readers see."""
+    def table_version(self) -> TableVersion: ...
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of memory."""
+    def nbytes(self) -> int: ...
 
-    def __len__(self) -> int:
-        """How many rows there are."""
+    def __len__(self) -> int: ...
 
-    def get(self, key: Any) -> dict[str, Any] | None:
-        """The row of a key, or None."""
+    def get(self, key: Any) -> dict[str, Any] | None: ...
 
     def get_many(self, keys: Any) -> pa.Table:
         """A row for each key, in order; a row of nulls for a key without a row."""
@@ -62,11 +59,7 @@ class RowStore(Protocol):
         """Apply a batch of a plan.
 
         Args:
-            batch: The next batch.
             table_version: Publish the rows as this version. None: readers do not see the changes yet.
-
-        Returns:
-            The store that holds the rows from now on: another one if this one cannot.
         """
 
     def publish(self, table_version: TableVersion) -> None:
@@ -84,12 +77,6 @@ def are_same_columns(names: list[str], old: TableSchema, new: TableSchema) -> bo
 
 def in_schema(rows: pa.Table, old: TableSchema, new: TableSchema, wanted: pa.Schema) -> pa.Table:
     """Convert rows to the columns of a newer schema, as a batch read does.
-
-    Args:
-        rows: The rows in the older schema.
-        old: The older schema.
-        new: The newer schema.
-        wanted: The columns of the result.
 
     Raises:
         SchemaChangedError: A value cannot be cast to the new type of its column, or other columns are read.
@@ -111,3 +98,134 @@ def in_schema(rows: pa.Table, old: TableSchema, new: TableSchema, wanted: pa.Sch
         return pa.Table.from_batches(batches).cast(wanted) if batches else wanted.empty_table()
     except (CastError, UnsupportedContentError, pa.ArrowInvalid) as error:
         raise SchemaChangedError(old.id, new.id, f"a live table cannot follow: {error}") from error
+
+
+class LookupKeys:
+    def __init__(self, names: Sequence[str], kinds: Sequence[pa.DataType]) -> None:
+        self.names = list(names)
+        self.kinds = list(kinds)
+        self._python = [_plain_type(kind) for kind in kinds]
+        self._ranges = [_range(kind) for kind in kinds]
+
+    def values(self, key: Any) -> Sequence[Any]:
+        """The values of one key: a value, or a tuple or dict for several columns."""
+        if isinstance(key, Mapping):
+            if key.keys() != set(self.names):
+                raise self._refused(f"a dict of {list(key)}")
+            return [key[name] for name in self.names]
+        if len(self.names) == 1:
+            return [key]
+        if not isinstance(key, (tuple, list)) or len(key) != len(self.names):
+            raise self._refused(repr(key))
+        return key
+
+    def plain(self, values: Sequence[Any]) -> list[int | bytes] | None:
+        """The values as integers and bytes, which need no Arrow; None if any has another Python type."""
+        plain: list[int | bytes] = []
+        for value, python, (least, most) in zip(values, self._python, self._ranges, strict=True):
+            if type(value) is not python:
+                return None
+            if python is int and not least <= value <= most:
+                raise self._refused(repr(tuple(values)))
+            try:
+                plain.append(value.encode() if python is str else value)
+            except UnicodeEncodeError as error:
+                raise self._refused(repr(tuple(values))) from error
+        return plain
+
+    def arrays(self, values: Sequence[Any]) -> list[pa.Array]:
+        """The values of one key as columns, converted as in `fitted`."""
+        return self._cast(lambda: [_values([value]) for value in values])
+
+    def fitted(self, keys: Any) -> list[pa.Array]:
+        """Many keys as columns of the key's types."""
+        return self._cast(lambda: self._given(keys))
+
+    def _cast(self, given: Callable[[], list[pa.Array]]) -> list[pa.Array]:
+        try:
+            return [_fitted(each, kind) for each, kind in zip(given(), self.kinds, strict=True)]
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            if isinstance(error, StreamConfigError):
+                raise
+            raise self._refused(f"keys that do not fit ({error})") from error
+
+    def _given(self, keys: Any) -> list[pa.Array]:
+        if isinstance(keys, (pa.Table, pa.RecordBatch)):
+            if any(keys.schema.names.count(name) != 1 for name in self.names):
+                raise self._refused(f"columns {keys.schema.names}")
+            return [_array(keys.column(name)) for name in self.names]
+        if len(self.names) > 1:
+            raise self._refused("one column" if isinstance(keys, (pa.Array, pa.ChunkedArray)) else type(keys).__name__)
+        if isinstance(keys, (pa.Array, pa.ChunkedArray)):
+            return [_array(keys)]
+        if isinstance(keys, (str, bytes, Mapping)):
+            raise self._refused(f"{keys!r} for many keys")
+        return [_array(_values(keys))]
+
+    def _refused(self, given: str) -> StreamConfigError:
+        key = ", ".join(f"{name} {kind}" for name, kind in zip(self.names, self.kinds, strict=True))
+        ways = "a value" if len(self.names) == 1 else "a tuple or a dict"
+        return StreamConfigError(
+            f"the key of the table is ({key}), and not {given}: give {ways} for one key, and for many an Arrow table "
+            f"with these columns{', or an array' if len(self.names) == 1 else ''}"
+        )
+
+
+def _values(values: Any) -> pa.Array | pa.ChunkedArray:
+    if isinstance(values, list) and any(getattr(value, "nanosecond", 0) for value in values):
+        zones = {getattr(value, "tzinfo", None) is not None for value in values if value is not None}
+        if len(zones) > 1:
+            raise TypeError("times with and without a time zone")
+        return pa.array(values, pa.timestamp("ns", "UTC" if zones == {True} else None))
+    return pa.array(values)
+
+
+def _array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _plain_type(kind: pa.DataType) -> type[Any] | None:
+    if pa.types.is_integer(kind):
+        return int
+    return str if pa.types.is_string(kind) else bytes if pa.types.is_binary(kind) else None
+
+
+def _range(kind: pa.DataType) -> tuple[int, int]:
+    half = 1 << (kind.bit_width - 1) if pa.types.is_integer(kind) else 0
+    return -half, half - 1
+
+
+def _fitted(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if column.type == kind:
+        return column
+    given, wanted = _family(column.type), _family(kind)
+    if given not in (wanted, "null", *_ALSO.get(wanted, ())):
+        raise TypeError(f"{column.type} for {kind}")
+    if (given, wanted) == ("integer", "decimal"):
+        # Arrow casts 64-bit integers only to decimals that can hold all of them.
+        column = column.cast(pa.decimal256(76, kind.scale))
+    return column.cast(kind)
+
+
+_ALSO = {"integer": ("float",), "decimal": ("integer",), "float": ("integer",)}
+"""Other families that keys are cast from, if nothing is lost."""
+
+
+def _family(kind: pa.DataType) -> str:
+    if pa.types.is_timestamp(kind):
+        return "timestamp" if kind.tz is None else "timestamp with time zone"
+    return next((family for family, is_one in _FAMILIES.items() if is_one(kind)), str(kind))
+
+
+_FAMILIES: dict[str, Callable[[pa.DataType], bool]] = {
+    "null": pa.types.is_null,
+    "integer": pa.types.is_integer,
+    "decimal": pa.types.is_decimal,
+    "float": pa.types.is_floating,
+    "text": lambda kind: str(kind) in ("string", "large_string", "string_view"),
+    "bytes": lambda kind: "binary" in str(kind),
+    "date": pa.types.is_date,
+    "time": pa.types.is_time,
+}

@@ -39,12 +39,10 @@ def arrow_schema(fields: Iterable[DataField]) -> pa.Schema:
 
 
 def with_arrow_types(fields: Iterable[DataField]) -> list[DataField]:
-    """The fields with types that pypaimon can convert to Arrow."""
     return list(map(_with_arrow_type, fields))
 
 
 def counted(multiset: MultisetType) -> MapType:
-    """The map type of a multiset in files and in Arrow."""
     return MapType(multiset.nullable, multiset.element, AtomicType("INT", False))
 
 
@@ -58,16 +56,11 @@ def leaf_types(kind: pa.DataType) -> Iterator[pa.DataType]:
 
 
 def holds_local_timestamps(kind: pa.DataType) -> bool:
-    """Whether a type is, or contains, TIMESTAMP WITH LOCAL TIME ZONE."""
     return any(pa.types.is_timestamp(leaf) and leaf.tz for leaf in leaf_types(kind))
 
 
 def map_entries(kind: pa.MapType, keys: pa.Array, items: pa.Array) -> pa.StructArray:
-    """Keys and values as the entries of maps. A null key would crash Arrow.
-
-    Raises:
-        UnsupportedTableError: A key is null, which Paimon allows if the type of the key does.
-    """
+    """Keys and values as the entries of maps. A null key would crash Arrow."""
     # Counting also stores the count: older Arrow releases take an unknown count for nulls.
     if keys.null_count:
         raise UnsupportedTableError("A map has a null key, which Arrow's maps cannot hold.")

@@ -13,16 +13,11 @@ _ALIASES = {"INTEGER": "INT", "STRING": "VARCHAR", "BYTES": "VARBINARY", "NUMERI
 _MOST_EXPONENT = 10_000
 _DEFAULT_LENGTH = {"CHAR": 1, "BINARY": 1}
 
-
 INTEGER_BITS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
 
 
 def bounded(number: Decimal) -> Decimal:
-    """Check that a number does not crash pyarrow, which scales by any exponent, and return it.
-
-    Raises:
-        ValueError: Its exponent is far beyond the digits of any DECIMAL.
-    """
+    """Check that a number does not crash pyarrow, which scales by any exponent, and return it."""
     exponent = number.as_tuple().exponent
     if isinstance(exponent, int) and abs(exponent) > _MOST_EXPONENT:
         raise ValueError("it is out of range")
@@ -52,7 +47,6 @@ def _text(data_type: DataType) -> str:
 
 
 def is_local_timestamp(data_type: object) -> bool:
-    """Whether a type is TIMESTAMP WITH LOCAL TIME ZONE."""
     return isinstance(data_type, AtomicType) and root(data_type) == "TIMESTAMP_LTZ"
 
 
@@ -77,19 +71,16 @@ BLOB = AtomicType("BLOB")
 
 
 def is_blob(data_type: DataType) -> bool:
-    """Whether values of a type are blobs."""
     return isinstance(data_type, AtomicType) and root(data_type) == "BLOB"
 
 
 def is_blob_collection(data_type: DataType) -> bool:
-    """Whether values of a type are arrays or maps of blobs."""
     if isinstance(data_type, MapType):
         return is_blob(data_type.value)
     return isinstance(data_type, ArrayType) and is_blob(data_type.element)
 
 
 def holds_blobs(data_type: DataType) -> bool:
-    """Whether values of a type hold blobs at any depth."""
     if isinstance(data_type, RowType):
         return any(holds_blobs(field.type) for field in data_type.fields)
     if isinstance(data_type, MapType):

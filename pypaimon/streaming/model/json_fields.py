@@ -12,23 +12,14 @@ T = TypeVar("T")
 
 
 class JsonFields:
-    """The fields of one JSON object. A field of another type is a ValueError; unknown fields are ignored.
-
-    Args:
-        what: What the object is, for error messages.
-        value: The object.
-    """
+    """The fields of one JSON object. A field of another type is a ValueError; unknown fields are ignored."""
 
     def __init__(self, what: str, value: Mapping[str, Any]) -> None:
         self._what = what
         self._value = value
 
     def check_version(self, newest: int) -> None:
-        """Refuse an object that a newer release wrote.
-
-        Raises:
-            StreamConfigError: The field `version` is greater than `newest`. It is a ValueError too.
-        """
+        """Refuse an object that a newer release wrote."""
         version = self.get("version", int)
         if version > newest:
             raise StreamConfigError(
@@ -54,11 +45,9 @@ class JsonFields:
         return tuple(found)
 
     def object(self, key: str) -> JsonFields:
-        """A required field that is an object itself."""
         return fields_of(self._value.get(key), key)
 
     def objects(self, key: str) -> list[JsonFields]:
-        """A required list of objects."""
         return [fields_of(each, key) for each in self.get(key, list)]
 
 

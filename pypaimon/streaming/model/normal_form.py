@@ -30,12 +30,7 @@ _MOST_ELEMENTS = 2**31 - 1
 
 
 class UnfitValueError(ValueError):
-    """A column holds a value that its type does not allow.
-
-    Attributes:
-        column: Name of the column.
-        problem: What is wrong, as a clause.
-    """
+    """A column holds a value that its type does not allow."""
 
     def __init__(self, path: _Path, problem: str) -> None:
         self.column = path[0]
@@ -68,10 +63,6 @@ def _normal_field(field: pa.Field) -> pa.Field:
 
 def normal_table(data: pa.Table, schema: pa.Schema) -> pa.Table:
     """Rows in the normal form. Columns that have it already are not copied.
-
-    Args:
-        data: Rows in any layout.
-        schema: The types of the result in the normal form. Values are cast to them.
 
     Raises:
         UnfitValueError: A value cannot be cast, or is null in a NOT NULL field with no null above it.
@@ -237,7 +228,6 @@ def _fields(kind: pa.DataType) -> list[pa.Field]:
 
 
 def _held(values: pa.Array, field: pa.Field, seen: _Mask, path: _Path) -> _Mask:
-    """Which rows hold a value and are not below a null."""
     if not field.nullable and values.null_count:
         _refuse_nulls(values, seen, path)
     return _both(seen, _valid(values))
@@ -266,13 +256,11 @@ def _both(one: _Mask, other: _Mask) -> _Mask:
 
 
 def _shows_below_nulls(values: pa.Array, seen: npt.NDArray[np.bool_]) -> bool:
-    """Whether a value below a null is not null itself."""
     valid = _valid(values)
     return not (seen if valid is None else seen | ~valid).all()
 
 
 def _is_kept(values: pa.Array, field: pa.Field, seen: _Mask) -> bool:
-    """Whether a nested array needs no change if its children need none."""
     if values.offset or not values.type.equals(field.type) or (types.is_map(values.type) and values.values.offset):
         return False
     if not field.nullable:
@@ -295,7 +283,6 @@ def _cast(values: pa.Array, kind: pa.DataType, path: _Path) -> pa.Array:
 
 
 def _filled(values: pa.Array) -> pa.Array:
-    """The array with arbitrary values in place of nulls."""
     valid = values.is_valid().to_numpy(zero_copy_only=False)
     blank = pa.Array.from_buffers(values.type, 1, [None, *pa.nulls(1, values.type).buffers()[1:]])
     places = np.where(valid, np.arange(len(values)), len(values))

@@ -74,8 +74,7 @@ class FileColumns(Protocol):
     """Files of a split as columns, whose rows and bytes are known without an object per file."""
 
     @property
-    def row_count(self) -> int:
-        """Physical records in the files."""
+    def row_count(self) -> int: ...
 
     @property
     def file_size(self) -> int:
@@ -89,14 +88,7 @@ class FileColumns(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BranchFiles:
-    """The files of a split that belong to another branch.
-
-    Attributes:
-        branch: Name of the branch.
-        names: Names of the files, and of the files with their deletion vectors.
-        snapshot_id: The snapshot of that branch that names the files.
-        fingerprint: Fingerprint of that snapshot.
-    """
+    """The files of a split that belong to another branch."""
 
     branch: str
     names: frozenset[str]

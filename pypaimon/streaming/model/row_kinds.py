@@ -39,7 +39,6 @@ def constant(code: int, length: int) -> pa.Array:
 
 
 def to_names(codes: pa.Array) -> pa.Array:
-    """Codes as `+I`, `-U`, `+U`, `-D`."""
     if len(codes) == 0:
         return constant(INSERT, 0)
     lowest, highest = pc.min_max(codes).values()
@@ -60,7 +59,6 @@ _PLUS = ord("+")
 
 
 def _first_letters(names: pa.Array) -> npt.NDArray[np.uint8]:
-    """The first letter of each name, all of which have two."""
     if not len(names):
         return np.zeros(0, np.uint8)
     _, offsets, letters = names.buffers()

@@ -31,12 +31,10 @@ class RowSelection:
 
     @property
     def is_everything(self) -> bool:
-        """Whether it selects all rows and columns."""
         return self.predicate is None and self.projection is None
 
     @property
     def filter_text(self) -> str:
-        """The call that set the filter."""
         return f"with_filter({_text(self.predicate)}, unmatched={self.unmatched!r})"
 
     @property

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from functools import lru_cache
@@ -90,11 +91,9 @@ class TimeZone:
 
     @property
     def is_utc(self) -> bool:
-        """Whether the name is one of UTC's."""
         return self.name in _UTC_NAMES
 
     def offset(self, second: int) -> int:
-        """The offset from UTC in seconds at a moment, given in seconds since 1970."""
         return int(self._offset_at(min(max(second, _FIRST), _LAST)))
 
     def offset_of_clock(self, second: int) -> int:
@@ -102,7 +101,6 @@ class TimeZone:
         return int(self._looked_up(np.array([second]), of_wall_clocks=True)[0])
 
     def offsets(self, seconds: _Seconds) -> _Seconds:
-        """The offsets at many moments."""
         return self._looked_up(seconds, of_wall_clocks=False)
 
     def shows(self, clocks: Iterable[tuple[int, int]]) -> bool:
@@ -137,7 +135,6 @@ class TimeZone:
         return wall_millis - 1000 * self.offset_of_clock(wall_millis // 1000)
 
     def now(self) -> datetime:
-        """The current local time."""
         return self.local(datetime.now(timezone.utc))
 
     def local(self, moment: datetime) -> datetime:
@@ -183,14 +180,8 @@ class TimeZone:
         return found
 
     def _change(self, before: int, after: int) -> int:
-        """The first second that has the offset of `after`."""
-        while after - before > 1:
-            middle = (before + after) // 2
-            if self.offset(middle) == self.offset(after):
-                after = middle
-            else:
-                before = middle
-        return after
+        last = self.offset(after)
+        return before + bisect_left(range(before, after), True, key=lambda second: self.offset(second) == last)
 
 
 @lru_cache(maxsize=256)
@@ -200,7 +191,6 @@ def zone_by_clocks(shown: frozenset[tuple[int, int]], first: int, last: int) -> 
     Args:
         shown: Moments and local times, in seconds since 1970.
         first: The first moment at which the zones must agree.
-        last: The last one.
     """
     zones = [zone for name in _names() if (zone := time_zone(name)).shows(shown)]
     return zones[0] if zones and are_alike(zones, first, last) else None
@@ -234,25 +224,16 @@ def zone_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def zone_of(options: Mapping[str, Any]) -> TimeZone:
-    """The zone that the options of a table or its handle name, else that of the process.
-
-    Raises:
-        StreamConfigError: The zone is unknown.
-    """
+    """The zone that the options of a table or its handle name, else that of the process."""
     return option_zone(options.get(TIME_ZONE))
 
 
 def zone_of_table(table: ReadableTable) -> TimeZone:
-    """As `zone_of`, for pypaimon's table."""
     return zone_of(table.options.options.to_map())
 
 
 def option_zone(name: Any) -> TimeZone:
-    """A zone by the value of the option; None: that of the process.
-
-    Raises:
-        StreamConfigError: The zone is unknown.
-    """
+    """A zone by the value of the option; None: that of the process."""
     try:
         return time_zone(None if name is None else str(name))
     except ValueError as error:

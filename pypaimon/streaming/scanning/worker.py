@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from pypaimon.streaming.concurrency.cancel_scope import CancelScope
 from pypaimon.streaming.concurrency.clock import until_done
 from pypaimon.streaming.consumers.consumer_manager import Consumer
+from pypaimon.streaming.consumers.consumer_names import SharedStart
 from pypaimon.streaming.consumers.progress import Progress
-from pypaimon.streaming.consumers.shared_start import SharedStart
 from pypaimon.streaming.errors import PositionExpiredError, TableChangedError
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.model.position import Phase, Position

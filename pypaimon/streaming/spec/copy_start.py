@@ -29,12 +29,7 @@ def spec_for_copy(stream: ResolvedStream, copied: Position | None) -> StreamSpec
     `StateRestarts`.
 
     Args:
-        stream: How the table is read.
         copied: The position up to which the copy holds the table. None: the stream begins with the state.
-
-    Raises:
-        UnsupportedTableError: The changes of the table do not determine its rows.
-        StreamConfigError: The stream leaves out rows or changes, or reads a view or raw records.
     """
     spec = stream.spec
     _refuse_parts(spec)
@@ -53,15 +48,7 @@ def spec_for_copy(stream: ResolvedStream, copied: Position | None) -> StreamSpec
 
 
 def refuse_itself(source: ReadableTable, target: ReadableTable) -> None:
-    """Refuse to copy a table into itself, which would never end. A branch is another table.
-
-    Args:
-        source: pypaimon's table that is read.
-        target: pypaimon's table that is written.
-
-    Raises:
-        StreamConfigError: Both are the same table.
-    """
+    """Refuse to copy a table into itself, which would never end. A branch is another table."""
     if _place(source) == _place(target):
         name = target.identifier.get_full_name()
         raise StreamConfigError(f"{name} is the source and the target of the copy: copy it into another table.")
@@ -72,7 +59,6 @@ def _place(table: ReadableTable) -> tuple[str, str]:
 
 
 def _refuse_parts(spec: StreamSpec) -> None:
-    """Refuse streams that leave out the state, or the kinds of rows."""
     if spec.include_row_kind is False:
         raise StreamConfigError(
             "with_include_row_kind(False): without the kinds of its rows a copy cannot distinguish deletes from "

@@ -2,18 +2,161 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 from pypaimon.streaming.batches.chunks import ChunkReader
 from pypaimon.streaming.batches.read_ahead import ReadAhead
 from pypaimon.streaming.concurrency.lazy import Lazy
+from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.model.plan import Plan, StreamSplit
 from pypaimon.streaming.options.arguments import at_least, typed
-from pypaimon.streaming.options.stream_options import CommitMode
+from pypaimon.streaming.options.stream_options import DEFAULT_IO_TIMEOUT, DEFAULT_POLL_INTERVAL_MS, CommitMode
+from pypaimon.streaming.paimon.handles import ReadableTable
+from pypaimon.streaming.paimon.internals import DataField, PaimonFollowUpScanner
+from pypaimon.streaming.paimon.read_internals import TableRead
+from pypaimon.streaming.reading.read import StreamRead, made_read
 from pypaimon.streaming.scanning.driver import ScanDriver
-from pypaimon.streaming.spec.read import new_read
+from pypaimon.streaming.scanning.scan import StreamScan
 from pypaimon.streaming.spec.resolve import ResolvedStream
-from pypaimon.streaming.spec.scan import AsyncStreamingTableScan, new_scan
+from pypaimon.streaming.spec.spec_builder import SpecBuilder, resolved
+from pypaimon.streaming.spec.streamed_table import StreamedTable
+
+if TYPE_CHECKING:
+    import pypaimon.streaming.paimon.filter_internals as filter_internals
+else:
+    filter_internals = LazyModule("pypaimon.streaming.paimon.filter_internals")
+if TYPE_CHECKING:
+    import pypaimon.streaming.paimon.filter_internals as filter_internals
+else:
+    filter_internals = LazyModule("pypaimon.streaming.paimon.filter_internals")
+
+
+class AsyncStreamingTableScan(StreamScan):
+    """The plans of a table, one after the other.
+
+    Made by `StreamReadBuilder.new_streaming_scan()`, or with pypaimon's arguments below, where the table's options
+    decide every other setting. Each plan is delivered at least once over restarts by consumer, and exactly once over
+    restarts by `Position`. Within one scan nothing is repeated or left out, regardless of errors, cancellations or
+    seeks between plans. One call drives it at a time (`stream`, `stream_sync`, `plan`). `stop`, `commit`, `checkpoint`,
+    `lag` and `metrics` may be called from any thread, but not in a forked process.
+
+    Requests: one per poll that finds nothing. A new snapshot costs one for itself, its manifest list, each of its
+    manifests, and the snapshot before. Making a scan makes the requests of making a builder.
+
+    Args:
+        table: pypaimon's table.
+        predicate: As `with_filter`.
+        poll_interval_ms: As `with_poll_interval_ms`; with the default 1000 the table's options decide.
+        follow_up_scanner: As `with_follow_up_scanner`; None: the table's own rule.
+        bucket_filter: As `with_bucket_filter`.
+        prefetch_enabled: False: as `with_prefetch(0)`.
+        diff_threshold: As `with_catch_up("auto", after=...)`; 0 is as 1.
+        consumer_id: As `with_consumer_id`.
+        shard_index: With `shard_count` as `with_shard`.
+        shard_count: With `shard_index` as `with_shard`.
+
+    Raises:
+        StreamConfigError: Arguments or table options contradict each other.
+        UnsupportedTableError: The table, or one of its options, cannot be streamed.
+        TableChangedError: The table is gone.
+    """
+
+    def __init__(
+        self,
+        table: ReadableTable,
+        predicate: filter_internals.Predicate | None = None,
+        poll_interval_ms: int = DEFAULT_POLL_INTERVAL_MS,
+        follow_up_scanner: PaimonFollowUpScanner | None = None,
+        bucket_filter: Callable[[int], bool] | None = None,
+        prefetch_enabled: bool = True,
+        diff_threshold: int = 10,
+        consumer_id: str | None = None,
+        shard_index: int | None = None,
+        shard_count: int | None = None,
+    ) -> None:
+        builder = SpecBuilder(StreamedTable.of(table))
+        builder.with_filter(predicate).with_follow_up_scanner(follow_up_scanner)
+        if poll_interval_ms != DEFAULT_POLL_INTERVAL_MS:
+            builder.with_poll_interval_ms(poll_interval_ms)
+        if bucket_filter is not None:
+            builder.with_bucket_filter(bucket_filter)
+        if not prefetch_enabled:
+            builder.with_prefetch(0)
+        if follow_up_scanner is None:
+            builder.with_catch_up("auto", after=at_least(0, "diff_threshold", diff_threshold) or 1)
+        if consumer_id is not None:
+            builder.with_consumer_id(consumer_id)
+        if (shard_index is None) != (shard_count is None):
+            raise StreamConfigError(
+                f"shard_index={shard_index!r}, shard_count={shard_count!r}: give both, or neither for the whole table"
+            )
+        if shard_index is not None and shard_count is not None:
+            builder.with_shard(shard_index, shard_count)
+        super().__init__(table, resolved(builder).scan_driver())
+
+
+def new_scan(stream: ResolvedStream, driver: ScanDriver | None = None) -> AsyncStreamingTableScan:
+    """A scan of a stream, with a driver of it that was made before, if given."""
+    scan = AsyncStreamingTableScan.__new__(AsyncStreamingTableScan)
+    StreamScan.__init__(scan, stream.table.handle, driver or stream.scan_driver())
+    return scan
+
+
+class StreamTableRead(StreamRead, TableRead):
+    """Reads the rows of planned splits.
+
+    A subclass of pypaimon's `TableRead`, made by `StreamReadBuilder.new_read()`, or with the arguments of that class.
+    Columns are those of the read schema, with pypaimon's Arrow types, after `_row_kind` (`+I`, `-U`, `+U`, `-D`) if row
+    kinds are included. Rows are in the order of the splits, and in stored order in each of them. A read has no state: a
+    split may be read again, also after an error.
+
+    All reading methods raise:
+        PositionExpiredError: A data file and its snapshot are gone.
+        CorruptTableError: A data file is damaged, or missing although its snapshot exists.
+        SchemaChangedError: A value does not fit the type that is read.
+        UnsupportedTableError: A file has a format, or a split a mode, that cannot be read.
+
+    Args:
+        table: pypaimon's table.
+        predicate: As `with_filter`.
+        read_type: As `with_read_type`; None: all columns.
+        include_row_kind: As `with_include_row_kind`.
+        output_projection: pypaimon's names and paths of the output columns, instead of `read_type`.
+        limit: Must be None.
+
+    Raises:
+        StreamConfigError: Arguments or table options contradict each other, or a stream does not support them.
+        UnsupportedTableError: The table, or one of its options, cannot be streamed.
+        TableChangedError: The table is gone.
+    """
+
+    def __init__(
+        self,
+        table: ReadableTable,
+        predicate: filter_internals.Predicate | None,
+        read_type: Iterable[DataField] | None,
+        include_row_kind: bool = False,
+        output_projection: Any = None,
+        limit: int | None = None,
+    ) -> None:
+        if limit is not None:
+            raise StreamConfigError(f"limit={limit!r}: a stream gives every row; stop it after the rows that you need")
+        # TableRead's own __init__ refuses merge options, even if nothing is merged.
+        builder = SpecBuilder(StreamedTable.of(table))
+        builder.with_filter(predicate).with_include_row_kind(include_row_kind)
+        if output_projection is not None:
+            builder.with_projection({name: ".".join(path) for name, path in output_projection.columns})
+        elif read_type is not None:
+            builder.with_read_type(read_type)
+        stream = resolved(builder)
+        super().__init__(stream.table.followed, DEFAULT_IO_TIMEOUT, stream.read_parts())
+
+
+def new_read(stream: ResolvedStream) -> StreamTableRead:
+    return made_read(StreamTableRead, stream.table.followed, stream.spec.io_timeout, stream.read_parts())
+
 
 OpenedChunks = tuple[AsyncStreamingTableScan, ScanDriver, ChunkReader]
 """A scan, its driver, and the reader of its rows."""
@@ -22,12 +165,7 @@ OpenedChunks = tuple[AsyncStreamingTableScan, ScanDriver, ChunkReader]
 def open_ahead(
     stream: ResolvedStream, read_ahead_bytes: int, batch_bytes: int, commit_columns: bool
 ) -> tuple[AsyncStreamingTableScan, ScanDriver, ReadAhead]:
-    """A scan, its driver, and its prefetched rows; see `StreamReadBuilder.open`.
-
-    Raises:
-        StreamConfigError: Invalid argument, or settings or table options contradict each other.
-        UnsupportedTableError: The table, or one of its options, cannot be streamed.
-    """
+    """A scan, its driver, and its prefetched rows; see `StreamReadBuilder.open`."""
     ahead = at_least(0, "open: read_ahead_bytes", read_ahead_bytes)
     scan, driver, reader = open_chunks(stream, batch_bytes, commit_columns)
     return scan, driver, ReadAhead(reader, ahead)

@@ -35,10 +35,8 @@ from pypaimon.streaming.options.stream_options import (
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.options.views import LOGS, fields
 from pypaimon.streaming.paimon.internals import DataField, TableSchema
-from pypaimon.streaming.spec.chain_tables import options_of_chain
-from pypaimon.streaming.spec.projections import check_types, known_columns
-from pypaimon.streaming.spec.stream_spec import StreamSpec, options_of_range
-from pypaimon.streaming.spec.streamed_table import StreamedTable, TableFacts
+from pypaimon.streaming.spec.stream_spec import StreamSpec, check_types, known_columns, options_of_range
+from pypaimon.streaming.spec.streamed_table import StreamedTable, TableFacts, options_of_chain
 
 if TYPE_CHECKING:
     from pypaimon.streaming.consumers.progress import Progress
@@ -61,11 +59,6 @@ def resolve(table: StreamedTable, spec: StreamSpec, clock: Clock | None = None) 
     known, and raise the errors below. `scan_driver` and `read_parts` raise them at once if the table is known,
     otherwise in the first step.
 
-    Args:
-        table: The table.
-        spec: The settings. Each one was checked by itself.
-        clock: The source of time.
-
     Raises:
         StreamConfigError: By a member: settings or table options contradict each other, or a column does not exist.
         UnsupportedTableError: By a member: the table, or one of its options, cannot be streamed.
@@ -75,13 +68,7 @@ def resolve(table: StreamedTable, spec: StreamSpec, clock: Clock | None = None) 
 
 
 class ResolvedStream:
-    """A stream of one table, made by `resolve`. Immutable. Pickling it blocks while the table is not known.
-
-    Attributes:
-        table: The table.
-        spec: The settings of the caller.
-        clock: The source of time.
-    """
+    """A stream of one table, made by `resolve`. Immutable. Pickling it blocks while the table is not known."""
 
     def __init__(self, table: StreamedTable, spec: StreamSpec, clock: Clock) -> None:
         self.table = table
@@ -95,7 +82,6 @@ class ResolvedStream:
         return ResolvedStream, (self.table, self.spec, self.clock)
 
     def with_spec(self, spec: StreamSpec) -> ResolvedStream:
-        """The stream of the same table with other settings."""
         return ResolvedStream(self.table, spec, self.clock)
 
     def with_latest(self, latest: Snapshot | None, at: float) -> ResolvedStream:
@@ -115,17 +101,14 @@ class ResolvedStream:
 
     @property
     def schema(self) -> TableSchema:
-        """The schema that is read with."""
         return self._facts.schema
 
     @property
     def traits(self) -> TableTraits:
-        """The kind of the table."""
         return self._facts.traits
 
     @property
     def identity(self) -> str:
-        """The identity of the table, see `TableDirectory.identity`."""
         return self._facts.identity
 
     @property
@@ -134,12 +117,10 @@ class ResolvedStream:
         return fields(self.schema, self.spec.view)
 
     def new_directory(self) -> TableDirectory:
-        """A directory of the table for one scan or read."""
         return TableDirectory.of(self.table.followed, self.spec.io_timeout, self.identity)
 
     @property
     def directory(self) -> TableDirectory:
-        """A directory of the table that planners without a scan share."""
         if self._directory is None:
             self._directory = self.new_directory()
         return self._directory
@@ -165,14 +146,12 @@ class ResolvedStream:
 
     @property
     def includes_row_kind(self) -> bool:
-        """Whether `_row_kind` comes out."""
         if self.spec.include_row_kind is not None:
             return self.spec.include_row_kind
         return self.traits.can_retract and self.spec.view is None
 
     @property
     def scope(self) -> ReadScope:
-        """Which rows of the table are read."""
         return ReadScope.of(self.options, self.schema, self.spec.view)
 
     def output_fields(self) -> list[DataField]:
@@ -213,7 +192,6 @@ class ResolvedStream:
         return options
 
     def _check_columns(self, filter_: Predicate | None) -> None:
-        """Check names that were given before the table was known."""
         known = self.fields
         names = {field.name for field in known}
         known_columns("with_filter", () if filter_ is None else columns_of(filter_), names)
@@ -246,13 +224,6 @@ class ResolvedStream:
     def new_planner(
         self, directory: TableDirectory, options: StreamOptions, kept_units: KeptUnits | None = None
     ) -> Planner:
-        """The planner alone.
-
-        Args:
-            directory: A directory of the table.
-            options: `self.options`, perhaps with other limits or another end.
-            kept_units: Shared with planners that have other limits.
-        """
         from pypaimon.streaming.planning.planner import Planner
 
         columns = None if self.spec.projection is None else frozenset(self.spec.projection)
@@ -269,7 +240,6 @@ class ResolvedStream:
         )
 
     def new_progress(self, directory: TableDirectory, commit: CommitMode | None = None) -> Progress | None:
-        """The saved progress of the consumer; None without a consumer."""
         options, consumer = self.options, self.options.consumer
         if consumer is None:
             return None
@@ -303,11 +273,6 @@ class ResolvedStream:
     # ---- reads ----
 
     def read_parts(self, *, warns: bool = True) -> Lazy[ReadParts]:
-        """The parts of a read.
-
-        Args:
-            warns: Whether to log that deletes and old rows are given without their kinds.
-        """
         return self._deferred(lambda: self._read_parts(warns))
 
     def _read_parts(self, warns: bool) -> ReadParts:
@@ -330,7 +295,6 @@ class ResolvedStream:
         return ReadParts.of(directory, settings)
 
     def _read_settings(self) -> ReadSettings:
-        """The columns of a read."""
         from pypaimon.streaming.reading.read_layout import ReadSettings
 
         spec = self.spec
@@ -345,7 +309,6 @@ class ResolvedStream:
         )
 
     def _row_selection(self) -> RowSelection | None:
-        """The chosen filter and columns, which plans name; None: neither."""
         spec = self.spec
         names, nested = (spec.projection, spec.output_names), spec.read_type is not None
         selection = RowSelection(self.schema.id, self.filter, spec.unmatched.value, *names, nested=nested)

@@ -32,9 +32,8 @@ from pypaimon.streaming.options.stream_options import (
 )
 from pypaimon.streaming.options.views import VIEWS, View, fields
 from pypaimon.streaming.paimon.internals import DataField, PaimonFollowUpScanner
-from pypaimon.streaming.spec.projections import check_types, known_columns, named_columns, read_type_paths
 from pypaimon.streaming.spec.resolve import ResolvedStream, resolve
-from pypaimon.streaming.spec.stream_spec import StreamSpec
+from pypaimon.streaming.spec.stream_spec import StreamSpec, check_types, known_columns, named_columns, read_type_paths
 from pypaimon.streaming.spec.streamed_table import StreamedTable
 
 if TYPE_CHECKING:
@@ -412,12 +411,10 @@ class SpecBuilder:
         return set_spec(self, replace(self._spec, on_overwrite=chosen))
 
     def _known_columns(self) -> list[DataField] | None:
-        """The columns of the table or view; None while the table is not known."""
         facts = self._table.facts.known
         return None if facts is None else fields(facts.schema, self._spec.view)
 
     def _check_columns(self, what: str, names: Iterable[Any]) -> tuple[str, ...]:
-        """The names, checked against the table if it is known."""
         known = self._known_columns()
         if known is None:
             return tuple(typed(str, what, name) for name in names)

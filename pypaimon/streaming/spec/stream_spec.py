@@ -2,18 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.filtering.field_paths import find
+from pypaimon.streaming.model import row_kinds
+from pypaimon.streaming.options.arguments import typed
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import CallerOptions, CatchUp, ConsumerOptions, OnExpired, StreamOptions
 from pypaimon.streaming.options.views import View
-from pypaimon.streaming.paimon.internals import DataField
+from pypaimon.streaming.paimon.internals import DataField, DataType, RowType
 
 if TYPE_CHECKING:
     from pypaimon.streaming.paimon.filter_internals import Predicate
+
+
+def named_columns(projection: Mapping[Any, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The output names, and the columns."""
+    if not projection:
+        raise StreamConfigError("with_projection({}): the mapping is empty, so rows would have no columns")
+    for name, column in projection.items():
+        if not typed(str, "with_projection: a name", name) or name == row_kinds.ROW_KIND_FIELD.name:
+            raise StreamConfigError(f"with_projection: a column cannot be called {name!r}")
+        if "(" in typed(str, f"with_projection: column {name!r}", column):
+            raise StreamConfigError(f"with_projection: {column!r}: a stream reads columns, not expressions of them")
+    return tuple(projection), tuple(projection.values())
+
+
+def read_type_paths(read_type: Any) -> tuple[str, ...]:
+    """The columns of a read type; rows are given as their fields (`row.field`)."""
+    if not isinstance(read_type, Iterable):
+        raise StreamConfigError(f"with_read_type({read_type!r}): give a list of pypaimon's DataField")
+    fields = [typed(DataField, "with_read_type", field) for field in read_type]
+    names = [field.name for field in fields]
+    if len(set(names)) != len(names):
+        raise StreamConfigError(f"with_read_type: a column is named twice in {names}")
+    return tuple(path for field in fields for path in _leaves(field))
+
+
+def _leaves(field: DataField) -> Iterator[str]:
+    if isinstance(field.type, RowType) and field.type.fields:
+        for inner in field.type.fields:
+            yield from (f"{field.name}.{path}" for path in _leaves(inner))
+    else:
+        yield field.name
+
+
+def check_types(read_type: Sequence[DataField], columns: Sequence[DataField], where: str = "") -> None:
+    for field in read_type:
+        path = find(field.name, columns)
+        if path is None:
+            known = ", ".join(each.name for each in columns)
+            raise StreamConfigError(f"with_read_type: there is no column {where + field.name!r}; columns: {known}")
+        found = path[-1].type
+        if isinstance(found, RowType) and isinstance(field.type, RowType):
+            check_types(field.type.fields, found.fields, f"{where}{field.name}.")
+        elif _nullable(field.type) != _nullable(found):
+            raise StreamConfigError(
+                f"with_read_type: column {where + field.name!r} is {found}, not {field.type}: a stream reads columns "
+                "with the types of the table"
+            )
+
+
+def _nullable(data_type: DataType) -> str:
+    return str(data_type).removesuffix(" NOT NULL")
+
+
+def known_columns(what: str, names: Iterable[Any], known: set[str]) -> tuple[str, ...]:
+    """The names, checked to be columns or fields in them (`row.field`)."""
+    names = tuple(names)
+    for name in names:
+        if not isinstance(name, str) or (name not in known and name.split(".")[0] not in known):
+            raise StreamConfigError(f"{what}: there is no column {name!r}; columns: {', '.join(sorted(known))}")
+    return names
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +127,6 @@ def options_of_range(spec: StreamSpec, options: StreamOptions, *, kinds: bool) -
 
     A range has its own start and end, and its position is the only progress. The table's options for these are meant
     for streams that follow it and do not count, as in Java's batch reads.
-
-    Args:
-        spec: The settings of the caller.
-        options: The same over the table's options.
-        kinds: Whether rows come with their kinds.
-
-    Raises:
-        StreamConfigError: Another setting contradicts the range.
     """
     between, start = spec.between, spec.start
     if between is None:

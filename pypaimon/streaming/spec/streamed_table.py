@@ -8,34 +8,77 @@ from typing import TYPE_CHECKING
 
 from pypaimon.streaming.concurrency.lazy import Lazy
 from pypaimon.streaming.concurrency.threads_to_asyncio import on_event_loop
-from pypaimon.streaming.errors import TableChangedError, UnsupportedTableError
+from pypaimon.streaming.errors import StreamConfigError, TableChangedError, UnsupportedTableError
+from pypaimon.streaming.filtering.filters import columns_of
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.metadata.table_handle import TableHandle
 from pypaimon.streaming.model.time_zone import TIME_ZONE
 from pypaimon.streaming.options.chain import ChainBranches
 from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options.start import Start, StartMode, start_of_options
+from pypaimon.streaming.options.stream_options import StreamOptions
 from pypaimon.streaming.options.table_traits import TableTraits
-from pypaimon.streaming.paimon.handles import ReadableTable
+from pypaimon.streaming.paimon.handles import ReadableTable, on_branch
 from pypaimon.streaming.paimon.internals import TableSchema, is_paimon_table
-from pypaimon.streaming.spec.chain_tables import followed_table
+from pypaimon.streaming.spec.stream_spec import StreamSpec
 
 if TYPE_CHECKING:
     from pypaimon.streaming.metadata.snapshots import Snapshot
+
+
+def followed_table(table: ReadableTable) -> tuple[ReadableTable, ChainBranches | None]:
+    """The handle of the table, or branch, whose snapshots a stream of a table follows.
+
+    Returns:
+        The table itself and None; of a chain table its delta branch, and its branches.
+    """
+    chain = ChainBranches.of(OptionValues(table.table_schema.options), str(table.current_branch()))
+    return (table, None) if chain is None else (on_branch(table, chain.delta), chain)
+
+
+def options_of_chain(
+    table: ReadableTable, chain: ChainBranches, schema: TableSchema, spec: StreamSpec, options: StreamOptions
+) -> StreamOptions:
+    """The settings of a stream of a chain table."""
+    delta = f"'{table.identifier.get_database_name()}.{table.identifier.get_table_name()}$branch_{chain.delta}'"
+    traits = TableTraits.of(schema)
+    if not traits.primary_key or not traits.merge_engine.keeps_newest:
+        kind = traits.merge_engine.value if traits.primary_key else "no"
+        raise UnsupportedTableError(
+            f"Chain table does not support {kind} merge engine on the delta branch for streaming read: it must be "
+            f"deduplicate. The branch is a table of its own: load {delta}."
+        )
+    of_table = OptionValues(table.table_schema.options)
+    start = spec.start or start_of_options(of_table)
+    if options.between is not None:
+        raise UnsupportedTableError(
+            f"{options.between.given}: a chain table has no ranges, because snapshot ids, tags and times are those of "
+            f"one branch. Load the branch, a table of its own, as {delta}."
+        )
+    if not start.of_chain:
+        raise _unsupported(f"startup mode '{start.text}'", delta, "Snapshot ids and times are those of one branch")
+    if options.consumer is not None or of_table.text("consumer-id") is not None:
+        raise _unsupported("consumer-id", delta, "Save positions (Position.to_json()) to resume")
+    if options.predicate is not None and columns_of(options.predicate) & set(schema.partition_keys):
+        raise StreamConfigError(
+            "Partition filter is not supported in chain table streaming read: which partitions are read depends on "
+            f"those of both branches. Filter the rows yourself, or load {delta} and filter that."
+        )
+    return replace(options, start=start if spec.start is not None else Start(StartMode.LATEST_FULL), chain=chain)
+
+
+def _unsupported(what: str, delta: str, why: str) -> StreamConfigError:
+    return StreamConfigError(
+        f"Chain table streaming read does not support {what}. {why}; or load {delta}, a table of its own, which such a "
+        "stream follows after its first plan."
+    )
+
 
 _OTHER_BRANCH = ("scan.fallback-branch", "scan.primary-branch")
 
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """The facts of a table at the time of the requests.
-
-    Attributes:
-        newest: Its newest schema.
-        schema: The newest schema with the options that the table handle adds, with which streams read.
-        traits: Its kind.
-        identity: Its identity, see `TableDirectory.identity`.
-    """
-
     newest: TableSchema
     schema: TableSchema
     traits: TableTraits
@@ -51,7 +94,6 @@ class TableFacts:
 
         Raises:
             TableChangedError: The table is gone.
-            PaimonStreamError: The store fails, or the schema cannot be read.
         """
         try:
             if newest is None:
@@ -88,12 +130,7 @@ class StreamedTable:
     def of(table: ReadableTable, newest: TableSchema | None = None) -> StreamedTable:
         """The table of a stream. Reads its facts now; on an event loop the first step of a stream does.
 
-        Args:
-            table: pypaimon's table.
-            newest: The newest schema of the table, if it was just read.
-
         Raises:
-            UnsupportedTableError: The table cannot be streamed.
             TableChangedError: The table is gone.
         """
         refuse_unstreamable(table)
@@ -105,11 +142,9 @@ class StreamedTable:
 
     @property
     def name(self) -> str:
-        """The name of the table with its database."""
         return str(self.handle.identifier.get_full_name())
 
     def with_time_zone(self, name: str) -> StreamedTable:
-        """The table with another time zone."""
         handle = self.handle.copy_without_time_travel({TIME_ZONE: name})
         followed, chain = followed_table(handle)
         known = self.facts.known
@@ -125,12 +160,7 @@ class StreamedTable:
         return replace(self, facts=Lazy.of(replace(self.facts.get(), schema=schema, traits=TableTraits.of(schema))))
 
     def with_latest(self, latest: Snapshot | None, at: float) -> StreamedTable:
-        """The table with its latest snapshot, which is ignored if streams follow another branch than main.
-
-        Args:
-            latest: The snapshot, if it was read.
-            at: The time before it was requested, on the monotonic clock.
-        """
+        """The table with its latest snapshot, which is ignored if streams follow another branch than main."""
         is_main = self.chain is None and self.handle.current_branch() in (None, "", "main")
         return replace(self, latest=latest if is_main else None, latest_at=at)
 
@@ -143,11 +173,7 @@ def _facts_of(
 
 
 def refuse_unstreamable(table: ReadableTable) -> None:
-    """Refuse tables without snapshots of one branch to follow. A chain table has those of its delta branch.
-
-    Raises:
-        UnsupportedTableError: The table is not of Paimon's own format, or falls back to another branch.
-    """
+    """Refuse tables without snapshots of one branch to follow. A chain table has those of its delta branch."""
     if not isinstance(table, TableHandle) and not is_paimon_table(table):
         raise UnsupportedTableError(
             f"{type(table).__name__} cannot be streamed: only tables of Paimon's own format have snapshots to follow.",

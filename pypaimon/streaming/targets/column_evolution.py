@@ -74,28 +74,21 @@ def _scale(kind: str) -> int:
 
 
 class Alter(Protocol):
-    """Alters one table."""
-
-    def create(self, columns: Sequence[Column]) -> None:
-        """Create the table if it does not exist."""
+    def create(self, columns: Sequence[Column]) -> None: ...
 
     def is_exact(self, old: str, new: str) -> bool:
         """Whether `change_type` casts each value from one Paimon type to another as a read of the table does."""
 
-    def lacks(self, columns: Sequence[Column]) -> list[Column]:
-        """The columns that the table lacks."""
+    def lacks(self, columns: Sequence[Column]) -> list[Column]: ...
 
-    def drop(self, name: str) -> None:
-        """Drop a column if it exists."""
+    def drop(self, name: str) -> None: ...
 
-    def add(self, column: Column) -> None:
-        """Add a column."""
+    def add(self, column: Column) -> None: ...
 
     def change_type(self, column: Column) -> None:
         """Change the type of a column, and cast its values."""
 
-    def rename(self, old: str, new: str) -> None:
-        """Rename a column."""
+    def rename(self, old: str, new: str) -> None: ...
 
 
 def evolve_columns(alter: Alter, batch: AnyBatch, wanted: SavedState, known: SavedState | None) -> None:
@@ -104,14 +97,7 @@ def evolve_columns(alter: Alter, batch: AnyBatch, wanted: SavedState, known: Sav
     Columns are matched by field id, as everywhere in Paimon: a column that was dropped and added again is a new one.
 
     Args:
-        alter: Alters the table.
-        batch: The batch that is to be written.
-        wanted: The columns of the batch.
         known: The columns that were written to before, or None.
-
-    Raises:
-        StreamConfigError: Other columns are read than before, nested fields have changed, or a column has a type to
-            which the target does not cast its values as a read of the table does.
     """
     if wanted == known:
         return
@@ -134,24 +120,8 @@ def evolve_columns(alter: Alter, batch: AnyBatch, wanted: SavedState, known: Sav
 
 
 def refuse_other_columns(
-    known: SavedState,
-    wanted: SavedState,
-    held: str,
-    where: str,
-    is_exact: Callable[[str, str], bool] = is_equal_in,
+    known: SavedState, wanted: SavedState, held: str, where: str, is_exact: Callable[[str, str], bool] = is_equal_in
 ) -> None:
-    """Refuse changes of columns other than added ones, for a target that cannot alter its columns.
-
-    Args:
-        known: The columns that were written to before.
-        wanted: The columns of the batch.
-        held: What the target holds, for the error: "the files hold".
-        where: Where to begin again, for the error: "in another directory".
-        is_exact: Whether a change from one Paimon type to another keeps all values in the same type of the target.
-
-    Raises:
-        StreamConfigError: A column was renamed, dropped or given another type.
-    """
     now = {column.field_id: column for column in wanted.columns}
     for column in known.columns:
         found = now.get(column.field_id)
@@ -182,7 +152,6 @@ def _rename(alter: Alter, names: dict[str, str]) -> None:
 def _check(
     alter: Alter, known: SavedState, wanted: SavedState, dropped: list[Column], kept: list[tuple[Column, Column]]
 ) -> None:
-    """Refuse changes that the rows in the target cannot follow."""
     before, now = {each.field_id for each in known.columns}, {each.field_id for each in wanted.columns}
     for column in known.columns:
         if column not in dropped and column.field_id not in now:
@@ -198,7 +167,6 @@ def _check(
 
 
 def _casts(alter: Alter, old: Column, new: Column) -> bool:
-    """Whether the target casts the old values to the new type as Paimon does."""
     if not old.types:
         # An older release saved only the types of the target. Except for times they have the names of Paimon's types.
         return old.type == new.type or ("TIME" not in old.type and alter.is_exact(old.type, new.type))

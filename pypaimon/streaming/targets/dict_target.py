@@ -9,9 +9,8 @@ from typing import Any
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.arguments import a_batch, needed
-from pypaimon.streaming.targets.changes import AnyBatch, last_changes
+from pypaimon.streaming.targets.changes import AnyBatch, default_keys, key_columns, last_changes, refuse_hidden_kinds
 from pypaimon.streaming.targets.target import is_to_apply
-from pypaimon.streaming.targets.target_keys import default_keys, key_columns, refuse_hidden_kinds
 from pypaimon.streaming.targets.target_state import Saved, SavedState, SourceTable, refuse_another_source
 
 

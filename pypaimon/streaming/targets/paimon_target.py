@@ -2,28 +2,104 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.files.casts import CastError, cast
+from pypaimon.streaming.merge.engines.factory import IGNORE_DELETE
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.plan import PlanKind
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.options.arguments import needed
+from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options.table_traits import RECORD_EXPIRY, TableTraits
 from pypaimon.streaming.paimon.handles import WritableTable
 from pypaimon.streaming.paimon.internals import AtomicType, DataField, DataType, PyarrowFieldParser, TableSchema
-from pypaimon.streaming.targets.changes import AnyBatch, inserts
+from pypaimon.streaming.paimon.write_internals import Schema
+from pypaimon.streaming.targets.changes import AnyBatch, TargetKeys, inserts
 from pypaimon.streaming.targets.column_evolution import is_wider, refuse_other_columns
-from pypaimon.streaming.targets.copy_schema import refuse_merging
 from pypaimon.streaming.targets.plan_transactions import PlanTransactions, TransactionalTable, TransactionTarget
-from pypaimon.streaming.targets.target_keys import TargetKeys
 from pypaimon.streaming.targets.target_state import Saved, SavedState
 from pypaimon.streaming.writing.pending_rows import WriterSettings
 from pypaimon.streaming.writing.table_writer import TableWriter
+
+COPIED_FROM = "pypaimon.copied-from"
+"""Option of a table made by a copy of a database: which table it is a copy of, and its columns."""
+
+_OF_THE_PLACE = ("path", "branch", "type", "provider", "rowkind.field", COPIED_FROM)
+_OF_READS = ("scan.", "consumer", "incremental-", "log.", "data-file.external-paths")
+_OF_MERGING = (
+    "merge-engine",
+    "partial-update.",
+    "aggregation.",
+    "fields.",
+    "ignore-",
+    "deduplicate.",
+    "first-row.",
+    "sequence.",
+    "changelog-producer",
+    "full-compaction.",
+    "lookup",
+)
+
+
+def copied_schema(schema: TableSchema, columns: Sequence[Any], changes: Mapping[str, str]) -> Schema:
+    """The schema of a new table that can hold a copy of some columns of another one.
+
+    It has the keys and options of the source, except for options of its location and of reads. If the stream of the
+    source gives merged changes (producer `lookup` or `full-compaction`), the copy does not merge again: the newest row
+    of a key counts, and the changes are its changelog.
+    """
+    if schema.primary_keys and not {*schema.partition_keys} <= {*schema.primary_keys}:
+        raise StreamConfigError("keys of the source move between partitions, and such tables are not written here")
+    options = {**_options(schema), **changes}
+    return Schema(list(columns), list(schema.partition_keys), list(schema.primary_keys), options)
+
+
+def refuse_merging(target: TableSchema, source: TableSchema, name: str) -> None:
+    """Refuse a table with a primary key whose options would merge the changes to other rows than the source has.
+
+    An option that the source has as well is allowed, unless its changes are merged already.
+    """
+    if not target.primary_keys:
+        return
+    found = _merging(target)
+    if not _gives_merged_changes(source):
+        found = {key: value for key, value in found.items() if _merging(source).get(key) != value}
+    if found:
+        shown = ", ".join(f"'{key}' = '{value}'" for key, value in found.items())
+        raise StreamConfigError(
+            f"{name} has {shown}, so that it would not hold the rows of the table that is copied. Copy to a table "
+            "without it, as copy --create makes one. If others fill the same rows, give PaimonTarget shared=True, with "
+            "which it need not be equal to its source."
+        )
+
+
+def _merging(schema: TableSchema) -> dict[str, str]:
+    options, engine = OptionValues(schema.options), TableTraits.of(schema).merge_engine
+    found = {} if engine.keeps_newest else {"merge-engine": engine.value}
+    texts = {key: options.text(key) for key in ("sequence.field", RECORD_EXPIRY)}
+    found |= {key: value for key, value in texts.items() if value}
+    return found | {key: "true" for key in IGNORE_DELETE if options.boolean(key, False)}
+
+
+def _options(schema: TableSchema) -> dict[str, str]:
+    given: Mapping[str, str] = schema.options
+    is_merged = _gives_merged_changes(schema)
+    left_out = (*_OF_READS, *_OF_MERGING) if is_merged else _OF_READS
+    options = {key: value for key, value in given.items() if key not in _OF_THE_PLACE and not key.startswith(left_out)}
+    return {**options, "changelog-producer": "input"} if is_merged else options
+
+
+def _gives_merged_changes(schema: TableSchema) -> bool:
+    traits = TableTraits.of(schema)
+    return traits.primary_key and traits.producer.complete
+
 
 _USER = "pypaimon-copy"
 
@@ -239,7 +315,6 @@ class PaimonRows(TransactionalTable):
             self._current.abort()
 
     def close(self) -> None:
-        """End the writer. Idempotent."""
         if self._writer is not None:
             self._writer.close(is_done=True)
 
@@ -272,7 +347,6 @@ class PaimonRows(TransactionalTable):
             )
 
     def _rows(self, batch: AnyBatch) -> pa.Table:
-        """The rows, with their kinds where the writer looks for them."""
         if not self._current.is_keyed:
             return inserts(batch)
         rows, name = batch.rows, self._current.kind_column or ROW_KIND

@@ -2,22 +2,58 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Protocol
 
-from pypaimon.streaming.errors import OtherColumnsError, PaimonStreamError, StreamConfigError
+from pypaimon.streaming.errors import OtherColumnsError, PaimonStreamError, StreamConfigError, TargetError
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.arguments import a_batch
-from pypaimon.streaming.targets.changes import refuse_reserved
+from pypaimon.streaming.targets.changes import AnyBatch, TargetKeys, refuse_hidden_kinds, refuse_reserved
 from pypaimon.streaming.targets.target import is_to_apply
-from pypaimon.streaming.targets.target_keys import AnyBatch, TargetKeys, refuse_hidden_kinds
-from pypaimon.streaming.targets.target_state import (
-    Saved,
-    SourceTable,
-    is_another_source,
-    refuse_others_rows,
-)
+from pypaimon.streaming.targets.target_state import Saved, SourceTable, is_another_source, refuse_others_rows
+
+Errors = tuple[type[Exception], ...]
+
+_PASSING = ("40001", "40P01", "55P03")
+"""PostgreSQL's serialization_failure, deadlock_detected and lock_not_available."""
+
+
+@contextmanager
+def translate_errors(where: str, errors: Errors, conflicts: Errors = ()) -> Iterator[None]:
+    try:
+        yield
+    except PaimonStreamError:
+        raise
+    except conflicts as error:
+        raise commit_conflict(where, error) from error
+    except errors as error:
+        refused = TargetError(
+            f"{where}: {one_line(error)}. The plan is there as a whole, or not at all. Once the cause is gone, "
+            "replicate(...) continues where the table stands, with a new target if a connection was lost. If others "
+            "have changed the table, bring it back to what it was, or drop it: a stream that begins with the state "
+            "fills it again."
+        )
+        refused.retriable = _may_pass(error)
+        raise refused from error
+
+
+def _may_pass(error: Exception) -> bool:
+    is_conflict = type(error).__name__ == "TransactionException"  # of DuckDB, which has no error codes
+    is_locked = re.search(r"database (table )?is locked", str(error)) is not None  # SQLite's SQLITE_BUSY and _LOCKED
+    return is_conflict or is_locked or getattr(error, "sqlstate", None) in _PASSING
+
+
+def commit_conflict(where: str, error: Exception) -> StreamConfigError:
+    return StreamConfigError(
+        f"{where}: {one_line(error)}. Others have committed to it in the same moment, or the answer to a commit "
+        "was lost. The plan is there as a whole, or not at all: replicate(...) continues where the table stands."
+    )
+
+
+def one_line(error: Exception) -> str:
+    return " ".join(re.sub("\x1b\\[[0-9;]*m", "", str(error)).split()).removesuffix(".")
 
 
 def is_same_place(there: Saved | None, before: Saved | None) -> bool:
@@ -41,11 +77,7 @@ class TransactionalTable(Protocol):
         """Whether it holds any rows; asked if nothing was saved."""
 
     def check(self, batch: AnyBatch) -> None:
-        """Refuse a plan that the table cannot take; called with its first batch, before a transaction begins.
-
-        Raises:
-            StreamConfigError: The table cannot take it.
-        """
+        """Refuse a plan that the table cannot take; called with its first batch, before a transaction begins."""
         refuse_reserved("column", batch.rows.schema.names)
 
     def can_join(self, batch: AnyBatch) -> bool:
@@ -53,27 +85,16 @@ class TransactionalTable(Protocol):
         return True
 
     def begin(self, saved: Saved | None, *, replaces: bool = False) -> None:
-        """Begin a transaction.
+        """Begin a transaction."""
 
-        Args:
-            saved: What is known to be saved.
-            replaces: The table is emptied first, and loses its columns.
-
-        Raises:
-            StreamConfigError: Another program has saved a position since. One that is about to is waited for.
-        """
-
-    def write(self, batch: AnyBatch) -> None:
-        """Write the rows of a batch."""
+    def write(self, batch: AnyBatch) -> None: ...
 
     def save(self, position: str, before: Saved | None) -> Saved | None:
         """Save a position in the transaction, in place of `before`; None if another program has changed that."""
 
-    def commit(self) -> None:
-        """End the transaction."""
+    def commit(self) -> None: ...
 
-    def roll_back(self) -> None:
-        """Take back the transaction."""
+    def roll_back(self) -> None: ...
 
 
 class PlanTransactions:
@@ -81,10 +102,6 @@ class PlanTransactions:
 
     The rows of a plan and the position after it are saved in one transaction, which several plans may share. A plan
     that the table holds already is skipped.
-
-    Args:
-        table: The table; nothing else uses its connection.
-        replace: A full state may replace rows that another stream, or another program, has written.
     """
 
     def __init__(self, table: TransactionalTable, replace: bool = False) -> None:
@@ -113,17 +130,12 @@ class PlanTransactions:
         return _position(saved)
 
     def position_for(self, source: SourceTable) -> Position | None:
-        """Where a stream continues; None: with the state of its table, because the target holds nothing of it.
-
-        Raises:
-            StreamConfigError: The target holds something else, and may not replace it.
-        """
+        """Where a stream continues; None: with the state of its table, because the target holds nothing of it."""
         position = self.position()
         return None if self._is_another(source) else position
 
     @property
     def is_open(self) -> bool:
-        """Whether rows were applied that are not committed."""
         return self._open
 
     @property
@@ -133,12 +145,10 @@ class PlanTransactions:
 
     @property
     def waits(self) -> bool:
-        """See `TransactionalTable.waits`."""
         return self._table.waits
 
     @contextmanager
     def sharing(self) -> Iterator[None]:
-        """Let plans share commits. Leaving this takes back what is not committed."""
         self.shares_commits = True
         try:
             yield
@@ -147,17 +157,11 @@ class PlanTransactions:
             self.take_back()
 
     def take_back(self) -> None:
-        """Take back the open transaction, if there is one; its plans have to be applied again."""
         if self._open:
             self._fail()
 
     def flush(self) -> None:
-        """Commit the complete plans of the open transaction, if there are any.
-
-        Raises:
-            StreamConfigError: Another program has saved a position since.
-            TargetError: The database refuses.
-        """
+        """Commit the complete plans of the open transaction, if there are any."""
         if self._whole is None:
             return
         try:
@@ -183,7 +187,6 @@ class PlanTransactions:
         An error takes back what was applied since the last commit.
 
         Raises:
-            StreamConfigError: The batch does not continue where the table stands, or the table cannot hold it.
             TableChangedError: The Paimon table was rolled back since the position was saved.
         """
         if a_batch("apply: batch", batch).is_first:
@@ -200,7 +203,6 @@ class PlanTransactions:
             raise
 
     def _begin_plan(self, batch: AnyBatch) -> None:
-        """Find out whether a plan is new, and commit what it cannot share a transaction with."""
         if self.first is not None and not self._can_join(batch, self.first):
             self.flush()
         if self._whole is not None:
@@ -231,7 +233,6 @@ class PlanTransactions:
             raise
 
     def _fail(self, error: BaseException | None = None) -> None:
-        """Take back the open transaction, whose plans have to be replayed."""
         self._saved = None
         if self.first is not None:
             self.begins_again = self._may_replace and isinstance(error, OtherColumnsError)
@@ -254,7 +255,6 @@ class PlanTransactions:
             raise
 
     def _is_replaced_by(self, batch: AnyBatch) -> bool:
-        """Whether a plan replaces what others have written."""
         if self._saved is not None:
             return self._is_another(SourceTable.of_batch(batch), begins_state=batch.begins_state)
         if not batch.begins_state or not self._table.holds_rows():
@@ -264,7 +264,6 @@ class PlanTransactions:
         return True
 
     def _is_another(self, source: SourceTable, *, begins_state: bool = True) -> bool:
-        """Whether the table holds something else than what a stream reads, and may be replaced by its state."""
         may_replace = self._may_replace and begins_state
         keys = self._table.given_keys.of(source.schema, source.keyed)
         is_another = is_another_source(self._saved, source, keys, may_replace=may_replace)
@@ -327,7 +326,6 @@ def _position(saved: Saved | None) -> Position | None:
 
 
 def others_write() -> StreamConfigError:
-    """The error for a position that another program has saved meanwhile."""
     return StreamConfigError(
         "The position that is saved next to the table is not the one that this target has saved: others write to it.",
         advice="Give each stream a table of its own, or open a new stream with with_start(position=...) at the "

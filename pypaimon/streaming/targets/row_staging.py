@@ -18,17 +18,10 @@ class PlanStaging:
     """The rows of a commit, and their columns. Calls block, one at a time.
 
     Args:
-        first: The first batch.
-        saved: What was saved before it.
         keys: The key columns; empty: rows are appended.
-        fitted: Converts rows to types of the table.
 
     Attributes:
-        first: The first batch.
-        schema: The Arrow schema of the rows.
-        columns: The columns of the rows.
         columns_before: The columns that were written to before, or None.
-        rows: The rows of the batches that were added.
     """
 
     def __init__(
@@ -43,16 +36,13 @@ class PlanStaging:
         self.rows = RowStaging(self.schema, keys)
 
     def add(self, batch: AnyBatch) -> None:
-        """Add the rows of a batch, also those of the first one."""
         sets, gone = last_changes(batch, self._keys) if self._keys else (inserts(batch), None)
         self.rows.add(self._fitted(sets), None if gone is None else self._fitted(gone))
 
     def saved(self, position: str) -> Saved:
-        """What is saved with the commit."""
         return Saved(position, self.columns.to_json())
 
     def close(self) -> None:
-        """Drop the rows. Idempotent."""
         self.rows.close()
 
 
@@ -68,7 +58,6 @@ class RowStaging:
     Beyond 64 MB the rows are in a temporary file. The keys of several batches are kept in memory.
 
     Args:
-        schema: The Arrow schema of the rows.
         keys: The key columns; empty: rows are appended.
     """
 
@@ -82,7 +71,6 @@ class RowStaging:
         """Add the changes of a batch.
 
         Args:
-            rows: Rows to set, or to append if there are no keys.
             gone: Rows to delete, of other keys, or None.
         """
         if self._keys:
@@ -109,15 +97,12 @@ class RowStaging:
         return kept.reader()
 
     def keys(self) -> pa.Table:
-        """The keys of all rows, each once."""
         return pa.concat_tables(self._keys_of_batches).group_by(self._keys).aggregate([])
 
     def has_nulls(self, key: str) -> bool:
-        """Whether a column of the key has nulls."""
         return any(batch[key].null_count for batch in self._keys_of_batches)
 
     def close(self) -> None:
-        """Drop the rows. Idempotent."""
         self._stored.close()
 
     def _keep_last_of_keys(self) -> None:
@@ -177,7 +162,6 @@ class _Stored:
         return pa.ipc.open_stream(self._source)
 
     def close(self) -> None:
-        """Drop the rows. Idempotent."""
         self._batches = []
         # A reader that is still in use closes the file itself.
         self._source = None

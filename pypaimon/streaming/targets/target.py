@@ -95,7 +95,6 @@ def _leaves_a_gap(before: Position | None, begin: Position, saved: Position) -> 
 
 
 def _begin(batch: AnyBatch) -> Position | None:
-    """The position before the plan of a batch, or None if it is not known."""
     before = batch.plan_before
     if batch.kind in _OF_SEVERAL_SNAPSHOTS or (before is not None and before.snapshot >= batch.snapshot_id):
         return before
@@ -112,7 +111,6 @@ def _check_history(found: Position, saved: Position) -> None:
 
 
 def _refuse_a_part(batch: AnyBatch, inside: Position | None) -> None:
-    """Refuse a part of a full state whose earlier parts the target does not hold."""
     if batch.kind is not PlanKind.FULL or batch.begins_state:
         return
     if inside is None or inside.phase is not Phase.FULL or inside.snapshot != batch.snapshot_id:

@@ -11,7 +11,7 @@ from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.read_scope import ReadScope
 from pypaimon.streaming.paimon.internals import AtomicType, TableSchema
-from pypaimon.streaming.targets.target_keys import AnyBatch, has_keyed_rows
+from pypaimon.streaming.targets.changes import AnyBatch, has_keyed_rows
 
 BEGIN_AGAIN = "drop the target's table, or give a target of one table replace=True, so that the state replaces it"
 
@@ -35,9 +35,6 @@ class Column:
 
     Attributes:
         field_id: Id of the field of the Paimon table; None for a column without a field.
-        name: The name of the column.
-        type: Its type in the target.
-        inside: Ids of its nested fields, by path.
         types: Paimon's types of the column and its nested fields, by path. Empty if an older release wrote it.
     """
 
@@ -80,11 +77,7 @@ class SavedState:
 
     @staticmethod
     def from_json(text: str) -> SavedState:
-        """Read the text of `to_json`, of this or an older release.
-
-        Raises:
-            StreamConfigError: The text is damaged.
-        """
+        """Read the text of `to_json`, of this or an older release."""
         try:
             value = json.loads(text)
             types = value.get("types") or [{}] * len(value["columns"])
@@ -107,8 +100,6 @@ class SavedState:
         """The state of a target that holds the rows of a batch.
 
         Args:
-            batch: The batch.
-            described: The names of its columns, and their types in the target.
             keys: The key columns of the target. None if the target does not save its keys.
         """
         source = SourceTable.of_batch(batch)
@@ -125,15 +116,6 @@ class SavedState:
 
 @dataclass(frozen=True, slots=True)
 class SourceTable:
-    """What a stream reads.
-
-    Attributes:
-        table: Identity of the table.
-        schema: The schema of the stream.
-        scope: Which rows of the table are read.
-        keyed: Whether rows are changes of rows with a key, see `has_keyed_rows`.
-    """
-
     table: str
     schema: TableSchema
     scope: ReadScope
@@ -154,11 +136,7 @@ def refuse_another_source(saved: Saved | None, source: SourceTable, keys: Sequen
 
     Args:
         saved: What the target has saved, or None.
-        source: What the stream reads.
         keys: The key columns of the target. None if the target does not save its keys.
-
-    Raises:
-        StreamConfigError: The stream reads another table or other rows of it, or the target has other keys.
     """
     if saved is None:
         return
@@ -186,17 +164,7 @@ def refuse_another_source(saved: Saved | None, source: SourceTable, keys: Sequen
 def is_another_source(
     saved: Saved | None, source: SourceTable, keys: Sequence[str] | None, *, may_replace: bool
 ) -> bool:
-    """Whether a target holds something else than a stream reads, and may replace it.
-
-    Args:
-        saved: As in `refuse_another_source`.
-        source: As in `refuse_another_source`.
-        keys: As in `refuse_another_source`.
-        may_replace: Whether the stream begins with a state that may replace what is there.
-
-    Raises:
-        StreamConfigError: The target holds something else, and may not replace it.
-    """
+    """Whether a target holds something else than a stream reads, and may replace it."""
     try:
         refuse_another_source(saved, source, keys)
     except StreamConfigError:
@@ -207,7 +175,6 @@ def is_another_source(
 
 
 def refuse_others_rows(where: str) -> StreamConfigError:
-    """The error for a table with rows that no target has written."""
     return StreamConfigError(
         f"{where} holds rows already that this target has not written, which the state of the table would replace.",
         advice="Give the target another table, empty this one, or give the target replace=True.",
@@ -224,11 +191,6 @@ def is_of_older_release(columns: str | None) -> bool:
 
 
 def refuse_two_positions(where: str, names: Sequence[str]) -> None:
-    """Refuse positions that an older release has saved under several spellings of one table's name.
-
-    Raises:
-        StreamConfigError: There are several.
-    """
     if len(names) > 1:
         raise StreamConfigError(
             f"{where}: positions of it are saved as {' and as '.join(map(repr, names))}, so that rows may be "
@@ -248,7 +210,6 @@ def _other_keys(state: SavedState, source: SourceTable, keys: Sequence[str]) -> 
 
 
 def _inside(kind: Any, path: str) -> Iterator[tuple[str, int]]:
-    """The nested fields of a type, with their ids."""
     for each in getattr(kind, "fields", ()):
         yield f"{path}.{each.name}", int(each.id)
     for inner, inner_path in _parts(kind, path):

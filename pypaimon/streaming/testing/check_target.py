@@ -52,16 +52,7 @@ def check_target(
         make_target: Opens the target with a name. The same name opens the same target again; other names are other
             targets. The table has the columns `id` BIGINT, `name` STRING, `number` INT and `amount` DOUBLE, and
             columns that are added.
-        read_rows: Returns the rows of the target with a name, in any order. Nulls may be left out.
-        keys: `("id",)`, or `()` for a target that only appends rows.
-        schema_changes: Whether columns are added, renamed, widened and dropped.
-        nans: Whether there are NaNs among the amounts; not for a target that refuses them.
-        histories: The number of histories.
         seed: The seed of the histories; random by default. The error names it.
-
-    Raises:
-        AssertionError: The target is wrong: the error names the steps, what was expected, and what was found. Or the
-            target cannot be killed, because `apply` runs no line of its module on the calling thread.
     """
     assert tuple(keys) in (("id",), ()), f"keys {keys!r}: give ('id',) or ()"
     drawn = SystemRandom().randrange(10**9) if seed is None else seed
@@ -80,15 +71,6 @@ def check_target(
 
 @dataclass(frozen=True, slots=True)
 class _Drawn:
-    """The settings of random histories.
-
-    Attributes:
-        is_keyed: Whether the table has keys.
-        alters: Whether its columns change.
-        nans: Whether there are NaNs.
-        seed: The seed.
-    """
-
     is_keyed: bool
     alters: bool
     nans: bool
@@ -106,15 +88,11 @@ def _check(make_target: MakeTarget, read_rows: ReadRows, drawn: _Drawn, historie
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What a target holds."""
-
     position: Position | None
     rows: Rows
 
 
 class _Place:
-    """A target, and the steps that were applied to it."""
-
     def __init__(self, name: str, make_target: MakeTarget, read_rows: ReadRows, seed: int) -> None:
         self._name = name
         self._make_target = make_target
@@ -139,7 +117,6 @@ class _Place:
             raise self.wrong("the batch to be applied", f"{type(error).__name__}: {error}") from error
 
     def refuses(self, apply: Callable[[], Any], what: str, held: _Held) -> None:
-        """Assert that a call raises an error and changes nothing."""
         self.steps.append(what)
         try:
             apply()
@@ -154,7 +131,6 @@ class _Place:
         self.check(held)
 
     def check(self, *allowed: _Held) -> _Held:
-        """Assert that the target holds one of these states, and return it."""
         found = _Held(self.target.position(), [dict(row) for row in self._read_rows(self._name)])
         there = [each for each in allowed if each.position == found.position]
         if not there:
@@ -177,15 +153,6 @@ class _Place:
 
 
 class _History:
-    """A table that changes, and the target that follows it.
-
-    Args:
-        place: The target.
-        table: The table, empty.
-        drawn: The settings.
-        random: Draws the steps.
-    """
-
     def __init__(self, place: _Place, table: SmallTable, drawn: _Drawn, random: Random) -> None:
         self._place = place
         self._table = table
@@ -221,7 +188,6 @@ class _History:
         self._make_anew()
 
     def _drawn(self, steps: Sequence[Callable[[], None]]) -> list[Callable[[], None]]:
-        """All steps in random order, and some of them again."""
         drawn = [*steps, *self._random.choices(steps, k=_STEPS - len(steps))] if len(steps) < _STEPS else list(steps)
         self._random.shuffle(drawn)
         return drawn
@@ -229,7 +195,6 @@ class _History:
     # ---- plans ----
 
     def _next(self) -> list[list[BlockingBatch]]:
-        """The plans after the target's position."""
         assert self._held.position is not None
         return self._read(self._table.builder().with_start(position=self._held.position).with_catch_up("replay"))
 
@@ -247,7 +212,6 @@ class _History:
         return plans
 
     def _applied(self, what: str, plans: Sequence[list[BlockingBatch]], stays_open: bool = False) -> None:
-        """Apply plans up to the current table, and check the target."""
         place, random = self._place, self._random
         place.steps.append(f"{what}: {sum(len(plan) for plan in plans)} batches, {len(plans)} plans")
         for number, plan in enumerate(plans):
@@ -276,7 +240,6 @@ class _History:
         self._follow()
 
     def _come_again(self) -> None:
-        """Apply plans that the target holds already."""
         for plan in [self._plans[-1], self._random.choice(self._plans), self._plans[0]]:
             self._place.steps.append(f"comes again: {plan[0]!r}")
             self._place.apply(plan)
@@ -300,7 +263,6 @@ class _History:
         self._applied("left again, and then the same plan", [plan], stays_open=True)
 
     def _miss(self) -> None:
-        """Apply the second of two plans without the first one."""
         self._changes.commit()
         missed = self._changes.rows()
         self._changes.commit()
@@ -333,7 +295,6 @@ class _History:
     # ---- kills ----
 
     def _killed(self, what: str, find: Callable[[], list[list[BlockingBatch]]]) -> None:
-        """Kill the target at lines of its `apply`, and replay the plan each time."""
         place = self._place
         homes = homes_of(place.target)
         lines = 0
@@ -356,14 +317,12 @@ class _History:
             self._plans.append(plan)
 
     def _some(self, lines: int) -> list[int]:
-        """Some of the lines, including the last ones, where everything is saved."""
         every = range(1, lines + 1)
         return sorted({*self._random.sample(every, min(lines, _KILLS)), *every[-_KILLS:]})
 
     # ---- other tables ----
 
     def _roll_back(self) -> None:
-        """Roll the table back to before the target's position, and commit other changes."""
         position = self._held.position
         assert position is not None
         self._changes.commit()

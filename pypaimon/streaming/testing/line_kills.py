@@ -24,12 +24,7 @@ def lines_of(homes: Collection[str], call: Callable[[], None], until: int | None
     A debugger, or another tracer of the thread, sees nothing of the call.
 
     Args:
-        homes: Directories. Lines of files in them are counted, in loops up to three times.
-        call: The call.
         until: The number of the line at which the call ends, from 1. None: run the whole call.
-
-    Returns:
-        The number of lines that were run; less than `until` if the call ended by itself.
     """
     visits: Counter[tuple[str, int]] = Counter()
     count = 0

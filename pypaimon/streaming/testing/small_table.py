@@ -99,7 +99,6 @@ class SmallTable:
         self.catalog.alter_table(self.name, list(changes))
 
     def rows(self) -> list[dict[str, Any]]:
-        """The rows of the table, in no order."""
         with self.builder().with_start("latest-full").open_sync() as stream:
             return [row for batch in stream for row in batch.rows.to_pylist()]
 

@@ -24,9 +24,6 @@ class TableChanges:
 
     Args:
         table: An empty table with the default columns of `SmallTable`.
-        keyed: Whether `id` is its key; otherwise rows are only appended.
-        random: Draws the changes.
-        nans: Whether there are NaNs among the amounts.
     """
 
     def __init__(self, table: SmallTable, keyed: bool, random: Random, nans: bool = True) -> None:
@@ -47,11 +44,9 @@ class TableChanges:
 
     @property
     def alterations(self) -> int:
-        """The number of kinds of column changes."""
         return len(self._kinds)
 
     def rows(self) -> Rows:
-        """The rows that the table should hold."""
         return deepcopy(self._rows)
 
     def commit(self) -> None:
@@ -65,7 +60,6 @@ class TableChanges:
         self.table.commit(*changes)
 
     def commit_lasting(self) -> None:
-        """Commit a row with a value in each column, which no later commit changes."""
         row = self._new_row(has_nulls=False)
         self._rows.append(row)
         self.table.commit(row)
@@ -88,16 +82,10 @@ class TableChanges:
         self.table.commit(*rows)
 
     def empty(self) -> None:
-        """Delete all rows of a table with keys."""
         self.table.commit(*(("-D", row) for row in self._rows), ("+I", self._row(_IDS)), ("-D", self._row(_IDS)))
         self._rows.clear()
 
     def alter(self) -> str:
-        """Change the columns in the next of several ways.
-
-        Returns:
-            A description of the change.
-        """
         kind = self._kinds[self._count % len(self._kinds)]
         self._count += 1
         if kind == "widen" and self._greatest < 2**40:
@@ -138,7 +126,6 @@ class TableChanges:
         return f"column {name} was added"
 
     def make_anew(self) -> None:
-        """Drop the table and create it again."""
         self.table.make_anew()
         self._rows.clear()
         self._begin()
@@ -196,7 +183,6 @@ def _comparable(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shown(rows: Rows) -> str:
-    """Some rows, for an error."""
     if not rows:
         return "none that is missing there"
     return ", ".join(map(str, rows[:3])) + (f" and {len(rows) - 3} more" if len(rows) > 3 else "")

@@ -17,8 +17,7 @@ from typing import Any, NoReturn, TypeVar
 
 from pypaimon.streaming.cdc.change_reader import ChangeFormatName, TimeUnit
 from pypaimon.streaming.cdc.change_records import ChangeRecord
-from pypaimon.streaming.cdc.new_columns import OnNewColumn
-from pypaimon.streaming.cdc.table_changes import ChangeSettings
+from pypaimon.streaming.cdc.new_columns import ChangeSettings, OnNewColumn
 from pypaimon.streaming.commit.request import CommitReport
 from pypaimon.streaming.concurrency.threads_to_asyncio import wait_for_future
 from pypaimon.streaming.errors import StreamConfigError

@@ -8,8 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from pypaimon.streaming.cdc.change_records import ChangeRecord
-from pypaimon.streaming.cdc.new_columns import altered
-from pypaimon.streaming.cdc.table_changes import ChangeSettings, table_changes
+from pypaimon.streaming.cdc.new_columns import ChangeSettings, altered, table_changes
 from pypaimon.streaming.commit.cleanup import discard
 from pypaimon.streaming.commit.idempotent_commit import commit_once
 from pypaimon.streaming.commit.ledger import CommitLedger

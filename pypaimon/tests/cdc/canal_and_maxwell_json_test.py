@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pypaimon.streaming.cdc.canal_json import CanalJson
 from pypaimon.streaming.cdc.change_reader import read_changes
+from pypaimon.streaming.cdc.mysql_json import CanalJson
 from pypaimon.streaming.errors import BadChangeError
 from support.tables.change_rows import changed, fields
 

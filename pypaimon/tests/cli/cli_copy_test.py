@@ -81,6 +81,18 @@ def test_rows_that_no_copy_has_written_are_replaced_where_it_is_asked_for(progra
     assert held(source, "db.theirs") == [(2, "v2"), (3, "v3")]
 
 
+def test_the_advice_for_a_source_that_was_rolled_back_works(program: Program, source: Table) -> None:
+    grown(source, rows(4), rows(5))
+    assert program("copy", "db.source", "db.copy", "--create").code == 0
+    handle = source.catalog.get_table("db.source")
+    handle.rollback_to(1)
+    refused = program("copy", "db.source", "db.copy")
+    advice = "Give --replace and another --commit-user, so that the state of SOURCE replaces the rows of TARGET.\n"
+    assert refused.code == 1 and refused.err.endswith(advice) and "--start" not in refused.err
+    assert program("copy", "db.source", "db.copy", "--replace", "--commit-user", "other").code == 0
+    assert held(source, "db.copy") == source.rows() == [(1, "v1"), (2, "v2"), (3, "v3")]
+
+
 def test_a_part_into_another_warehouse(program: Program, source: Table, tmp_path: Path) -> None:
     other = tmp_path / "other"
     arguments = ["--target-warehouse", str(other), "--create", "--filter", "k > 1", "--columns", "k"]

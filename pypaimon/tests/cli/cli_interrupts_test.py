@@ -79,6 +79,12 @@ def test_an_interrupt_ends_it_without_a_stack(warehouse: Path, module: str) -> N
     assert (code, err) == (INTERRUPTED, "")
 
 
+def test_the_program_as_a_module_imports_pypaimon_after_the_handler_is_in_place(warehouse: Path) -> None:
+    program = "import runpy, sys\nsys.argv = ['paimon-stream', '--version']\nrunpy.run_module('paimon_stream')\n"
+    program += "assert not any(name.startswith('pypaimon') for name in sys.modules), 'imported before main'"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
 def test_an_interrupt_at_the_end_says_nothing(warehouse: Path) -> None:
     code, err = ended(warehouse, "atexit", "--until-latest")
     assert code in (0, INTERRUPTED) and err == ""

@@ -19,7 +19,7 @@ import pytest
 from pypaimon import Schema
 
 from pypaimon.streaming.cli.app import run
-from pypaimon.streaming.cli.settings import start_of
+from pypaimon.streaming.cli.tables import start_of
 from pypaimon.streaming.model.time_zone import time_zone
 from support.docs.cli_runs import Program
 from support.samples import some

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from pypaimon.streaming.cli import csv_input
-from pypaimon.streaming.cli.csv_input import BadInputError, csv_batches
+from pypaimon.streaming.cli import input_files
+from pypaimon.streaming.cli.input_files import BadInputError, csv_batches
 from support.samples import sample_seed
 
 pytestmark = pytest.mark.slow
@@ -37,7 +37,7 @@ def written(cell: str | None, delimiter: str, quotes: bool) -> str:
 def test_rows_are_the_same_wherever_blocks_end(monkeypatch: pytest.MonkeyPatch) -> None:
     draw = random.Random(sample_seed())
     for _ in range(500):
-        monkeypatch.setattr(csv_input, "_BLOCK", draw.choice([1, 2, 3, 5, 8, 50, 1 << 20]))
+        monkeypatch.setattr(input_files, "_BLOCK", draw.choice([1, 2, 3, 5, 8, 50, 1 << 20]))
         names, delimiter = "abc"[: draw.randint(2, 3)], draw.choice(",;")
         rows = [[drawn_cell(draw) for _ in names] for _ in range(draw.randint(0, 12))]
         lines = [delimiter.join(written(cell, delimiter, draw.random() < 0.3) for cell in row) for row in rows]
@@ -54,7 +54,7 @@ def test_an_empty_line_is_a_null_of_a_single_column_and_nothing_else() -> None:
 def test_a_row_of_empty_fields_between_tabs_is_one_however_it_comes(
     monkeypatch: pytest.MonkeyPatch, block: int
 ) -> None:
-    monkeypatch.setattr(csv_input, "_BLOCK", block)
+    monkeypatch.setattr(input_files, "_BLOCK", block)
     assert read("a\tb\n\t\n\n \t\n", "\t") == [[None, None], [" ", None]]
 
 
@@ -68,14 +68,14 @@ def test_the_last_row_needs_no_line_end() -> None:
 
 
 def test_a_row_without_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csv_input, "_BLOCK", 8)
-    monkeypatch.setattr(csv_input, "_MOST_OF_A_ROW", 1 << 10)
+    monkeypatch.setattr(input_files, "_BLOCK", 8)
+    monkeypatch.setattr(input_files, "_MOST_OF_A_ROW", 1 << 10)
     with pytest.raises(ValueError, match="is there a quote that never ends"):
         read('a,b\n1,"' + "2,3\n" * 1000)
 
 
 def test_rows_are_counted_over_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csv_input, "_BLOCK", 8)
+    monkeypatch.setattr(input_files, "_BLOCK", 8)
     with pytest.raises(ValueError, match="row 8: the header has 2 columns, but this row has 1: 'x'"):
         read("a,b\n" + "1,2\n" * 7 + "x\n")
 
@@ -84,7 +84,7 @@ def test_a_program_that_fails_on_it_ends_as_it_should() -> None:
     """A thread of Arrow's that still reads would end the process with SIGABRT."""
     code = (
         "import sys\n"
-        "from pypaimon.streaming.cli.csv_input import csv_batches\n"
+        "from pypaimon.streaming.cli.input_files import csv_batches\n"
         "list(csv_batches(sys.stdin.buffer, ',', ['a', 'b']))"
     )
     for _ in range(3):

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager
-from pypaimon.streaming.consumers.consumer_names import ConsumerName
+from pypaimon.streaming.consumers.consumer_names import ConsumerName, SharedStart
 from pypaimon.streaming.consumers.progress import Progress, ResumePoint
-from pypaimon.streaming.consumers.shared_start import SharedStart
 from pypaimon.streaming.consumers.shared_start_coordinator import StartSettings
 from pypaimon.streaming.errors import ConsumerConflictError, CorruptTableError, StoreError
 from pypaimon.streaming.io.store import Store

@@ -13,7 +13,7 @@ import pytest
 
 from pypaimon.streaming import StreamConfigError, StreamReadBuilder, TableChangedError, stream_read_builder
 from pypaimon.streaming.feeds.feed import Feed
-from pypaimon.streaming.feeds.share import Share
+from pypaimon.streaming.feeds.feed_state import Share
 from support.samples import SOAK, seeded, some
 from support.tables.fed_tables import KINDS, FedTable
 

@@ -86,7 +86,7 @@ def streamed(builder: StreamReadBuilder) -> Counter[tuple[Any, ...]]:
 def test_tasks_that_travel_read_every_row_once_and_a_bucket_in_order(table: FedTable, start: Any) -> None:
     from ray import cloudpickle
 
-    from pypaimon.streaming.feeds.ray.ray_feed import bounded_source
+    from pypaimon.streaming.feeds.ray_feed import bounded_source
 
     builder = stream_read_builder(table.handle).with_start(start)
     source, expected = bounded_source(builder), streamed(builder)
@@ -113,8 +113,7 @@ def test_a_dataset_has_the_rows_of_the_stream(table: FedTable, start: Any, ray: 
 def test_a_task_that_dies_in_the_midst_gives_its_rows_once(
     tmp_path: Path, ray: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pypaimon.streaming.feeds.ray.datasource import dataset_of
-    from pypaimon.streaming.feeds.ray.ray_feed import bounded_source
+    from pypaimon.streaming.feeds.ray_feed import bounded_source, dataset_of
 
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     monkeypatch.setattr(ray.data.DataContext.get_current(), "target_max_block_size", 1)

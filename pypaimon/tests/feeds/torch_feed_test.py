@@ -107,7 +107,7 @@ def test_columns_become_tensors_or_lists(tmp_path: Path) -> None:
 
 
 def test_vectors_are_rows_of_a_tensor_and_share_arrows_memory() -> None:
-    from pypaimon.streaming.feeds.torch.tensors import tensors
+    from pypaimon.streaming.feeds.torch_feed import tensors
 
     numbers = pa.array(range(6), pa.float32())
     batch = pa.RecordBatch.from_arrays([pa.FixedSizeListArray.from_arrays(numbers, 2)], ["v"]).slice(1)

@@ -34,7 +34,7 @@ from pypaimon.streaming.groups.group_requests import (
 )
 from pypaimon.streaming.groups.group_view import GroupTimes
 from pypaimon.streaming.groups.member import GroupMember
-from pypaimon.streaming.groups.member_thread import MemberThread
+from pypaimon.streaming.groups.membership import MemberThread
 from pypaimon.streaming.io.store import Store
 from support.groups.process import at
 from support.repository import program

@@ -9,7 +9,7 @@ import pytest
 
 from pypaimon.streaming import ConsumerConflictError, Lag
 from pypaimon.streaming.concurrency.clock import Clock
-from pypaimon.streaming.groups.group_info import group_info, living_member
+from pypaimon.streaming.groups.group_directory import group_info, living_member
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.docs.cli_runs import Program
 from support.groups.members import group, until, write
@@ -69,14 +69,19 @@ def test_a_reset_of_a_group_with_living_members_is_refused_unless_it_is_forced(
     program = Program(tmp_path, capsys)
     with group(table, member="a").open_sync() as stream:
         next(stream)
-        for command in (("reset", table.name, "etl", "--to", "1"), ("delete", table.name, "etl")):
+        commands = (
+            ("reset", table.name, "etl", "--to", "1"),
+            ("delete", table.name, "etl"),
+            ("clear", table.name, "e.*"),
+        )
+        for command in commands:
             refused = program("consumers", *command, "--yes")
             assert refused.code == 1 and "living members (a." in refused.err and "--force" in refused.err
         assert program("consumers", "reset", table.name, "etl", "--to", "1", "--yes", "--force").code == 0
         with pytest.raises(ConsumerConflictError):
             next(stream)
     # A member that was ended or has left is not alive.
-    assert program("consumers", "delete", table.name, "etl", "--yes").code == 0
+    assert program("consumers", "clear", table.name, "e.*", "--yes").out == "1 deleted: etl.\n"
 
 
 def test_a_member_whose_process_was_killed_is_not_alive(table: Table) -> None:

@@ -25,7 +25,7 @@ from pypaimon.streaming import (
     list_consumers,
     stream_read_builder,
 )
-from pypaimon.streaming.groups.group_info import group_info
+from pypaimon.streaming.groups.group_directory import group_info
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.crash.interrupted_call import Interrupt
 from support.groups.members import BUCKETS, FOR_EVER, SESSION, Member, group, keys, until, write
@@ -355,3 +355,32 @@ def test_keys_that_move_between_partitions_are_refused(tmp_path: Path) -> None:
 def test_invalid_arguments_are_refused(written: Table, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(StreamConfigError, match=message):
         stream_read_builder(written.handle()).with_group("etl", **settings)
+
+
+def test_the_position_is_that_of_the_slots_across_a_rebalance(written: Table) -> None:
+    def confirmed(stream: Any, snapshot: int) -> None:
+        while stream.position is None or stream.position.snapshot < snapshot:
+            next(stream).commit()
+
+    with group(written, commit="manual", member="a").open_sync() as first:
+        assert first.position is None
+        confirmed(first, 2)
+        with group(written, commit="manual", member="b").open_sync() as second:
+            _ = second._reader.ready()
+            until(lambda: [len(each.assignment.slots) if each.assignment else 0 for each in (first, second)] == [2, 2])
+            # The new owner continues where the former one has confirmed.
+            assert first.position == second.position and first.position is not None
+            assert first.position.snapshot == 2
+            write(written, *range(100, 120))
+            confirmed(first, 3)
+            others: list[int] = []
+            while second.position is None or second.position.snapshot < 3:
+                others += keys(next(second))
+        assert second.position is None
+        until(lambda: first.assignment is not None and len(first.assignment.slots) == 4)
+        # The slots that came back were read and not confirmed, so they are behind those that stayed.
+        assert first.position is not None and first.position.snapshot == 2
+        again: list[int] = []
+        while first.position.snapshot < 3:
+            again += keys(next(first))
+        assert sorted(again) == sorted(others) and others

@@ -16,7 +16,7 @@ import pytest
 
 from pypaimon.streaming import StreamConfigError
 from pypaimon.streaming.live.arrow_row_store import VersionedRows
-from pypaimon.streaming.live.key_hashes import comparable, hash_of_one, hashes_of
+from pypaimon.streaming.live.hash_index import comparable, hash_of_one, hashes_of
 from pypaimon.streaming.live.row_store import TableVersion
 from support.samples import SOAK, seeded
 

@@ -10,9 +10,8 @@ import pytest
 
 from pypaimon.streaming import BlockingBatch
 from pypaimon.streaming.live.arrow_row_store import ArrowRowStore
-from pypaimon.streaming.live.duckdb_row_store import DuckDBRowStore
+from pypaimon.streaming.live.duckdb_row_store import DuckDBRowStore, MemoryBound
 from pypaimon.streaming.live.row_store import RowStore, TableVersion
-from pypaimon.streaming.live.temp_database import MemoryBound
 from pypaimon.streaming.testing import SmallTable
 from support.tables.live_tables import in_order
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pypaimon.streaming import IncrementalDiffScanner, StreamReadBuilder, compact
-from pypaimon.streaming.cli.pruning_report import pruned
+from pypaimon.streaming.cli.explain import pruned
 from pypaimon.streaming.commit.idempotent_commit import commit_batch
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.writing.write_state import write_state

@@ -15,7 +15,7 @@ from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import Move, SchemaChange
 from pypaimon.table.file_store_table import FileStoreTable
 
-from pypaimon.spark.read.time_travel import snapshot_with_id
+from pypaimon.spark.read.source_stream import snapshot_with_id
 from pypaimon.streaming import (
     AsyncStreamingTableScan,
     IncrementalDiffScanner,

@@ -27,11 +27,11 @@ from pypaimon.streaming.consumers.consumer_names import MAX_SHARDS, reader_name
 from pypaimon.streaming.groups.group_settings import GroupSettings, times_and_rule
 from pypaimon.streaming.indexes.bitmap import BitmapIndexWriter
 from pypaimon.streaming.indexes.bloom_filter import BloomFilterWriter
-from pypaimon.streaming.live.temp_database import memory_bound
+from pypaimon.streaming.live.duckdb_row_store import memory_bound
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.stream_options import StreamOptions, options_of_table
-from pypaimon.streaming.spec.scan import AsyncStreamingTableScan
+from pypaimon.streaming.spec.openers import AsyncStreamingTableScan
 from pypaimon.streaming.spec.spec_builder import resolved
 from pypaimon.streaming.writing.dynamic_buckets import BucketRules
 from pypaimon.streaming.writing.files.file_options import FileOptions

@@ -15,9 +15,9 @@ import pytest
 
 import pypaimon.streaming as package
 from pypaimon.streaming import errors
-from pypaimon.streaming.cli import advice
-from pypaimon.streaming.cli.advice import text_of
+from pypaimon.streaming.cli import messages
 from pypaimon.streaming.cli.app import program
+from pypaimon.streaming.cli.messages import text_of
 from pypaimon.streaming.errors import PaimonStreamError
 
 ROOT = Path(package.__file__ or "").parent
@@ -95,8 +95,8 @@ def test_the_command_line_has_its_own_words_for_every_option_that_advice_names()
         if keyword.arg == "option" and isinstance(keyword.value, ast.Constant) and keyword.value.value is not None
     }
     # A position that expired has advice by its own facts; tensors are made in programs only.
-    assert named - {"with_on_expired", "fill_nulls"} <= {*advice._ADVICE, *advice._FLAGS}
-    texts = [*advice._ADVICE.values(), *advice._OF_TABLES.values()]
+    assert named - {"with_on_expired", "fill_nulls"} <= {*messages._ADVICE, *messages._FLAGS}
+    texts = [*messages._ADVICE.values(), *messages._OF_TABLES.values()]
     assert [text for text in texts if text and re.search(r"\w\(|\bwith_|\w='", text)] == []
 
 
@@ -125,3 +125,13 @@ def test_advice_after_expiry_names_the_choices_of_the_command(command: str, advi
     with click.Context(program) as context:
         context.invoked_subcommand = command
         assert f"to 3. {advice_of}" in text_of(errors.PositionExpiredError(1, 2, 3))
+
+
+def test_advice_to_start_elsewhere_names_no_start_where_the_command_has_none() -> None:
+    error = errors.PositionBeyondLatestError(5, 3)
+    with click.Context(program) as context:
+        context.invoked_subcommand = "copy"
+        assert text_of(error).endswith("so that the state of SOURCE replaces the rows of TARGET.")
+        assert text_of(error, of_tables=True).endswith("Drop the copy: the next run makes it again.")
+        context.invoked_subcommand = "tail"
+        assert "--start" in text_of(error)

@@ -22,6 +22,8 @@ from pypaimon.streaming import (
 )
 from pypaimon.streaming.commit.ledger import QueryReusedError
 from pypaimon.streaming.errors import BatchOrderError, CommitUnknownError
+from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.writing.writer_settings import kind_column
 from support.spark.driver import Driver, batch_rows
 from support.tables.streamed_table import Table
 
@@ -155,3 +157,33 @@ def test_a_batch_without_row_kinds_warns_of_nothing(tmp_path: Path, caplog: pyte
         assert not caplog.records
         Driver(keyed, mode="rows").batches()
     assert "deletes and old rows are given as plain rows" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Leave the column out with with_projection(...).", "Leave the column out with option 'columns'."),
+        ("with_on_overwrite('fail') is set.", "Option 'on-overwrite' = 'fail' is set."),
+        ("Accept that with with_filter(..., unmatched='drop').", "Accept that with option 'unmatched' = 'drop'."),
+        ("with_raw(True) reads the records.", "Option 'raw' = 'true' reads the records."),
+    ],
+)
+def test_options_stand_for_calls_of_python(text: str, shown: str) -> None:
+    with pytest.raises(StreamConfigError) as caught, readable_errors(ErrorContext("db.t")):
+        raise StreamConfigError(text)
+    assert text_of(caught) == f"db.t: {shown}"
+
+
+def test_an_overwrite_that_is_not_to_be_read_names_the_option(table: Table) -> None:
+    driver = Driver(table, start="latest", **{"on-overwrite": "fail"})
+    start = driver.initial()
+    table.commit([9], overwrite=True)
+    with pytest.raises(TableChangedError) as caught:
+        driver.latest(start)
+    assert "option 'on-overwrite' = 'fail' is set" in text_of(caught)
+
+
+def test_two_columns_of_row_kinds_name_the_option() -> None:
+    with pytest.raises(StreamConfigError) as caught, readable_errors(ErrorContext("db.t")):
+        kind_column(OptionValues({"rowkind.field": "a"}), "b")
+    assert text_of(caught).startswith("db.t: Option 'row-kind-column': got 'b'")

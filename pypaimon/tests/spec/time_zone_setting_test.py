@@ -16,7 +16,7 @@ from pypaimon.schema.data_types import AtomicType, DataField
 from pypaimon.schema.schema_change import SchemaChange
 
 from pypaimon.streaming import compact, stream_read_builder, stream_write_builder
-from pypaimon.streaming.cli.settings import start_of
+from pypaimon.streaming.cli.tables import start_of
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.filtering.partition_spec import PartitionSpec
 from pypaimon.streaming.metadata.table_directory import TableDirectory

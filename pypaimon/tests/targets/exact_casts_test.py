@@ -24,7 +24,7 @@ from pypaimon.streaming.files.casts import CastError, cast
 from pypaimon.streaming.model.time_zone import zone_of
 from pypaimon.streaming.paimon.internals import PyarrowFieldParser
 from pypaimon.streaming.targets.column_evolution import is_equal_in, is_wider
-from pypaimon.streaming.targets.lakes.lake_types import fitted_to_iceberg, kept_by_iceberg
+from pypaimon.streaming.targets.lakes.lake_table import fitted_to_iceberg, kept_by_iceberg
 from pypaimon.streaming.testing import SmallTable
 from support.samples import some
 from support.tables.target_places import DeltaPlace, IcebergPlace, ParquetPlace, SQLitePlace

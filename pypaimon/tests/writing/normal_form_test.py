@@ -17,7 +17,7 @@ from pypaimon.streaming.compaction.compactor import compact
 from pypaimon.streaming.formats.file_format import WriteSettings
 from pypaimon.streaming.formats.registry import new_file
 from pypaimon.streaming.model.normal_form import normal_array, normal_table
-from pypaimon.streaming.targets.lakes.lake_types import fitted_to_delta, fitted_to_iceberg
+from pypaimon.streaming.targets.lakes.lake_table import fitted_to_delta, fitted_to_iceberg
 from support.samples import seeded
 from support.tables.arrow_layouts import ArrowRows
 from support.tables.handles import create_table

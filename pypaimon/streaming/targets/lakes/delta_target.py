@@ -13,14 +13,11 @@ from pyarrow.fs import FileSelector, PyFileSystem
 
 from pypaimon.streaming.errors import StreamConfigError, TargetError
 from pypaimon.streaming.options.arguments import a_path
-from pypaimon.streaming.targets.changes import AnyBatch
+from pypaimon.streaming.targets.changes import AnyBatch, GivenKeys
 from pypaimon.streaming.targets.column_evolution import refuse_other_columns
-from pypaimon.streaming.targets.lakes.lake_table import LakeTable
-from pypaimon.streaming.targets.lakes.lake_types import fitted_to_delta, has_times_without_zone
-from pypaimon.streaming.targets.plan_transactions import PlanTransactions, TransactionTarget
+from pypaimon.streaming.targets.lakes.lake_table import LakeTable, fitted_to_delta, has_times_without_zone
+from pypaimon.streaming.targets.plan_transactions import PlanTransactions, TransactionTarget, one_line, translate_errors
 from pypaimon.streaming.targets.row_staging import IS_GONE, PlanStaging
-from pypaimon.streaming.targets.target_errors import one_line, translate_errors
-from pypaimon.streaming.targets.target_keys import GivenKeys
 from pypaimon.streaming.targets.target_state import Saved
 
 if TYPE_CHECKING:
@@ -78,8 +75,6 @@ class DeltaRows(LakeTable["DeltaTable"]):
 
     Args:
         uri: The path or URI of the table.
-        keys: See `TargetKeys`.
-        storage_options: As deltalake takes them.
     """
 
     def __init__(self, uri: str, keys: GivenKeys, storage_options: Mapping[str, str] | None) -> None:
@@ -113,7 +108,6 @@ class DeltaRows(LakeTable["DeltaTable"]):
             _refuse_dropped_columns(plan, self._table)
 
     def commit(self) -> None:
-        """Write rows and position in one commit of Delta."""
         from deltalake import CommitProperties, Transaction
 
         assert self._plan is not None
@@ -141,7 +135,6 @@ class DeltaRows(LakeTable["DeltaTable"]):
         self._end()
 
     def _add(self, plan: PlanStaging, table: DeltaTable | None, properties: CommitProperties) -> None:
-        """Append rows; the first plan of a state replaces all others."""
         from deltalake import write_deltalake
 
         rows = plan.rows.rows()
@@ -274,7 +267,6 @@ def _fitted_for(plan: PlanStaging, table: DeltaTable) -> DeltaTable:
 
 
 def _is_restored_before(table: DeltaTable, position: str) -> bool:
-    """Whether others have restored a version before the commit of a position."""
     version = table.version()
     for entry in _history(table):
         if entry["version"] > version:
@@ -306,5 +298,4 @@ def _path(number: int) -> str:
 
 
 def _quoted(name: str) -> Any:
-    """A name as it stands in deltalake's expressions."""
     return "`" + name.replace("`", "``") + "`"

@@ -15,14 +15,11 @@ import pyarrow.types as types
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.options.arguments import a_name, needed
-from pypaimon.streaming.targets.changes import AnyBatch
+from pypaimon.streaming.targets.changes import AnyBatch, GivenKeys
 from pypaimon.streaming.targets.column_evolution import evolve_columns, is_equal_in, is_wider
-from pypaimon.streaming.targets.lakes.lake_table import LakeTable
-from pypaimon.streaming.targets.lakes.lake_types import kept_by_iceberg
-from pypaimon.streaming.targets.plan_transactions import PlanTransactions, TransactionTarget
+from pypaimon.streaming.targets.lakes.lake_table import LakeTable, kept_by_iceberg
+from pypaimon.streaming.targets.plan_transactions import PlanTransactions, TransactionTarget, translate_errors
 from pypaimon.streaming.targets.row_staging import PlanStaging
-from pypaimon.streaming.targets.target_errors import translate_errors
-from pypaimon.streaming.targets.target_keys import GivenKeys
 from pypaimon.streaming.targets.target_state import Column, Saved
 
 if TYPE_CHECKING:
@@ -109,7 +106,6 @@ class IcebergRows(LakeTable["Table"]):
             self._table = self._catalog.create_table(self._name, schema=plan.schema)
 
     def commit(self) -> None:
-        """Write rows and position in one commit of the catalog."""
         table, plan = self._table, self._plan
         assert table is not None and plan is not None
         noted = {_POSITION: self._position}
@@ -184,13 +180,6 @@ def _refuse_dots(keys: Sequence[str]) -> None:
 
 
 class _IcebergAlter:
-    """Changes columns in a transaction.
-
-    Args:
-        transaction: A transaction of the table.
-        schema: The Arrow schema of the rows to be written.
-    """
-
     def __init__(self, transaction: Transaction, schema: pa.Schema) -> None:
         self._transaction = transaction
         self._schema = schema
@@ -242,7 +231,6 @@ class _IcebergAlter:
 
 
 def _ancestors(table: Table) -> Iterator[int]:
-    """The ids of the current snapshot and its ancestors, newest first."""
     snapshot = table.current_snapshot()
     while snapshot is not None:
         yield snapshot.snapshot_id
@@ -251,7 +239,6 @@ def _ancestors(table: Table) -> Iterator[int]:
 
 
 def key_filter(keys: pa.Table) -> BooleanExpression:
-    """A filter of the rows with one of these distinct keys. Nulls are equal, and so are NaNs."""
     from pyiceberg.expressions import And
 
     names = sorted(keys.column_names, key=lambda name: len(keys[name].unique()))

@@ -15,11 +15,14 @@ from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.formats.parquet_writer import parquet_schema
 from pypaimon.streaming.model.normal_form import UnfitValueError, normal_table
 from pypaimon.streaming.options.arguments import a_path
-from pypaimon.streaming.targets.changes import AnyBatch, inserts
+from pypaimon.streaming.targets.changes import AnyBatch, TargetKeys, default_keys, inserts
 from pypaimon.streaming.targets.column_evolution import refuse_other_columns
-from pypaimon.streaming.targets.plan_transactions import PlanTransactions, TransactionalTable, TransactionTarget
-from pypaimon.streaming.targets.target_errors import translate_errors
-from pypaimon.streaming.targets.target_keys import TargetKeys, default_keys
+from pypaimon.streaming.targets.plan_transactions import (
+    PlanTransactions,
+    TransactionalTable,
+    TransactionTarget,
+    translate_errors,
+)
 from pypaimon.streaming.targets.target_state import Saved, SavedState
 
 _POSITION, _COLUMNS, _FIRST = "paimon.position", "paimon.columns", "paimon.first"
@@ -57,8 +60,6 @@ class ParquetTarget(TransactionTarget):
 
 
 class _ParquetFiles(TransactionalTable):
-    """The files of a directory, one for each commit."""
-
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self.given_keys = TargetKeys(())
@@ -114,7 +115,6 @@ class _ParquetFiles(TransactionalTable):
             self._writer.write_table(normal_table(rows, schema))
 
     def save(self, position: str, before: Saved | None) -> Saved | None:
-        """End the file. None if another program has written files."""
         assert self._writer is not None and self._columns is not None
         with self._translated():
             newest = self._newest()

@@ -10,21 +10,26 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from pypaimon.streaming.errors import StreamConfigError, TargetError, UnsupportedTableError
-from pypaimon.streaming.model.sql_names import quoted
 from pypaimon.streaming.options.arguments import a_name, needed
 from pypaimon.streaming.paimon.internals import TableSchema
-from pypaimon.streaming.targets.changes import RESERVED, AnyBatch, inserts, last_changes, refuse_reserved
-from pypaimon.streaming.targets.column_evolution import evolve_columns
-from pypaimon.streaming.targets.plan_transactions import PlanTransactions, TransactionalTable, others_write
-from pypaimon.streaming.targets.target_errors import translate_errors
-from pypaimon.streaming.targets.target_keys import GivenKeys, TargetKeys
-from pypaimon.streaming.targets.target_state import (
-    Column,
-    Saved,
-    SavedState,
-    is_of_older_release,
-    refuse_two_positions,
+from pypaimon.streaming.targets.changes import (
+    RESERVED,
+    AnyBatch,
+    GivenKeys,
+    TargetKeys,
+    inserts,
+    last_changes,
+    quoted,
+    refuse_reserved,
 )
+from pypaimon.streaming.targets.column_evolution import evolve_columns
+from pypaimon.streaming.targets.plan_transactions import (
+    PlanTransactions,
+    TransactionalTable,
+    others_write,
+    translate_errors,
+)
+from pypaimon.streaming.targets.target_state import Column, Saved, SavedState, is_of_older_release, refuse_two_positions
 
 _POSITIONS = "_paimon_positions"
 _ROWS, _GONE = "_paimon_rows", "_paimon_gone"
@@ -34,8 +39,6 @@ _AUTOCOMMIT = "adbc.connection.autocommit"
 
 
 class Execute(Protocol):
-    """Runs a statement; the rows that it gives."""
-
     def __call__(self, query: str, *given: str | None) -> list[tuple[Any, ...]]: ...
 
 
@@ -57,28 +60,15 @@ class Dialect(Protocol):
         """The type of a column, or None if the database has no such type."""
 
     def fitted(self, rows: pa.Table) -> pa.Table:
-        """Rows in types that the driver takes.
-
-        Raises:
-            StreamConfigError: The database cannot hold a value.
-        """
+        """Rows in types that the driver takes."""
 
     def resolved(self, execute: Execute, name: str) -> tuple[str, str]:
-        """Schema and name of a table in the spelling of the database. The table need not exist.
-
-        Raises:
-            StreamConfigError: A table cannot have the name.
-        """
+        """Schema and name of a table in the spelling of the database. The table need not exist."""
 
     def positions(self, execute: Execute) -> str | None:
         """The schema in which the database finds a table of positions without a schema in its name, or None."""
 
-    def refuse_columns(self, names: Sequence[str]) -> None:
-        """Refuse names that the database forbids for columns.
-
-        Raises:
-            StreamConfigError: It forbids one.
-        """
+    def refuse_columns(self, names: Sequence[str]) -> None: ...
 
     def is_exact(self, old: str, new: str) -> bool:
         """As `Alter.is_exact`."""
@@ -89,8 +79,7 @@ class Dialect(Protocol):
     def columns(self, execute: Execute, table: str) -> set[str]:
         """The names of the columns of a table, whose name is quoted."""
 
-    def change_type(self, execute: Execute, table: str, column: Column) -> None:
-        """Change the type of a column."""
+    def change_type(self, execute: Execute, table: str, column: Column) -> None: ...
 
     def index(self, name: str, table: str, keys: Sequence[str]) -> str:
         """The statement that creates an index, if it does not exist. All names are quoted."""
@@ -100,9 +89,7 @@ class Dialect(Protocol):
 
         Args:
             table: The table, quoted.
-            gone: The table of deleted keys.
             keys: The key columns, quoted.
-            has_nulls: Whether some keys are null.
             columns: The names of the columns of the table in lower case.
         """
 
@@ -110,40 +97,13 @@ class Dialect(Protocol):
 def adbc_plans(
     call: str, connection: Any, name: str, keys: GivenKeys, dialect: Dialect, replace: bool
 ) -> PlanTransactions:
-    """The transactions of a target.
-
-    Args:
-        call: The class of the target, as errors name it.
-        connection: As the caller gave it.
-        name: As the caller gave it.
-        keys: As the caller gave them.
-        dialect: The SQL of the database.
-        replace: See `PlanTransactions`.
-
-    Raises:
-        StreamConfigError: An argument is invalid.
-        TargetError: The database refuses.
-    """
+    """The transactions of a target."""
     needed(f"{call}: connection", connection, f"a connection of {dialect.driver}", "adbc_connection")
     return PlanTransactions(AdbcTable(connection, a_name(f"{call}: name", name), keys, dialect), replace)
 
 
 class AdbcTable(TransactionalTable):
-    """A table, and the row of positions next to it, in its schema. Calls block, one at a time.
-
-    Args:
-        connection: A connection of the driver's module `dbapi`, without autocommit. Nothing else uses it.
-        name: The table.
-        keys: See `TargetKeys`.
-        dialect: The SQL of the database.
-
-    Attributes:
-        where: The name of the table in errors.
-
-    Raises:
-        StreamConfigError: The connection commits by itself, or the name is invalid.
-        TargetError: The database refuses.
-    """
+    """A table, and the row of positions next to it, in its schema. Calls block, one at a time."""
 
     def __init__(self, connection: Any, name: str, keys: GivenKeys, dialect: Dialect) -> None:
         self._connection = connection
@@ -197,7 +157,6 @@ class AdbcTable(TransactionalTable):
             self._execute(query, self._name, *mine[0][1:])
 
     def _is_it(self, name: str) -> bool:
-        """Whether a name is a spelling of this table's name. An invalid name is not."""
         try:
             return self._dialect.resolved(self._execute, name) == (self._schema, self._name)
         except StreamConfigError:
@@ -298,7 +257,6 @@ class AdbcTable(TransactionalTable):
         return next(iter(self._execute(query, self._name)), None)
 
     def _follow_columns(self, batch: AnyBatch, schema: pa.Schema) -> None:
-        """Evolve the columns of the table, unless the last rows had the same ones."""
         if self._followed is not None and self._followed[0] is batch.schema and self._followed[1] == schema:
             return
         self._dialect.refuse_columns(schema.names)
@@ -331,7 +289,6 @@ class AdbcTable(TransactionalTable):
 
     @contextmanager
     def _staged(self, name: str, rows: pa.Table) -> Iterator[None]:
-        """Rows in a temporary table of this connection."""
         with self._connection.cursor() as cursor:
             cursor.adbc_ingest(name, rows, mode="create", temporary=True)
         yield
@@ -357,8 +314,6 @@ class AdbcTable(TransactionalTable):
 
 
 class _AdbcAlter:
-    """Changes of one table."""
-
     def __init__(self, execute: Execute, table: str, dialect: Dialect) -> None:
         self._run = execute
         self._table = table

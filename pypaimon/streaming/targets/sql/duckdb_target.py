@@ -11,26 +11,27 @@ import pyarrow as pa
 
 from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.model.position import Position
-from pypaimon.streaming.model.sql_names import quoted
 from pypaimon.streaming.options.arguments import a_name, needed
 from pypaimon.streaming.paimon.internals import TableSchema
-from pypaimon.streaming.targets.changes import AnyBatch, inserts, last_changes, refuse_reserved
+from pypaimon.streaming.targets.changes import (
+    AnyBatch,
+    GivenKeys,
+    TargetKeys,
+    inserts,
+    last_changes,
+    quoted,
+    refuse_reserved,
+)
 from pypaimon.streaming.targets.column_evolution import Alter, evolve_columns, is_equal_in
 from pypaimon.streaming.targets.plan_transactions import (
     PlanTransactions,
     TransactionalTable,
     TransactionTarget,
+    commit_conflict,
     others_write,
+    translate_errors,
 )
-from pypaimon.streaming.targets.target_errors import commit_conflict, translate_errors
-from pypaimon.streaming.targets.target_keys import GivenKeys, TargetKeys
-from pypaimon.streaming.targets.target_state import (
-    Column,
-    Saved,
-    SavedState,
-    is_of_older_release,
-    refuse_two_positions,
-)
+from pypaimon.streaming.targets.target_state import Column, Saved, SavedState, is_of_older_release, refuse_two_positions
 
 if TYPE_CHECKING:
     import duckdb  # type: ignore[import-not-found, unused-ignore]
@@ -251,7 +252,6 @@ class DuckDBTable(TransactionalTable):
         self._connection.execute(f"INSERT INTO {self._table} BY NAME SELECT * FROM {_ROWS}")
 
     def _follow_columns(self, batch: AnyBatch, schema: pa.Schema) -> None:
-        """Evolve the columns of the table, unless the last rows had the same ones."""
         if self._followed is not None and self._followed[0] is batch.schema and self._followed[1] == schema:
             return
         wanted = columns_of(self._connection, _ROWS, batch, self.keys)
@@ -282,7 +282,6 @@ class DuckDBTable(TransactionalTable):
 
 
 def is_there(connection: duckdb.DuckDBPyConnection, table: str) -> bool:
-    """Whether a table or view exists. Its name is quoted."""
     try:
         connection.execute(f"SELECT 1 FROM {table} LIMIT 0")
     except duckdb.CatalogException:
@@ -324,14 +323,6 @@ def _literal(text: str) -> str:
 def columns_of(
     connection: duckdb.DuckDBPyConnection, rows: str, batch: AnyBatch, keys: Sequence[str] | None
 ) -> SavedState:
-    """The columns of a batch, with their types in DuckDB.
-
-    Args:
-        connection: The database.
-        rows: A view of the rows of the batch.
-        batch: The batch.
-        keys: The key columns of the target.
-    """
     return SavedState.of(batch, described(connection, rows), keys)
 
 
@@ -339,7 +330,6 @@ class DuckDBAlter:
     """Alters one table.
 
     Args:
-        connection: The database.
         table: The table, quoted.
     """
 
@@ -378,7 +368,6 @@ class DuckDBAlter:
 
 
 def described(connection: duckdb.DuckDBPyConnection, relation: str) -> list[tuple[str, str]]:
-    """The names and types of the columns of a table or view."""
     found = connection.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()
     return [(str(name), str(kind)) for name, kind, *_ in found]
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.types as types
 
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.model.sql_names import quoted
+from pypaimon.streaming.targets.changes import quoted
 from pypaimon.streaming.targets.column_evolution import is_equal_in
 from pypaimon.streaming.targets.plan_transactions import TransactionTarget
 from pypaimon.streaming.targets.sql.adbc_table import LONGEST_NAME, Execute, adbc_plans
@@ -64,8 +64,6 @@ class PostgresTarget(TransactionTarget):
 
 
 class _Postgres:
-    """The SQL of PostgreSQL."""
-
     system = "PostgreSQL"
     driver = "adbc_driver_postgresql.dbapi"
     parameters = ("$1", "$2", "$3")

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.types as types
 
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.model.sql_names import quoted
+from pypaimon.streaming.targets.changes import quoted
 from pypaimon.streaming.targets.column_evolution import is_wider
 from pypaimon.streaming.targets.plan_transactions import TransactionTarget
 from pypaimon.streaming.targets.sql.adbc_table import Execute, adbc_plans
@@ -50,8 +50,6 @@ class SQLiteTarget(TransactionTarget):
 
 
 class _SQLite:
-    """The SQL of SQLite."""
-
     system = "SQLite"
     driver = "adbc_driver_sqlite.dbapi"
     parameters = ("?", "?", "?")

@@ -15,7 +15,7 @@ from pypaimon.schema.data_types import ArrayType, AtomicType, DataField, MapType
 from pypaimon.schema.schema_change import SchemaChange
 
 from pypaimon.spark import native_foreach_batch, native_read
-from pypaimon.spark.read.file_columns import column_of
+from pypaimon.spark.read.file_rows import column_of
 from pypaimon.streaming import CorruptTableError, UnsupportedTableError
 from support.corpus.cases import load
 from support.tables.streamed_table import Table

@@ -26,8 +26,7 @@ from pyspark.sql.types import BinaryType, DateType, DoubleType, LongType, String
 
 from pypaimon.spark.spark_versions import arrow_schema
 from pypaimon.spark.write.batch_writer import BatchTaskMessage, PaimonBatchWriter
-from pypaimon.spark.write.key_ownership import KeyOwnersError
-from pypaimon.spark.write.sink import Sink
+from pypaimon.spark.write.sink import KeyOwnersError, Sink
 from pypaimon.streaming import stream_read_builder
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.metadata.file_paths import FilePaths

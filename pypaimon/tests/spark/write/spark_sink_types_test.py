@@ -12,7 +12,7 @@ from pypaimon import CatalogFactory, Schema
 
 pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is installed")
 
-from pypaimon.spark.registration import register
+from pypaimon.spark.source import register
 from pypaimon.streaming import stream_read_builder
 
 pytestmark = pytest.mark.spark

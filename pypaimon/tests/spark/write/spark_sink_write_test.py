@@ -14,7 +14,7 @@ pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is instal
 from pyspark.sql import Window
 from pyspark.sql import functions as sql
 
-from pypaimon.spark.registration import register
+from pypaimon.spark.source import register
 from pypaimon.spark.write.bucketing import repartition_by_bucket
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]

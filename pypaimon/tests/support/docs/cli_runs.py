@@ -14,7 +14,7 @@ import pytest
 
 from pypaimon.streaming.cli.app import run
 
-PROGRAM = (sys.executable, "-W", "error", "-m", "pypaimon.streaming.cli")
+PROGRAM = (sys.executable, "-W", "error", "-m", "paimon_stream")
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from pypaimon.streaming.groups.assigned_slots import AssignedSlots
 from pypaimon.streaming.groups.group_directory import GroupDirectory
 from pypaimon.streaming.groups.group_view import GroupTimes
 from pypaimon.streaming.groups.member import GroupMember
-from pypaimon.streaming.groups.member_thread import MemberThread
+from pypaimon.streaming.groups.membership import MemberThread
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.model.position import Position
 

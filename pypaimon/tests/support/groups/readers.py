@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pypaimon.streaming.groups.group_info import GroupMemberInfo, group_info
+from pypaimon.streaming.groups.group_directory import GroupMemberInfo, group_info
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.repository import program
 

@@ -104,7 +104,7 @@ def _dict(source: FollowedTable, random: Random, _: Path) -> Follower:
 
 def _copied_table(source: FollowedTable, directory: Path) -> Any:
     """An empty Paimon table like the source."""
-    from pypaimon.streaming.targets.copy_schema import copied_schema
+    from pypaimon.streaming.targets.paimon_target import copied_schema
 
     catalog = catalog_with_database(directory)
     schema = source.table.handle().table_schema

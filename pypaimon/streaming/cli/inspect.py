@@ -1,13 +1,18 @@
-"""`paimon-stream snapshots`: which snapshots a stream reads or skips, and why."""
+"""`paimon-stream snapshots` and `paimon-stream doctor`: what a stream of a table reads, skips and risks."""
 
 from __future__ import annotations
 
+import textwrap
 from datetime import datetime, timezone
 
 import click
+from rich.console import Console
 
-from pypaimon.streaming.cli.output import Record, format_option, show
+from pypaimon.streaming.cli.messages import shown
+from pypaimon.streaming.cli.output import Record, console, format_option, printable, show, to_json
 from pypaimon.streaming.cli.tables import TableSource, on_table, retry_option
+from pypaimon.streaming.doctor.checks import diagnose
+from pypaimon.streaming.doctor.findings import Diagnosis, Finding, Level, count
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import PlanKind
@@ -15,7 +20,7 @@ from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.stream_options import overwrite_policy
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.planning.follow_up import CommitKind, FollowUpScanner, follow_up_scanner
-from pypaimon.streaming.spec.chain_tables import followed_table
+from pypaimon.streaming.spec.streamed_table import followed_table
 
 _COLUMNS = ("snapshot", "time", "commit", "rows_added", "changelog_rows", "total_rows", "stream", "why")
 _DEFAULT_LAST = 20
@@ -55,20 +60,12 @@ def snapshots(source: TableSource, last: int | None, first: int | None, until: i
 
 
 class Verdict:
-    """Explains what a stream of a table does with a snapshot.
-
-    Args:
-        traits: Traits of the table.
-        options: Options of the table.
-    """
-
     def __init__(self, traits: TableTraits, options: OptionValues) -> None:
         self._traits = traits
         self._scanner: FollowUpScanner = follow_up_scanner(traits)
         self._reads_overwrites = overwrite_policy(traits, options, None)
 
     def of(self, snapshot: Snapshot) -> tuple[str, str]:
-        """What the stream does with a snapshot, and why."""
         kind = snapshot.commit_kind
         if kind == CommitKind.OVERWRITE and self._reads_overwrites:
             return "overwrite", "overwrites are read: an option of the table asks for it"
@@ -105,3 +102,79 @@ def _record(snapshot: Snapshot, verdict: Verdict) -> Record:
         "stream": stream,
         "why": why,
     }
+
+
+_STYLES = {Level.OK: "green", Level.NOTE: "", Level.WARNING: "yellow", Level.PROBLEM: "bold red"}
+
+_HEAD = 2 + max(len(level.value) for level in Level)
+_LEAST_WIDTH = 40
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  paimon-stream doctor db.orders
+  paimon-stream doctor db.orders --json | jq '.findings[] | select(.level != "ok")'
+  paimon-stream doctor db.orders || page-someone
+
+\b
+Exit codes: 1 if there is a problem; warnings do not count.
+"""
+)
+@on_table
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@format_option
+@retry_option
+def doctor(source: TableSource, form: str, as_json: bool) -> int:
+    """Examine TABLE once, and report what a stream of it yields, what it costs, and which risks it has.
+
+    Covers its kind and changelog, expiry compared with the consumers' progress, files that a first plan opens and
+    merges, files that are due for compaction, and snapshots that streams skip. Each finding is ok, a note, a warning or
+    a problem. Nothing is written. JSON is one object.
+    """
+    diagnosis = diagnose(source.load())
+    if as_json or form == "json":
+        click.echo(to_json(_diagnosis_record(diagnosis)))
+    else:
+        _show(diagnosis, console())
+    return 0 if diagnosis.is_healthy else 1
+
+
+def _diagnosis_record(diagnosis: Diagnosis) -> Record:
+    return {
+        "table": diagnosis.table,
+        "healthy": diagnosis.is_healthy,
+        "findings": [_finding(each) for each in diagnosis.findings],
+        "requests": diagnosis.requests,
+    }
+
+
+def _finding(finding: Finding) -> Record:
+    return {
+        "check": finding.check,
+        "level": finding.level.value,
+        "text": finding.text,
+        "advice": finding.advice or None,
+        "facts": finding.facts,
+    }
+
+
+def _show(diagnosis: Diagnosis, out: Console) -> None:
+    for finding in diagnosis.findings:
+        _print(out, finding.level.value, finding.text, _STYLES[finding.level])
+        if finding.advice:
+            _print(out, "", f"-> {finding.advice}", "")
+    asked = ", ".join(f"{number} {kind}" for kind, number in diagnosis.requests.items())
+    out.print(f"{diagnosis.table}: {_summary(diagnosis)}; requests: {asked}", style="bold", markup=False)
+
+
+def _print(out: Console, head: str, text: str, style: str) -> None:
+    for line in textwrap.wrap(printable(shown(text)), max(_LEAST_WIDTH, out.width - _HEAD - 1)):
+        out.print(f"{head:{_HEAD}}{line}", style=style, markup=False, soft_wrap=True)
+        head = ""
+
+
+def _summary(diagnosis: Diagnosis) -> str:
+    levels = [finding.level for finding in diagnosis.findings]
+    problems, warnings = levels.count(Level.PROBLEM), levels.count(Level.WARNING)
+    return f"{count(problems, 'problem')}, {count(warnings, 'warning')}"

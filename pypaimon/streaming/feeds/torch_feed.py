@@ -3,22 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import torch
 import torch.distributed
 from torch.utils.data import IterableDataset, get_worker_info
+from torch.utils.dlpack import from_dlpack
 
-from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.feeds.feed import Feed, refuse_moving_ends
-from pypaimon.streaming.feeds.feed_state import FeedState
-from pypaimon.streaming.feeds.reader import FeedReader
-from pypaimon.streaming.feeds.share import Share
-from pypaimon.streaming.feeds.torch.tensors import tensors
+from pypaimon.streaming.errors import NullColumnError, StreamConfigError
+from pypaimon.streaming.feeds.feed import Feed, FeedReader, refuse_moving_ends
+from pypaimon.streaming.feeds.feed_state import FeedState, Share
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.arguments import at_least, typed
 from pypaimon.streaming.read_builder import StreamReadBuilder
+
+
+def tensors(batch: pa.RecordBatch, fill_nulls: Mapping[str, Any]) -> dict[str, torch.Tensor | list[Any]]:
+    """The columns of a batch by name: tensors if the type allows it, otherwise lists of Python values.
+
+    Raises:
+        NullColumnError: A column that becomes a tensor has nulls without a value to use instead.
+    """
+    return {name: _column(name, batch.column(name), fill_nulls) for name in batch.schema.names}
+
+
+def _column(name: str, column: pa.Array, fill_nulls: Mapping[str, Any]) -> torch.Tensor | list[Any]:
+    if name in fill_nulls and column.null_count:
+        column = pc.fill_null(column, fill_nulls[name])
+    kind = column.type
+    if _is_number(kind):
+        _refuse_nulls(name, column)
+        return _tensor(column)
+    if pa.types.is_fixed_size_list(kind) and _is_number(kind.value_type):
+        _refuse_nulls(name, column)
+        values = column.flatten()
+        _refuse_nulls(name, values)
+        return _tensor(values).reshape(-1, kind.list_size)
+    return list(column.to_pylist())
+
+
+def _refuse_nulls(name: str, values: pa.Array) -> None:
+    if values.null_count:
+        raise NullColumnError(name, values.null_count)
+
+
+@cache
+def _is_number(kind: pa.DataType) -> bool:
+    if pa.types.is_temporal(kind):
+        return not pa.types.is_interval(kind)
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+
+
+def _tensor(values: pa.Array) -> torch.Tensor:
+    kind = values.type
+    if kind == pa.bool_():
+        # Arrow stores booleans as bits, torch as bytes.
+        return torch.from_numpy(values.to_numpy(zero_copy_only=False))
+    if pa.types.is_temporal(kind):
+        values = values.view(pa.int32() if kind.bit_width == 32 else pa.int64())
+    return from_dlpack(values)
+
 
 _Make = Callable[[pa.RecordBatch], Any]
 
@@ -127,12 +174,6 @@ class TorchFeed(IterableDataset[Any]):
 
 
 class _Batches(Iterator[Any]):
-    """The batches of a reader in the requested form. After an error, the next call tries the same batch again.
-
-    Attributes:
-        place: The state after the last batch.
-    """
-
     def __init__(self, reader: FeedReader, make: _Make) -> None:
         self.place = reader.place
         self._reader = reader
@@ -166,7 +207,6 @@ def _maker(format: Any, fill_nulls: Mapping[str, Any]) -> _Make:
 
 
 def _fitting(fill_nulls: Mapping[str, Any], builder: StreamReadBuilder) -> Mapping[str, Any]:
-    """Check that the names are columns and that the values fit them."""
     if not fill_nulls:
         return fill_nulls
     schema = builder.new_read().schema
@@ -187,7 +227,6 @@ def _as_it_is(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _ranks(rank: int | None, world_size: int | None) -> tuple[int, int, bool]:
-    """The rank, the number of ranks, and whether `torch.distributed` connects them."""
     if (rank is None) != (world_size is None):
         raise StreamConfigError(f"TorchFeed: rank={rank!r}, world_size={world_size!r}: give both, or neither")
     if rank is not None and world_size is not None:
@@ -201,7 +240,6 @@ def _ranks(rank: int | None, world_size: int | None) -> tuple[int, int, bool]:
 
 
 def _feed_of_rank_0(builder: StreamReadBuilder) -> Feed:
-    """The feed that rank 0 finds, sent to all ranks. Its error is sent too, because the others wait for an answer."""
     answer: list[Feed | Exception | None] = [None]
     if torch.distributed.get_rank() == 0:
         try:

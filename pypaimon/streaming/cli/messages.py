@@ -1,13 +1,18 @@
-"""What to do about an error of the library, in terms of the program's options instead of the Python API."""
+"""Messages on stderr, without secrets; errors of the library with advice in terms of the program's options."""
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import click
 
 from pypaimon.streaming.errors import PaimonStreamError, PositionExpiredError, TablesFailedError
+from pypaimon.streaming.redaction import HIDDEN, SECRET_KEY, without_secrets
 
 _FLAGS = {
     "on_new_column": "--on-new-column",
@@ -51,14 +56,12 @@ _OF_TABLES: Mapping[str, str] = {
 }
 """The same for one of several tables, where the options for a single table cannot be given."""
 
+_OF_COPIES = "Give --replace and another --commit-user, so that the state of SOURCE replaces the rows of TARGET."
+"""The advice to start elsewhere for `copy`, whose start is what TARGET has saved under its commit user."""
+
 
 def text_of(error: BaseException, *, of_tables: bool = False) -> str:
-    """An error on one line, with advice that fits the command.
-
-    Args:
-        error: The error, of the library or of anything that it uses.
-        of_tables: Whether the command is about several tables, and this error about one of them.
-    """
+    """An error on one line, with advice that fits the command."""
     if isinstance(error, TablesFailedError):
         each = (f"{name}: {text_of(of_one, of_tables=True)}" for name, of_one in sorted(error.errors.items()))
         return f"{len(error.errors)} tables were not read to the end. {'; '.join(each)}"
@@ -77,9 +80,12 @@ def _advice(error: PaimonStreamError, of_tables: bool) -> str | None:
         return _after_expiry(error)
     if error.advice is None or error.option is None:
         return error.advice
-    if of_tables and error.option in _OF_TABLES:
-        return _OF_TABLES[error.option]
-    return _ADVICE.get(error.option, error.advice)
+    option = error.option
+    if option == "with_start" and "replaces" in (options := _options()) and "start" not in options:
+        return _OF_TABLES["replace"] if of_tables else _OF_COPIES
+    if of_tables and option in _OF_TABLES:
+        return _OF_TABLES[option]
+    return _ADVICE.get(option, error.advice)
 
 
 def _after_expiry(error: PositionExpiredError) -> str:
@@ -91,7 +97,9 @@ def _after_expiry(error: PositionExpiredError) -> str:
             "raise snapshot.time-retained or changelog.time-retained, or read with --consumer-id, which protects "
             "unread snapshots."
         )
-    choices = [each for each in _choices("on_expired") if each not in ("fail", unreadable)]
+    option = _options().get("on_expired")
+    known = option.type.choices if option is not None and isinstance(option.type, click.Choice) else ()
+    choices = [str(each) for each in known if each not in ("fail", unreadable)]
     if not choices:
         return f"To keep snapshots longer, {keep}"
     *others, last = choices
@@ -99,13 +107,62 @@ def _after_expiry(error: PositionExpiredError) -> str:
     return f"Choose where to continue with --on-expired {listed}, or keep snapshots longer: {keep}"
 
 
-def _choices(name: str) -> list[str]:
-    """The values of an option of the command that runs; none if it lacks the option."""
+def _options() -> dict[str, click.Parameter]:
     context = click.get_current_context(silent=True)
     command = context.command if context is not None else None
     if context is not None and isinstance(command, click.Group):
         command = command.get_command(context, context.invoked_subcommand or "")
-    for parameter in () if command is None else command.params:
-        if parameter.name == name and isinstance(parameter.type, click.Choice):
-            return list(map(str, parameter.type.choices))
-    return []
+    return {} if command is None else {str(each.name): each for each in command.params}
+
+
+_LEAST_LENGTH = 8
+"""Shorter values are hidden only in options and URIs, since they could be parts of ordinary words."""
+_PUBLIC = re.compile(r".*access[-_.]?key(?:[-_.]?id)?", re.IGNORECASE)
+"""Names of options that hold the id of a key, which is public."""
+_known: set[str] = set()
+
+
+def keep_secret(options: Mapping[str, str]) -> None:
+    """Hide the secrets of a catalog's options from now on, even if a client or a database repeats them."""
+    for key, value in options.items():
+        is_secret = SECRET_KEY.fullmatch(key) and ("secret" in key.lower() or not _PUBLIC.fullmatch(key))
+        found = [value] if is_secret else _passwords(value)
+        _known.update(each for each in found if len(each) >= _LEAST_LENGTH)
+
+
+def shown(text: str) -> str:
+    for secret in sorted(_known, key=len, reverse=True):
+        text = text.replace(secret, HIDDEN)
+    return without_secrets(text)
+
+
+def shown_value(value: Any, key: object = "") -> Any:
+    """A value of a record without secrets: in its texts, at any depth, and under keys that name secrets."""
+    if isinstance(value, str):
+        return HIDDEN if SECRET_KEY.fullmatch(str(key)) else shown(value)
+    if isinstance(value, Mapping):
+        return {name: shown_value(each, name) for name, each in value.items()}
+    if isinstance(value, Iterable) and not isinstance(value, bytes):
+        return [shown_value(each) for each in value]
+    return value
+
+
+def say(text: str) -> None:
+    click.echo(shown(f"paimon-stream: {text}"), err=True)
+
+
+class ShownLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return shown(super().format(record))
+
+
+def _passwords(text: str) -> list[str]:
+    try:
+        password = urlsplit(text).password
+    except ValueError:
+        return []
+    return [] if password is None else [password, unquote(password)]
+
+
+def is_unicode() -> bool:
+    return (sys.stdout.encoding or "ascii").lower().replace("-", "").startswith("utf")

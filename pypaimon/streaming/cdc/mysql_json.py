@@ -1,4 +1,4 @@
-"""Canal's messages about changes of MySQL, as JSON ("flat messages")."""
+"""Change records of MySQL as Canal and Maxwell write them."""
 
 from __future__ import annotations
 
@@ -7,19 +7,13 @@ from collections.abc import Mapping
 from itertools import zip_longest
 from typing import Any
 
-from pypaimon.streaming.cdc.change_records import Declared, Event, Row, UnreadableError
+from pypaimon.streaming.cdc.change_records import Declared, Event, Row, UnreadableError, needed_row, row_of
 from pypaimon.streaming.model.row_kinds import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
 
 _LOSES_ROWS = ("TRUNCATE", "ERASE", "RENAME")
 _MYSQL_TYPE = re.compile(r"([a-z]+)\s*(?:\((\d+)(?:\s*,\s*(\d+))?\))?(.*)", re.DOTALL)
 _SIGNED = {"tinyint": "TINYINT", "smallint": "SMALLINT", "mediumint": "INT", "int": "INT", "bigint": "BIGINT"}
-_UNSIGNED = {
-    "tinyint": "SMALLINT",
-    "smallint": "INT",
-    "mediumint": "INT",
-    "int": "BIGINT",
-    "bigint": "DECIMAL(20, 0)",
-}
+_UNSIGNED = {"tinyint": "SMALLINT", "smallint": "INT", "mediumint": "INT", "int": "BIGINT", "bigint": "DECIMAL(20, 0)"}
 _ALIASES = {"integer": "int", "numeric": "decimal", "dec": "decimal"}
 _PLAIN = {
     "float": "FLOAT",
@@ -81,7 +75,6 @@ def _rows(record: Row, field: str) -> list[Row] | None:
 
 
 def _paimon_type(mysql_type: str) -> str:
-    """The Paimon type that holds every value of a type of MySQL."""
     match = _MYSQL_TYPE.match(mysql_type.strip().lower())
     if match is None:
         return "STRING"
@@ -98,3 +91,38 @@ def _paimon_type(mysql_type: str) -> str:
         return "BYTES"
     # TIME of MySQL is from -838 to 838 hours, which only text can hold.
     return _PLAIN.get(name, "STRING")
+
+
+_NO_ROWS = ("bootstrap-start", "bootstrap-complete", "database-create", "database-alter", "table-create", "table-alter")
+_DROPS = ("table-drop", "database-drop")
+
+
+class MaxwellJson:
+    """Messages of Maxwell: `type` is insert, update, delete or bootstrap-insert, `old` has the old values of updates.
+
+    They do not declare types. The start and end of a bootstrap, and statements that do not change rows, are skipped.
+    Statements that drop tables are refused.
+    """
+
+    silent = Declared()
+
+    def read(self, record: Row) -> Event:
+        kind = record.get("type")
+        if kind in ("insert", "bootstrap-insert"):
+            return Event([(INSERT, needed_row(record, "data"))])
+        if kind == "delete":
+            # TiCDC puts the deleted row into 'old', and leaves out 'data'.
+            row = row_of(record, "data") or row_of(record, "old") or needed_row(record, "data")
+            return Event([(DELETE, row)])
+        if kind == "update":
+            after = needed_row(record, "data")
+            return Event([(UPDATE_BEFORE, {**after, **needed_row(record, "old")}), (UPDATE_AFTER, after)])
+        if kind in _NO_ROWS:
+            return Event([])
+        if kind in _DROPS:
+            raise UnreadableError(f"{kind} does not change single rows: overwrite the target, or write to another one")
+        raise UnreadableError(f"expected insert, update, delete or bootstrap-insert, got {kind!r}", "type")
+
+    def declared(self, types: Any) -> Mapping[str, Declared]:
+        """See `ChangeFormat`. Nothing, because the messages do not declare types."""
+        return {}

@@ -1,1 +1,0 @@
-"""Tables as datasets of Ray Data (extra `ray`)."""

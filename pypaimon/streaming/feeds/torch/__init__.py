@@ -1,1 +1,0 @@
-"""The feed of PyTorch's loaders (extra `torch`)."""
