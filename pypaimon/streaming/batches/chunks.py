@@ -279,7 +279,7 @@ class _Rows:
         self._begun: deque[Future[pa.RecordBatch | None]] = deque()
 
     def begin(self, count: int) -> None:
-        """Begin to pull so many batches, unless that was done."""
+        """Begin to pull this many batches, unless that was done."""
         while len(self._begun) < count:
             self._begun.append(self._pool.submit(self._pull))
 
