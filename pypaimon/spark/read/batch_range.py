@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from pypaimon.spark.options.source_options import SourceOptions
 from pypaimon.spark.read.source_stream import new_planner, refuse_chain
@@ -21,6 +22,9 @@ from pypaimon.streaming.options.between import (
 )
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.spec.resolve import ResolvedStream
+
+if TYPE_CHECKING:
+    from pypaimon.streaming.planning.planner_state import PlannerState
 
 _SNAPSHOT, _TAG = ("scan.snapshot-id", "scan.version"), "scan.tag-name"
 _MILLIS, _TIME = "scan.timestamp-millis", "scan.timestamp"
@@ -84,7 +88,8 @@ def batch_splits(options: SourceOptions, stream: ResolvedStream) -> list[StreamS
 def _splits_of_range(stream: ResolvedStream, between: Between) -> list[StreamSplit]:
     """All plans of the stream that reads a range."""
     planner = new_planner(stream.with_spec(replace(stream.spec, between=between)))
-    state, splits = planner.initial(), list[StreamSplit]()
+    state: PlannerState = planner.initial()
+    splits: list[StreamSplit] = []
     while not state.ended:
         step = planner.step(state)
         state = step.state

@@ -15,7 +15,7 @@ from pypaimon.streaming.options.between import BetweenMode
 from pypaimon.streaming.options.stream_options import CatchUp, StreamOptions
 from pypaimon.streaming.planning.follow_up import Bounds, CommitKind
 from pypaimon.streaming.planning.incremental_diff import IncrementalDiffScanner
-from pypaimon.streaming.planning.planner_state import PlannerState
+from pypaimon.streaming.planning.planner_state import Following
 from pypaimon.streaming.planning.schema_change import SchemaPolicy
 from pypaimon.streaming.planning.snapshot_plans import PlannedSplits, SnapshotPlans
 
@@ -84,7 +84,7 @@ class CatchUpScanner:
         self._far_behind = 0
         self._replay_logged = False
 
-    def find(self, state: PlannerState) -> CaughtUp | None:
+    def find(self, state: Following) -> CaughtUp | None:
         """One plan for the snapshots from `state.next_id` on, or None: replay the next one.
 
         Takes as many of `state.ahead` as need no other decision in between.
@@ -92,7 +92,7 @@ class CatchUpScanner:
         A stream that reads only files created since a certain time replays, because the proof is about all files. A
         missing file is not an error here: a replay raises it when it reaches the file, after the rows before it.
         """
-        if state.next_id is None or state.next_id < state.replay_until:
+        if state.next_id < state.replay_until:
             return None
         self._far_behind = self._far_behind + 1 if state.window >= _WINDOW_TO_TRY else 0
         if not self._enabled and self._far_behind == _FAR_BEHIND:
@@ -114,7 +114,7 @@ class CatchUpScanner:
         except (FileNotFoundError, CorruptTableError, UnsupportedTableError) as error:
             return self._replayed(kind, ahead, str(error))
 
-    def _fits(self, state: PlannerState, snapshot: Snapshot) -> bool:
+    def _fits(self, state: Following, snapshot: Snapshot) -> bool:
         last = self._bounds.last_id(state.end_id)
         if last is not None and snapshot.id > last:
             return False

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, StoreError
 from pypaimon.streaming.metadata.history import RANGE_CHECK_INTERVAL, SnapshotRangeValidator, is_same_history
 from pypaimon.streaming.metadata.snapshots import Snapshot
-from pypaimon.streaming.planning.planner_state import PlannerState, SnapshotMark, Step
+from pypaimon.streaming.planning.planner_state import Begun, Following, ReadingFull, ReadingRange, SnapshotMark, Step
 from pypaimon.streaming.planning.snapshot_prefetch import Window
+
+P = TypeVar("P", ReadingFull, ReadingRange, Following)
 
 
 class HistoryCheck:
@@ -31,7 +34,7 @@ class HistoryCheck:
     def __init__(self, checks: SnapshotRangeValidator) -> None:
         self._checks = checks
 
-    def checked(self, window: Window, take: Callable[[PlannerState], Step]) -> Step:
+    def checked(self, window: Window, take: Callable[[Following], Step]) -> Step:
         """A step to the first snapshots of a window, taken while the requests of the check are under way.
 
         Args:
@@ -58,13 +61,14 @@ class HistoryCheck:
             return step
         if window.is_prefetched:
             return Step(replace(state, ahead=()))
-        first = state.ahead[0]
-        if step.state.next_id is not None and step.state.next_id > first.id + 1:
+        first, after = state.ahead[0], step.state
+        if isinstance(after, Begun) and after.next_id > first.id + 1:
             return take(replace(state, ahead=(first,)))
-        left = (first,) if step.state.next_id == first.id else ()
-        return replace(step, state=replace(step.state, ahead=left))
+        if not isinstance(after, Following):
+            return step
+        return replace(step, state=replace(after, ahead=(first,) if after.next_id == first.id else ()))
 
-    def checked_first(self, state: PlannerState, take: Callable[[PlannerState], Step]) -> Step:
+    def checked_first(self, state: P, take: Callable[[P], Step]) -> Step:
         """A step of a full plan or a range. The first one is taken while the table's identity is checked.
 
         Raises:
@@ -74,7 +78,19 @@ class HistoryCheck:
             return take(state)
         return _taken(state, take, self._checks.begin_identity())
 
-    def check_missed(self, state: PlannerState) -> None:
+    def check_still_empty(self, misses: int) -> None:
+        """As `check_missed`, for a stream that waits for the first snapshot.
+
+        Args:
+            misses: Polls in a row that found none, with this one.
+
+        Raises:
+            TableChangedError: The table was dropped or re-created.
+        """
+        if misses == 1 or misses % RANGE_CHECK_INTERVAL == 0:
+            self._checks.check_identity()
+
+    def check_missed(self, state: Following) -> None:
         """Check, at a poll that found nothing, that the next snapshot is still to come.
 
         Sends requests only at the first poll after a seek and at every 16th in a row.
@@ -88,19 +104,14 @@ class HistoryCheck:
             TableChangedError: The table was rolled back, dropped or re-created.
             CorruptTableError: A snapshot is missing in the middle of others, or cannot be decoded.
         """
-        misses = state.misses + 1
-        is_due = misses % RANGE_CHECK_INTERVAL == 0
-        if state.next_id is None:
-            if misses == 1 or is_due:
-                self._checks.check_identity()
-        elif is_due or not state.verified:
+        if (state.misses + 1) % RANGE_CHECK_INTERVAL == 0 or not state.verified:
             latest = self._checks.check_missing(state.next_id)
             if state.end_id is not None and state.end_id > (latest or 0):
                 raise self._checks.another(state.end_id)
             if state.before is not None:
                 self._checks.check_fingerprint(state.before.snapshot_id, state.before.fingerprint)
 
-    def check_end(self, state: PlannerState, last: int) -> None:
+    def check_end(self, state: Following, last: int) -> None:
         """Check that the table still has the history at whose end the stream is.
 
         Args:
@@ -111,7 +122,6 @@ class HistoryCheck:
             PositionBeyondLatestError: The table ends before.
             TableChangedError: The table was rolled back, dropped or re-created.
         """
-        assert state.next_id is not None
         if state.end_id is None and not state.verified:
             self._checks.check_reached(state.next_id)
         elif state.end_id is not None and state.next_id > last + 1:
@@ -146,7 +156,7 @@ class HistoryCheck:
         return unchanged
 
 
-def _taken(state: PlannerState, take: Callable[[PlannerState], Step], check: Callable[[], None]) -> Step:
+def _taken(state: P, take: Callable[[P], Step], check: Callable[[], None]) -> Step:
     try:
         step = take(state)
     except (PaimonStreamError, FileNotFoundError):

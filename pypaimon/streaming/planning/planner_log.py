@@ -10,7 +10,7 @@ from pypaimon.streaming.options.start import Start
 from pypaimon.streaming.options.stream_options import OnOverwrite
 from pypaimon.streaming.paimon.handles import ReadableTable
 from pypaimon.streaming.planning.follow_up import CommitKind
-from pypaimon.streaming.planning.planner_state import Step
+from pypaimon.streaming.planning.planner_state import Starting, Step
 from pypaimon.streaming.planning.start import ResolvedStart
 
 
@@ -65,7 +65,7 @@ class PlannerLog:
         if step.plan is not None:
             self._planned(step.plan, None if step.begins is None else step.begins.snapshot)
         if step.state.ended:
-            self._ended(step.state.next_id)
+            self._ended(None if isinstance(step.state, Starting) else step.state.next_id)
 
     def _planned(self, plan: Plan, first: int | None) -> None:
         text = "snapshot %(snapshot)d is a plan of kind %(kind)s with %(splits)d splits"

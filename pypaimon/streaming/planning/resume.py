@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pypaimon.streaming.errors import PositionExpiredError, StreamConfigError, TableChangedError
 from pypaimon.streaming.metadata.history import SnapshotRangeValidator, is_same_history
@@ -13,7 +13,7 @@ from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import OnExpired
 from pypaimon.streaming.planning.chain_start import ChainStarts
 from pypaimon.streaming.planning.follow_up import Bounds
-from pypaimon.streaming.planning.planner_state import PlannerState, SnapshotMark
+from pypaimon.streaming.planning.planner_state import ChainStart, Following, ReadingFull, SnapshotMark
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class PositionResolver:
     configured: Start
     chains: ChainStarts | None = None
 
-    def resumed(self, state: PlannerState, position: Position) -> PlannerState:
+    def resumed(self, position: Position) -> ReadingFull | Following:
         """The state at a position. Requests the snapshot before it (inside a snapshot: that one).
 
         Raises:
@@ -50,19 +50,22 @@ class PositionResolver:
                 "times: between(...)."
             )
         created_after = self.configured.created_after(in_first_plan=position.phase is Phase.FULL)
-        state = replace(state, start=None, next_id=position.snapshot, unit=position.unit, created_after=created_after)
         if position.phase is Phase.FULL:
-            return self._resumed_in_full(state, position)
+            snapshot, chain = self._inside_first_plan(position)
+            return ReadingFull(snapshot, position.unit, chain, created_after)
         inside = position.unit is not None
         last = position.snapshot if inside else position.snapshot - 1
         found = self.checks.check_before(last, position.fingerprint)
-        if found is not None:
+        before = None if position.fingerprint is None else SnapshotMark(last, position.fingerprint)
+        return Following(
+            position.snapshot,
+            position.unit,
+            before if found is None else SnapshotMark.of(found),
+            (found,) if inside and found is not None else (),
+            created_after,
             # The stream had reached its end, by a first full plan beyond that end.
-            ended = not inside and self.bounds.is_beyond(found)
-            return replace(state, before=SnapshotMark.of(found), ahead=(found,) if inside else (), ended=ended)
-        if position.fingerprint is not None:
-            return replace(state, before=SnapshotMark(last, position.fingerprint))
-        return state
+            ended=found is not None and not inside and self.bounds.is_beyond(found),
+        )
 
     def check_table(self, position: Position) -> None:
         """Check that a position belongs to this table.
@@ -78,17 +81,15 @@ class PositionResolver:
                 option="with_start",
             )
 
-    def _resumed_in_full(self, state: PlannerState, position: Position) -> PlannerState:
+    def _inside_first_plan(self, position: Position) -> tuple[Snapshot, ChainStart | None]:
         if self.chains is not None:
-            delta = self._inside_full(position) if position.snapshot else None
-            full, chain = self.chains.again(position, delta)
-            return replace(state, full=full, chain=chain)
+            return self.chains.again(position, self._inside_full(position) if position.snapshot else None)
         if position.base is not None:
             raise StreamConfigError(
                 "The position is inside the first plan of a chain table, and this stream reads only one of its "
                 "branches. Load the table without a branch to resume."
             )
-        return replace(state, full=self._inside_full(position))
+        return self._inside_full(position), None
 
     def _inside_full(self, position: Position) -> Snapshot:
         snapshot = self.checks.check_before(position.snapshot, position.fingerprint)
@@ -104,19 +105,19 @@ class PositionResolver:
 
 
 def start_instead(
-    policy: OnExpired, state: PlannerState, expired: PositionExpiredError, *, of_chain: bool = False
+    policy: OnExpired, expired: PositionExpiredError, next_id: int | None, *, in_full: bool, of_chain: bool
 ) -> Start:
     """Where a stream starts again whose position has expired.
 
     Args:
+        next_id: The snapshot at which the stream was; None if that does not say where to begin.
+        in_full: Whether the stream was in a full plan, or had not begun. Then it is never at `next_id`.
         of_chain: Whether the table is a chain table, whose full plans are always of the latest snapshots.
 
     Raises:
         PositionExpiredError: The policy is to fail, or there is no other start.
     """
-    in_full = state.full is not None or state.start is not None
-    # During a full plan `next_id` is the snapshot after it, which does not say where to begin.
-    at_earliest = not in_full and state.next_id == expired.earliest
+    at_earliest = not in_full and next_id == expired.earliest
     if at_earliest and policy in (OnExpired.FAIL, OnExpired.EARLIEST):
         raise PositionExpiredError(expired.wanted, expired.earliest, expired.latest, expired.detail, True) from expired
     if policy is OnExpired.FAIL or expired.wanted < 1:

@@ -13,7 +13,7 @@ from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.io.retried_requests import asked_ahead
 from pypaimon.streaming.metadata.history import SnapshotRangeValidator
 from pypaimon.streaming.metadata.snapshots import Snapshot, SnapshotManager
-from pypaimon.streaming.planning.planner_state import PlannerState
+from pypaimon.streaming.planning.planner_state import Following
 
 _Fetched = tuple[tuple[Snapshot, ...], Snapshot | None]
 """Consecutive snapshots, and the last one as it was before the others were read; None: only one was read."""
@@ -32,7 +32,7 @@ class Window:
         is_prefetched: It was fetched before it was needed. What has changed since then is to be fetched again.
     """
 
-    state: PlannerState
+    state: Following
     last: Snapshot | None
     is_prefetched: bool = False
 
@@ -118,11 +118,11 @@ class SnapshotPrefetcher:
         """Let the thread end. It starts again when it is needed."""
         self._pool.release()
 
-    def fetch(self, state: PlannerState, last_id: int | None) -> Window:
+    def fetch(self, state: Following, last_id: int | None) -> Window:
         """The next window of a stream in this state, up to the last snapshot of the stream, if it has one."""
         return self._prefetched(state, last_id) or Window(*self._fetch(state, last_id))
 
-    def _prefetched(self, state: PlannerState, last_id: int | None) -> Window | None:
+    def _prefetched(self, state: Following, last_id: int | None) -> Window | None:
         """The prefetched window, if it is the one that is needed."""
         following, self._next = self._next, None
         if following is None or not following.origin.is_here:
@@ -150,9 +150,8 @@ class SnapshotPrefetcher:
 
         self._next = _NextWindow(end + 1, last_id, self._pool, self._pool.submit(fetch))
 
-    def _fetch(self, state: PlannerState, last_id: int | None) -> tuple[PlannerState, Snapshot | None]:
+    def _fetch(self, state: Following, last_id: int | None) -> tuple[Following, Snapshot | None]:
         number = state.next_id
-        assert number is not None
         single = None
         known, is_window = self._known(state, number)
         if not is_window:
@@ -171,7 +170,7 @@ class SnapshotPrefetcher:
             state = replace(state, known_latest=number, window=1)
         return _with(state, single or self._checks.found(number)), None
 
-    def _known(self, state: PlannerState, number: int) -> tuple[int | None, bool]:
+    def _known(self, state: Following, number: int) -> tuple[int | None, bool]:
         """A later snapshot that is known, and whether a window is fetched instead of the next snapshot alone."""
         known = state.known_latest
         if known is not None and known > number:
@@ -199,11 +198,11 @@ class SnapshotPrefetcher:
             return tuple(self._snapshots.prefetch(range(number, last.id)))
 
     @staticmethod
-    def grown(state: PlannerState) -> PlannerState:
+    def grown(state: Following) -> Following:
         """The state after a snapshot was found: the window doubles, unless the poll before found nothing."""
         window = min(state.window * 2, _MAX_WINDOW) if state.misses == 0 else 1
         return replace(state, misses=0, verified=True, window=window)
 
 
-def _with(state: PlannerState, snapshot: Snapshot | None) -> PlannerState:
+def _with(state: Following, snapshot: Snapshot | None) -> Following:
     return replace(state, ahead=() if snapshot is None else (snapshot,))

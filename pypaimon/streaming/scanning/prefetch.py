@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pypaimon.streaming.concurrency.cancel_scope import CancelScope
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.model.plan import StreamSplit, last_split, set_next_plan
-from pypaimon.streaming.planning.planner_state import PlannerState, Step
+from pypaimon.streaming.planning.planner_state import PlannerState, Starting, Step
 
 
 @dataclass(slots=True, eq=False)
@@ -99,7 +99,7 @@ class Prefetcher:
         with self._lock:
             if self._queue and self._queue[0] is taken:
                 self._queue.popleft()
-            if taken.state.start is not None and taken.state.hinted is None:
+            if isinstance(taken.state, Starting) and taken.state.latest is None:
                 self._start_begun_at = taken.begun_at
             if self._queue:
                 self._continue()

@@ -31,6 +31,7 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.options.end import End
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import CatchUp, Limits, OnExpired, OnOverwrite
+from pypaimon.streaming.planning.planner_state import ReadingFull
 from pypaimon.streaming.spec.openers import open_chunks
 from pypaimon.streaming.spec.spec_builder import resolved
 from support.models.table import Record
@@ -304,7 +305,7 @@ class TestEnd:
         for key in range(6):
             table.commit([key])
         drive = Drive.of(table, EARLIEST, end=End(latest=True), limits=Limits(max_splits=1))
-        while drive.state.next_id != 4:
+        while drive.position is None or drive.position.snapshot != 4:
             drive.step()
         table.rollback(3)
         drive.state = replace(drive.state, ahead=())
@@ -433,11 +434,11 @@ class TestFollow:
         table.commit([0])
         drive = Drive.of(table, on_expired=OnExpired.EARLIEST)
         drive.step()
-        assert drive.state.full is not None and drive.state.full.id == 1
+        assert isinstance(drive.state, ReadingFull) and drive.state.snapshot.id == 1
         for key in (1, 2, 3):
             table.commit([key])
         table.expire(3)
-        while drive.state.full is None or drive.state.full.id != 3:
+        while not isinstance(drive.state, ReadingFull) or drive.state.snapshot.id != 3:
             drive.step()
         assert drive.step().plan is not None
         assert drive.planner.known_idle(drive.state) is None

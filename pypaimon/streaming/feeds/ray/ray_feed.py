@@ -18,6 +18,7 @@ from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.arguments import typed
 from pypaimon.streaming.options.end import End
 from pypaimon.streaming.planning.planner import Planner
+from pypaimon.streaming.planning.planner_state import PlannerState
 from pypaimon.streaming.read_builder import StreamReadBuilder
 from pypaimon.streaming.spec.read import new_read
 from pypaimon.streaming.spec.resolve import ResolvedStream
@@ -121,7 +122,7 @@ def _without_consumer(builder: StreamReadBuilder, what: str) -> ResolvedStream:
 
 def _planned(planner: Planner) -> Iterator[StreamSplit]:
     """The splits of all plans up to the end."""
-    state = planner.initial()
+    state: PlannerState = planner.initial()
     while not state.ended:
         step = planner.step(state)
         if step.idle and not step.state.ended:
