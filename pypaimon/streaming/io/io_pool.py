@@ -263,15 +263,16 @@ class IOPool:
         if self._idle >= len(self._jobs):
             self._changed.notify()
         elif len(self._workers) < self.size:
-            thread = Worker.take()
+            thread: Worker | None = None
             name = f"{self._name}-{len(self._workers)}"
             try:
+                thread = Worker.take()
                 self._workers.add(thread)
                 finalize_s3_after_calls()
                 thread.begin(self._work, name, self.release)
             except BaseException:
                 # No thread can start, or a signal handler has raised.
-                if not thread.has_begun():
+                if thread is not None and not thread.has_begun():
                     self._workers.discard(thread)
                 raise
 
@@ -288,6 +289,7 @@ class IOPool:
 
     def _next_job(self, thread: BackgroundThread) -> _Job | None:
         """The next job; None if this thread has to end: abandoned, closed, or idle for too long."""
+        job: _Job | None
         with self._lock:
             if thread not in self._workers:
                 # Neither left nor hanging is a thread whose start an interrupt has cut off from the pool.
@@ -296,6 +298,8 @@ class IOPool:
                     self._shared.end()
                 return None
             while True:
+                # An idle thread must not keep a job alive that was cancelled.
+                job = None
                 if not (self._jobs or self._closed or self._released):
                     self._idle += 1
                     self._changed.wait_for(lambda: self._jobs or self._closed or self._released, self._idle_seconds)
