@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from abc import abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -180,29 +181,29 @@ class StreamLoop(Iteration[B], Generic[I, B]):
 
     # ---- what is special about a source ----
 
+    @abstractmethod
     def _chunk_of(self, item: I) -> BatchChunk | None:
         """The chunk of an item; None for something else to report."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _new_batch(self, item: I) -> B:
         """The batch of an item."""
-        raise NotImplementedError
 
     def _note_received(self, item: I) -> None:
         """The caller has the batch of an item."""
         self._source.drop(item)
 
+    @abstractmethod
     def _confirm_received(self, item: I) -> Waits[None]:
         """Confirm what requesting the next batch confirms: with `commit="auto"` the one before."""
-        raise NotImplementedError
 
     def _notify(self) -> Waits[None]:
         """Report what has happened to the source, before the next item."""
         yield from ()
 
+    @abstractmethod
     def _pass_over(self, item: I) -> Waits[None]:
         """Handle an item without rows: a plan without any, the end of one whose rows were given, or an event."""
-        raise NotImplementedError
 
 
 class AsyncStream(StreamLoop[I, B], AsyncIteration[B]):

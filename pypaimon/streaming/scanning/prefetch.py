@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from pypaimon.streaming.concurrency.cancel_scope import CancelScope
@@ -104,7 +105,7 @@ class Prefetcher:
             if self._queue:
                 self._continue()
             elif self._ahead and not _ends_run(taken.future):
-                self._begin(taken.future.result().state, taken.scope, unasked=True, previous=taken.last_split)
+                self._begin_after(taken)
 
     @property
     def idle_age(self) -> float | None:
@@ -171,7 +172,13 @@ class Prefetcher:
         """Begin the next step if there is room and the last one did not end the run."""
         last = self._queue[-1]
         if len(self._queue) < self._ahead and last.future.done() and not _ends_run(last.future):
-            self._begin(last.future.result().state, last.scope, unasked=True, previous=last.last_split)
+            self._begin_after(last)
+
+    def _begin_after(self, entry: PrefetchedStep) -> None:
+        """Begin the step after one that is done."""
+        # If its scope is cancelled at this moment, nobody waits for the next step.
+        with suppress(CancelledError):
+            self._begin(entry.future.result().state, entry.scope, unasked=True, previous=entry.last_split)
 
 
 def _ends_run(future: Future[Step]) -> bool:
