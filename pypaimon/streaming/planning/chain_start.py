@@ -18,8 +18,7 @@ from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.chain import ChainBranches
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.paimon.internals import TableSchema
-from pypaimon.streaming.planning.planner_state import ChainStart
-from pypaimon.streaming.planning.start import ResolvedStart
+from pypaimon.streaming.planning.planner_state import ChainStart, Following, ReadingFull
 
 _LOOKS = 8
 
@@ -76,7 +75,7 @@ class ChainStarts:
         except ValueError as error:
             raise UnsupportedTableError(f"The chain table cannot be streamed: {error}.") from error
 
-    def find(self) -> ResolvedStart:
+    def find(self) -> ReadingFull | Following:
         """The latest snapshots of both branches.
 
         A partition that is moved from one branch to the other between the two requests would be read twice or not at
@@ -95,11 +94,11 @@ class ChainStarts:
             before = after
         raise StoreError(f"Branch '{self.chain.snapshot}' changed during each of {_LOOKS} reads; retry.")
 
-    def _start(self, snapshot: Snapshot | None, delta: Snapshot | None, merged: bool) -> ResolvedStart:
+    def _start(self, snapshot: Snapshot | None, delta: Snapshot | None, merged: bool) -> ReadingFull | Following:
         first = self._first(snapshot, delta)
         if first is None:
-            return ResolvedStart(1)
-        return ResolvedStart(first.id + 1, first, chain=ChainStart(snapshot, merged))
+            return Following(1)
+        return ReadingFull(first, chain=ChainStart(snapshot, merged))
 
     def again(self, position: Position, delta: Snapshot | None) -> tuple[Snapshot, ChainStart]:
         """The snapshots of the first plan at a position inside of it.

@@ -53,7 +53,7 @@ from pypaimon.streaming.planning.planner_state import (
 from pypaimon.streaming.planning.resume import PositionResolver, start_instead
 from pypaimon.streaming.planning.schema_change import SchemaPolicy, read_field_ids
 from pypaimon.streaming.planning.snapshot_prefetch import SnapshotPrefetcher, Window
-from pypaimon.streaming.planning.start import ResolvedStart, StartingScanner
+from pypaimon.streaming.planning.start import StartingScanner
 
 _MAX_PASSED_OVER = 256
 LATEST_COUNTS_SECONDS = 5.0
@@ -238,7 +238,7 @@ class Planner:
             return Step(resumed)
         ends = self._bounds.ends_when_caught_up()
         if self._chains is not None and start.of_chain:
-            found: ResolvedStart | None = self._chains.find()
+            found: ReadingFull | Following | None = self._chains.find()
         else:
             must_stand = needs_fixed_start(self.traits, self._options)
             scanner = StartingScanner(self._directory, self.traits, start, must_stand)
@@ -255,36 +255,32 @@ class Planner:
         self.log.begun(start, found)
         return Step(self._begun(state, found))
 
-    def _begun(self, state: Starting, found: ResolvedStart) -> ReadingFull | Following:
-        if (full := found.full) is not None:
-            self._bounds.check_first_plan(full)
-            reading = ReadingFull(
-                full,
-                chain=found.chain,
-                created_after=found.created_after,
+    def _begun(self, state: Starting, found: ReadingFull | Following) -> ReadingFull | Following:
+        if isinstance(found, ReadingFull):
+            self._bounds.check_first_plan(found.snapshot)
+            return replace(
+                found,
                 verified=self._options.start.tag is None,
                 restarted=state.restarted,
                 is_unproven=state.latest is not None,
                 # Not the configured start: after an expired one the first plan may be of the earliest snapshot.
                 at_latest=state.start.is_latest_state and found.chain is None,
+                # Another snapshot may have become the latest since the end was found.
+                end_id=None if state.end_id is None else max(state.end_id, found.snapshot.id),
+                schema_id=state.schema_id,
             )
-            # Another snapshot may have become the latest since the end was found.
-            end_id = None if state.end_id is None else max(state.end_id, full.id)
-            return replace(state.then(reading), end_id=end_id)
         before = self.checks.check_before(found.next_id - 1, None)
-        if found.first is not None and before is None:
+        if found.ahead and before is None:
             self.checks.check_identity()
-        following = Following(
-            found.next_id,
+        begun = replace(
+            found,
             before=None if before is None else SnapshotMark.of(before),
-            ahead=() if found.first is None else (found.first,),
-            created_after=found.created_after,
             # The stream may have waited for a first snapshot that has expired by now.
             verified=self._options.start.after_latest and not state.was_empty,
             # A stream does not begin after its own end.
             ended=before is not None and self._bounds.is_beyond(before),
         )
-        return state.then(following)
+        return state.then(begun)
 
     def _begin_range(self, state: Starting, scanner: RangeScanner) -> Step:
         position = state.start.position
@@ -298,13 +294,10 @@ class Planner:
             resumed = state.then(scanner.resumed(found, position, self.position_resolver))
             self.log.resumed(position)
             return Step(resumed)
-        beginning = ResolvedStart(found.first)
-        self.log.begun(state.start, beginning)
-        if found.span is not None:
-            return Step(state.then(ReadingRange(found.span)))
-        begun = self._begun(state, beginning)
         # All snapshots of the range exist, so they are fetched together.
-        return Step(replace(begun, known_latest=found.last) if isinstance(begun, Following) else begun)
+        first = Following(found.first, known_latest=found.last)
+        self.log.begun(state.start, first)
+        return Step(state.then(ReadingRange(found.span)) if found.span is not None else self._begun(state, first))
 
     def _full_of_unproven(self, state: ReadingFull) -> Step:
         """The next part of a full plan of a snapshot that was read before the table's schema.

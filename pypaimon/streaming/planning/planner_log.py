@@ -10,8 +10,7 @@ from pypaimon.streaming.options.start import Start
 from pypaimon.streaming.options.stream_options import OnOverwrite
 from pypaimon.streaming.paimon.handles import ReadableTable
 from pypaimon.streaming.planning.follow_up import CommitKind
-from pypaimon.streaming.planning.planner_state import Starting, Step
-from pypaimon.streaming.planning.start import ResolvedStart
+from pypaimon.streaming.planning.planner_state import Following, ReadingFull, Starting, Step
 
 
 class PlannerLog:
@@ -42,10 +41,10 @@ class PlannerLog:
         if self._is_news("waiting"):
             self._log.info("waiting", "no snapshot yet: the stream waits for the first commit")
 
-    def begun(self, start: Start, found: ResolvedStart) -> None:
+    def begun(self, start: Start, found: ReadingFull | Following) -> None:
         """The start was found."""
-        full = found.full is not None
-        snapshot = found.full.id if found.full is not None else found.next_id
+        full = isinstance(found, ReadingFull)
+        snapshot = found.snapshot.id if isinstance(found, ReadingFull) else found.next_id
         if self._is_news(("start", start, snapshot)):
             what = "with the full state of" if full else "before"
             text = f"the stream begins {what} snapshot %(snapshot)d (start mode %(mode)s)"

@@ -6,7 +6,7 @@ Java's rules: docs/java-semantics.md#starts.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pypaimon.streaming.errors import PositionBeyondLatestError, PositionExpiredError, StreamConfigError
 from pypaimon.streaming.logs import StreamLog
@@ -16,29 +16,10 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.table_traits import ChangelogProducer, TableTraits
 from pypaimon.streaming.planning.follow_up import CommitKind
-from pypaimon.streaming.planning.planner_state import ChainStart
+from pypaimon.streaming.planning.planner_state import Following, ReadingFull
 
 _BATCH_COMMIT = 2**63 - 1
 _WALK = 16
-
-
-@dataclass(frozen=True, slots=True)
-class ResolvedStart:
-    """A start that was found: a full plan of `full`, or changes from snapshot `next_id` on.
-
-    Attributes:
-        full: The snapshot whose state is handed out first, or None.
-        next_id: The first snapshot to follow; after a full plan the one after it.
-        created_after: Only files created at this time or later, in the first plan and in follow-ups.
-        first: The snapshot `next_id`, if it was read to find the start.
-        chain: Of a chain table: what the full plan reads in addition to `full`.
-    """
-
-    next_id: int
-    full: Snapshot | None = None
-    created_after: int | None = None
-    first: Snapshot | None = None
-    chain: ChainStart | None = None
 
 
 class StartingScanner:
@@ -59,7 +40,7 @@ class StartingScanner:
         self._start = start
         self._log = StreamLog.of(__name__, directory.table)
 
-    def find(self, was_empty: bool = False, misses: int = 0) -> ResolvedStart | None:
+    def find(self, was_empty: bool = False, misses: int = 0) -> ReadingFull | Following | None:
         """The beginning, or None while the table holds no snapshot that it needs.
 
         If the table was empty at the poll before, only the first snapshot is requested. Every 16th poll lists the
@@ -80,12 +61,15 @@ class StartingScanner:
         if latest is None:
             return None
         found = self.find_at(latest, was_empty)
-        return replace(found, first=latest) if found.full is None and found.next_id == latest.id else found
+        if isinstance(found, Following) and found.next_id == latest.id:
+            # It was read to find the start.
+            return replace(found, ahead=(latest,))
+        return found
 
-    def find_at(self, latest: Snapshot, was_empty: bool = False) -> ResolvedStart:
+    def find_at(self, latest: Snapshot, was_empty: bool = False) -> ReadingFull | Following:
         """As `find`, for a caller that knows the latest snapshot. Not for a start at a tag."""
         if was_empty and self._start.after_latest:
-            return ResolvedStart(1)
+            return Following(1)
         finder = _FINDERS.get(self._start.mode)
         if finder is None:
             raise StreamConfigError(f"start mode '{self._start.mode.value}' is not a start of its own")
@@ -121,7 +105,7 @@ class StartingScanner:
             return earliest
         return wanted
 
-    def _full_at(self, latest: Snapshot) -> ResolvedStart:
+    def _full_at(self, latest: Snapshot) -> ReadingFull | Following:
         wanted = self._wanted_id()
         if wanted > latest.id:
             raise self._checks.diagnosed(PositionBeyondLatestError(wanted, latest.id))
@@ -154,29 +138,29 @@ class StartingScanner:
         before = self._snapshots.earlier_than_time_millis(millis, with_changelogs=self._traits.decoupled_changelog)
         return self._earliest_id(latest) if before is None else before.id + 1
 
-    def _from_creation_timestamp(self, latest: Snapshot) -> ResolvedStart:
+    def _from_creation_timestamp(self, latest: Snapshot) -> ReadingFull | Following:
         millis = self._wanted_millis()
         before = self._snapshots.earlier_than_time_millis(millis, with_changelogs=self._traits.decoupled_changelog)
         if before is not None and before.id < latest.id:
-            return ResolvedStart(before.id + 1)
+            return Following(before.id + 1)
         return _full(latest, millis)
 
-    def _from_compacted(self, latest: Snapshot) -> ResolvedStart:
+    def _from_compacted(self, latest: Snapshot) -> ReadingFull | Following:
         return _full(self._newest_compacted(latest) or latest)
 
-    def _from_earliest(self, latest: Snapshot) -> ResolvedStart:
-        return ResolvedStart(self._earliest_id(latest))
+    def _from_earliest(self, latest: Snapshot) -> ReadingFull | Following:
+        return Following(self._earliest_id(latest))
 
-    def _from_snapshot(self, latest: Snapshot) -> ResolvedStart:
-        return ResolvedStart(self._raised(self._wanted_id(), self._earliest_id(latest), latest))
+    def _from_snapshot(self, latest: Snapshot) -> ReadingFull | Following:
+        return Following(self._raised(self._wanted_id(), self._earliest_id(latest), latest))
 
-    def _from_timestamp(self, latest: Snapshot) -> ResolvedStart:
-        return ResolvedStart(self._first_since(self._wanted_millis(), latest))
+    def _from_timestamp(self, latest: Snapshot) -> ReadingFull | Following:
+        return Following(self._first_since(self._wanted_millis(), latest))
 
-    def _from_file_creation_time(self, latest: Snapshot) -> ResolvedStart:
+    def _from_file_creation_time(self, latest: Snapshot) -> ReadingFull | Following:
         return _full(latest, self._wanted_millis())
 
-    def _from_tag(self, tag: str) -> ResolvedStart:
+    def _from_tag(self, tag: str) -> ReadingFull | Following:
         snapshot = self._directory.tag(tag)
         if snapshot is None:
             raise StreamConfigError(
@@ -186,17 +170,17 @@ class StartingScanner:
             return _full(snapshot)
         latest = self._snapshots.get_latest_snapshot()
         if latest is None:
-            return ResolvedStart(snapshot.id + 1)
-        return ResolvedStart(self._raised(snapshot.id + 1, self._earliest_id(latest), latest))
+            return Following(snapshot.id + 1)
+        return Following(self._raised(snapshot.id + 1, self._earliest_id(latest), latest))
 
 
-def _full(snapshot: Snapshot, created_after: int | None = None) -> ResolvedStart:
-    return ResolvedStart(snapshot.id + 1, snapshot, created_after)
+def _full(snapshot: Snapshot, created_after: int | None = None) -> ReadingFull:
+    return ReadingFull(snapshot, created_after=created_after)
 
 
-_FINDERS: dict[StartMode, Callable[[StartingScanner, Snapshot], ResolvedStart]] = {
+_FINDERS: dict[StartMode, Callable[[StartingScanner, Snapshot], ReadingFull | Following]] = {
     StartMode.LATEST_FULL: lambda _, latest: _full(latest),
-    StartMode.LATEST: lambda _, latest: ResolvedStart(latest.id + 1),
+    StartMode.LATEST: lambda _, latest: Following(latest.id + 1),
     StartMode.COMPACTED_FULL: StartingScanner._from_compacted,
     StartMode.EARLIEST: StartingScanner._from_earliest,
     StartMode.FROM_SNAPSHOT: StartingScanner._from_snapshot,
