@@ -17,14 +17,14 @@ from pypaimon.streaming.model.position import Phase, Position
 from pypaimon.streaming.options.between import AutoTags, Between, BetweenMode, Ends
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.table_traits import ChangelogProducer, TableTraits
-from pypaimon.streaming.planning.comparison import rescaled
 from pypaimon.streaming.planning.follow_up import (
     ChangelogOfRangeScanner,
     DeltaFollowUpScanner,
     FollowUpScanner,
 )
 from pypaimon.streaming.planning.planner_state import Begun, ReadingRange, Span
-from pypaimon.streaming.planning.resume import PositionResolver
+from pypaimon.streaming.planning.start import PositionResolver
+from pypaimon.streaming.planning.units import rescaled
 
 _BEFORE_ALL = 0
 

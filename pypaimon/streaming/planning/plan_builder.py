@@ -23,8 +23,8 @@ from pypaimon.streaming.model.plan import Plan, PlanKind
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.planning.catch_up import CaughtUp
-from pypaimon.streaming.planning.chain_start import ChainStarts
-from pypaimon.streaming.planning.follow_up import Bounds, CommitKind, FollowUp
+from pypaimon.streaming.planning.chain_plans import ChainStarts, first_plan
+from pypaimon.streaming.planning.follow_up import Bounds, CommitKind, FollowUp, StateRestarts
 from pypaimon.streaming.planning.planned_units import KeptUnits
 from pypaimon.streaming.planning.planner_log import PlannerLog
 from pypaimon.streaming.planning.planner_state import (
@@ -40,7 +40,6 @@ from pypaimon.streaming.planning.planner_state import (
 )
 from pypaimon.streaming.planning.schema_change import SchemaPolicy
 from pypaimon.streaming.planning.snapshot_plans import PlannedSplits, SnapshotPlans
-from pypaimon.streaming.planning.state_restarts import StateRestarts
 
 _SCANS: dict[PlanKind, Scan] = {PlanKind.CHANGELOG: "changelog", PlanKind.DELTA: "delta"}
 
@@ -129,9 +128,6 @@ class PlanBuilder:
         with self._checks.reading(snapshot):
             plans, state = self._reading(state, snapshot, state.created_after)
             if state.chain is not None and self.chains is not None:
-                # Imported here because it compares keys, which loads everything that merges rows.
-                from pypaimon.streaming.planning.chain_plans import first_plan
-
                 planned = first_plan(self.chains, plans, snapshot, state.chain, state.unit)
             else:
                 planned = plans.full(snapshot, state.unit)

@@ -25,8 +25,8 @@ from pypaimon.streaming.metadata.manifests import ManifestReader
 from pypaimon.streaming.model.position import Unit
 from pypaimon.streaming.options.stream_options import Limits
 from pypaimon.streaming.planning.selection import EntrySelection, filtered
-from pypaimon.streaming.planning.splits import DeletionFiles, Files, SplitFactory
-from pypaimon.streaming.planning.units import Units, column
+from pypaimon.streaming.planning.splits import Files, SplitFactory
+from pypaimon.streaming.planning.units import DeletionFiles, Units, column
 
 _Key = tuple[str, str]
 _Mask = npt.NDArray[np.bool_]

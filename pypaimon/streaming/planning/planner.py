@@ -37,7 +37,7 @@ from pypaimon.streaming.paimon.internals import TableSchema
 from pypaimon.streaming.planning.between import RangeScanner
 from pypaimon.streaming.planning.catch_up import CatchUpScanner
 from pypaimon.streaming.planning.follow_up import Bounds, CommitKind, FollowUp, follow_up_scanner
-from pypaimon.streaming.planning.history_check import HistoryCheck
+from pypaimon.streaming.planning.next_snapshots import HistoryCheck, SnapshotPrefetcher, Window
 from pypaimon.streaming.planning.plan_builder import PlanBuilder
 from pypaimon.streaming.planning.planned_units import KeptUnits
 from pypaimon.streaming.planning.planner_log import PlannerLog
@@ -50,10 +50,8 @@ from pypaimon.streaming.planning.planner_state import (
     Starting,
     Step,
 )
-from pypaimon.streaming.planning.resume import PositionResolver, start_instead
 from pypaimon.streaming.planning.schema_change import SchemaPolicy, read_field_ids
-from pypaimon.streaming.planning.snapshot_prefetch import SnapshotPrefetcher, Window
-from pypaimon.streaming.planning.start import StartingScanner
+from pypaimon.streaming.planning.start import PositionResolver, StartingScanner, start_instead
 
 _MAX_PASSED_OVER = 256
 LATEST_COUNTS_SECONDS = 5.0

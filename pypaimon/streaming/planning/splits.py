@@ -6,7 +6,7 @@ Java's rules: docs/java-semantics.md#splits-and-order.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,10 +20,9 @@ from pypaimon.streaming.model.plan import BranchFiles, SplitMode, StreamSplit
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.paimon.internals import DataFileMeta, DeletionFile, GenericRow, TableSchema
-from pypaimon.streaming.planning.units import Units, column, on_each_side
+from pypaimon.streaming.planning.units import DeletionFiles, Units, column, on_each_side
 
 _Numbers = npt.NDArray[np.int64]
-DeletionFiles = Mapping[tuple[bytes, int, str], DeletionFile]
 _Key = tuple[bytes, int]
 OF_BRANCH = "of_branch"
 """A column of entries: whether each belongs to another branch."""

@@ -1,4 +1,4 @@
-"""Resolves the start of a stream against the snapshots of the table.
+"""Where a stream begins: at the configured start, at a saved position, or again after its position has expired.
 
 Java's rules: docs/java-semantics.md#starts.
 """
@@ -6,17 +6,25 @@ Java's rules: docs/java-semantics.md#starts.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from pypaimon.streaming.errors import PositionBeyondLatestError, PositionExpiredError, StreamConfigError
+from pypaimon.streaming.errors import (
+    PositionBeyondLatestError,
+    PositionExpiredError,
+    StreamConfigError,
+    TableChangedError,
+)
 from pypaimon.streaming.logs import StreamLog
-from pypaimon.streaming.metadata.history import RANGE_CHECK_INTERVAL, SnapshotRangeValidator
+from pypaimon.streaming.metadata.history import RANGE_CHECK_INTERVAL, SnapshotRangeValidator, is_same_history
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.model.position import Phase, Position
 from pypaimon.streaming.options.start import Start, StartMode
+from pypaimon.streaming.options.stream_options import OnExpired
 from pypaimon.streaming.options.table_traits import ChangelogProducer, TableTraits
-from pypaimon.streaming.planning.follow_up import CommitKind
-from pypaimon.streaming.planning.planner_state import Following, ReadingFull
+from pypaimon.streaming.planning.chain_plans import ChainStarts
+from pypaimon.streaming.planning.follow_up import Bounds, CommitKind
+from pypaimon.streaming.planning.planner_state import ChainStart, Following, ReadingFull, SnapshotMark
 
 _BATCH_COMMIT = 2**63 - 1
 _WALK = 16
@@ -190,3 +198,121 @@ _FINDERS: dict[StartMode, Callable[[StartingScanner, Snapshot], ReadingFull | Fo
     StartMode.FROM_CREATION_TIMESTAMP: StartingScanner._from_creation_timestamp,
 }
 """How each start mode finds its snapshot, given the latest one; a tag needs no latest snapshot."""
+
+
+@dataclass(frozen=True, slots=True)
+class PositionResolver:
+    """Finds the state of a stream at a saved position, in the same table and after the same snapshot.
+
+    Attributes:
+        directory: The table.
+        checks: Checks against the snapshots that are there.
+        bounds: The ends of the stream.
+        configured: The start that the stream was built with, which also decides what a resumed stream reads.
+        chains: Of a chain table: finds what its first plan is made of.
+    """
+
+    directory: TableDirectory
+    checks: SnapshotRangeValidator
+    bounds: Bounds
+    configured: Start
+    chains: ChainStarts | None = None
+
+    def resumed(self, position: Position) -> ReadingFull | Following:
+        """The state at a position. Requests the snapshot before it (inside a snapshot: that one).
+
+        Raises:
+            TableChangedError: The position belongs to another table, or the table was rolled back.
+            PositionExpiredError: The snapshot of the first full plan is gone.
+            StreamConfigError: The position is inside a range that is one plan.
+        """
+        self.check_table(position)
+        if position.phase is Phase.RANGE:
+            raise StreamConfigError(
+                f"The position is inside a range that is one plan: after snapshot {position.since}, up to snapshot "
+                f"{position.snapshot}. Give the builder the range that it was made with, by the same ids, tags or "
+                "times: between(...)."
+            )
+        created_after = self.configured.created_after(in_first_plan=position.phase is Phase.FULL)
+        if position.phase is Phase.FULL:
+            snapshot, chain = self._inside_first_plan(position)
+            return ReadingFull(snapshot, position.unit, chain, created_after)
+        inside = position.unit is not None
+        last = position.snapshot if inside else position.snapshot - 1
+        found = self.checks.check_before(last, position.fingerprint)
+        before = None if position.fingerprint is None else SnapshotMark(last, position.fingerprint)
+        return Following(
+            position.snapshot,
+            position.unit,
+            before if found is None else SnapshotMark.of(found),
+            (found,) if inside and found is not None else (),
+            created_after,
+            # The stream had reached its end, by a first full plan beyond that end.
+            ended=found is not None and not inside and self.bounds.is_beyond(found),
+        )
+
+    def check_table(self, position: Position) -> None:
+        """Check that a position belongs to this table.
+
+        Raises:
+            TableChangedError: It belongs to another table.
+        """
+        if position.table != self.directory.identity:
+            raise TableChangedError(
+                f"The position belongs to another table or branch (identity {position.table}; this one is "
+                f"{self.directory.identity}), or the table was re-created since.",
+                advice="Choose another start with with_start(...).",
+                option="with_start",
+            )
+
+    def _inside_first_plan(self, position: Position) -> tuple[Snapshot, ChainStart | None]:
+        if self.chains is not None:
+            return self.chains.again(position, self._inside_full(position) if position.snapshot else None)
+        if position.base is not None:
+            raise StreamConfigError(
+                "The position is inside the first plan of a chain table, and this stream reads only one of its "
+                "branches. Load the table without a branch to resume."
+            )
+        return self._inside_full(position), None
+
+    def _inside_full(self, position: Position) -> Snapshot:
+        snapshot = self.checks.check_before(position.snapshot, position.fingerprint)
+        if snapshot is None and self.configured.tag is not None:
+            snapshot = self.directory.tag(self.configured.tag)
+        if snapshot is None or snapshot.id != position.snapshot:
+            tag = self.configured.tag
+            detail = "" if tag is None else f"Tag '{tag}' does not keep it: it is gone, or of another snapshot. "
+            raise self.checks.expired(position.snapshot, detail)
+        if not is_same_history(position.fingerprint, snapshot.fingerprint):
+            raise self.checks.another(snapshot.id)
+        return snapshot
+
+
+def start_instead(
+    policy: OnExpired, expired: PositionExpiredError, next_id: int | None, *, in_full: bool, of_chain: bool
+) -> Start:
+    """Where a stream starts again whose position has expired.
+
+    Args:
+        next_id: The snapshot at which the stream was; None if that does not say where to begin.
+        in_full: Whether the stream was in a full plan, or had not begun. Then it is never at `next_id`.
+        of_chain: Whether the table is a chain table, whose full plans are always of the latest snapshots.
+
+    Raises:
+        PositionExpiredError: The policy is to fail, or there is no other start.
+    """
+    at_earliest = not in_full and next_id == expired.earliest
+    if at_earliest and policy in (OnExpired.FAIL, OnExpired.EARLIEST):
+        raise PositionExpiredError(expired.wanted, expired.earliest, expired.latest, expired.detail, True) from expired
+    if policy is OnExpired.FAIL or expired.wanted < 1:
+        raise expired
+    if policy is OnExpired.EARLIEST and in_full and of_chain:
+        return Start(StartMode.LATEST_FULL)
+    if policy is OnExpired.EARLIEST and in_full and expired.earliest is not None:
+        return Start(StartMode.FROM_SNAPSHOT_FULL, snapshot_id=expired.earliest)
+    modes = {
+        OnExpired.EARLIEST: StartMode.EARLIEST,
+        OnExpired.LATEST: StartMode.LATEST,
+        OnExpired.FULL: StartMode.LATEST_FULL,
+    }
+    return Start(modes[policy])
