@@ -20,7 +20,6 @@ from pypaimon.streaming.metadata.history import SnapshotRangeValidator, is_same_
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import Plan, PlanKind
-from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.planning.catch_up import CaughtUp
 from pypaimon.streaming.planning.chain_plans import ChainStarts, first_plan
@@ -31,7 +30,6 @@ from pypaimon.streaming.planning.planner_state import (
     Begun,
     Following,
     P,
-    PlannerState,
     ReadingFull,
     ReadingRange,
     SnapshotMark,
@@ -253,10 +251,6 @@ class PlanBuilder:
             commit_time_millis=snapshot.time_millis,
         )
         return Step(after, plan, begin.position(lambda: self._directory.identity))
-
-    def position(self, state: PlannerState) -> Position | None:
-        """The position of a state; None before the start is found."""
-        return state.position(lambda: self._directory.identity)
 
     # ---- overwrites ----
 

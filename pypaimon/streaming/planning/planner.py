@@ -144,17 +144,13 @@ class Planner:
         is_used = start.is_latest_state and self._range is None and self._chains is None
         return Starting(start, latest if is_used else None)
 
-    def at_snapshot(self, snapshot_id: int) -> Starting:
-        """The state at a saved snapshot id, which unlike a position does not know the snapshot before."""
-        return self.at(Position(self._directory.identity, snapshot_id))
-
     def at(self, position: Position) -> Starting:
         """The state at a saved position. The first step checks it against the table."""
         return Starting.at(of_table(position, self._directory.identity))
 
     def position(self, state: PlannerState) -> Position | None:
         """The position of a state; None before the start is found."""
-        return self._builder.position(state)
+        return state.position(lambda: self._directory.identity)
 
     # ---- steps ----
 
@@ -188,10 +184,9 @@ class Planner:
                 case Following():
                     return self._follow(state)
         except PositionExpiredError as expired:
-            in_full = isinstance(state, (Starting, ReadingFull))
-            return Step(
-                self._restarted(state, expired, None if isinstance(state, Starting) else state.next_id, in_full)
-            )
+            # A stream that has not begun, or reads a full state, is at no snapshot from which it could follow.
+            next_id = state.next_id if isinstance(state, (ReadingRange, Following)) else None
+            return Step(self._restarted(state, expired, next_id, in_full=next_id is None))
 
     def known_idle(self, state: PlannerState) -> Step | None:
         """The poll after a full plan of the latest snapshot, which the request that found the start has answered.

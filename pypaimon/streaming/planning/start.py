@@ -81,7 +81,7 @@ class StartingScanner:
         finder = _FINDERS.get(self._start.mode)
         if finder is None:
             raise StreamConfigError(f"start mode '{self._start.mode.value}' is not a start of its own")
-        return finder(self, latest)
+        return finder(self, latest, self._start.number)
 
     def _latest(self, misses: int) -> Snapshot | None:
         if misses and (misses + 1) % RANGE_CHECK_INTERVAL:
@@ -89,14 +89,6 @@ class StartingScanner:
             if first is None or self._snapshots.refreshed(2) is None:
                 return first
         return self._snapshots.get_latest_snapshot()
-
-    def _wanted_id(self) -> int:
-        assert self._start.snapshot_id is not None
-        return self._start.snapshot_id
-
-    def _wanted_millis(self) -> int:
-        assert self._start.millis is not None
-        return self._start.millis
 
     def _earliest_id(self, latest: Snapshot) -> int:
         """The first snapshot that can still be followed, long-lived changelogs included."""
@@ -113,8 +105,7 @@ class StartingScanner:
             return earliest
         return wanted
 
-    def _full_at(self, latest: Snapshot) -> ReadingFull | Following:
-        wanted = self._wanted_id()
+    def _full_at(self, latest: Snapshot, wanted: int) -> ReadingFull:
         if wanted > latest.id:
             raise self._checks.diagnosed(PositionBeyondLatestError(wanted, latest.id))
         earliest = self._snapshots.earliest_id()
@@ -146,27 +137,11 @@ class StartingScanner:
         before = self._snapshots.earlier_than_time_millis(millis, with_changelogs=self._traits.decoupled_changelog)
         return self._earliest_id(latest) if before is None else before.id + 1
 
-    def _from_creation_timestamp(self, latest: Snapshot) -> ReadingFull | Following:
-        millis = self._wanted_millis()
+    def _from_creation_timestamp(self, latest: Snapshot, millis: int) -> ReadingFull | Following:
         before = self._snapshots.earlier_than_time_millis(millis, with_changelogs=self._traits.decoupled_changelog)
         if before is not None and before.id < latest.id:
             return Following(before.id + 1)
         return _full(latest, millis)
-
-    def _from_compacted(self, latest: Snapshot) -> ReadingFull | Following:
-        return _full(self._newest_compacted(latest) or latest)
-
-    def _from_earliest(self, latest: Snapshot) -> ReadingFull | Following:
-        return Following(self._earliest_id(latest))
-
-    def _from_snapshot(self, latest: Snapshot) -> ReadingFull | Following:
-        return Following(self._raised(self._wanted_id(), self._earliest_id(latest), latest))
-
-    def _from_timestamp(self, latest: Snapshot) -> ReadingFull | Following:
-        return Following(self._first_since(self._wanted_millis(), latest))
-
-    def _from_file_creation_time(self, latest: Snapshot) -> ReadingFull | Following:
-        return _full(latest, self._wanted_millis())
 
     def _from_tag(self, tag: str) -> ReadingFull | Following:
         snapshot = self._directory.tag(tag)
@@ -186,18 +161,20 @@ def _full(snapshot: Snapshot, created_after: int | None = None) -> ReadingFull:
     return ReadingFull(snapshot, created_after=created_after)
 
 
-_FINDERS: dict[StartMode, Callable[[StartingScanner, Snapshot], ReadingFull | Following]] = {
-    StartMode.LATEST_FULL: lambda _, latest: _full(latest),
-    StartMode.LATEST: lambda _, latest: Following(latest.id + 1),
-    StartMode.COMPACTED_FULL: StartingScanner._from_compacted,
-    StartMode.EARLIEST: StartingScanner._from_earliest,
-    StartMode.FROM_SNAPSHOT: StartingScanner._from_snapshot,
+_FINDERS: dict[StartMode, Callable[[StartingScanner, Snapshot, int], ReadingFull | Following]] = {
+    StartMode.LATEST_FULL: lambda _, latest, number: _full(latest),
+    StartMode.LATEST: lambda _, latest, number: Following(latest.id + 1),
+    StartMode.COMPACTED_FULL: lambda scanner, latest, _: _full(scanner._newest_compacted(latest) or latest),
+    StartMode.EARLIEST: lambda scanner, latest, _: Following(scanner._earliest_id(latest)),
+    StartMode.FROM_SNAPSHOT: lambda scanner, latest, wanted: Following(
+        scanner._raised(wanted, scanner._earliest_id(latest), latest)
+    ),
     StartMode.FROM_SNAPSHOT_FULL: StartingScanner._full_at,
-    StartMode.FROM_TIMESTAMP: StartingScanner._from_timestamp,
-    StartMode.FROM_FILE_CREATION_TIME: StartingScanner._from_file_creation_time,
+    StartMode.FROM_TIMESTAMP: lambda scanner, latest, millis: Following(scanner._first_since(millis, latest)),
+    StartMode.FROM_FILE_CREATION_TIME: lambda _, latest, millis: _full(latest, millis),
     StartMode.FROM_CREATION_TIMESTAMP: StartingScanner._from_creation_timestamp,
 }
-"""How each start mode finds its snapshot, given the latest one; a tag needs no latest snapshot."""
+"""How each start mode finds its snapshot, given the latest one and `Start.number`; a tag needs no latest snapshot."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,7 +102,7 @@ class TestStart:
         table.commit([1])
         drive = Drive.of(table)
         position = Position(drive.directory.identity, 3)
-        drive.state = drive.planner.at_snapshot(3) if state == "at_snapshot" else drive.planner.at(position)
+        drive.state = drive.at_snapshot(3) if state == "at_snapshot" else drive.planner.at(position)
         assert drive.position == position
         with pytest.raises(PositionBeyondLatestError):
             drive.run()
@@ -155,7 +155,7 @@ class TestStart:
         table.snapshot_path(2).write_text('{"id": 2,')
         drive = Drive.of(table, start)
         drive.run()
-        drive.state = drive.planner.at_snapshot(3)
+        drive.state = drive.at_snapshot(3)
         assert drive.keys() == [2]
 
     def test_a_tag_whose_next_snapshot_is_gone_is_an_error_at_the_first_poll_after_its_state(
@@ -203,7 +203,7 @@ class TestFilesByCreationTime:
         assert position is not None
         again = Drive.of(table, start)
         planner = again.planner
-        again.state = planner.at(position) if saved is Position else planner.at_snapshot(position.snapshot)
+        again.state = planner.at(position) if saved is Position else again.at_snapshot(position.snapshot)
         assert again.keys() == first.keys() == []
 
     @pytest.mark.parametrize("restarted", [False, True])
@@ -216,7 +216,7 @@ class TestFilesByCreationTime:
             amended(table, number, timeMillis=since)
         drive = Drive.of(table, Start(StartMode.FROM_CREATION_TIMESTAMP, millis=since))
         if restarted:
-            drive.state = drive.planner.at_snapshot(2)
+            drive.state = drive.at_snapshot(2)
         assert drive.keys() == [1, 2]
 
     @pytest.mark.parametrize("mode", [StartMode.FROM_FILE_CREATION_TIME, StartMode.FROM_CREATION_TIMESTAMP])
@@ -295,7 +295,7 @@ class TestEnd:
         drive = Drive.of(table, start, **settings)
         assert drive.keys() == [1]
         assert drive.state.ended
-        for state in (drive.planner.at(drive.position), drive.planner.at_snapshot(2)):  # type: ignore[arg-type]
+        for state in (drive.planner.at(drive.position), drive.at_snapshot(2)):  # type: ignore[arg-type]
             again = Drive.of(table, start, **settings)
             again.state = state
             assert again.keys() == []
