@@ -47,12 +47,19 @@ class CaughtUp:
     Attributes:
         kind: COLLAPSED or NET.
         snapshots: All of them, passed-over ones included, in order.
-        planned: The splits; None: replay the snapshots, because equal rows are not proven.
+        planned: The splits.
     """
 
     kind: PlanKind
     snapshots: tuple[Snapshot, ...]
-    planned: PlannedSplits | None
+    planned: PlannedSplits
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Equal rows are not proven: the snapshots before `until` are read one by one."""
+
+    until: int
 
 
 class CatchUpScanner:
@@ -100,7 +107,7 @@ class CatchUpScanner:
         self._far_behind = 0
         self._replay_logged = False
 
-    def find(self, state: Following) -> CaughtUp | None:
+    def find(self, state: Following) -> CaughtUp | Replay | None:
         """One plan for the snapshots from `state.next_id` on, or None: replay the next one.
 
         Takes as many of `state.ahead` as need no other decision in between.
@@ -124,11 +131,10 @@ class CatchUpScanner:
             if before is None or known not in (None, before.fingerprint):
                 return None
         ahead = tuple(takewhile(partial(self._fits, state), state.ahead))
-        kind = PlanKind.NET if self._net else PlanKind.COLLAPSED
         try:
             return self._net_changes(before, ahead) if self._net else self._collapsed(before, ahead)
         except (FileNotFoundError, CorruptTableError, UnsupportedTableError) as error:
-            return self._replayed(kind, ahead, str(error))
+            return self._replayed(ahead, str(error))
 
     def _fits(self, state: Following, snapshot: Snapshot) -> bool:
         last = self._bounds.last_id(state.end_id)
@@ -150,7 +156,7 @@ class CatchUpScanner:
         self._log_choice("net", ahead, "are handed out as one plan with one change per key", "catch_up='net'")
         return CaughtUp(PlanKind.NET, ahead, planned)
 
-    def _collapsed(self, before: Snapshot | None, ahead: tuple[Snapshot, ...]) -> CaughtUp | None:
+    def _collapsed(self, before: Snapshot | None, ahead: tuple[Snapshot, ...]) -> CaughtUp | Replay | None:
         appends = [snapshot for snapshot in ahead if snapshot.commit_kind == CommitKind.APPEND]
         most = self._options.max_unconfirmed
         if most is not None and len(appends) > most:
@@ -160,15 +166,15 @@ class CatchUpScanner:
             return None
         reason = self._reason_not_collapsible(before, ahead[-1], appends)
         if reason is not None:
-            return self._replayed(PlanKind.COLLAPSED, ahead, reason)
+            return self._replayed(ahead, reason)
         self._plans.prefetch([snapshot.delta_manifest_list for snapshot in appends], "delta")
         splits = [split for snapshot in appends for split in self._plans.delta(snapshot).splits]
         self._log_choice("collapsed", ahead, "are handed out as one plan", "a replay would hand out the same files")
         return CaughtUp(PlanKind.COLLAPSED, ahead, PlannedSplits(self._plans.joined(splits, ahead[-1].id)))
 
-    def _replayed(self, kind: PlanKind, ahead: tuple[Snapshot, ...], reason: str) -> CaughtUp:
+    def _replayed(self, ahead: tuple[Snapshot, ...], reason: str) -> Replay:
         self._log_choice("replay", ahead, "are replayed", reason)
-        return CaughtUp(kind, ahead, None)
+        return Replay(ahead[-1].id + 1)
 
     def _log_choice(self, choice: str, ahead: tuple[Snapshot, ...], what: str, reason: str) -> None:
         text = f"snapshots %(first)d to %(last)d {what}: %(reason)s"

@@ -16,9 +16,6 @@ from pypaimon.streaming.metadata.history import RANGE_CHECK_INTERVAL, SnapshotRa
 from pypaimon.streaming.metadata.snapshots import Snapshot, SnapshotManager
 from pypaimon.streaming.planning.planner_state import Begun, Following, ReadingFull, ReadingRange, SnapshotMark, Step
 
-_Fetched = tuple[tuple[Snapshot, ...], Snapshot | None]
-"""Consecutive snapshots, and the last one as it was before the others were read; None: only one was read."""
-
 _MAX_WINDOW = 64
 _SINGLE_UNTIL = 2
 
@@ -52,10 +49,10 @@ class _NextWindow:
     first: int
     last_id: int | None
     pool: IOPool
-    future: Future[_Fetched]
+    future: Future[Window]
     origin: Origin = field(default_factory=Origin)
 
-    def result(self) -> _Fetched | None:
+    def result(self) -> Window | None:
         """The window; None if it could not be fetched, so that fetching it again meets the error. Blocks.
 
         Raises:
@@ -121,7 +118,7 @@ class SnapshotPrefetcher:
 
     def fetch(self, state: Following, last_id: int | None) -> Window:
         """The next window of a stream in this state, up to the last snapshot of the stream, if it has one."""
-        return self._prefetched(state, last_id) or Window(*self._fetch(state, last_id))
+        return self._prefetched(state, last_id) or self._fetch(state, last_id)
 
     def _prefetched(self, state: Following, last_id: int | None) -> Window | None:
         """The prefetched window, if it is the one that is needed."""
@@ -131,9 +128,9 @@ class SnapshotPrefetcher:
         if (following.first, following.last_id) != (state.next_id, last_id):
             return None
         fetched = following.result()
-        if fetched is None or fetched[1] is None:
+        if fetched is None or fetched.last is None:
             return None
-        return Window(replace(state, ahead=fetched[0]), fetched[1], is_prefetched=True)
+        return Window(replace(state, ahead=fetched.state.ahead), fetched.last, is_prefetched=True)
 
     def begin_next(self, window: Window, last_id: int | None) -> None:
         """Begin to fetch the window after this one, if later snapshots are known."""
@@ -143,22 +140,22 @@ class SnapshotPrefetcher:
             return
         begin = replace(state, next_id=end + 1, ahead=())
 
-        def fetch() -> _Fetched:
-            fetched, last = self._fetch(begin, last_id)
-            if last is not None:
-                prefetch_manifests(fetched.ahead)
-            return fetched.ahead, last
+        def fetch() -> Window:
+            fetched = self._fetch(begin, last_id)
+            if fetched.last is not None:
+                prefetch_manifests(fetched.state.ahead)
+            return fetched
 
         self._next = _NextWindow(end + 1, last_id, self._pool, self._pool.submit(fetch))
 
-    def _fetch(self, state: Following, last_id: int | None) -> tuple[Following, Snapshot | None]:
+    def _fetch(self, state: Following, last_id: int | None) -> Window:
         number = state.next_id
         single = None
         known, is_window = self._known(state, number)
         if not is_window:
             single = self._checks.found(number)
             if single is None or not self._eager:
-                return _with(state, single), None
+                return _window(state, single)
             known = self._snapshots.hinted_latest_id()
         state = replace(state, known_latest=known)
         window = max(2, min(state.window, self._widest)) if known is None else self._widest
@@ -167,9 +164,9 @@ class SnapshotPrefetcher:
             last = self._last(stop - 1)
             found = () if last is None else self._before(number, last)
             if last is not None and found:
-                return replace(state, ahead=(*found, last) if found[-1].id == last.id - 1 else found), last
+                return Window(replace(state, ahead=(*found, last) if found[-1].id == last.id - 1 else found), last)
             state = replace(state, known_latest=number, window=1)
-        return _with(state, single or self._checks.found(number)), None
+        return _window(state, single or self._checks.found(number))
 
     def _known(self, state: Following, number: int) -> tuple[int | None, bool]:
         """A later snapshot that is known, and whether a window is fetched instead of the next snapshot alone."""
@@ -205,8 +202,8 @@ class SnapshotPrefetcher:
         return replace(state, misses=0, verified=True, window=window)
 
 
-def _with(state: Following, snapshot: Snapshot | None) -> Following:
-    return replace(state, ahead=() if snapshot is None else (snapshot,))
+def _window(state: Following, snapshot: Snapshot | None) -> Window:
+    return Window(replace(state, ahead=() if snapshot is None else (snapshot,)), None)
 
 
 P = TypeVar("P", ReadingFull, ReadingRange, Following)

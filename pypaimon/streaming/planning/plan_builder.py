@@ -201,13 +201,13 @@ class PlanBuilder:
             after = replace(state.after(snapshot), watermark=watermark)
         return self._step_to(state, after, snapshot, kind, planned)
 
-    def caught_up(self, state: Following, found: CaughtUp, planned: PlannedSplits) -> Step:
+    def caught_up(self, state: Following, found: CaughtUp) -> Step:
         """Hand out several snapshots as one plan."""
         last = found.snapshots[-1]
         read = [snapshot for snapshot in found.snapshots if self._follow_up.is_read(snapshot)]
         watermark = read[-1].watermark if read else state.watermark
         after = replace(state.after(last), watermark=watermark)
-        return self._step_to(state, after, last, found.kind, planned)
+        return self._step_to(state, after, last, found.kind, found.planned)
 
     def _restarted(self, state: Following, snapshot: Snapshot) -> Step:
         """The first part of the full state of a snapshot, in the middle of the stream."""

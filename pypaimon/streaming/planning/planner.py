@@ -35,7 +35,7 @@ from pypaimon.streaming.options.stream_options import StreamOptions, needs_fixed
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.paimon.internals import TableSchema
 from pypaimon.streaming.planning.between import RangeScanner
-from pypaimon.streaming.planning.catch_up import CatchUpScanner
+from pypaimon.streaming.planning.catch_up import CatchUpScanner, CaughtUp
 from pypaimon.streaming.planning.follow_up import Bounds, CommitKind, FollowUp, follow_up_scanner
 from pypaimon.streaming.planning.next_snapshots import HistoryCheck, SnapshotPrefetcher, Window
 from pypaimon.streaming.planning.plan_builder import PlanBuilder
@@ -362,10 +362,10 @@ class Planner:
         if self._bounds.is_beyond(snapshot):
             return Step(replace(state, ended=True))
         found = self._catch_up.find(state)
-        if found is not None and found.planned is not None:
-            return self._builder.caught_up(state, found, found.planned)
+        if isinstance(found, CaughtUp):
+            return self._builder.caught_up(state, found)
         if found is not None:
-            state = replace(state, replay_until=found.snapshots[-1].id + 1)
+            state = replace(state, replay_until=found.until)
         return self._builder.follow(state, snapshot)
 
     def _missed(self, state: Following) -> Following:

@@ -93,51 +93,41 @@ def _run(watch: _Watch, reader: weakref.ref[Progress], clock: Clock, pause: floa
         del progress
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class ScanParts:
     """The parts of one scan. Making them sends no requests.
 
-    Attributes:
+    Args:
         directory: The table.
         planner: Decides what comes next.
         options: The stream's settings.
         progress: Saved progress, or None without a consumer id.
+        clock: The source of time.
+        latest_at: When the latest snapshot that the planner was given was requested.
+
+    Attributes:
         prefetcher: Takes the planner's steps.
         worker: Takes steps on a worker thread.
         lag_meter: Measures the lag.
         keep_alive: Keeps the files of progress; None without a consumer id.
     """
 
-    directory: TableDirectory
-    planner: Planner
-    options: StreamOptions
-    progress: Progress | None
-    prefetcher: Prefetcher
-    worker: Worker
-    lag_meter: LagMeter
-    keep_alive: KeepAlive | None
-
-    @staticmethod
-    def of(
+    def __init__(
+        self,
         directory: TableDirectory,
         planner: Planner,
         options: StreamOptions,
         progress: Progress | None,
         clock: Clock,
         latest_at: float = float("-inf"),
-    ) -> ScanParts:
-        """Make the parts; `latest_at` is when the latest snapshot that the planner was given was requested."""
-        prefetcher = Prefetcher(planner.step, steps_ahead(options), clock.monotonic, planner.known_idle, latest_at)
-        return ScanParts(
-            directory,
-            planner,
-            options,
-            progress,
-            prefetcher,
-            Worker(planner, prefetcher, options, progress, clock.monotonic),
-            LagMeter(directory, planner, clock),
-            None if progress is None else KeepAlive(progress, clock),
-        )
+    ) -> None:
+        self.directory = directory
+        self.planner = planner
+        self.options = options
+        self.progress = progress
+        self.prefetcher = Prefetcher(planner.step, steps_ahead(options), clock.monotonic, planner.known_idle, latest_at)
+        self.worker = Worker(planner, self.prefetcher, options, progress, clock.monotonic)
+        self.lag_meter = LagMeter(directory, planner, clock)
+        self.keep_alive = None if progress is None else KeepAlive(progress, clock)
 
     def release(self) -> None:
         """Let the threads end. They start again when they are needed."""
