@@ -218,8 +218,6 @@ def paired(rows: pa.Table, kinds: pa.ChunkedArray, keys: Sequence[str]) -> pa.Ta
     """One row per change: `_row_kind`, and the structs `before` and `after`, each with all columns or null.
 
     Args:
-        rows: The rows without their kinds.
-        kinds: The kind of each row.
         keys: Columns of the primary key: a -U and the next +U are one change if these are equal.
 
     Raises:

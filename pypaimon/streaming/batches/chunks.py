@@ -36,7 +36,6 @@ class BatchChunk:
     """Rows of one plan, read.
 
     Attributes:
-        plan: The plan.
         before: Position after the previous plan with rows, or the start of the stream; None if that was not found yet.
         data: The rows; None for a plan without rows. Empty at the end of a plan whose last rows had been given before
             the end was known.
@@ -64,8 +63,6 @@ class ChunkReader:
     """Reads the plans of a scan chunk by chunk. Not thread-safe. After an error the next call continues before it.
 
     Args:
-        driver: Makes the plans.
-        read: Reads their splits.
         chunk_bytes: A chunk is complete once it holds this many bytes; larger batches are cut.
         timeout: Time limit of one request in seconds.
         commit_columns: Add columns with the commit of each row.
@@ -188,7 +185,6 @@ class ChunkReader:
 
         Args:
             after: Position after that plan. A different plan that covers it is given as a whole.
-            rows: Number of rows that were given.
         """
         self._resumed = after, rows
 
@@ -264,8 +260,6 @@ class _Rows:
     """The record batches of a plan, each pulled on a thread of a pool.
 
     Args:
-        pool: The pool.
-        batches: The record batches.
         skipped: Number of rows that were given before an error; a plan reads the same each time.
     """
 

@@ -20,9 +20,6 @@ class ReadingThread(ABC):
     """A daemon thread that reads ahead for a stream, and the future that the stream waits for. Thread-safe.
 
     It starts when it is first needed, and again after an error, which the stream has to take first.
-
-    Args:
-        name: Name of the thread.
     """
 
     def __init__(self, name: str) -> None:
@@ -95,7 +92,6 @@ class ReadAhead(ReadingThread):
     An error is raised by the next call after all chunks before it were taken; the call after that retries.
 
     Args:
-        reader: Reads the chunks.
         max_bytes: Reading pauses while this many bytes wait; one chunk is always read.
     """
 

@@ -172,7 +172,6 @@ class StreamLoop(Iteration[B], Generic[I, B]):
 
     Args:
         source: Where the rows come from: items of type `I`, and others that only `_pass_over` handles.
-        clock: Where time comes from.
         on_progress: Called with the status after each batch, before it is given.
         abandon: Called on a thread of its own once the stream is garbage; by default the source is closed.
     """

@@ -34,8 +34,6 @@ class SnapshotRange:
     """A range of snapshots that exist.
 
     Attributes:
-        first: Its first snapshot.
-        last: Its last snapshot.
         span: The range as one plan; None: it is read snapshot by snapshot.
     """
 
@@ -51,10 +49,6 @@ class SnapshotRange:
 
 class RangeScanner:
     """Finds a range in the history of a table, and resumes inside of it.
-
-    Args:
-        traits: Its kind.
-        between: The range to find.
 
     Attributes:
         follow_up: Which snapshots are read if the range is not one plan.

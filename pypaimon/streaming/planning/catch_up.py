@@ -47,7 +47,6 @@ class CaughtUp:
     Attributes:
         kind: COLLAPSED or NET.
         snapshots: All of them, passed-over ones included, in order.
-        planned: The splits.
     """
 
     kind: PlanKind
@@ -70,8 +69,6 @@ class CatchUpScanner:
 
     Args:
         plans: Plans of single snapshots under the stream's first schema.
-        schemas: Which schema a snapshot is read with.
-        bounds: The ends of the stream.
 
     Attributes:
         widest: Snapshots to prefetch at most.

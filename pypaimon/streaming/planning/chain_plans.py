@@ -44,9 +44,7 @@ class ChainStarts:
         schema: The schema to read with: that of the delta branch.
 
     Attributes:
-        chain: The branches.
         directory: The snapshot branch.
-        checks: Checks of its snapshots.
     """
 
     def __init__(self, directory: TableDirectory, chain: ChainBranches, schema: TableSchema) -> None:
@@ -175,10 +173,8 @@ def first_plan(
 
     Args:
         starts: The snapshot branch.
-        plans: Plans of the delta branch.
         snapshot: The snapshot of the delta branch; id 0: the branch was empty.
         chain: What is read of the snapshot branch.
-        after: Last unit that was handed out.
 
     Raises:
         FileNotFoundError: A manifest of the delta branch is gone.
@@ -251,9 +247,6 @@ class _Chains:
         """Find the chains in the partitions of both branches.
 
         Args:
-            whole: Entries of the snapshot branch.
-            changes: Entries of the delta branch.
-            fields: The partition columns.
             key_count: How many of the last of them order a chain; those before them identify it.
         """
         distinct = [table["partition"].combine_chunks().unique() for table in (whole, changes)]

@@ -48,11 +48,7 @@ class SnapshotFiles:
 
 
 class SnapshotReader:
-    """The files of a snapshot that `FollowUpScanner.scan` can choose. Sends no requests.
-
-    Args:
-        snapshot: The snapshot.
-    """
+    """The files of a snapshot that `FollowUpScanner.scan` can choose. Sends no requests."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -194,12 +190,7 @@ class FollowUp:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The ends of one stream, and its delay.
-
-    Attributes:
-        options: The stream's settings.
-        now_millis: The wall clock, epoch milliseconds.
-    """
+    """The ends of one stream, and its delay."""
 
     options: StreamOptions
     now_millis: Callable[[], int]
@@ -251,18 +242,10 @@ class StateRestarts:
     In an append table: snapshots that remove files, delete rows by deletion vectors, or write columns of existing rows.
     Compactions do not, because they leave the rows as they are. In a table with a complete changelog: overwrites, which
     have no changelog. Other tables with a primary key retract the rows that an overwrite replaces.
-
-    Attributes:
-        snapshots: Snapshots of the table.
-        traits: Its kind.
-        options: The stream's settings.
-        checks: Finds the snapshot before.
-        bounds: The ends of the stream.
     """
 
     snapshots: SnapshotManager
     traits: TableTraits
-    options: StreamOptions
     checks: SnapshotRangeValidator
     bounds: Bounds
 
@@ -286,7 +269,7 @@ class StateRestarts:
 
     def begins_at(self, snapshot: Snapshot, end_id: int | None) -> Snapshot:
         """The snapshot whose state is read: the last one up to the end, which avoids a later restart."""
-        options, end = self.options, self.options.end
+        options, end = self.bounds.options, self.bounds.options.end
         has_time = options.end_watermark is not None or options.delay_ms or (end is not None and end.millis is not None)
         is_part = options.shard is not None or options.bucket_filter is not None
         if has_time or is_part:

@@ -40,10 +40,7 @@ class _NextWindow:
     """A window that is fetched before it is needed.
 
     Attributes:
-        first: Its first snapshot.
         last_id: The last snapshot of the stream, None if it has none.
-        pool: Fetches it.
-        future: The window.
     """
 
     first: int
@@ -85,7 +82,6 @@ class SnapshotPrefetcher:
     that waits for such a window gets its error.
 
     Args:
-        checks: Finds a single snapshot.
         widest: Snapshots in a window at most.
         eager: Look for a later snapshot at once, not only while snapshots keep coming.
         prefetch_manifests: Called on that thread with the snapshots of the next window; None: windows are not
@@ -220,9 +216,6 @@ class HistoryCheck:
     more after them. If it has not changed, there was no rollback while the others were read.
 
     If the snapshot before has expired, or there never was one, only the identity of the table can be checked.
-
-    Args:
-        checks: Checks of single snapshots.
     """
 
     def __init__(self, checks: SnapshotRangeValidator) -> None:
@@ -310,7 +303,6 @@ class HistoryCheck:
 
         Args:
             state: The state after the last snapshot of the stream.
-            last: Id of that snapshot.
 
         Raises:
             PositionBeyondLatestError: The table ends before.

@@ -46,11 +46,9 @@ class PlanBuilder:
     """Makes the steps of one stream that read snapshots.
 
     Args:
-        schemas: Which schema a snapshot is read with.
         follow_up: Which snapshots are read after the start, and which files of them.
         bounds: The ends of the stream, and its settings; the filter uses the names of the stream's first schema.
         checks: Distinguishes a file that has expired from one that a damaged table lacks.
-        log: Logs what becomes of each snapshot.
         kept_units: Shared with planners of the stream that have other limits.
 
     Attributes:
@@ -79,7 +77,7 @@ class PlanBuilder:
         self._plans: dict[tuple[int, int | None], SnapshotPlans] = {}
         self._restarts: StateRestarts | None = None
         if options.keeps_state:
-            self._restarts = StateRestarts(directory.snapshots, TableTraits.of(schema), options, checks, bounds)
+            self._restarts = StateRestarts(directory.snapshots, TableTraits.of(schema), checks, bounds)
         self.chains = None if options.chain is None else ChainStarts(directory, options.chain, schema)
 
     def forget(self) -> None:

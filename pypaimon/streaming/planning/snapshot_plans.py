@@ -63,7 +63,6 @@ class SnapshotPlans:
     """Plans of single snapshots of one table, for one stream's filter, shard and limits.
 
     Args:
-        schema: The schema that the stream reads with.
         created_after: Only files created at this time or later (`from-file-creation-time`), epoch milliseconds.
         kept_units: Shared with plans of the stream that have other limits.
     """
@@ -157,7 +156,6 @@ class SnapshotPlans:
         earlier one has brought. Java's rules: docs/java-semantics.md#overwrites.
 
         Args:
-            snapshot: The OVERWRITE snapshot.
             after: Last bucket that was handed out.
 
         Raises:
@@ -192,7 +190,6 @@ class SnapshotPlans:
 
         Args:
             before: The earlier snapshot; None: an empty table.
-            snapshot: The later one.
         """
         return self._compared(SplitMode.NET, self.state, before, snapshot)
 
@@ -207,8 +204,6 @@ class SnapshotPlans:
 
         Args:
             before: The earlier snapshot; None: an empty table.
-            snapshot: The later one.
-            after: Last unit that was handed out.
             kinds: Whether rows come with kinds.
 
         Raises:
@@ -269,7 +264,6 @@ class SnapshotPlans:
         """Read manifest lists and their manifests before `delta` or `changelog` needs them, in two round trips.
 
         Args:
-            lists: Names of manifest lists.
             scan: Whether they are of a `delta` or a `changelog`.
         """
         self._prefetcher.fetch(lists, scan, self.entry_schema)
@@ -340,7 +334,6 @@ class SnapshotPlans:
 
         Args:
             scan: What of it is read.
-            after: Last unit that was handed out.
             plan: Plans its units if they are not kept from the part before.
         """
         key = (snapshot.id, snapshot.fingerprint, scan, self.schema.id, self._created_after)

@@ -37,9 +37,6 @@ class SplitFactory:
     packed.
 
     Attributes:
-        schema: The schema to read with.
-        traits: The table's kind.
-        paths: Where its files are.
         target_bytes: Size up to which files are packed.
         open_bytes: The least size that a file counts as.
     """
@@ -63,10 +60,8 @@ class SplitFactory:
         """Splits of the chosen entries, in canonical order. Records of bucket -2 are never merged.
 
         Args:
-            units: Entries.
             chosen: Positions of the entries to read, ascending.
             mode: How rows come from the files.
-            deletions: Where deletion vectors are.
             branch: The branch of the entries whose `OF_BRANCH` is true, without file names; None: no other branch.
             files: The chosen entries as files, if they were made before.
         """
@@ -211,12 +206,9 @@ class Files:
     """Entries as files, in their order.
 
     Attributes:
-        entries: The entries.
         metas: Their value objects, which are made when they are used.
         starts: Where each (partition, bucket) begins.
-        sizes: Bytes of each file.
         total_buckets: Number of buckets when each file was written.
-        bucket_numbers: The bucket of each file.
         partition_indices: Index of the distinct partition of each file.
         partition_keys: The distinct partitions, serialised.
         partition_rows: The distinct partitions.

@@ -34,8 +34,6 @@ class StartingScanner:
     """Finds the beginning of a stream. Each call sends requests.
 
     Args:
-        traits: Its kind.
-        start: The start to find.
         must_stand: Whether a snapshot that has expired is an error, instead of a start at the earliest one.
     """
 
@@ -182,9 +180,7 @@ class PositionResolver:
     """Finds the state of a stream at a saved position, in the same table and after the same snapshot.
 
     Attributes:
-        directory: The table.
         checks: Checks against the snapshots that are there.
-        bounds: The ends of the stream.
         configured: The start that the stream was built with, which also decides what a resumed stream reads.
         chains: Of a chain table: finds what its first plan is made of.
     """

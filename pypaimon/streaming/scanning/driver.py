@@ -43,7 +43,6 @@ class ScanDriver:
 
     Attributes:
         handover: The state of the scan and the plan to take; lets one call at a time drive.
-        parts: The parts of the scan.
         commits: Threads for saves in asyncio.
         lags: Threads that measure the lag in asyncio.
     """

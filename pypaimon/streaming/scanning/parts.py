@@ -49,7 +49,6 @@ class KeepAlive:
 
     Args:
         progress: The progress whose files are kept. Without an expiration of consumers there is no thread.
-        clock: How to wait.
     """
 
     def __init__(self, progress: Progress, clock: Clock) -> None:
@@ -97,17 +96,10 @@ class ScanParts:
     """The parts of one scan. Making them sends no requests.
 
     Args:
-        directory: The table.
-        planner: Decides what comes next.
-        options: The stream's settings.
         progress: Saved progress, or None without a consumer id.
-        clock: The source of time.
         latest_at: When the latest snapshot that the planner was given was requested.
 
     Attributes:
-        prefetcher: Takes the planner's steps.
-        worker: Takes steps on a worker thread.
-        lag_meter: Measures the lag.
         keep_alive: Keeps the files of progress; None without a consumer id.
     """
 

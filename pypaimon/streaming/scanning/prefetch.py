@@ -20,11 +20,9 @@ class PrefetchedStep:
     """A step that was taken or is being taken.
 
     Attributes:
-        state: The state before the step.
         scope: What it is taken for.
         unasked: Whether it was begun before the caller asked.
         previous: The last split of the plans before the step, if known.
-        future: Its outcome.
         begun_at: When it was begun, on the monotonic clock.
     """
 
@@ -84,7 +82,6 @@ class Prefetcher:
         """The step from this state: prefetched, or begun now. Asking again while it is under way returns the same one.
 
         Args:
-            state: The state of the caller.
             scope: Cancels the step, and those that are prefetched after it.
             max_age: A poll that found nothing counts for this many seconds. After that it is made again.
         """

@@ -90,7 +90,6 @@ class StreamScan:
 
     Args:
         table: pypaimon's table.
-        driver: Takes the scan from plan to plan.
     """
 
     def __init__(self, table: ReadableTable, driver: ScanDriver) -> None:

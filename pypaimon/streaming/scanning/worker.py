@@ -38,9 +38,7 @@ class ScanState:
     """The state of a scan.
 
     Attributes:
-        state: The planner's state.
         position: The position of that state; None before the start is found.
-        metrics: The counters up to it.
     """
 
     state: PlannerState | Unopened
@@ -56,7 +54,6 @@ class Advance:
         state: The next state.
         position: The position of that state.
         taken: The step to that state; None without a step: ask again, or the stream ends.
-        size: The size of the step's plan.
         ended: Whether the stream ends here.
     """
 
@@ -109,8 +106,6 @@ class PendingAdvance:
     """A requested advance, which is made once even if a worker is called more often.
 
     Args:
-        segment: The segment of the state.
-        state: The state of the scan.
         advance: Makes the advance from that state, given the segment and whether the stream is to end here.
     """
 
@@ -141,14 +136,7 @@ class PendingAdvance:
 
 
 class Worker:
-    """Takes steps on a worker thread. Does not change the scan: the caller's side does, once it gets the result.
-
-    Args:
-        planner: Decides what comes next.
-        prefetcher: Takes its steps.
-        progress: Saved progress, or None.
-        monotonic: Seconds of a clock that never goes back.
-    """
+    """Takes steps on a worker thread. Does not change the scan: the caller's side does, once it gets the result."""
 
     def __init__(
         self,
@@ -170,7 +158,6 @@ class Worker:
 
         Args:
             max_age: See `Prefetcher.request`.
-            segment: The segment of the state.
             stopping: Whether the stream is to end here. A step that is under way is then not waited for.
         """
         progress = self._progress
