@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pypaimon.streaming.batches.batch_stream import BlockingBatchStream as BlockingBatchStream
     from pypaimon.streaming.batches.run_forever import run_forever as run_forever
     from pypaimon.streaming.batches.run_forever import run_forever_async as run_forever_async
-    from pypaimon.streaming.batches.stream_status import StreamStatus as StreamStatus
+    from pypaimon.streaming.batches.stream import StreamStatus as StreamStatus
     from pypaimon.streaming.commit.request import CommitReport as CommitReport
     from pypaimon.streaming.compaction.background import Compactor as Compactor
     from pypaimon.streaming.compaction.background import compactor as compactor
@@ -113,12 +113,12 @@ if TYPE_CHECKING:
     from pypaimon.streaming.model.position import Phase as Phase
     from pypaimon.streaming.model.position import Position as Position
     from pypaimon.streaming.model.position import Unit as Unit
+    from pypaimon.streaming.planning.catch_up import IncrementalDiffScanner as IncrementalDiffScanner
     from pypaimon.streaming.planning.follow_up import ChangelogFollowUpScanner as ChangelogFollowUpScanner
     from pypaimon.streaming.planning.follow_up import DeltaFollowUpScanner as DeltaFollowUpScanner
     from pypaimon.streaming.planning.follow_up import FollowUpScanner as FollowUpScanner
     from pypaimon.streaming.planning.follow_up import SnapshotFiles as SnapshotFiles
     from pypaimon.streaming.planning.follow_up import SnapshotReader as SnapshotReader
-    from pypaimon.streaming.planning.incremental_diff import IncrementalDiffScanner as IncrementalDiffScanner
     from pypaimon.streaming.read_builder import StreamReadBuilder as StreamReadBuilder
     from pypaimon.streaming.read_builder import stream_read_builder as stream_read_builder
     from pypaimon.streaming.reading.blob import Blob as Blob
@@ -148,7 +148,7 @@ _EXPORTS = {
     "batches.batch": ("Batch", "BlockingBatch"),
     "batches.batch_stream": ("BatchStream", "BlockingBatchStream"),
     "batches.run_forever": ("run_forever", "run_forever_async"),
-    "batches.stream_status": ("StreamStatus",),
+    "batches.stream": ("StreamStatus",),
     "read_builder": ("StreamReadBuilder", "stream_read_builder"),
     "spec.openers": ("AsyncStreamingTableScan", "StreamTableRead"),
     "commit.request": ("CommitReport",),
@@ -230,7 +230,7 @@ _EXPORTS = {
         "SnapshotFiles",
         "SnapshotReader",
     ),
-    "planning.incremental_diff": ("IncrementalDiffScanner",),
+    "planning.catch_up": ("IncrementalDiffScanner",),
     "reading.blob": ("Blob",),
     "scanning.lag": ("Lag",),
     "scanning.metrics": ("ScanMetrics",),

@@ -25,14 +25,15 @@ from pypaimon.streaming.spec.streamed_table import StreamedTable
 
 if TYPE_CHECKING:
     import pypaimon.streaming.paimon.filter_internals as filter_internals
-    from pypaimon.streaming.batches import batch_stream, stream_status
+    from pypaimon.streaming.batches import batch_stream
+    from pypaimon.streaming.batches import stream as stream_loop
     from pypaimon.streaming.groups import group_stream
     from pypaimon.streaming.live import live_table
     from pypaimon.streaming.spec import openers
 else:
     filter_internals = LazyModule("pypaimon.streaming.paimon.filter_internals")
     batch_stream = LazyModule("pypaimon.streaming.batches.batch_stream")
-    stream_status = LazyModule("pypaimon.streaming.batches.stream_status")
+    stream_loop = LazyModule("pypaimon.streaming.batches.stream")
     live_table = LazyModule("pypaimon.streaming.live.live_table")
     group_stream = LazyModule("pypaimon.streaming.groups.group_stream")
     openers = LazyModule("pypaimon.streaming.spec.openers")
@@ -98,7 +99,7 @@ class StreamReadBuilder(SpecBuilder, PaimonStreamReadBuilder):
         *,
         read_ahead_bytes: int = DEFAULT_READ_AHEAD_BYTES,
         batch_bytes: int = DEFAULT_BATCH_BYTES,
-        on_progress: Callable[[stream_status.StreamStatus], None] | None = None,
+        on_progress: Callable[[stream_loop.StreamStatus], None] | None = None,
         commit_columns: bool = False,
     ) -> batch_stream.BatchStream:
         """The rows, for `async with` and `async for`: scan and read in one.
@@ -127,7 +128,7 @@ class StreamReadBuilder(SpecBuilder, PaimonStreamReadBuilder):
         *,
         read_ahead_bytes: int = DEFAULT_READ_AHEAD_BYTES,
         batch_bytes: int = DEFAULT_BATCH_BYTES,
-        on_progress: Callable[[stream_status.StreamStatus], None] | None = None,
+        on_progress: Callable[[stream_loop.StreamStatus], None] | None = None,
         commit_columns: bool = False,
     ) -> batch_stream.BlockingBatchStream:
         """As `open`, for a plain `with` and `for`."""

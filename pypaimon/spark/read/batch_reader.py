@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from pypaimon.streaming.planning.planner_state import PlannerState
+
 _SNAPSHOT, _TAG = ("scan.snapshot-id", "scan.version"), "scan.tag-name"
 _MILLIS, _TIME = "scan.timestamp-millis", "scan.timestamp"
 _STREAM_ONLY = ("start", "start_tag")
@@ -76,7 +78,8 @@ def batch_splits(options: SourceOptions, stream: ResolvedStream) -> list[StreamS
 
 def _splits_of_range(stream: ResolvedStream, between: Between) -> list[StreamSplit]:
     planner = new_planner(stream.with_spec(replace(stream.spec, between=between)))
-    state, splits = planner.initial(), list[StreamSplit]()
+    state: PlannerState = planner.initial()
+    splits: list[StreamSplit] = []
     while not state.ended:
         step = planner.step(state)
         state = step.state

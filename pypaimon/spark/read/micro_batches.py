@@ -21,7 +21,7 @@ from pypaimon.streaming.model.plan import Plan
 from pypaimon.streaming.model.position import Phase, Position
 from pypaimon.streaming.options.stream_options import Limits
 from pypaimon.streaming.planning.planned_units import KeptUnits
-from pypaimon.streaming.planning.planner_state import PlannerState, Step
+from pypaimon.streaming.planning.planner_state import Following, PlannerState, Starting, Step
 from pypaimon.streaming.scanning.lag import Lag
 from pypaimon.streaming.spec.resolve import ResolvedStream
 
@@ -183,16 +183,16 @@ class MicroBatchPlanner:
         """The plans from one position to another, regardless of the limits with which they were first made."""
         in_full = end.phase is Phase.FULL
         whole = new_planner(self._stream, last_snapshot=end.snapshot - 1)
-        state = self._planner.at(begin)
+        state: PlannerState = self._planner.at(begin)
         plans: list[Plan] = []
         while not in_full:
-            if state.start is not None and (state.start.snapshot_id or 0) >= end.snapshot:
+            if isinstance(state, Starting) and (state.start.snapshot_id or 0) >= end.snapshot:
                 break
             step = whole.step(state)
             if step.plan is not None:
                 plans.append(step.plan)
             state = replace(step.state, ended=False)
-            if step.state.ended or (state.full is None and state.next_id is not None and state.next_id >= end.snapshot):
+            if step.state.ended or (isinstance(state, Following) and state.next_id >= end.snapshot):
                 break
             if step.idle:
                 raise self._beyond_latest(end)
@@ -239,6 +239,7 @@ class MicroBatchPlanner:
 
     def _measure(self, state: PlannerState, caught_up: bool) -> None:
         if caught_up and not self._stream.options.delay_ms:
-            self._lag = Lag(0, 0, 0, 0.0, None, None if state.next_id is None else state.next_id - 1, None)
+            latest = None if isinstance(state, Starting) else state.next_id - 1
+            self._lag = Lag(0, 0, 0, 0.0, None, latest, None)
         else:
             self._lag = self._meter.measure(state, None)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pypaimon.streaming.batches.chunks import BatchChunk
-from pypaimon.streaming.batches.update_pairs import paired
+from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.model import row_kinds
 from pypaimon.streaming.model.plan import PlanKind
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.model.row_kinds import DELETE, NAMES, UPDATE_AFTER, UPDATE_BEFORE
 from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.options.read_scope import ReadScope
 from pypaimon.streaming.paimon.internals import TableSchema
@@ -24,6 +28,9 @@ if TYPE_CHECKING:
     import polars
 else:
     duckdb, pandas, polars = LazyModule("duckdb"), LazyModule("pandas"), LazyModule("polars")
+
+
+_BEFORE, _AFTER, _DELETED = NAMES[UPDATE_BEFORE], NAMES[UPDATE_AFTER], NAMES[DELETE]
 
 
 class BatchRows:
@@ -205,3 +212,47 @@ class BlockingBatch(BatchRows):
     def commit(self) -> None:
         """As `Batch.commit`; blocks."""
         self._commit()
+
+
+def paired(rows: pa.Table, kinds: pa.ChunkedArray, keys: Sequence[str]) -> pa.Table:
+    """One row per change: `_row_kind`, and the structs `before` and `after`, each with all columns or null.
+
+    Args:
+        keys: Columns of the primary key: a -U and the next +U are one change if these are equal.
+
+    Raises:
+        StreamConfigError: The rows lack a column of the key.
+    """
+    if missing := [key for key in keys if key not in rows.column_names]:
+        raise StreamConfigError(
+            f"updates are paired by the primary key, and the rows lack {', '.join(missing)}: "
+            "add it to with_projection(...) under its own name"
+        )
+    names = np.asarray(kinds.to_pylist(), dtype=object)
+    pairs = _pairs(rows, names, keys)
+    begins = np.delete(np.arange(len(names)), pairs + 1)
+    is_pair = np.isin(begins, pairs)
+    has_before = np.isin(names[begins], (_BEFORE, _DELETED))
+    has_after = is_pair | ~has_before
+    values = pa.chunked_array(
+        [batch.to_struct_array() for batch in rows.to_batches()], type=pa.struct(list(rows.schema))
+    )
+    return pa.table(
+        {
+            ROW_KIND: pa.array(np.where(is_pair, _AFTER, names[begins]), type=pa.string()),
+            "before": values.take(pa.array(begins, mask=~has_before)),
+            "after": values.take(pa.array(begins + is_pair, mask=~has_after)),
+        }
+    )
+
+
+def _pairs(rows: pa.Table, names: npt.NDArray[np.object_], keys: Sequence[str]) -> npt.NDArray[np.int64]:
+    """Index of the first row of each pair."""
+    pairs = np.flatnonzero((names[:-1] == _BEFORE) & (names[1:] == _AFTER))
+    for key in keys if len(pairs) else ():
+        before, after = (rows.column(key).take(pa.array(at)).combine_chunks() for at in (pairs, pairs + 1))
+        same = pc.equal(before, after)
+        if pa.types.is_floating(before.type):
+            same = pc.or_(same, pc.and_(pc.is_nan(before), pc.is_nan(after)))
+        pairs = pairs[same.to_numpy(zero_copy_only=False)]
+    return pairs

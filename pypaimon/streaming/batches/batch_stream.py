@@ -11,8 +11,7 @@ import pyarrow as pa
 from pypaimon.streaming.batches.batch import Batch, BlockingBatch
 from pypaimon.streaming.batches.chunks import BatchChunk
 from pypaimon.streaming.batches.read_ahead import ReadAhead
-from pypaimon.streaming.batches.stream import AsyncStream, BlockingStream, StreamLoop
-from pypaimon.streaming.batches.stream_status import StreamStatus
+from pypaimon.streaming.batches.stream import AsyncStream, BlockingStream, StreamLoop, StreamStatus
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.concurrency.waits import Wait, Waits, run, run_async
 from pypaimon.streaming.errors import SchemaChangedError, StreamConfigError

@@ -10,8 +10,6 @@ from functools import partial
 
 import pyarrow as pa
 
-from pypaimon.streaming.batches.commit_columns import with_columns, with_fields
-from pypaimon.streaming.batches.update_pairs import pairs_unbroken
 from pypaimon.streaming.concurrency.clock import is_done_within
 from pypaimon.streaming.concurrency.lazy import Lazy
 from pypaimon.streaming.concurrency.waits import run
@@ -19,12 +17,15 @@ from pypaimon.streaming.errors import EndOfScan, PositionExpiredError
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.model.plan import Plan, PlanKind, StreamSplit
 from pypaimon.streaming.model.position import Phase, Position, of_table
+from pypaimon.streaming.model.row_kinds import NAMES, UPDATE_AFTER, UPDATE_BEFORE
+from pypaimon.streaming.model.system_columns import ROW_KIND, with_commit_columns, with_commit_fields
 from pypaimon.streaming.options.read_scope import ReadScope
 from pypaimon.streaming.reading.read import StreamRead, drop_prefetched
 from pypaimon.streaming.scanning.driver import ScanDriver
 from pypaimon.streaming.scanning.metrics import ScanMetrics
 from pypaimon.streaming.scanning.scan import BlockingPlanStream
 
+_BEFORE, _AFTER = NAMES[UPDATE_BEFORE], NAMES[UPDATE_AFTER]
 _SOON_SECONDS = 1.0
 """How long rows that were read wait for the next ones, which a request may delay."""
 _UNCUT_ROWS = 4096
@@ -36,7 +37,6 @@ class BatchChunk:
     """Rows of one plan, read.
 
     Attributes:
-        plan: The plan.
         before: Position after the previous plan with rows, or the start of the stream; None if that was not found yet.
         data: The rows; None for a plan without rows. Empty at the end of a plan whose last rows had been given before
             the end was known.
@@ -64,8 +64,6 @@ class ChunkReader:
     """Reads the plans of a scan chunk by chunk. Not thread-safe. After an error the next call continues before it.
 
     Args:
-        driver: Makes the plans.
-        read: Reads their splits.
         chunk_bytes: A chunk is complete once it holds this many bytes; larger batches are cut.
         timeout: Time limit of one request in seconds.
         commit_columns: Add columns with the commit of each row.
@@ -105,7 +103,7 @@ class ChunkReader:
     @property
     def schema(self) -> pa.Schema:
         """Of the rows, with the table's schema that the stream was built with."""
-        return with_fields(self._read.schema) if self._commit_columns else self._read.schema
+        return with_commit_fields(self._read.schema) if self._commit_columns else self._read.schema
 
     @property
     def metrics(self) -> ScanMetrics:
@@ -190,7 +188,6 @@ class ChunkReader:
 
         Args:
             after: Position after that plan. A different plan that covers it is given as a whole.
-            rows: Number of rows that were given.
         """
         self._resumed = after, rows
 
@@ -215,7 +212,7 @@ class ChunkReader:
             self._given = batches[0].schema
         data = self._empty(plan) if self._given is None else pa.Table.from_batches(batches, self._given)
         if self._commit_columns and data is not None:
-            data = with_columns(data, plan)
+            data = with_commit_columns(data, plan)
         self._given_rows += sum(batch.num_rows for batch in batches)
         if last:
             self._plan = self._rows = None
@@ -268,8 +265,6 @@ class _Rows:
     """The record batches of a plan, each pulled on a thread of a pool.
 
     Args:
-        pool: The pool.
-        batches: The record batches.
         skipped: Number of rows that were given before an error; a plan reads the same each time.
     """
 
@@ -320,3 +315,31 @@ def _skipping(batches: Iterator[pa.RecordBatch], rows: int) -> Callable[[], pa.R
         return None
 
     return pull
+
+
+def pairs_unbroken(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows, cut so that no batch ends with a -U whose +U is the next row.
+
+    Only such a pair is copied, into a batch of its own.
+    """
+    held: pa.RecordBatch | None = None
+    for batch in batches:
+        if held is not None:
+            if _kind(batch, 0) == _AFTER and batch.schema == held.schema:
+                yield pa.Table.from_batches([held, batch.slice(0, 1)]).combine_chunks().to_batches()[0]
+                batch = batch.slice(1)
+            else:
+                yield held
+            held = None
+        if _kind(batch, batch.num_rows - 1) == _BEFORE:
+            batch, held = batch.slice(0, batch.num_rows - 1), batch.slice(batch.num_rows - 1)
+        if batch.num_rows:
+            yield batch
+    if held is not None:
+        yield held
+
+
+def _kind(batch: pa.RecordBatch, row: int) -> str | None:
+    """The kind of a row; None if rows have no kinds."""
+    place = batch.schema.get_field_index(ROW_KIND)
+    return None if place < 0 or not batch.num_rows else str(batch.column(place)[row])

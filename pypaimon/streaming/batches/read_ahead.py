@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
 from concurrent.futures import Future
 
@@ -15,13 +16,10 @@ from pypaimon.streaming.errors import EndOfScan
 from pypaimon.streaming.scanning.metrics import ScanMetrics
 
 
-class ReadingThread:
+class ReadingThread(ABC):
     """A daemon thread that reads ahead for a stream, and the future that the stream waits for. Thread-safe.
 
     It starts when it is first needed, and again after an error, which the stream has to take first.
-
-    Args:
-        name: Name of the thread.
     """
 
     def __init__(self, name: str) -> None:
@@ -48,17 +46,17 @@ class ReadingThread:
                 BackgroundThread(self._run, self._name, self.close).start()
             return waiting
 
+    @abstractmethod
     def close(self) -> None:
         """See `Source.close`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _has_answer(self) -> bool:
         """Whether the stream need not wait. The lock is held."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _read(self) -> None:
         """Read until the stream is closed. Called by the thread."""
-        raise NotImplementedError
 
     def _wake(self) -> None:
         """Have the thread, and the stream if there is an answer, look again. The lock is held."""
@@ -94,7 +92,6 @@ class ReadAhead(ReadingThread):
     An error is raised by the next call after all chunks before it were taken; the call after that retries.
 
     Args:
-        reader: Reads the chunks.
         max_bytes: Reading pauses while this many bytes wait; one chunk is always read.
     """
 

@@ -116,10 +116,8 @@ class _Loop(Generic[B]):
     """Both loops: each wait blocks for a blocking stream, or is awaited for another one.
 
     Attributes:
-        stream: Where batches come from.
         backoff: How often the handler is called with one batch, and how long to pause.
         handle: Called with a batch.
-        dead_letter: Puts a batch aside; or None.
     """
 
     stream: Any

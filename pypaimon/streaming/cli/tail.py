@@ -12,7 +12,6 @@ import click
 from rich.console import Console
 
 from pypaimon.streaming.batches.batch import BlockingBatch
-from pypaimon.streaming.batches.commit_columns import with_fields
 from pypaimon.streaming.batches.run_forever import waiting_out
 from pypaimon.streaming.cli.options import Service, grouped, option
 from pypaimon.streaming.cli.output import console
@@ -29,6 +28,7 @@ from pypaimon.streaming.cli.tables_of_pattern import (
 from pypaimon.streaming.concurrency.signals import on_sigterm
 from pypaimon.streaming.databases.builder import DatabaseStreamBuilder, stream_database
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.model.system_columns import with_commit_fields
 from pypaimon.streaming.model.time_zone import time_zone
 from pypaimon.streaming.options.stream_options import DEFAULT_READ_AHEAD_BYTES, OnExpired, Unmatched
 from pypaimon.streaming.read_builder import StreamReadBuilder
@@ -172,7 +172,7 @@ def tail(
 
 def _tail_table(builder: StreamReadBuilder, output: Output, retry: bool, latest: Callable[[], int | None]) -> None:
     schema = builder.new_read().schema
-    schema = with_fields(schema) if output.commits else schema
+    schema = with_commit_fields(schema) if output.commits else schema
     # Rows that are read ahead would be wasted if few rows are wanted.
     ahead = DEFAULT_READ_AHEAD_BYTES if output.most is None else 0
     opened = builder.open_sync(read_ahead_bytes=ahead, batch_bytes=_BATCH_BYTES, commit_columns=output.commits)

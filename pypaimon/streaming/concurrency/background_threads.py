@@ -22,7 +22,7 @@ _LAST_SECONDS, _LAST_PAUSE = 2.0, 0.005
 
 _is_hooked = False
 _exit_until: float | None = None
-# Sets, because adding and removing takes no lock that a finalizer could find held.
+# Sets, because they add and remove without a lock, which a finalizer could find held.
 _threads: set[BackgroundThread] = set()
 _detached: set[object] = set()
 _afterwards: list[Callable[[], None]] = []

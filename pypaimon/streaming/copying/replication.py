@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from pypaimon.streaming.batches.batch_stream import BlockingBatchStream
 from pypaimon.streaming.batches.run_forever import backoff_of
-from pypaimon.streaming.batches.stream_status import StreamStatus
+from pypaimon.streaming.batches.stream import StreamStatus
 from pypaimon.streaming.concurrency.clock import Sleeper
 from pypaimon.streaming.concurrency.signals import on_sigterm
 from pypaimon.streaming.concurrency.waits import run, run_async

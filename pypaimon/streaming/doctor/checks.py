@@ -15,10 +15,12 @@ from pypaimon.streaming.doctor.consumer_checks import consumers, expiry
 from pypaimon.streaming.doctor.examination import Examination, examine
 from pypaimon.streaming.doctor.findings import Diagnosis, Finding, Level, age, count, names, size
 from pypaimon.streaming.metadata.snapshots import Snapshot
+from pypaimon.streaming.options.start import Start
 from pypaimon.streaming.options.stream_options import overwrite_policy
 from pypaimon.streaming.options.table_traits import ChangelogProducer, MergeEngineKind
 from pypaimon.streaming.paimon.handles import ReadableTable
 from pypaimon.streaming.planning.follow_up import CommitKind
+from pypaimon.streaming.planning.planner_state import ReadingFull
 
 Check = Callable[[Examination], Iterator[Finding]]
 
@@ -115,17 +117,18 @@ def start(seen: Examination) -> Iterator[Finding]:
     if seen.stream is None or seen.start is None:
         return
     mode, found = seen.stream.start.mode, seen.start
-    facts = {"mode": mode.value, "state_of": found.full and found.full.id, "next_snapshot": found.next_id}
+    full = found.snapshot if isinstance(found, ReadingFull) else None
+    facts = {"mode": mode.value, "state_of": full and full.id, "next_snapshot": found.next_id}
     changes = f"the changes from snapshot {found.next_id} on"
     saved = _saved(seen)
     if saved is not None:
         text = f"A stream continues at snapshot {saved.next_snapshot}, the progress of consumer {saved.consumer_id}, "
         text += "which an option of the table names."
         yield Finding(Level.OK, text, facts=facts | {"state_of": None, "next_snapshot": saved.next_snapshot})
-    elif found.full is not None:
-        text = f"A stream starts with the state of snapshot {found.full.id}{_records(found.full)}, then {changes}."
+    elif full is not None:
+        text = f"A stream starts with the state of snapshot {full.id}{_records(full)}, then {changes}."
         yield Finding(Level.OK, text, facts=facts)
-    elif _is_raised(seen):
+    elif _is_raised(seen.stream.start, seen):
         text = f"{mode.value}: the snapshot of the start has expired, so a stream starts with {changes}."
         advice = "Begin with the state: scan.mode = latest-full, or with_start('latest-full')."
         yield Finding(Level.WARNING, text, advice, facts)
@@ -254,9 +257,8 @@ def _saved(seen: Examination) -> ConsumerInfo | None:
     return min(saved, key=lambda info: info.next_snapshot, default=None)
 
 
-def _is_raised(seen: Examination) -> bool:
-    assert seen.stream is not None
-    start, first = seen.stream.start, seen.known.get(seen.first_id)
+def _is_raised(start: Start, seen: Examination) -> bool:
+    first = seen.known.get(seen.first_id)
     if start.snapshot_id is not None:
         return max(start.snapshot_id, 1) < seen.first_id
     return start.millis is not None and first is not None and first.id > 1 and start.millis < first.time_millis

@@ -31,7 +31,8 @@ from pypaimon.streaming.options.stream_options import (
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.paimon.handles import ReadableTable
 from pypaimon.streaming.paimon.internals import TableSchema
-from pypaimon.streaming.planning.start import ResolvedStart, StartingScanner
+from pypaimon.streaming.planning.planner_state import Following, ReadingFull
+from pypaimon.streaming.planning.start import StartingScanner
 from pypaimon.streaming.spec.stream_spec import StreamSpec
 from pypaimon.streaming.spec.streamed_table import followed_table, options_of_chain, refuse_unstreamable
 
@@ -162,7 +163,7 @@ class Examination:
     branches: Sequence[str] = ()
     layout: Layout | None = None
     stream: StreamOptions | None = None
-    start: ResolvedStart | None = None
+    start: ReadingFull | Following | None = None
     failures: Mapping[str, PaimonStreamError] = field(default_factory=dict)
     requests: Mapping[str, int] = field(default_factory=dict)
 

@@ -20,6 +20,7 @@ from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.arguments import typed
 from pypaimon.streaming.options.end import End
 from pypaimon.streaming.planning.planner import Planner
+from pypaimon.streaming.planning.planner_state import PlannerState
 from pypaimon.streaming.read_builder import StreamReadBuilder
 from pypaimon.streaming.reading.read import StreamRead
 from pypaimon.streaming.spec.openers import new_read, new_scan
@@ -180,7 +181,7 @@ def _without_consumer(builder: StreamReadBuilder, what: str) -> ResolvedStream:
 
 
 def _planned(planner: Planner) -> Iterator[StreamSplit]:
-    state = planner.initial()
+    state: PlannerState = planner.initial()
     while not state.ended:
         step = planner.step(state)
         if step.idle and not step.state.ended:

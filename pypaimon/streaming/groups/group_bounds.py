@@ -18,7 +18,7 @@ from pypaimon.streaming.errors import (
 from pypaimon.streaming.groups.group_files import GroupState
 from pypaimon.streaming.model.position import UNKNOWN_TABLE, Phase, Position, of_table
 from pypaimon.streaming.options.end import End
-from pypaimon.streaming.planning.planner_state import PlannerState
+from pypaimon.streaming.planning.planner_state import ReadingFull
 from pypaimon.streaming.scanning.parts import ScanParts
 
 
@@ -70,21 +70,22 @@ class GroupStart:
         starts = [ownership.start for ownership in state.owned if ownership.start.phase is Phase.FOLLOW]
         if state.begun and starts:
             last = max(starts)
-            self._planner.position_resolver.resumed(PlannerState(None), last)
+            self._planner.position_resolver.resumed(last)
             self._planner.checks.check_reached(last.snapshot)
 
     def can_start(self, position: Position) -> bool:
         try:
-            full = self._planner.position_resolver.resumed(PlannerState(None), position).full
-            if full is None:
+            state = self._planner.position_resolver.resumed(position)
+            if not isinstance(state, ReadingFull):
                 self._planner.checks.check_missing(position.snapshot)
+                return True
         except (PositionExpiredError, TableChangedError):
             return False
-        return full is None or self._tag is not None or self._planner.checks.stands(full)
+        return self._tag is not None or self._planner.checks.stands(state.snapshot)
 
     def _checked(self, saved: Position) -> Position:
         position = of_table(saved, self._identity)
-        self._planner.position_resolver.resumed(PlannerState(None), position)
+        self._planner.position_resolver.resumed(position)
         self._planner.checks.check_missing(position.snapshot)
         return position
 

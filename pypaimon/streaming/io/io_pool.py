@@ -249,15 +249,16 @@ class IOPool:
         """Have a thread take the newest job; called with the lock held."""
         if len(self._workers) >= self.size:
             return
-        thread = Worker.take()
+        thread: Worker | None = None
         name = f"{self._name}-{len(self._workers)}"
         try:
+            thread = Worker.take()
             self._workers.add(thread)
             finalize_s3_after_calls()
             thread.begin(self._work, name)
         except BaseException:
             # No thread can start, or a signal handler has raised.
-            if not thread.has_begun():
+            if thread is not None and not thread.has_begun():
                 self._workers.discard(thread)
             raise
 

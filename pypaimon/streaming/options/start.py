@@ -119,6 +119,11 @@ class Start:
         return " ".join([self.mode.value, *(str(each) for each in (*given, position) if each is not None)])
 
     @property
+    def number(self) -> int:
+        """The snapshot id or the time that the start names; 0 if it names neither."""
+        return self.snapshot_id if self.snapshot_id is not None else self.millis or 0
+
+    @property
     def is_latest_state(self) -> bool:
         """Whether the stream begins with the state of the latest snapshot."""
         return self.mode is StartMode.LATEST_FULL

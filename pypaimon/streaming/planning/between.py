@@ -7,7 +7,7 @@ snapshots. A time stands for the newest snapshot committed by then; before the e
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.metadata.history import SnapshotRangeValidator, is_same_history
@@ -17,14 +17,14 @@ from pypaimon.streaming.model.position import Phase, Position
 from pypaimon.streaming.options.between import AutoTags, Between, BetweenMode, Ends
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.table_traits import ChangelogProducer, TableTraits
-from pypaimon.streaming.planning.comparison import rescaled
 from pypaimon.streaming.planning.follow_up import (
     ChangelogOfRangeScanner,
     DeltaFollowUpScanner,
     FollowUpScanner,
 )
-from pypaimon.streaming.planning.planner_state import PlannerState, Span
-from pypaimon.streaming.planning.resume import PositionResolver
+from pypaimon.streaming.planning.planner_state import Begun, ReadingRange, Span
+from pypaimon.streaming.planning.start import PositionResolver
+from pypaimon.streaming.planning.units import rescaled
 
 _BEFORE_ALL = 0
 
@@ -34,8 +34,6 @@ class SnapshotRange:
     """A range of snapshots that exist.
 
     Attributes:
-        first: Its first snapshot.
-        last: Its last snapshot.
         span: The range as one plan; None: it is read snapshot by snapshot.
     """
 
@@ -51,10 +49,6 @@ class SnapshotRange:
 
 class RangeScanner:
     """Finds a range in the history of a table, and resumes inside of it.
-
-    Args:
-        traits: Its kind.
-        between: The range to find.
 
     Attributes:
         follow_up: Which snapshots are read if the range is not one plan.
@@ -180,9 +174,7 @@ class RangeScanner:
 
     # ---- resuming ----
 
-    def resumed(
-        self, state: PlannerState, found: SnapshotRange, position: Position, resolver: PositionResolver
-    ) -> PlannerState:
+    def resumed(self, found: SnapshotRange, position: Position, resolver: PositionResolver) -> Begun:
         """The state of a stream at a saved position in the range.
 
         Raises:
@@ -202,15 +194,15 @@ class RangeScanner:
                 raise self._elsewhere(position, found)
             if not is_same_history(position.fingerprint, span.last.fingerprint):
                 raise self._checks.another(span.last.id)
-            return replace(self.started(state, found), unit=position.unit)
+            return ReadingRange(span, position.unit)
         before_it = position.snapshot < found.first and self._is_there(position.snapshot)
         if position.phase is not Phase.FOLLOW or before_it:
             raise self._elsewhere(position, found)
         if span is not None and position.snapshot <= span.last.id:
             if position.snapshot != found.first or position.unit is not None:
                 raise self._elsewhere(position, found)
-            return self.started(state, found)
-        resumed = resolver.resumed(replace(state, end_id=found.last), position)
+            return ReadingRange(span)
+        resumed = resolver.resumed(position)
         last_read = position.snapshot if position.unit is not None else position.snapshot - 1
         if last_read > found.last:
             self._checks.check_reached(position.snapshot)
@@ -233,10 +225,6 @@ class RangeScanner:
             raise self._checks.expired(position.snapshot)
         if position.phase is not Phase.FOLLOW or position.unit is not None:
             raise self._elsewhere(position, None)
-
-    def started(self, state: PlannerState, found: SnapshotRange) -> PlannerState:
-        """The state at the beginning of a range that is one plan."""
-        return replace(state, start=None, next_id=found.last, end_id=found.last, span=found.span, verified=True)
 
     def _is_there(self, snapshot_id: int) -> bool:
         return self._snapshots.try_get(snapshot_id) is not None

@@ -1,21 +1,37 @@
-"""Catching up: which of the next snapshots can be handed out as one plan, and the proof that they may."""
+"""Several snapshots as one plan: which of the next ones a stream may hand out so, and the difference of any two."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
+from typing import Any
 
-from pypaimon.streaming.errors import CorruptTableError, SchemaChangedError, TableChangedError, UnsupportedTableError
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pypaimon.streaming.errors import (
+    CorruptTableError,
+    SchemaChangedError,
+    StreamConfigError,
+    TableChangedError,
+    UnsupportedTableError,
+)
 from pypaimon.streaming.logs import StreamLog
+from pypaimon.streaming.metadata.data_file_meta import manifest_entries
+from pypaimon.streaming.metadata.entry_kind import EntryKind
+from pypaimon.streaming.metadata.file_paths import FilePaths
+from pypaimon.streaming.metadata.manifests import live, without
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.model.plan import PlanKind
+from pypaimon.streaming.model.plan import Plan, PlanKind
+from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.between import BetweenMode
-from pypaimon.streaming.options.stream_options import CatchUp, StreamOptions
+from pypaimon.streaming.options.stream_options import CatchUp, StreamOptions, options_of_table
+from pypaimon.streaming.paimon.handles import ReadableTable
+from pypaimon.streaming.paimon.internals import ManifestEntry
 from pypaimon.streaming.planning.follow_up import Bounds, CommitKind
-from pypaimon.streaming.planning.incremental_diff import IncrementalDiffScanner
-from pypaimon.streaming.planning.planner_state import PlannerState
+from pypaimon.streaming.planning.planner_state import Following
 from pypaimon.streaming.planning.schema_change import SchemaPolicy
 from pypaimon.streaming.planning.snapshot_plans import PlannedSplits, SnapshotPlans
 
@@ -31,12 +47,18 @@ class CaughtUp:
     Attributes:
         kind: COLLAPSED or NET.
         snapshots: All of them, passed-over ones included, in order.
-        planned: The splits; None: replay the snapshots, because equal rows are not proven.
     """
 
     kind: PlanKind
     snapshots: tuple[Snapshot, ...]
-    planned: PlannedSplits | None
+    planned: PlannedSplits
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Equal rows are not proven: the snapshots before `until` are read one by one."""
+
+    until: int
 
 
 class CatchUpScanner:
@@ -47,8 +69,6 @@ class CatchUpScanner:
 
     Args:
         plans: Plans of single snapshots under the stream's first schema.
-        schemas: Which schema a snapshot is read with.
-        bounds: The ends of the stream.
 
     Attributes:
         widest: Snapshots to prefetch at most.
@@ -84,7 +104,7 @@ class CatchUpScanner:
         self._far_behind = 0
         self._replay_logged = False
 
-    def find(self, state: PlannerState) -> CaughtUp | None:
+    def find(self, state: Following) -> CaughtUp | Replay | None:
         """One plan for the snapshots from `state.next_id` on, or None: replay the next one.
 
         Takes as many of `state.ahead` as need no other decision in between.
@@ -92,7 +112,7 @@ class CatchUpScanner:
         A stream that reads only files created since a certain time replays, because the proof is about all files. A
         missing file is not an error here: a replay raises it when it reaches the file, after the rows before it.
         """
-        if state.next_id is None or state.next_id < state.replay_until:
+        if state.next_id < state.replay_until:
             return None
         self._far_behind = self._far_behind + 1 if state.window >= _WINDOW_TO_TRY else 0
         if not self._enabled and self._far_behind == _FAR_BEHIND:
@@ -108,13 +128,12 @@ class CatchUpScanner:
             if before is None or known not in (None, before.fingerprint):
                 return None
         ahead = tuple(takewhile(partial(self._fits, state), state.ahead))
-        kind = PlanKind.NET if self._net else PlanKind.COLLAPSED
         try:
             return self._net_changes(before, ahead) if self._net else self._collapsed(before, ahead)
         except (FileNotFoundError, CorruptTableError, UnsupportedTableError) as error:
-            return self._replayed(kind, ahead, str(error))
+            return self._replayed(ahead, str(error))
 
-    def _fits(self, state: PlannerState, snapshot: Snapshot) -> bool:
+    def _fits(self, state: Following, snapshot: Snapshot) -> bool:
         last = self._bounds.last_id(state.end_id)
         if last is not None and snapshot.id > last:
             return False
@@ -134,7 +153,7 @@ class CatchUpScanner:
         self._log_choice("net", ahead, "are handed out as one plan with one change per key", "catch_up='net'")
         return CaughtUp(PlanKind.NET, ahead, planned)
 
-    def _collapsed(self, before: Snapshot | None, ahead: tuple[Snapshot, ...]) -> CaughtUp | None:
+    def _collapsed(self, before: Snapshot | None, ahead: tuple[Snapshot, ...]) -> CaughtUp | Replay | None:
         appends = [snapshot for snapshot in ahead if snapshot.commit_kind == CommitKind.APPEND]
         most = self._options.max_unconfirmed
         if most is not None and len(appends) > most:
@@ -144,15 +163,15 @@ class CatchUpScanner:
             return None
         reason = self._reason_not_collapsible(before, ahead[-1], appends)
         if reason is not None:
-            return self._replayed(PlanKind.COLLAPSED, ahead, reason)
+            return self._replayed(ahead, reason)
         self._plans.prefetch([snapshot.delta_manifest_list for snapshot in appends], "delta")
         splits = [split for snapshot in appends for split in self._plans.delta(snapshot).splits]
         self._log_choice("collapsed", ahead, "are handed out as one plan", "a replay would hand out the same files")
         return CaughtUp(PlanKind.COLLAPSED, ahead, PlannedSplits(self._plans.joined(splits, ahead[-1].id)))
 
-    def _replayed(self, kind: PlanKind, ahead: tuple[Snapshot, ...], reason: str) -> CaughtUp:
+    def _replayed(self, ahead: tuple[Snapshot, ...], reason: str) -> Replay:
         self._log_choice("replay", ahead, "are replayed", reason)
-        return CaughtUp(kind, ahead, None)
+        return Replay(ahead[-1].id + 1)
 
     def _log_choice(self, choice: str, ahead: tuple[Snapshot, ...], what: str, reason: str) -> None:
         text = f"snapshots %(first)d to %(last)d {what}: %(reason)s"
@@ -197,3 +216,96 @@ class CatchUpScanner:
         if appended != wanted:
             return f"{wanted} rows were appended, but files with {appended} of them are left"
         return None
+
+
+_FROM_APPEND = 0
+
+
+class IncrementalDiffScanner:
+    """Plans the difference of two snapshots. For append tables, manifests that both share are not read.
+
+    Usable alone: `IncrementalDiffScanner(table).scan(5, 20)`. For a table without primary key the plan holds the data
+    files that exist at the end and not at the start, also those that a compaction or an overwrite wrote (a stream
+    collapses a range only if there are none). For a primary-key table it holds one change per key between the committed
+    rows at both ends, also of those that no compaction has made changelog of yet. Snapshots are given as ids or as
+    snapshot objects, ours or pypaimon's.
+
+    Args:
+        table: pypaimon's table.
+        plans: Plans of single snapshots for a stream's filter and shard. Default: the whole table.
+    """
+
+    def __init__(self, table: ReadableTable, plans: SnapshotPlans | None = None) -> None:
+        if plans is None:
+            directory = TableDirectory.of(table)
+            schema = directory.reading_schema(directory.latest_schema().id)
+            options = options_of_table(schema)
+            plans = SnapshotPlans(directory, schema, options)
+        self._plans, self._directory = plans, plans.directory
+
+    def scan(self, start_snapshot: Snapshot | int, end_snapshot: Snapshot | int) -> Plan:
+        """Plan the changes after `start_snapshot` up to and with `end_snapshot`.
+
+        Raises:
+            StreamConfigError: The start is not before the end.
+            UnsupportedTableError: The table has data evolution, so files in between hold columns of earlier rows. Or
+                buckets of a primary-key table were rescaled in between.
+            CorruptTableError: A snapshot, or a file of it, is missing or damaged.
+        """
+        if self._plans.traits.data_evolution:
+            raise UnsupportedTableError(
+                "Two snapshots of a table with data evolution cannot be compared: files in between hold "
+                "columns of earlier rows. Follow the table with a stream instead."
+            )
+        start, end = self._snapshot(start_snapshot), self._snapshot(end_snapshot)
+        if start.id >= end.id:
+            raise StreamConfigError(f"start snapshot {start.id} must be before end snapshot {end.id}")
+        if self._plans.traits.primary_key:
+            kind, planned = PlanKind.NET, self._plans.diff(start, end, kinds=True)
+        else:
+            kind, planned = PlanKind.COLLAPSED, self._plans.added_files(lambda: self.added(start, end), end)
+        return Plan(
+            planned.splits,
+            kind=kind,
+            snapshot_id=end.id,
+            position=Position(self._directory.identity, end.id + 1, end.fingerprint),
+            schema=self._plans.schema,
+            watermark=end.watermark,
+            commit_time_millis=end.time_millis,
+        )
+
+    def compute_diff(self, start_snapshot: Snapshot | int, end_snapshot: Snapshot | int) -> list[ManifestEntry]:
+        """The data files that exist at the end and not at the start, as pypaimon's entries.
+
+        Works for any table. The entries are in no order and without statistics.
+
+        Raises:
+            CorruptTableError: A snapshot, or a file of it, is missing or damaged.
+        """
+        entries = self.added(self._snapshot(start_snapshot), self._snapshot(end_snapshot))
+        paths = FilePaths.of(self._directory.table.table_path, self._plans.schema)
+        return manifest_entries(entries, paths, self._plans.schema)
+
+    def added(self, start: Snapshot | None, end: Snapshot) -> pa.Table:
+        """Entries of the data files that exist at the end and not at the start (None: an empty table)."""
+        reader = self._directory.manifests
+        after = pa.concat_tables(reader.manifest_lists(end.state_lists))
+        if start is None:
+            return live(reader.entries(after))
+        before = pa.concat_tables(reader.manifest_lists(start.state_lists))
+        entries_after = live(reader.entries(without(after, before)))
+        entries_before = reader.entries(without(before, after))
+        known = entries_before.filter(pc.equal(entries_before["kind"], EntryKind.ADD))
+        return without(entries_after, known)
+
+    def rows_appended(self, start: Snapshot | None, end: Snapshot) -> int:
+        """Rows of the files that `added` finds and an append wrote, not a compaction or an unknown source."""
+        added = self.added(start, end)
+        appended = added.filter(pc.equal(added["file_source"], _FROM_APPEND))
+        return int(pc.sum(appended["row_count"]).as_py() or 0)
+
+    def _snapshot(self, snapshot: Any) -> Snapshot:
+        """Our snapshot object for an id or a snapshot of pypaimon."""
+        if isinstance(snapshot, Snapshot):
+            return snapshot
+        return self._directory.snapshots.get(snapshot if isinstance(snapshot, int) else snapshot.id)

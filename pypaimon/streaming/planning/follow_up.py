@@ -1,4 +1,7 @@
-"""Which snapshots a stream reads after its start, and which files of them (docs/java-semantics.md#follow-ups)."""
+"""Which snapshots a stream reads after its start, which files of them, and where it has to read the state again.
+
+Java's rules: docs/java-semantics.md#follow-ups.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,16 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+import pyarrow.compute as pc
+
 from pypaimon.streaming.errors import StreamConfigError, TableChangedError
-from pypaimon.streaming.metadata.snapshots import Snapshot
+from pypaimon.streaming.metadata.history import SnapshotRangeValidator
+from pypaimon.streaming.metadata.snapshots import Snapshot, SnapshotManager
 from pypaimon.streaming.model.plan import PlanKind
 from pypaimon.streaming.options.stream_options import OnOverwrite, StreamOptions
 from pypaimon.streaming.options.table_traits import ChangelogProducer, TableTraits
 from pypaimon.streaming.paimon.internals import PaimonChangelogFollowUpScanner, PaimonFollowUpScanner
+from pypaimon.streaming.planning.snapshot_plans import SnapshotPlans
 
 
 class CommitKind(str, Enum):
@@ -41,11 +48,7 @@ class SnapshotFiles:
 
 
 class SnapshotReader:
-    """The files of a snapshot that `FollowUpScanner.scan` can choose. Sends no requests.
-
-    Args:
-        snapshot: The snapshot.
-    """
+    """The files of a snapshot that `FollowUpScanner.scan` can choose. Sends no requests."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -187,12 +190,7 @@ class FollowUp:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The ends of one stream, and its delay.
-
-    Attributes:
-        options: The stream's settings.
-        now_millis: The wall clock, epoch milliseconds.
-    """
+    """The ends of one stream, and its delay."""
 
     options: StreamOptions
     now_millis: Callable[[], int]
@@ -235,3 +233,78 @@ class Bounds:
         """Whether the snapshot is younger than `streaming.read.snapshot.delay`."""
         delay = self.options.delay_ms
         return delay > 0 and snapshot.time_millis > self.now_millis() - delay
+
+
+@dataclass(frozen=True, slots=True)
+class StateRestarts:
+    """Which snapshots make the full state begin again, and at which snapshot it begins.
+
+    In an append table: snapshots that remove files, delete rows by deletion vectors, or write columns of existing rows.
+    Compactions do not, because they leave the rows as they are. In a table with a complete changelog: overwrites, which
+    have no changelog. Other tables with a primary key retract the rows that an overwrite replaces.
+    """
+
+    snapshots: SnapshotManager
+    traits: TableTraits
+    checks: SnapshotRangeValidator
+    bounds: Bounds
+
+    def may_be_due(self, snapshot: Snapshot) -> bool:
+        """Whether `is_due` has to be called for a snapshot. Sends no requests."""
+        if not self.traits.primary_key:
+            return snapshot.commit_kind not in (CommitKind.COMPACT, CommitKind.ANALYZE)
+        return self.traits.producer.complete and (
+            snapshot.commit_kind == CommitKind.OVERWRITE or _compacts_without_changelog(snapshot)
+        )
+
+    def is_due(self, plans: SnapshotPlans, snapshot: Snapshot) -> bool:
+        """Whether the full state begins again. Raises FileNotFoundError if a manifest is gone."""
+        if self.traits.primary_key:
+            return snapshot.commit_kind == CommitKind.OVERWRITE or self._compacts_an_overwrite(snapshot)
+        if plans.removes_files(snapshot):
+            return True
+        if self.traits.data_evolution and self._writes_columns_of_rows(plans, snapshot):
+            return True
+        return snapshot.commit_kind == CommitKind.OVERWRITE and self._deletes_rows(plans, snapshot)
+
+    def begins_at(self, snapshot: Snapshot, end_id: int | None) -> Snapshot:
+        """The snapshot whose state is read: the last one up to the end, which avoids a later restart."""
+        options, end = self.bounds.options, self.bounds.options.end
+        has_time = options.end_watermark is not None or options.delay_ms or (end is not None and end.millis is not None)
+        is_part = options.shard is not None or options.bucket_filter is not None
+        if has_time or is_part:
+            # All shards have to begin at the same snapshot, because rows move between them.
+            return snapshot
+        last = self.bounds.last_id(end_id) or self.snapshots.latest_id() or 0
+        later = self.snapshots.refreshed(last) if last > snapshot.id else None
+        return later or snapshot
+
+    def _compacts_an_overwrite(self, snapshot: Snapshot) -> bool:
+        """Whether this is the compaction that Java commits after an overwrite, without the changelog that it made."""
+        before = self.checks.available(snapshot.id - 1)
+        return (
+            before is not None
+            and before.commit_kind == CommitKind.OVERWRITE
+            and before.commit_user == snapshot.commit_user
+            and before.commit_identifier == snapshot.commit_identifier
+        )
+
+    def _writes_columns_of_rows(self, plans: SnapshotPlans, snapshot: Snapshot) -> bool:
+        """Whether files were added for row ids that existed before."""
+        before = self.checks.available(snapshot.id - 1)
+        if before is None and snapshot.id > 1:
+            return True
+        next_id = 0 if before is None else before.next_row_id or 0
+        first_ids = plans.entries_added(snapshot)["first_row_id"]
+        return bool(pc.any(pc.less(first_ids, next_id)).as_py())
+
+    def _deletes_rows(self, plans: SnapshotPlans, snapshot: Snapshot) -> bool:
+        """Whether deletion vectors differ from those of the snapshot before."""
+        before = self.checks.available(snapshot.id - 1)
+        if before is None:
+            return snapshot.id > 1 and snapshot.index_manifest is not None
+        return (plans.deletions(before) or {}) != (plans.deletions(snapshot) or {})
+
+
+def _compacts_without_changelog(snapshot: Snapshot) -> bool:
+    return snapshot.commit_kind == CommitKind.COMPACT and snapshot.changelog_manifest_list is None

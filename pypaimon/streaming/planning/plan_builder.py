@@ -20,17 +20,24 @@ from pypaimon.streaming.metadata.history import SnapshotRangeValidator, is_same_
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import Plan, PlanKind
-from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.planning.catch_up import CaughtUp
-from pypaimon.streaming.planning.chain_start import ChainStarts
-from pypaimon.streaming.planning.follow_up import Bounds, CommitKind, FollowUp
+from pypaimon.streaming.planning.chain_plans import ChainStarts, first_plan
+from pypaimon.streaming.planning.follow_up import Bounds, CommitKind, FollowUp, StateRestarts
 from pypaimon.streaming.planning.planned_units import KeptUnits
 from pypaimon.streaming.planning.planner_log import PlannerLog
-from pypaimon.streaming.planning.planner_state import PlannerState, SnapshotMark, Span, Step
+from pypaimon.streaming.planning.planner_state import (
+    Begun,
+    Following,
+    P,
+    ReadingFull,
+    ReadingRange,
+    SnapshotMark,
+    Span,
+    Step,
+)
 from pypaimon.streaming.planning.schema_change import SchemaPolicy
 from pypaimon.streaming.planning.snapshot_plans import PlannedSplits, SnapshotPlans
-from pypaimon.streaming.planning.state_restarts import StateRestarts
 
 _SCANS: dict[PlanKind, Scan] = {PlanKind.CHANGELOG: "changelog", PlanKind.DELTA: "delta"}
 
@@ -39,11 +46,9 @@ class PlanBuilder:
     """Makes the steps of one stream that read snapshots.
 
     Args:
-        schemas: Which schema a snapshot is read with.
         follow_up: Which snapshots are read after the start, and which files of them.
         bounds: The ends of the stream, and its settings; the filter uses the names of the stream's first schema.
         checks: Distinguishes a file that has expired from one that a damaged table lacks.
-        log: Logs what becomes of each snapshot.
         kept_units: Shared with planners of the stream that have other limits.
 
     Attributes:
@@ -72,7 +77,7 @@ class PlanBuilder:
         self._plans: dict[tuple[int, int | None], SnapshotPlans] = {}
         self._restarts: StateRestarts | None = None
         if options.keeps_state:
-            self._restarts = StateRestarts(directory.snapshots, TableTraits.of(schema), options, checks, bounds)
+            self._restarts = StateRestarts(directory.snapshots, TableTraits.of(schema), checks, bounds)
         self.chains = None if options.chain is None else ChainStarts(directory, options.chain, schema)
 
     def forget(self) -> None:
@@ -98,7 +103,7 @@ class PlanBuilder:
             self._plans[key] = SnapshotPlans(self._directory, schema, options, created_after, self._kept_units)
         return self._plans[key]
 
-    def _reading(self, state: PlannerState, snapshot: Snapshot) -> tuple[SnapshotPlans, PlannerState]:
+    def _reading(self, state: P, snapshot: Snapshot, created_after: int | None = None) -> tuple[SnapshotPlans, P]:
         """Plans under the schema to read a snapshot with, and the state, which has followed to that schema.
 
         Raises:
@@ -109,76 +114,72 @@ class PlanBuilder:
         if schema_id is not None and schema_id != state.schema_id:
             self._log.schema_followed(self._schemas.of(state.schema_id).id, schema_id, snapshot)
             state = replace(state, schema_id=schema_id)
-        return self.plans(state.schema_id, state.created_after), state
+        return self.plans(state.schema_id, created_after), state
 
     # ---- steps ----
 
-    def full(self, state: PlannerState) -> Step:
-        """The next part of a full plan: the state of the table at `state.full`."""
-        snapshot = state.full
-        assert snapshot is not None
+    def full(self, state: ReadingFull) -> Step:
+        """The next part of a full plan."""
+        snapshot = state.snapshot
         with self._checks.reading(snapshot):
-            plans, state = self._reading(state, snapshot)
+            plans, state = self._reading(state, snapshot, state.created_after)
             if state.chain is not None and self.chains is not None:
-                # Imported here because it compares keys, which loads everything that merges rows.
-                from pypaimon.streaming.planning.chain_plans import first_plan
-
                 planned = first_plan(self.chains, plans, snapshot, state.chain, state.unit)
             else:
                 planned = plans.full(snapshot, state.unit)
+        after: ReadingFull | Following
         if planned.last is not None:
-            after = replace(state, unit=planned.last, hinted=None)
+            after = replace(state, unit=planned.last, is_unproven=False, restarted=False, watermark=snapshot.watermark)
         else:
-            after = replace(
-                state,
-                full=None,
-                hinted=None,
-                chain=None,
-                unit=None,
-                next_id=snapshot.id + 1,
+            following = Following(
+                state.next_id,
                 before=SnapshotMark.of(snapshot) if snapshot.id else None,
+                created_after=state.created_after,
+                verified=state.verified,
+                at_latest=state.at_latest,
                 ended=self._bounds.is_beyond(snapshot),
             )
-        after = replace(after, watermark=snapshot.watermark, restarted=False)
+            after = replace(state.then(following), watermark=snapshot.watermark)
         if state.restarted and not planned.splits:
             # An empty state is a plan too: a caller that holds the rows before the restart has to drop them.
             return self._planned(state, after, snapshot, PlanKind.FULL, planned)
         return self._step_to(state, after, snapshot, PlanKind.FULL, planned)
 
-    def span(self, state: PlannerState) -> Step:
+    def span(self, state: ReadingRange) -> Step:
         """The next part of a range that is one plan."""
-        span, between = state.span, self._options.between
-        assert span is not None and between is not None
+        span = state.span
         with self._checks.reading(span.last):
             plans, state = self._reading(state, span.last)
         if span.is_diff:
-            kind = PlanKind.NET if between.kinds else PlanKind.DIFF
+            kinds = self._options.between is not None and self._options.between.kinds
+            kind = PlanKind.NET if kinds else PlanKind.DIFF
             # Its files are on both sides. The earlier state is the first to expire, unless a tag keeps it.
             with self._checks.reading(*(each for each in (span.before, span.last) if each is not None)):
-                planned = plans.diff(span.before, span.last, state.unit, kinds=between.kinds)
+                planned = plans.diff(span.before, span.last, state.unit, kinds=kinds)
         else:
             kind = PlanKind.COLLAPSED
             planned = plans.added_files(partial(self._entries_added, plans, span), span.last, state.unit)
-        after = replace(state, unit=planned.last, watermark=span.last.watermark)
+        after: ReadingRange | Following = replace(state, unit=planned.last)
         if planned.last is None:
-            after = replace(after, span=None, next_id=span.last.id + 1, before=SnapshotMark.of(span.last), ended=True)
+            after = state.then(Following(span.last.id + 1, before=SnapshotMark.of(span.last), ended=True))
+        after = replace(after, watermark=span.last.watermark)
         return self._step_to(state, after, span.last, kind, planned)
 
-    def follow(self, state: PlannerState, snapshot: Snapshot) -> Step:
+    def follow(self, state: Following, snapshot: Snapshot) -> Step:
         """Read the next snapshot, pass over it, or begin the full state again because its changes are not enough."""
         is_read = self._follow_up.must_read(snapshot)
         restarts = self._restarts
         if restarts is not None and state.unit is None and restarts.may_be_due(snapshot):
             with self._checks.reading(snapshot):
-                plans, state = self._reading(state, snapshot)
+                plans, state = self._reading(state, snapshot, state.created_after)
                 is_due = restarts.is_due(plans, snapshot)
             if is_due:
                 return self._restarted(state, restarts.begins_at(snapshot, state.end_id))
         if not is_read:
             self._log.passed_over(snapshot, self._options.on_overwrite)
-            return Step(_after(state, snapshot))
+            return Step(state.after(snapshot))
         with self._checks.reading(snapshot):
-            plans, state = self._reading(state, snapshot)
+            plans, state = self._reading(state, snapshot, state.created_after)
             if snapshot.commit_kind == CommitKind.OVERWRITE and self._options.read_overwrite:
                 kind = PlanKind.OVERWRITE
                 planned = self._overwrite(plans, state, snapshot)
@@ -195,31 +196,23 @@ class PlanBuilder:
         if planned.last is not None:
             after = replace(state, unit=planned.last, before=SnapshotMark.of(snapshot), watermark=watermark)
         else:
-            after = replace(_after(state, snapshot), watermark=watermark)
+            after = replace(state.after(snapshot), watermark=watermark)
         return self._step_to(state, after, snapshot, kind, planned)
 
-    def caught_up(self, state: PlannerState, found: CaughtUp, planned: PlannedSplits) -> Step:
+    def caught_up(self, state: Following, found: CaughtUp) -> Step:
         """Hand out several snapshots as one plan."""
         last = found.snapshots[-1]
         read = [snapshot for snapshot in found.snapshots if self._follow_up.is_read(snapshot)]
         watermark = read[-1].watermark if read else state.watermark
-        after = replace(_after(state, last), watermark=watermark)
-        return self._step_to(state, after, last, found.kind, planned)
+        after = replace(state.after(last), watermark=watermark)
+        return self._step_to(state, after, last, found.kind, found.planned)
 
-    def _restarted(self, state: PlannerState, snapshot: Snapshot) -> Step:
+    def _restarted(self, state: Following, snapshot: Snapshot) -> Step:
         """The first part of the full state of a snapshot, in the middle of the stream."""
         self._log.restarted(snapshot)
         # In the same step, because a position in between would not say that the rows before it are void.
-        begin = replace(
-            state,
-            full=snapshot,
-            next_id=snapshot.id + 1,
-            unit=None,
-            before=SnapshotMark.of(snapshot),
-            ahead=(),
-            restarted=True,
-        )
-        return self.full(begin)
+        begin = ReadingFull(snapshot, created_after=state.created_after, verified=state.verified, restarted=True)
+        return self.full(state.then(begin))
 
     def _entries_added(self, plans: SnapshotPlans, span: Span) -> pa.Table:
         """Entries of the files that the snapshots of a range added."""
@@ -235,17 +228,11 @@ class PlanBuilder:
                     entries.append(plans.entries_added(snapshot))
         return pa.concat_tables(entries)
 
-    def _step_to(
-        self, begin: PlannerState, after: PlannerState, snapshot: Snapshot, kind: PlanKind, planned: PlannedSplits
-    ) -> Step:
+    def _step_to(self, begin: Begun, after: Begun, snapshot: Snapshot, kind: PlanKind, planned: PlannedSplits) -> Step:
         """A step with a plan of these splits; without splits, one that only moves the state."""
         return self._planned(begin, after, snapshot, kind, planned) if planned.splits else Step(after)
 
-    def _planned(
-        self, begin: PlannerState, after: PlannerState, snapshot: Snapshot, kind: PlanKind, planned: PlannedSplits
-    ) -> Step:
-        position = self.position(after)
-        assert position is not None
+    def _planned(self, begin: Begun, after: Begun, snapshot: Snapshot, kind: PlanKind, planned: PlannedSplits) -> Step:
         schema = self._schemas.of(after.schema_id)
         for split in planned.splits:
             split.fingerprint = snapshot.fingerprint
@@ -255,21 +242,17 @@ class PlanBuilder:
             planned.splits,
             kind=kind,
             snapshot_id=snapshot.id,
-            position=position,
+            position=after.position(lambda: self._directory.identity),
             schema=schema,
             watermark=snapshot.watermark,
             planned_for=self._options.planned_for,
             commit_time_millis=snapshot.time_millis,
         )
-        return Step(after, plan, self.position(begin))
-
-    def position(self, state: PlannerState) -> Position | None:
-        """The position of a state; None before the start is found."""
-        return state.position(lambda: self._directory.identity)
+        return Step(after, plan, begin.position(lambda: self._directory.identity))
 
     # ---- overwrites ----
 
-    def _overwrite(self, plans: SnapshotPlans, state: PlannerState, snapshot: Snapshot) -> PlannedSplits:
+    def _overwrite(self, plans: SnapshotPlans, state: Following, snapshot: Snapshot) -> PlannedSplits:
         """Plan an OVERWRITE: what it removed, then what it added; for an append table only what it added.
 
         Java's rules: docs/java-semantics.md#overwrites.
@@ -288,7 +271,7 @@ class PlanBuilder:
             raise self._checks.expired(snapshot.id - 1, detail)
         return planned
 
-    def _before(self, state: PlannerState, snapshot: Snapshot) -> Snapshot | None:
+    def _before(self, state: Following, snapshot: Snapshot) -> Snapshot | None:
         """The snapshot before: the one that the stream has read, not one that was cached for another purpose.
 
         If it has expired, a tag may still keep it.
@@ -323,9 +306,3 @@ class PlanBuilder:
             for kind, scan in _SCANS.items():
                 lists = [each.manifest_list for each in files if each.kind is kind]
                 self.plans().prefetch([each for each in lists if each], scan)
-
-
-def _after(state: PlannerState, snapshot: Snapshot) -> PlannerState:
-    ahead = tuple(each for each in state.ahead if each.id > snapshot.id)
-    mark = SnapshotMark.of(snapshot)
-    return replace(state, next_id=snapshot.id + 1, unit=None, before=mark, ahead=ahead)

@@ -25,8 +25,8 @@ from pypaimon.streaming.metadata.manifests import ManifestReader
 from pypaimon.streaming.model.position import Unit
 from pypaimon.streaming.options.stream_options import Limits
 from pypaimon.streaming.planning.selection import EntrySelection, filtered
-from pypaimon.streaming.planning.splits import DeletionFiles, Files, SplitFactory
-from pypaimon.streaming.planning.units import Units, column
+from pypaimon.streaming.planning.splits import Files, SplitFactory
+from pypaimon.streaming.planning.units import DeletionFiles, Units, column
 
 _Key = tuple[str, str]
 _Mask = npt.NDArray[np.bool_]
@@ -62,9 +62,6 @@ class PlannedUnits:
 
     def part(self, after: Unit | None, limits: Limits) -> tuple[_Numbers, Unit | None]:
         """Whole units until a limit would be passed, but at least one, and none after `limits.until`.
-
-        Args:
-            after: Last unit that was handed out.
 
         Returns:
             Positions of the entries of the plan, and its last unit if units are left, else None.
@@ -146,7 +143,6 @@ class KeptUnits:
 
         Args:
             key: The snapshot and how it is read; equal keys have equal units.
-            after: Last unit that was handed out.
             plan: Plans the units if they are not kept.
         """
         held = self._held
@@ -172,8 +168,6 @@ class UnitPrefetcher:
     It holds the last few windows of snapshots. A snapshot whose window was dropped is planned alone.
 
     Args:
-        selection: Which entries are read.
-        factory: Makes files of them.
         ordered: Puts entries of several snapshots in canonical order, given the number of the snapshot of each entry.
     """
 
@@ -195,9 +189,7 @@ class UnitPrefetcher:
         """Read manifest lists and the manifests they name, and plan the units of small ones.
 
         Args:
-            lists: Names of manifest lists.
             scan: Whether they are of a `delta` or a `changelog`.
-            schema: The columns of entries to read.
 
         Raises:
             FileNotFoundError: A list or a manifest is missing.
@@ -229,10 +221,7 @@ class UnitPrefetcher:
         """The units of the first manifest lists, whose manifests are all there.
 
         Args:
-            entries: The entries of each manifest.
             of_list: Number of the list that names it.
-            count: How many lists.
-            scan: What of them is read.
         """
         group = np.repeat(of_list, [table.num_rows for table in entries])
         table = pa.concat_tables(entries)

@@ -35,17 +35,23 @@ from pypaimon.streaming.options.stream_options import StreamOptions, needs_fixed
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.paimon.internals import TableSchema
 from pypaimon.streaming.planning.between import RangeScanner
-from pypaimon.streaming.planning.catch_up import CatchUpScanner
+from pypaimon.streaming.planning.catch_up import CatchUpScanner, CaughtUp
 from pypaimon.streaming.planning.follow_up import Bounds, CommitKind, FollowUp, follow_up_scanner
-from pypaimon.streaming.planning.history_check import HistoryCheck
+from pypaimon.streaming.planning.next_snapshots import HistoryCheck, SnapshotPrefetcher, Window
 from pypaimon.streaming.planning.plan_builder import PlanBuilder
 from pypaimon.streaming.planning.planned_units import KeptUnits
 from pypaimon.streaming.planning.planner_log import PlannerLog
-from pypaimon.streaming.planning.planner_state import PlannerState, SnapshotMark, Step
-from pypaimon.streaming.planning.resume import PositionResolver, start_instead
+from pypaimon.streaming.planning.planner_state import (
+    Following,
+    PlannerState,
+    ReadingFull,
+    ReadingRange,
+    SnapshotMark,
+    Starting,
+    Step,
+)
 from pypaimon.streaming.planning.schema_change import SchemaPolicy, read_field_ids
-from pypaimon.streaming.planning.snapshot_prefetch import SnapshotPrefetcher, Window
-from pypaimon.streaming.planning.start import ResolvedStart, StartingScanner
+from pypaimon.streaming.planning.start import PositionResolver, StartingScanner, start_instead
 
 _MAX_PASSED_OVER = 256
 LATEST_COUNTS_SECONDS = 5.0
@@ -121,7 +127,7 @@ class Planner:
 
     # ---- states ----
 
-    def initial(self, saved: Position | None = None) -> PlannerState:
+    def initial(self, saved: Position | None = None) -> Starting:
         """The state before the start.
 
         Args:
@@ -129,24 +135,20 @@ class Planner:
         """
         if saved is not None and self._options.start.position is None:
             # Java's rule: a consumer at snapshot 0 has read nothing, so the stream begins at the earliest snapshot.
-            return self.at(saved) if saved.snapshot else PlannerState(start=Start(StartMode.EARLIEST))
+            return self.at(saved) if saved.snapshot else Starting(Start(StartMode.EARLIEST))
         start = self._options.start
         latest, self._latest = self._latest, None
         begins_near_latest = start.is_latest_state or start.position is not None
         is_used = begins_near_latest and self._range is None and self._chains is None
-        return PlannerState(start=start, hinted=latest if is_used else None)
+        return Starting(start, latest if is_used else None)
 
-    def at_snapshot(self, snapshot_id: int) -> PlannerState:
-        """The state at a saved snapshot id, which unlike a position does not know the snapshot before."""
-        return self.at(Position(self._directory.identity, snapshot_id))
-
-    def at(self, position: Position) -> PlannerState:
+    def at(self, position: Position) -> Starting:
         """The state at a saved position. The first step checks it against the table."""
-        return PlannerState.at(of_table(position, self._directory.identity))
+        return Starting.at(of_table(position, self._directory.identity))
 
     def position(self, state: PlannerState) -> Position | None:
         """The position of a state; None before the start is found."""
-        return self._builder.position(state)
+        return state.position(lambda: self._directory.identity)
 
     # ---- steps ----
 
@@ -158,9 +160,9 @@ class Planner:
         """
         if state.ended:
             return Step(state)
-        if state.hinted is not None and state.start is not None and self._latest_age() > LATEST_COUNTS_SECONDS:
+        if isinstance(state, Starting) and state.latest is not None and self._latest_age() > LATEST_COUNTS_SECONDS:
             # The stream may have waited for its turn, and the snapshot may have expired.
-            state = replace(state, hinted=None)
+            state = replace(state, latest=None)
         state = self._bounded(state)
         step = Step(state) if state.ended else self._next_step(state)
         self.log.stepped(step)
@@ -168,32 +170,34 @@ class Planner:
 
     def _next_step(self, state: PlannerState) -> Step:
         try:
-            if state.start is not None or state.next_id is None:
-                return self._begin(state)
-            if state.hinted is not None:
-                return self._full_of_hinted(state)
-            if state.full is not None:
-                return self._history.checked_first(state, self._builder.full)
-            if state.span is not None:
-                return self._history.checked_first(state, self._builder.span)
-            return self._follow(state)
+            match state:
+                case Starting():
+                    return self._begin(state)
+                case ReadingFull():
+                    if state.is_unproven:
+                        return self._full_of_unproven(state)
+                    return self._history.checked_first(state, self._builder.full)
+                case ReadingRange():
+                    return self._history.checked_first(state, self._builder.span)
+                case Following():
+                    return self._follow(state)
         except PositionExpiredError as expired:
-            return self._on_expired(state, expired)
+            # A stream that has not begun, or reads a full state, is at no snapshot from which it could follow.
+            next_id = state.next_id if isinstance(state, (ReadingRange, Following)) else None
+            return Step(self._restarted(state, expired, next_id, in_full=next_id is None))
 
     def known_idle(self, state: PlannerState) -> Step | None:
         """The poll after a full plan of the latest snapshot, which the request that found the start has answered.
 
         None: the store must be asked. The caller has to know when the start was found.
         """
-        if not state.at_latest or state.full is not None or state.ended or self._options.end is not None:
+        if not isinstance(state, Following) or not state.at_latest or state.ended or self._options.end is not None:
             return None
         return Step(self._missed(replace(state, at_latest=False)), idle=True)
 
     def begun(self, state: PlannerState) -> PlannerState:
         """The state after the start, if it can be found now. Hands out nothing. Sends requests."""
-        if state.start is None or state.ended:
-            return state
-        return self.step(state).state
+        return self.step(state).state if isinstance(state, Starting) and not state.ended else state
 
     def records_of(self, snapshot: Snapshot) -> int | None:
         """Records that a stream gets for a snapshot, before filter and shard; None if that is not recorded."""
@@ -204,84 +208,89 @@ class Planner:
         end = self._options.end
         if end is None or not end.latest or state.end_id is not None:
             return state
-        latest = self._snapshots.latest_id() if state.hinted is None else state.hinted.id
+        start = state if isinstance(state, Starting) else None
+        latest = self._snapshots.latest_id() if start is None or start.latest is None else start.latest.id
         if latest is None and self._chains is not None:
             # The other branch may hold a first plan.
             latest = 0
-        position = None if state.start is None else state.start.position
+        position = None if start is None else start.start.position
         if latest is None and position is not None:
             self.position_resolver.check_table(position)
             self.checks.check_missing(position.snapshot)
         return replace(state, end_id=latest, ended=latest is None)
 
-    def _begin(self, state: PlannerState) -> Step:
+    def _begin(self, state: Starting) -> Step:
         start = state.start
-        assert start is not None
         if self._range is not None:
-            return self._begin_range(state, start, self._range)
+            return self._begin_range(state, self._range)
         if start.position is not None:
-            resumed = self.position_resolver.resumed(state, start.position)
+            resumed = state.then(self.position_resolver.resumed(start.position, state.latest))
             self.log.resumed(start.position)
             return Step(resumed)
         ends = self._bounds.ends_when_caught_up()
         if self._chains is not None and start.of_chain:
-            found: ResolvedStart | None = self._chains.find()
+            found: ReadingFull | Following | None = self._chains.find()
         else:
             must_stand = needs_fixed_start(self.traits, self._options)
             scanner = StartingScanner(self._directory, self.traits, start, must_stand)
-            if state.hinted is None:
+            if state.latest is None:
                 found = scanner.find(state.was_empty, state.misses)
             else:
                 # The lag is measured by the snapshots that are known.
-                self._snapshots.know(state.hinted)
-                found = scanner.find_at(state.hinted)
+                self._snapshots.know(state.latest)
+                found = scanner.find_at(state.latest)
         if found is None:
             self.log.waiting()
-            return Step(self._missed(replace(state, was_empty=True, ended=ends)), idle=True)
+            self._history.check_still_empty(state.misses + 1)
+            return Step(replace(state, was_empty=True, misses=state.misses + 1, ended=ends), idle=True)
         self.log.begun(start, found)
         return Step(self._begun(state, found))
 
-    def _begun(self, state: PlannerState, found: ResolvedStart) -> PlannerState:
-        # Not the configured start: after an expired one the first plan may be of the earliest snapshot.
-        at_latest = state.start is not None and state.start.is_latest_state and found.chain is None
-        state = replace(state, start=None, next_id=found.next_id, created_after=found.created_after, misses=0)
-        if (full := found.full) is not None:
-            self._bounds.check_first_plan(full)
-            # Another snapshot may have become the latest since the end was found.
-            end_id = None if state.end_id is None else max(state.end_id, full.id)
-            verified = self._options.start.tag is None
-            return replace(state, full=full, chain=found.chain, end_id=end_id, verified=verified, at_latest=at_latest)
-        # The stream may have waited for a first snapshot that has expired by now.
-        state = replace(state, verified=self._options.start.after_latest and not state.was_empty)
+    def _begun(self, state: Starting, found: ReadingFull | Following) -> ReadingFull | Following:
+        if isinstance(found, ReadingFull):
+            self._bounds.check_first_plan(found.snapshot)
+            return replace(
+                found,
+                verified=self._options.start.tag is None,
+                restarted=state.restarted,
+                is_unproven=state.latest is not None,
+                # Not the configured start: after an expired one the first plan may be of the earliest snapshot.
+                at_latest=state.start.is_latest_state and found.chain is None,
+                # Another snapshot may have become the latest since the end was found.
+                end_id=None if state.end_id is None else max(state.end_id, found.snapshot.id),
+                schema_id=state.schema_id,
+            )
         before = self.checks.check_before(found.next_id - 1, None)
-        if found.first is not None:
-            if before is None:
-                self.checks.check_identity()
-            state = replace(state, ahead=(found.first,))
-        if before is None:
-            return state
-        # A stream does not begin after its own end.
-        return replace(state, before=SnapshotMark.of(before), ended=self._bounds.is_beyond(before))
+        if found.ahead and before is None:
+            self.checks.check_identity()
+        begun = replace(
+            found,
+            before=None if before is None else SnapshotMark.of(before),
+            # The stream may have waited for a first snapshot that has expired by now.
+            verified=self._options.start.after_latest and not state.was_empty,
+            # A stream does not begin after its own end.
+            ended=before is not None and self._bounds.is_beyond(before),
+        )
+        return state.then(begun)
 
-    def _begin_range(self, state: PlannerState, start: Start, scanner: RangeScanner) -> Step:
-        position = start.position
+    def _begin_range(self, state: Starting, scanner: RangeScanner) -> Step:
+        position = state.start.position
         found = scanner.find(resumes=position is not None)
         if found is None:
             if position is not None:
                 scanner.check_read(position, self.position_resolver)
             return Step(replace(state, ended=True))
+        state = replace(state, end_id=found.last)
         if position is not None:
-            resumed = scanner.resumed(state, found, position, self.position_resolver)
+            resumed = state.then(scanner.resumed(found, position, self.position_resolver))
             self.log.resumed(position)
             return Step(resumed)
-        beginning = ResolvedStart(found.first)
-        self.log.begun(start, beginning)
-        if found.span is not None:
-            return Step(scanner.started(state, found))
         # All snapshots of the range exist, so they are fetched together.
-        return Step(self._begun(replace(state, end_id=found.last, known_latest=found.last), beginning))
+        first = Following(found.first, known_latest=found.last)
+        self.log.begun(state.start, first)
+        return Step(state.then(ReadingRange(found.span)) if found.span is not None else self._begun(state, first))
 
-    def _full_of_hinted(self, state: PlannerState) -> Step:
+    def _full_of_unproven(self, state: ReadingFull) -> Step:
         """The next part of a full plan of a snapshot that was read before the table's schema.
 
         The schema gives the identity. The snapshot was read before it, so it is of this table or of one that was here
@@ -294,12 +303,11 @@ class Planner:
             if isinstance(error, PaimonStreamError) and error.retriable:
                 raise
             # The end is dropped too, because it was that snapshot.
-            return Step(PlannerState(start=self._options.start))
+            return Step(Starting(self._options.start))
 
-    def _follow(self, state: PlannerState) -> Step:
+    def _follow(self, state: Following) -> Step:
         state = replace(state, at_latest=False)
         for _ in range(_MAX_PASSED_OVER):
-            assert state.next_id is not None
             last = self._bounds.last_id(state.end_id)
             if last is not None and state.next_id > last:
                 self._history.check_end(state, last)
@@ -327,7 +335,7 @@ class Planner:
                 # The window was found before a rollback. The snapshots that exist now may still follow what was read.
                 state = replace(state, ahead=())
                 continue
-            if step.plan is not None or step.state.ended:
+            if step.plan is not None or step.state.ended or not isinstance(step.state, Following):
                 return step
             state = step.state
         return Step(state)
@@ -342,33 +350,36 @@ class Planner:
         # An overwrite may have moved rows to other slots.
         return not slots.may_pass(snapshot.id)
 
-    def _first_of_window(self, state: PlannerState) -> Step:
+    def _first_of_window(self, state: Following) -> Step:
         self._builder.prefetch(state.ahead)
         return self._next(state)
 
-    def _next(self, state: PlannerState) -> Step:
+    def _next(self, state: Following) -> Step:
         """A step to the next snapshot, or over several at once."""
         snapshot = state.ahead[0]
         if self._bounds.is_beyond(snapshot):
             return Step(replace(state, ended=True))
         found = self._catch_up.find(state)
-        if found is not None and found.planned is not None:
-            return self._builder.caught_up(state, found, found.planned)
+        if isinstance(found, CaughtUp):
+            return self._builder.caught_up(state, found)
         if found is not None:
-            state = replace(state, replay_until=found.snapshots[-1].id + 1)
+            state = replace(state, replay_until=found.until)
         return self._builder.follow(state, snapshot)
 
-    def _missed(self, state: PlannerState) -> PlannerState:
+    def _missed(self, state: Following) -> Following:
         """Count a poll that found nothing."""
         self._history.check_missed(state)
         return replace(state, misses=state.misses + 1, verified=True, window=1, at_latest=False)
 
     # ---- expired positions ----
 
-    def _on_expired(self, state: PlannerState, expired: PositionExpiredError) -> Step:
-        start = start_instead(self._options.on_expired, state, expired, of_chain=self._chains is not None)
+    def _restarted(
+        self, state: PlannerState, expired: PositionExpiredError, next_id: int | None, in_full: bool
+    ) -> Starting:
+        policy, of_chain = self._options.on_expired, self._chains is not None
+        start = start_instead(policy, expired, next_id, in_full=in_full, of_chain=of_chain)
         self.log.expired(expired.wanted, start)
-        return Step(PlannerState(start=start, end_id=state.end_id, schema_id=state.schema_id, restarted=True))
+        return Starting(start, restarted=True, end_id=state.end_id, schema_id=state.schema_id)
 
     def expired_while_read(self, state: PlannerState, plan: Plan, expired: PositionExpiredError) -> PlannerState:
         """The state after a plan whose files expired before they were read.
@@ -380,7 +391,6 @@ class Planner:
         Raises:
             PositionExpiredError: The policy is to fail.
         """
-        start = self._options.start if plan.kind is PlanKind.FULL else None
         # A stream that begins at the plan's snapshot makes the same retractions only if that is an overwrite.
         next_id = plan.snapshot_id if plan.kind is PlanKind.OVERWRITE else None
-        return self._on_expired(replace(state, start=start, next_id=next_id), expired).state
+        return self._restarted(state, expired, next_id, in_full=plan.kind is PlanKind.FULL)

@@ -10,8 +10,7 @@ from pypaimon.streaming.options.start import Start
 from pypaimon.streaming.options.stream_options import OnOverwrite
 from pypaimon.streaming.paimon.handles import ReadableTable
 from pypaimon.streaming.planning.follow_up import CommitKind
-from pypaimon.streaming.planning.planner_state import Step
-from pypaimon.streaming.planning.start import ResolvedStart
+from pypaimon.streaming.planning.planner_state import Following, ReadingFull, Starting, Step
 
 
 class PlannerLog:
@@ -38,21 +37,18 @@ class PlannerLog:
         self._log.warning("start_lost", text, snapshot=position.snapshot, error=str(error))
 
     def waiting(self) -> None:
-        """The table has no snapshot yet."""
         if self._is_news("waiting"):
             self._log.info("waiting", "no snapshot yet: the stream waits for the first commit")
 
-    def begun(self, start: Start, found: ResolvedStart) -> None:
-        """The start was found."""
-        full = found.full is not None
-        snapshot = found.full.id if found.full is not None else found.next_id
+    def begun(self, start: Start, found: ReadingFull | Following) -> None:
+        full = isinstance(found, ReadingFull)
+        snapshot = found.snapshot.id if isinstance(found, ReadingFull) else found.next_id
         if self._is_news(("start", start, snapshot)):
             what = "with the full state of" if full else "before"
             text = f"the stream begins {what} snapshot %(snapshot)d (start mode %(mode)s)"
             self._log.info("start", text, snapshot=snapshot, full=full, mode=start.mode.value)
 
     def resumed(self, position: Position) -> None:
-        """A saved position was checked."""
         if self._is_news(position):
             inside = position.phase is Phase.FULL or position.unit is not None
             text = f"the stream resumes {'inside' if inside else 'before'} snapshot %(snapshot)d"
@@ -65,7 +61,7 @@ class PlannerLog:
         if step.plan is not None:
             self._planned(step.plan, None if step.begins is None else step.begins.snapshot)
         if step.state.ended:
-            self._ended(step.state.next_id)
+            self._ended(None if isinstance(step.state, Starting) else step.state.next_id)
 
     def _planned(self, plan: Plan, first: int | None) -> None:
         text = "snapshot %(snapshot)d is a plan of kind %(kind)s with %(splits)d splits"
@@ -74,7 +70,6 @@ class PlannerLog:
         )
 
     def passed_over(self, snapshot: Snapshot, policy: OnOverwrite | None) -> None:
-        """The stream does not read a snapshot."""
         commit = str(snapshot.commit_kind)
         if snapshot.commit_kind == CommitKind.OVERWRITE and policy is None and not self._warned_of_overwrite:
             self._warned_of_overwrite = True
@@ -85,17 +80,14 @@ class PlannerLog:
             self._log.debug("passed_over", text, snapshot=snapshot.id, commit=commit)
 
     def schema_followed(self, old: int, new: int, snapshot: Snapshot) -> None:
-        """From this snapshot on the stream reads with another schema."""
         text = "from snapshot %(snapshot)d on the stream reads with schema %(new)d, before with schema %(old)d"
         self._log.info("schema_followed", text, snapshot=snapshot.id, old=old, new=new)
 
     def expired(self, wanted: int, start: Start) -> None:
-        """The position has expired, and a policy says where to start again."""
         text = "snapshot %(snapshot)d has expired: starting again with %(mode)s (on_expired)"
         self._log.warning("position_expired", text, snapshot=wanted, mode=start.mode.value)
 
     def restarted(self, snapshot: Snapshot) -> None:
-        """Rows were removed, and the changes do not name them."""
         text = "rows were removed: the full state of snapshot %(snapshot)d is read again"
         self._log.info("state_restarted", text, snapshot=snapshot.id)
 

@@ -35,7 +35,6 @@ class EntrySelection:
     """Masks over entries, and manifests, of one table for one stream's filter and shard.
 
     Args:
-        schema: The schema that the stream reads with.
         created_after: Only files created at this time or later, epoch milliseconds; None: all.
 
     Attributes:
@@ -116,10 +115,7 @@ class ShardFilter:
     unaware-bucket table is sharded by the hash of the file name, as in Java. Shards are disjoint and complete.
 
     Attributes:
-        traits: The table.
         shard: (index, count), or None.
-        bucket_filter: Which buckets are read, or None.
-        slots: Which slots are read, or None.
     """
 
     traits: TableTraits

@@ -24,15 +24,19 @@ from pypaimon.streaming.model.position import Unit
 from pypaimon.streaming.options.stream_options import StreamOptions
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.paimon.internals import TableSchema
-from pypaimon.streaming.planning import comparison
 from pypaimon.streaming.planning.planned_units import KeptUnits, PlannedUnits, UnitPrefetcher, without_statistics
 from pypaimon.streaming.planning.selection import AnyScan, EntrySelection, filtered, partition_texts
-from pypaimon.streaming.planning.splits import DeletionFiles, SplitFactory
+from pypaimon.streaming.planning.splits import SplitFactory
 from pypaimon.streaming.planning.units import (
+    DeletionFiles,
     Units,
+    check_same_buckets,
+    differing_units,
     each_file,
     each_name,
     in_canonical_order,
+    keys_move,
+    lone_files,
     sides,
     whole_buckets,
     whole_row_id_groups,
@@ -59,7 +63,6 @@ class SnapshotPlans:
     """Plans of single snapshots of one table, for one stream's filter, shard and limits.
 
     Args:
-        schema: The schema that the stream reads with.
         created_after: Only files created at this time or later (`from-file-creation-time`), epoch milliseconds.
         kept_units: Shared with plans of the stream that have other limits.
     """
@@ -153,7 +156,6 @@ class SnapshotPlans:
         earlier one has brought. Java's rules: docs/java-semantics.md#overwrites.
 
         Args:
-            snapshot: The OVERWRITE snapshot.
             after: Last bucket that was handed out.
 
         Raises:
@@ -163,7 +165,7 @@ class SnapshotPlans:
         def plan() -> PlannedUnits:
             entries = self._entries(snapshot.delta_manifest_list)
             both = pa.concat_tables([_of_kind(entries, EntryKind.DELETE), _of_kind(entries, EntryKind.ADD)])
-            units = self.ordered(both, whole_snapshot if comparison.keys_move(both) else whole_buckets)
+            units = self.ordered(both, whole_snapshot if keys_move(both) else whole_buckets)
             return self._planned(units, "delta", snapshot, before)
 
         planned, chosen, last = self.next_part(snapshot, "overwrite", after, plan)
@@ -173,9 +175,9 @@ class SnapshotPlans:
         splits = self.factory.replaced(
             SplitMode.OVERWRITE, old, new, snapshot.id, planned.deletions_before, planned.deletions
         )
-        keys_move = comparison.keys_move(planned.units.entries)
+        moves = keys_move(planned.units.entries)
         for split in splits:
-            split.keys_move = keys_move
+            split.keys_move = moves
             # Also if that snapshot is gone, because a tag may keep its files.
             split.before_snapshot_id = snapshot.id - 1
         return PlannedSplits(self.sorted_by_partition(splits), last)
@@ -188,7 +190,6 @@ class SnapshotPlans:
 
         Args:
             before: The earlier snapshot; None: an empty table.
-            snapshot: The later one.
         """
         return self._compared(SplitMode.NET, self.state, before, snapshot)
 
@@ -203,8 +204,6 @@ class SnapshotPlans:
 
         Args:
             before: The earlier snapshot; None: an empty table.
-            snapshot: The later one.
-            after: Last unit that was handed out.
             kinds: Whether rows come with kinds.
 
         Raises:
@@ -232,14 +231,14 @@ class SnapshotPlans:
         def plan() -> PlannedUnits:
             both = sides(None if before is None else state(before), state(snapshot))
             if before is not None and self.traits.primary_key:
-                comparison.check_same_buckets(both, before, snapshot)
+                check_same_buckets(both, before, snapshot)
             units = self.ordered(both, whole_buckets if self.traits.primary_key else each_name)
             kept = self.selection.kept(units.entries, "delta")
             old, new = self.deletions(before), self.deletions(snapshot)
             if mode is SplitMode.DIFF:
-                kept &= comparison.lone_files(units)
+                kept &= lone_files(units)
             else:
-                kept &= comparison.differing_units(units, old or {}, new or {})
+                kept &= differing_units(units, old or {}, new or {})
             return PlannedUnits(self._lean(units), kept, new, old, of_range=True)
 
         scan = f"{mode.value} since {None if before is None else before.fingerprint}"
@@ -265,7 +264,6 @@ class SnapshotPlans:
         """Read manifest lists and their manifests before `delta` or `changelog` needs them, in two round trips.
 
         Args:
-            lists: Names of manifest lists.
             scan: Whether they are of a `delta` or a `changelog`.
         """
         self._prefetcher.fetch(lists, scan, self.entry_schema)
@@ -336,7 +334,6 @@ class SnapshotPlans:
 
         Args:
             scan: What of it is read.
-            after: Last unit that was handed out.
             plan: Plans its units if they are not kept from the part before.
         """
         key = (snapshot.id, snapshot.fingerprint, scan, self.schema.id, self._created_after)

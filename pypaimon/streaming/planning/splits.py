@@ -6,7 +6,7 @@ Java's rules: docs/java-semantics.md#splits-and-order.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,10 +20,9 @@ from pypaimon.streaming.model.plan import BranchFiles, SplitMode, StreamSplit
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.paimon.internals import DataFileMeta, DeletionFile, GenericRow, TableSchema
-from pypaimon.streaming.planning.units import Units, column, on_each_side
+from pypaimon.streaming.planning.units import DeletionFiles, Units, column, on_each_side
 
 _Numbers = npt.NDArray[np.int64]
-DeletionFiles = Mapping[tuple[bytes, int, str], DeletionFile]
 _Key = tuple[bytes, int]
 OF_BRANCH = "of_branch"
 """A column of entries: whether each belongs to another branch."""
@@ -38,9 +37,6 @@ class SplitFactory:
     packed.
 
     Attributes:
-        schema: The schema to read with.
-        traits: The table's kind.
-        paths: Where its files are.
         target_bytes: Size up to which files are packed.
         open_bytes: The least size that a file counts as.
     """
@@ -64,10 +60,8 @@ class SplitFactory:
         """Splits of the chosen entries, in canonical order. Records of bucket -2 are never merged.
 
         Args:
-            units: Entries.
             chosen: Positions of the entries to read, ascending.
             mode: How rows come from the files.
-            deletions: Where deletion vectors are.
             branch: The branch of the entries whose `OF_BRANCH` is true, without file names; None: no other branch.
             files: The chosen entries as files, if they were made before.
         """
@@ -212,12 +206,9 @@ class Files:
     """Entries as files, in their order.
 
     Attributes:
-        entries: The entries.
         metas: Their value objects, which are made when they are used.
         starts: Where each (partition, bucket) begins.
-        sizes: Bytes of each file.
         total_buckets: Number of buckets when each file was written.
-        bucket_numbers: The bucket of each file.
         partition_indices: Index of the distinct partition of each file.
         partition_keys: The distinct partitions, serialised.
         partition_rows: The distinct partitions.

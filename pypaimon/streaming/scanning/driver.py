@@ -24,7 +24,7 @@ from pypaimon.streaming.scanning.handover import Handover
 from pypaimon.streaming.scanning.lag import Lag
 from pypaimon.streaming.scanning.metrics import ScanMetrics
 from pypaimon.streaming.scanning.parts import ScanOpening, ScanParts
-from pypaimon.streaming.scanning.worker import Advance, PendingAdvance, ScanState, Segment
+from pypaimon.streaming.scanning.worker import Advance, PendingAdvance, ScanState, Segment, Unopened
 
 _BUSY = "this scan is being driven by another call; use one scan per reader, or wait for the other call first"
 
@@ -43,7 +43,6 @@ class ScanDriver:
 
     Attributes:
         handover: The state of the scan and the plan to take; lets one call at a time drive.
-        parts: The parts of the scan.
         commits: Threads for saves in asyncio.
         lags: Threads that measure the lag in asyncio.
     """
@@ -153,8 +152,8 @@ class ScanDriver:
         if pending is None or not self._resumes_interrupted:
             if parts is not None and parts.progress is not None:
                 parts.progress.confirm_handed_out()
-            advancing = self._opening.advancing(state, parts)
-            pending = self._pending = PendingAdvance(self._segment, state, max_age, advancing)
+            advancing = self._opening.advancing(state, max_age)
+            pending = self._pending = PendingAdvance(self._segment, state, advancing)
         if in_background and parts is not None and parts.progress is None:
             pending.make(lambda: self._stopping)
         elif not pending.is_submitted:
@@ -205,7 +204,7 @@ class ScanDriver:
             progress.on_plan(*self._unreported_plan)
             self._unreported_plan = None
 
-    def _go_to(self, state: PlannerState, position: Position | None, polled: bool = False) -> None:
+    def _go_to(self, state: PlannerState | Unopened, position: Position | None, polled: bool = False) -> None:
         metrics = self.handover.state.metrics
         self.handover.move(ScanState(state, position, metrics.with_poll() if polled else metrics))
 
@@ -238,10 +237,13 @@ class ScanDriver:
         self.handover.exclusively(lambda: self._begin_anew(plan, expired))
 
     def _begin_anew(self, plan: Plan, expired: PositionExpiredError) -> None:
-        state = self.parts.get().planner.expired_while_read(self.handover.state.state, plan, expired)
-        self._leave_for(state, Segment(self._segment.opened, instead_of=plan.position))
+        planner = self.parts.get().planner
+        state = self._opening.opened(self.handover.state.state, planner)
+        self._leave_for(
+            planner.expired_while_read(state, plan, expired), Segment(self._segment.opened, instead_of=plan.position)
+        )
 
-    def _leave_for(self, state: PlannerState, segment: Segment) -> None:
+    def _leave_for(self, state: PlannerState | Unopened, segment: Segment) -> None:
         left, self._segment = self._segment, segment
         parts = self.parts.known
         if parts is not None:
@@ -303,7 +305,7 @@ class ScanDriver:
         saved = None if progress is None else progress.saved
         if position is not None:
             return parts.lag_meter.measure_at(position, saved)
-        state = self._opening.resolved(self.handover.state.state, parts.planner)
+        state = self._opening.opened(self.handover.state.state, parts.planner)
         if progress is not None and not self._segment.opened:
             found = progress.stored()
             saved = None if found is None else found.next_snapshot

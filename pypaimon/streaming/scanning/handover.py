@@ -6,6 +6,7 @@ are the two faces, for asyncio and for plain loops.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import Any, Generic, NoReturn, TypeVar
 
@@ -125,7 +126,7 @@ class Handover(Generic[T, S]):
             self._calls.pop("now", None)
 
 
-class Iteration(Generic[T]):
+class Iteration(ABC, Generic[T]):
     """What a stream provides to its face.
 
     Attributes:
@@ -140,17 +141,17 @@ class Iteration(Generic[T]):
         """Whether the stream has ended, so that a call need not wait for its turn."""
         return False
 
+    @abstractmethod
     def _find(self) -> Waits[None]:
         """Put the next item into the handover. Raises EndOfScan if there is none."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _end(self) -> None:
         """End at once, from any thread, including a call that waits. Idempotent."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _ended(self) -> Wait[None]:
         """Wait for what outlasts `_end`, such as a write of progress."""
-        raise NotImplementedError
 
     def _on_end(self, end: EndOfScan) -> Waits[None]:
         """The loop has reached its end."""

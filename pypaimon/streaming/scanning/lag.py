@@ -10,7 +10,7 @@ from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import Phase, Position
 from pypaimon.streaming.planning.planner import Planner
-from pypaimon.streaming.planning.planner_state import PlannerState
+from pypaimon.streaming.planning.planner_state import Following, PlannerState, ReadingFull, ReadingRange, Starting
 
 # Half of what the cache of snapshots holds: more would push out what streams need.
 _MOST_KNOWN = 2048
@@ -61,11 +61,16 @@ class LagMeter:
 
     def measure(self, state: PlannerState, committed: int | None) -> Lag:
         """The lag of a state; before the start that of the position where it would begin now, which has to be found."""
-        begun = self._planner.begun(state)
-        # A range that is one plan counts as a whole until its last part was handed out.
-        next_id = begun.next_id if begun.span is None else begun.span.since + 1
-        is_cut = begun.unit is not None or begun.span is not None
-        return self._measured(next_id, begun.full, committed, is_cut=is_cut)
+        match self._planner.begun(state):
+            case Starting():
+                return self._measured(None, None, committed, is_cut=False)
+            case ReadingFull() as reading:
+                return self._measured(reading.next_id, reading.snapshot, committed, is_cut=reading.unit is not None)
+            case ReadingRange(span):
+                # A range that is one plan counts as a whole until its last part was handed out.
+                return self._measured(span.since + 1, None, committed, is_cut=True)
+            case Following(next_id, unit):
+                return self._measured(next_id, None, committed, is_cut=unit is not None)
 
     def measure_at(self, position: Position, committed: int | None) -> Lag:
         """The lag of a position that a stream has reached."""

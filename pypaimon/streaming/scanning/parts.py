@@ -6,6 +6,7 @@ import queue
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from pypaimon.streaming.concurrency.background_threads import BackgroundThread
 from pypaimon.streaming.concurrency.clock import Clock, until_done
@@ -21,7 +22,7 @@ from pypaimon.streaming.planning.planner import Planner
 from pypaimon.streaming.planning.planner_state import PlannerState
 from pypaimon.streaming.scanning.lag import LagMeter
 from pypaimon.streaming.scanning.prefetch import Prefetcher
-from pypaimon.streaming.scanning.worker import Advance, Advancing, Segment, Worker
+from pypaimon.streaming.scanning.worker import Advance, Advancing, Segment, Unopened, Worker
 
 _LOOKS_PER_REWRITE = 2
 _LEAST_PAUSE, _LONGEST_PAUSE = 0.1, 86_400.0
@@ -48,7 +49,6 @@ class KeepAlive:
 
     Args:
         progress: The progress whose files are kept. Without an expiration of consumers there is no thread.
-        clock: How to wait.
     """
 
     def __init__(self, progress: Progress, clock: Clock) -> None:
@@ -92,51 +92,34 @@ def _run(watch: _Watch, reader: weakref.ref[Progress], clock: Clock, pause: floa
         del progress
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class ScanParts:
     """The parts of one scan. Making them sends no requests.
 
-    Attributes:
-        directory: The table.
-        planner: Decides what comes next.
-        options: The stream's settings.
+    Args:
         progress: Saved progress, or None without a consumer id.
-        prefetcher: Takes the planner's steps.
-        worker: Takes steps on a worker thread.
-        lag_meter: Measures the lag.
+        latest_at: When the latest snapshot that the planner was given was requested.
+
+    Attributes:
         keep_alive: Keeps the files of progress; None without a consumer id.
     """
 
-    directory: TableDirectory
-    planner: Planner
-    options: StreamOptions
-    progress: Progress | None
-    prefetcher: Prefetcher
-    worker: Worker
-    lag_meter: LagMeter
-    keep_alive: KeepAlive | None
-
-    @staticmethod
-    def of(
+    def __init__(
+        self,
         directory: TableDirectory,
         planner: Planner,
         options: StreamOptions,
         progress: Progress | None,
         clock: Clock,
         latest_at: float = float("-inf"),
-    ) -> ScanParts:
-        """Make the parts; `latest_at` is when the latest snapshot that the planner was given was requested."""
-        prefetcher = Prefetcher(planner.step, steps_ahead(options), clock.monotonic, planner.known_idle, latest_at)
-        return ScanParts(
-            directory,
-            planner,
-            options,
-            progress,
-            prefetcher,
-            Worker(planner, prefetcher, options, progress, clock.monotonic),
-            LagMeter(directory, planner, clock),
-            None if progress is None else KeepAlive(progress, clock),
-        )
+    ) -> None:
+        self.directory = directory
+        self.planner = planner
+        self.options = options
+        self.progress = progress
+        self.prefetcher = Prefetcher(planner.step, steps_ahead(options), clock.monotonic, planner.known_idle, latest_at)
+        self.worker = Worker(planner, self.prefetcher, options, progress, clock.monotonic)
+        self.lag_meter = LagMeter(directory, planner, clock)
+        self.keep_alive = None if progress is None else KeepAlive(progress, clock)
 
 
 class ScanOpening:
@@ -151,52 +134,43 @@ class ScanOpening:
         self._start = start
         self._pool = IOPool(1, timeout=float("inf"), name="paimon-table")
 
-    def initial(self) -> PlannerState:
+    def initial(self) -> PlannerState | Unopened:
         """The state before the configured start."""
         parts = self._parts.known
-        return PlannerState(self._start) if parts is None else parts.planner.initial()
+        return Unopened() if parts is None else parts.planner.initial()
 
-    def at(self, position: Position | int) -> PlannerState:
+    def at(self, position: Position | int) -> PlannerState | Unopened:
         """The state at a saved position, or at a saved snapshot id."""
         sought = position if isinstance(position, Position) else Position(UNKNOWN_TABLE, position)
         parts = self._parts.known
-        return PlannerState.at(sought) if parts is None else parts.planner.at(sought)
+        return Unopened(sought) if parts is None else parts.planner.at(sought)
 
-    def position(self, state: PlannerState) -> Position | None:
+    def position(self, state: PlannerState | Unopened) -> Position | None:
         """The position of a state; None before the start is found."""
-        parts = self._parts.known
-        if parts is not None:
-            return parts.planner.position(state)
-        return None if state.start is None else state.start.position
+        if not isinstance(state, Unopened):
+            return self._parts.get().planner.position(state)
+        return state.sought or (None if self._start is None else self._start.position)
 
-    def resolved(self, state: PlannerState, planner: Planner) -> PlannerState:
+    def opened(self, state: PlannerState | Unopened, planner: Planner) -> PlannerState:
         """The planner's state for a state that may have been made before the table was known."""
-        if state.start is not None and state.start is self._start:
-            return planner.initial()
-        if _is_resolved(state):
+        if not isinstance(state, Unopened):
             return state
-        position = None if state.start is None else state.start.position
-        return planner.initial() if position is None else planner.at(position)
+        return planner.initial() if state.sought is None else planner.at(state.sought)
 
-    def advancing(self, state: PlannerState, parts: ScanParts | None) -> Advancing:
+    def advancing(self, state: PlannerState | Unopened, max_age: float) -> Advancing:
         """The function that advances from a state: the worker's, or one that finds the table first."""
-        return self._open if parts is None or not _is_resolved(state) else parts.worker.advance
+        if isinstance(state, Unopened):
+            return partial(self._open, state)
+        return partial(self._parts.get().worker.advance, state, max_age)
 
-    def _open(self, segment: Segment, state: PlannerState, max_age: float, stopping: Callable[[], bool]) -> Advance:
+    def _open(self, state: Unopened, segment: Segment, stopping: Callable[[], bool]) -> Advance:
         """Wait for the table without taking a step."""
         if not (stopping() or segment.left):
             parts = self._pool.submit(self._parts.get)
             if until_done(parts, lambda: stopping() or segment.left):
-                state = self.resolved(state, parts.result().planner)
-                return Advance(state, self.position(state))
+                opened = self.opened(state, parts.result().planner)
+                return Advance(opened, self.position(opened))
         return Advance(state, self.position(state), ended=stopping())
-
-
-def _is_resolved(state: PlannerState) -> bool:
-    """Whether a state is bound to the table: neither the configured start nor a snapshot of an unknown table."""
-    if state.start is None:
-        return state.next_id is not None
-    return state.start.position is None or state.start.position.table != UNKNOWN_TABLE
 
 
 def steps_ahead(options: StreamOptions) -> int:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from pypaimon.streaming.concurrency.cancel_scope import CancelScope
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.model.plan import StreamSplit, last_split, set_next_plan
-from pypaimon.streaming.planning.planner_state import PlannerState, Step
+from pypaimon.streaming.planning.planner_state import PlannerState, Starting, Step
 
 
 @dataclass(slots=True, eq=False)
@@ -19,11 +20,9 @@ class PrefetchedStep:
     """A step that was taken or is being taken.
 
     Attributes:
-        state: The state before the step.
         scope: What it is taken for.
         unasked: Whether it was begun before the caller asked.
         previous: The last split of the plans before the step, if known.
-        future: Its outcome.
         begun_at: When it was begun, on the monotonic clock.
     """
 
@@ -83,7 +82,6 @@ class Prefetcher:
         """The step from this state: prefetched, or begun now. Asking again while it is under way returns the same one.
 
         Args:
-            state: The state of the caller.
             scope: Cancels the step, and those that are prefetched after it.
             max_age: A poll that found nothing counts for this many seconds. After that it is made again.
         """
@@ -99,12 +97,12 @@ class Prefetcher:
         with self._lock:
             if self._queue and self._queue[0] is taken:
                 self._queue.popleft()
-            if taken.state.start is not None and taken.state.hinted is None:
+            if isinstance(taken.state, Starting) and taken.state.latest is None:
                 self._start_begun_at = taken.begun_at
             if self._queue:
                 self._continue()
             elif self._ahead and not _ends_run(taken.future):
-                self._begin(taken.future.result().state, taken.scope, unasked=True, previous=taken.last_split)
+                self._begin_after(taken)
 
     @property
     def idle_age(self) -> float | None:
@@ -167,7 +165,13 @@ class Prefetcher:
         """Begin the next step if there is room and the last one did not end the run."""
         last = self._queue[-1]
         if len(self._queue) < self._ahead and last.future.done() and not _ends_run(last.future):
-            self._begin(last.future.result().state, last.scope, unasked=True, previous=last.last_split)
+            self._begin_after(last)
+
+    def _begin_after(self, entry: PrefetchedStep) -> None:
+        """Begin the step after one that is done."""
+        # If its scope is cancelled at this moment, nobody waits for the next step.
+        with suppress(CancelledError):
+            self._begin(entry.future.result().state, entry.scope, unasked=True, previous=entry.last_split)
 
 
 def _ends_run(future: Future[Step]) -> bool:

@@ -18,6 +18,7 @@ from pypaimon.streaming.scanning.driver import ScanDriver
 from pypaimon.streaming.scanning.handover import AsyncIteration, BlockingIteration, Iteration
 from pypaimon.streaming.scanning.lag import Lag
 from pypaimon.streaming.scanning.metrics import ScanMetrics
+from pypaimon.streaming.scanning.worker import Unopened
 
 if TYPE_CHECKING:
     import pypaimon.streaming.paimon.filter_internals as filter_internals
@@ -89,7 +90,6 @@ class StreamScan:
 
     Args:
         table: pypaimon's table.
-        driver: Takes the scan from plan to plan.
     """
 
     def __init__(self, table: ReadableTable, driver: ScanDriver) -> None:
@@ -180,7 +180,8 @@ class StreamScan:
     @property
     def watermark(self) -> int | None:
         """Watermark of the last planned snapshot, epoch milliseconds, or None. Sends no requests."""
-        return self._driver.handover.state.state.watermark
+        state = self._driver.handover.state.state
+        return None if isinstance(state, Unopened) else state.watermark
 
     # ---- progress ----
 

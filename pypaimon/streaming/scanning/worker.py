@@ -13,14 +13,24 @@ from pypaimon.streaming.consumers.consumer_manager import Consumer
 from pypaimon.streaming.consumers.consumer_names import SharedStart
 from pypaimon.streaming.consumers.progress import Progress
 from pypaimon.streaming.errors import PositionExpiredError, TableChangedError
-from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.model.position import Phase, Position
 from pypaimon.streaming.options.start import Start
 from pypaimon.streaming.options.stream_options import StreamOptions
 from pypaimon.streaming.planning.planner import Planner
-from pypaimon.streaming.planning.planner_state import PlannerState, Step
+from pypaimon.streaming.planning.planner_state import PlannerState, ReadingFull, Starting, Step
 from pypaimon.streaming.scanning.metrics import PlanSize, ScanMetrics
 from pypaimon.streaming.scanning.prefetch import PrefetchedStep, Prefetcher
+
+
+@dataclass(frozen=True, slots=True)
+class Unopened:
+    """The state of a scan that does not know its table yet.
+
+    Attributes:
+        sought: The position that the caller has moved to; None: the configured start.
+    """
+
+    sought: Position | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +38,10 @@ class ScanState:
     """The state of a scan.
 
     Attributes:
-        state: The planner's state.
         position: The position of that state; None before the start is found.
-        metrics: The counters up to it.
     """
 
-    state: PlannerState
+    state: PlannerState | Unopened
     position: Position | None
     metrics: ScanMetrics
 
@@ -46,11 +54,10 @@ class Advance:
         state: The next state.
         position: The position of that state.
         taken: The step to that state; None without a step: ask again, or the stream ends.
-        size: The size of the step's plan.
         ended: Whether the stream ends here.
     """
 
-    state: PlannerState
+    state: PlannerState | Unopened
     position: Position | None
     taken: PrefetchedStep | None = None
     size: PlanSize | None = None
@@ -92,24 +99,21 @@ class Segment:
         self.scope.cancel()
 
 
-Advancing = Callable[[Segment, PlannerState, float, Callable[[], bool]], Advance]
+Advancing = Callable[[Segment, Callable[[], bool]], Advance]
 
 
 class PendingAdvance:
     """A requested advance, which is made once even if a worker is called more often.
 
     Args:
-        segment: The segment of the state.
-        max_age: See `Prefetcher.request`.
-        advance: Makes the advance from these and a function that returns whether the stream is to end here.
+        advance: Makes the advance from that state, given the segment and whether the stream is to end here.
     """
 
-    def __init__(self, segment: Segment, state: PlannerState, max_age: float, advance: Advancing) -> None:
+    def __init__(self, segment: Segment, state: PlannerState | Unopened, advance: Advancing) -> None:
         self.state = state
         self.is_submitted = False
         self.found: Future[Advance] = Future()
         self._segment = segment
-        self._max_age = max_age
         self._advance = advance
         self._claim = threading.Lock()
 
@@ -124,7 +128,7 @@ class PendingAdvance:
             return
         try:
             with self._segment.scope.entered():
-                found = self._advance(self._segment, self.state, self._max_age, stopping)
+                found = self._advance(self._segment, stopping)
         except BaseException as error:  # noqa: BLE001 - raised by the call that waits for it
             self.found.set_exception(error)
         else:
@@ -132,14 +136,7 @@ class PendingAdvance:
 
 
 class Worker:
-    """Takes steps on a worker thread. Does not change the scan: the caller's side does, once it gets the result.
-
-    Args:
-        planner: Decides what comes next.
-        prefetcher: Takes its steps.
-        progress: Saved progress, or None.
-        monotonic: Seconds of a clock that never goes back.
-    """
+    """Takes steps on a worker thread. Does not change the scan: the caller's side does, once it gets the result."""
 
     def __init__(
         self,
@@ -156,11 +153,10 @@ class Worker:
         self._now = monotonic
         self._saving = threading.Lock()
 
-    def advance(self, segment: Segment, state: PlannerState, max_age: float, stopping: Callable[[], bool]) -> Advance:
+    def advance(self, state: PlannerState, max_age: float, segment: Segment, stopping: Callable[[], bool]) -> Advance:
         """The next step from a state.
 
         Args:
-            segment: The segment of the state.
             max_age: See `Prefetcher.request`.
             stopping: Whether the stream is to end here. A step that is under way is then not waited for.
         """
@@ -197,10 +193,13 @@ class Worker:
     def start_at(self, state: PlannerState, saved: Consumer | None) -> PlannerState:
         """The state at which a stream begins: a consumer's position takes precedence over the configured start."""
         consumer = self._options.consumer
-        configured = state.next_id is None and state.start is self._options.start
-        if saved is None or not configured or consumer is None or consumer.ignore_progress:
+        if saved is None or not self._is_configured(state) or consumer is None or consumer.ignore_progress:
             return state
         return self._planner.initial(saved.position)
+
+    def _is_configured(self, state: PlannerState) -> bool:
+        """Whether this is the configured start, before it is found."""
+        return isinstance(state, Starting) and state.start is self._options.start
 
     def _take(
         self, segment: Segment, state: PlannerState, max_age: float, is_cancelled: Callable[[], bool]
@@ -221,12 +220,11 @@ class Worker:
 
     def _open(self, segment: Segment, state: PlannerState, progress: Progress) -> Advance:
         opened = progress.open(self._now())
-        configured = state.next_id is None and state.start is self._options.start
-        if opened.start is not None and configured:
+        if opened.start is not None and self._is_configured(state):
             start = self._joined(opened.start, state, progress)
         else:
             start = self.start_at(state, opened.saved)
-            segment.saved = start.start if start is not state else None
+            segment.saved = start.start if isinstance(start, Starting) and start is not state else None
         segment.opened = True
         used = start is not state and opened.start is None
         self._planner.log.consumer_opened(progress.name.text, opened.next_snapshot, used=used)
@@ -240,7 +238,7 @@ class Worker:
         end = self._options.end
         shared_end = start.end if end is not None and end.latest and not progress.is_plain else None
         try:
-            state = self._planner.position_resolver.resumed(PlannerState(None, end_id=shared_end), start.position)
+            state = replace(self._planner.position_resolver.resumed(start.position), end_id=shared_end)
         except (PositionExpiredError, TableChangedError) as error:
             if progress.has_saved():
                 return replace(self._planner.at(start.position), end_id=shared_end)
@@ -263,19 +261,24 @@ class Worker:
         elif not segment.begun:
             before = self._planner.position(state)
             begun = position if before is None or step.plan is None else before
-            found = state.start is not None and state.start.position is None and state.start is not segment.saved
-            # A reader that continues with changes after it expired gives up its own part only: not the group's start.
-            found = found and not (state.restarted and begun.phase is Phase.FOLLOW)
+            found = False
+            if isinstance(state, Starting) and state.start.position is None and state.start is not segment.saved:
+                # A reader that continues with changes after it expired gives up its own part only: not the group's
+                # start.
+                found = not (state.restarted and begun.phase is Phase.FOLLOW)
             other = progress.begin(begun, self._now(), found, step.state.end_id, segment.instead_of)
             if other is not None:
                 return self._joined(other, self._planner.initial(), progress)
-            if not self._stands(step.state.full):
-                gone = replace(self._planner.at(begun), end_id=step.state.end_id)
-                # The latest snapshot that was read before the start is the one that is gone.
-                return replace(state, hinted=None) if state.start is not None else gone
+            if not self._stands(step.state):
+                if isinstance(state, Starting):
+                    # The latest snapshot that was read before the start is the one that is gone.
+                    return replace(state, latest=None)
+                return replace(self._planner.at(begun), end_id=step.state.end_id)
             segment.begun = True
         return None
 
-    def _stands(self, full: Snapshot | None) -> bool:
+    def _stands(self, state: PlannerState) -> bool:
         """Whether the snapshot of the first full plan still exists. That of a tag need not."""
-        return full is None or self._options.start.tag is not None or self._planner.checks.stands(full)
+        if not isinstance(state, ReadingFull) or self._options.start.tag is not None:
+            return True
+        return self._planner.checks.stands(state.snapshot)

@@ -219,7 +219,7 @@ class ResolvedStream:
         options = replace(options, planned_for=self._row_selection())
         directory = self.new_directory()
         planner, progress = self.new_planner(directory, options), self.new_progress(directory, commit)
-        return ScanParts.of(directory, planner, options, progress, self.clock, self.table.latest_at)
+        return ScanParts(directory, planner, options, progress, self.clock, self.table.latest_at)
 
     def new_planner(
         self, directory: TableDirectory, options: StreamOptions, kept_units: KeptUnits | None = None

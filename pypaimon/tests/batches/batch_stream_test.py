@@ -24,7 +24,7 @@ from pypaimon.streaming import (
     stream_read_builder,
 )
 from pypaimon.streaming.batches.batch_stream import BlockingBatchStream
-from pypaimon.streaming.batches.stream_status import StreamStatus
+from pypaimon.streaming.batches.stream import StreamStatus
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import Phase, Position
 from support.tables.orders import CHANGES, COLUMNS, append, catalog, change, create_orders, events, orders, write

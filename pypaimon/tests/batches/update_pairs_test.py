@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from pypaimon import Schema
 
 from pypaimon.streaming import StreamConfigError, stream_read_builder, stream_write_builder
-from pypaimon.streaming.batches.update_pairs import paired, pairs_unbroken
+from pypaimon.streaming.batches.batch import paired
+from pypaimon.streaming.batches.chunks import pairs_unbroken
 from pypaimon.streaming.reading.read_layout import DEFAULT_BATCH_SIZE
 from support.samples import examples
 from support.tables.orders import COLUMNS, catalog, orders

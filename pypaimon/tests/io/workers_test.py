@@ -5,13 +5,15 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from pypaimon.streaming.errors import IOTimeoutError
 from pypaimon.streaming.io import io_pool, workers
 from pypaimon.streaming.io.io_pool import IOPool
+from pypaimon.streaming.io.io_requests import Hanging
 from pypaimon.streaming.io.workers import Worker
 from support.stores.request_time import hang
 
@@ -125,6 +127,38 @@ def test_an_interrupt_before_a_thread_has_begun_makes_it_spare_again(monkeypatch
 
 
 @pytest.mark.slow
+def test_a_thread_that_an_interrupt_has_cut_off_does_not_count_for_one_that_hangs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A thread may run although an interrupt came before that was known: it finds that its pool does not have it."""
+    hanging, release, may_begin = Hanging(), threading.Event(), threading.Event()
+    pool, begin, cut_off = IOPool(1, LONG, hanging=hanging), Worker.begin, list[Worker]()
+
+    def interrupted(worker: Worker, work: Callable[[], object], *arguments: Any) -> None:
+        monkeypatch.setattr(Worker, "begin", begin)
+        monkeypatch.setattr(Worker, "has_begun", lambda _: False)
+        begin(worker, lambda: (may_begin.wait(LONG), work()), *arguments)
+        cut_off.append(worker)
+        raise KeyboardInterrupt
+
+    try:
+        with pytest.raises(IOTimeoutError):
+            pool.run(hang, release)
+        monkeypatch.setattr(Worker, "begin", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            pool.submit(int)
+        assert (pool.threads, pool.hanging, hanging.now) == (0, 1, 1)
+        may_begin.set()
+        wait_until_spare(cut_off[0])
+        assert (pool.hanging, hanging.now) == (1, 1)
+    finally:
+        release.set()
+    wait_for_spares(2)
+    assert (pool.hanging, hanging.now) == (0, 0)
+    pool.close()
+
+
+@pytest.mark.slow
 def test_a_call_for_which_no_thread_can_start_is_not_made_later(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -171,6 +205,27 @@ class _Hesitating(list[Worker]):
         self.is_removing.set()
         assert self.may_remove.wait(LONG)
         super().remove(worker)
+
+
+@pytest.mark.slow
+def test_an_idle_thread_keeps_no_job_that_was_cancelled() -> None:
+    class Held:
+        def call(self) -> None:
+            pass
+
+    pool, held, release = IOPool(1, LONG, idle_seconds=LONG), Held(), threading.Event()
+    gone = weakref.ref(held)
+    first, second = pool.submit(release.wait, LONG), pool.submit(held.call)
+    assert second.cancel()
+    del held, second
+    release.set()
+    assert pool.result(first)
+    until = time.monotonic() + LONG
+    while not pool._idle:
+        assert time.monotonic() < until
+        time.sleep(0.001)
+    assert gone() is None
+    pool.close()
 
 
 @pytest.mark.slow

@@ -47,7 +47,7 @@ def test_rows_and_their_order_are_those_of_a_replay(tmp_path: Path, number: int)
 
         def read(mode: CatchUp, after: int | None, start: int = start) -> tuple[list[int], list[PlanKind]]:
             drive = Drive(handle, EARLIEST, catch_up=mode, catch_up_after=after)
-            drive.state = drive.planner.at_snapshot(start)
+            drive.state = drive.at_snapshot(start)
             plans = drive.run()
             return drive.keys(plans), [plan.kind for plan in plans]
 

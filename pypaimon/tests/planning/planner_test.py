@@ -31,6 +31,7 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.options.end import End
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import CatchUp, Limits, OnExpired, OnOverwrite
+from pypaimon.streaming.planning.planner_state import ReadingFull
 from pypaimon.streaming.spec.openers import open_chunks
 from pypaimon.streaming.spec.spec_builder import resolved
 from support.models.table import Record
@@ -101,7 +102,7 @@ class TestStart:
         table.commit([1])
         drive = Drive.of(table)
         position = Position(drive.directory.identity, 3)
-        drive.state = drive.planner.at_snapshot(3) if state == "at_snapshot" else drive.planner.at(position)
+        drive.state = drive.at_snapshot(3) if state == "at_snapshot" else drive.planner.at(position)
         assert drive.position == position
         with pytest.raises(PositionBeyondLatestError):
             drive.run()
@@ -154,7 +155,7 @@ class TestStart:
         table.snapshot_path(2).write_text('{"id": 2,')
         drive = Drive.of(table, start)
         drive.run()
-        drive.state = drive.planner.at_snapshot(3)
+        drive.state = drive.at_snapshot(3)
         assert drive.keys() == [2]
 
     def test_a_tag_whose_next_snapshot_is_gone_is_an_error_at_the_first_poll_after_its_state(
@@ -202,7 +203,7 @@ class TestFilesByCreationTime:
         assert position is not None
         again = Drive.of(table, start)
         planner = again.planner
-        again.state = planner.at(position) if saved is Position else planner.at_snapshot(position.snapshot)
+        again.state = planner.at(position) if saved is Position else again.at_snapshot(position.snapshot)
         assert again.keys() == first.keys() == []
 
     @pytest.mark.parametrize("restarted", [False, True])
@@ -215,7 +216,7 @@ class TestFilesByCreationTime:
             amended(table, number, timeMillis=since)
         drive = Drive.of(table, Start(StartMode.FROM_CREATION_TIMESTAMP, millis=since))
         if restarted:
-            drive.state = drive.planner.at_snapshot(2)
+            drive.state = drive.at_snapshot(2)
         assert drive.keys() == [1, 2]
 
     @pytest.mark.parametrize("mode", [StartMode.FROM_FILE_CREATION_TIME, StartMode.FROM_CREATION_TIMESTAMP])
@@ -294,7 +295,7 @@ class TestEnd:
         drive = Drive.of(table, start, **settings)
         assert drive.keys() == [1]
         assert drive.state.ended
-        for state in (drive.planner.at(drive.position), drive.planner.at_snapshot(2)):  # type: ignore[arg-type]
+        for state in (drive.planner.at(drive.position), drive.at_snapshot(2)):  # type: ignore[arg-type]
             again = Drive.of(table, start, **settings)
             again.state = state
             assert again.keys() == []
@@ -304,7 +305,7 @@ class TestEnd:
         for key in range(6):
             table.commit([key])
         drive = Drive.of(table, EARLIEST, end=End(latest=True), limits=Limits(max_splits=1))
-        while drive.state.next_id != 4:
+        while drive.position is None or drive.position.snapshot != 4:
             drive.step()
         table.rollback(3)
         drive.state = replace(drive.state, ahead=())
@@ -433,11 +434,11 @@ class TestFollow:
         table.commit([0])
         drive = Drive.of(table, on_expired=OnExpired.EARLIEST)
         drive.step()
-        assert drive.state.full is not None and drive.state.full.id == 1
+        assert isinstance(drive.state, ReadingFull) and drive.state.snapshot.id == 1
         for key in (1, 2, 3):
             table.commit([key])
         table.expire(3)
-        while drive.state.full is None or drive.state.full.id != 3:
+        while not isinstance(drive.state, ReadingFull) or drive.state.snapshot.id != 3:
             drive.step()
         assert drive.step().plan is not None
         assert drive.planner.known_idle(drive.state) is None

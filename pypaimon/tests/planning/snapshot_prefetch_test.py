@@ -13,7 +13,7 @@ from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import CatchUp
 from pypaimon.streaming.planning import catch_up
-from pypaimon.streaming.planning.snapshot_prefetch import _NextWindow
+from pypaimon.streaming.planning.next_snapshots import _NextWindow
 from support.stores.fault_file_io import Call, FaultFileIO
 from support.stores.request_time import hang
 from support.stores.virtual_clock import VirtualClock

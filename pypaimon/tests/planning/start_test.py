@@ -14,7 +14,8 @@ from pypaimon.streaming import PositionBeyondLatestError, StreamConfigError
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.table_traits import TableTraits
-from pypaimon.streaming.planning.start import ResolvedStart, StartingScanner
+from pypaimon.streaming.planning.planner_state import Following, ReadingFull
+from pypaimon.streaming.planning.start import StartingScanner
 from support.tables.streamed_table import Table
 
 STEP = 1000
@@ -36,7 +37,7 @@ def amend(table: Table, snapshot_id: int, **fields: Any) -> None:
     table.snapshot_path(snapshot_id).write_text(json.dumps(table.snapshot(snapshot_id) | fields))
 
 
-def find(table: Table, mode: StartMode, was_empty: bool = False, **start: Any) -> ResolvedStart | None:
+def find(table: Table, mode: StartMode, was_empty: bool = False, **start: Any) -> ReadingFull | Following | None:
     handle = table.handle(**start.pop("options", {}))
     traits = TableTraits.of(handle.table_schema)
     return StartingScanner(TableDirectory.of(handle), traits, Start(mode, **start)).find(was_empty)
@@ -46,7 +47,7 @@ def begins(table: Table, mode: StartMode, **start: Any) -> tuple[int, int | None
     """The next snapshot, that of a full plan, and the earliest creation time."""
     found = find(table, mode, **start)
     assert found is not None
-    return found.next_id, None if found.full is None else found.full.id, found.created_after
+    return found.next_id, found.snapshot.id if isinstance(found, ReadingFull) else None, found.created_after
 
 
 def test_by_name(table: Table) -> None:
@@ -82,8 +83,7 @@ def test_compacted_full_takes_full_compactions_only(table: Table, identifier: in
     traits = TableTraits.of(table.handle().table_schema.copy(new_options=FULL_COMPACTIONS))
     scanner = StartingScanner(TableDirectory.of(table.handle()), traits, Start(StartMode.COMPACTED_FULL))
     found = scanner.find()
-    assert found is not None and found.full is not None
-    assert found.full.id == wanted
+    assert isinstance(found, ReadingFull) and found.snapshot.id == wanted
 
 
 @pytest.mark.parametrize(("wanted", "found"), [(0, 1), (1, 1), (4, 4), (6, 6), (9, 9)])

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from pypaimon.streaming import ConsumerManager, EndOfScan, StreamReadBuilder
+from pypaimon.streaming.io import pool_registry, workers
 from pypaimon.streaming.io.io_pool import IOPool
+from pypaimon.streaming.io.workers import Worker
 from support.crash.interrupted_call import LIBRARY, Interrupt
 from support.samples import SOAK, is_drawn
 from support.tables.streamed_table import Table
@@ -114,22 +118,59 @@ def followed(table: Table, face: str, interrupt: Interrupt) -> tuple[list[int], 
         stream.close()
 
 
-def test_interrupted_at_any_line_a_pool_of_one_thread_goes_on() -> None:
+@pytest.fixture
+def no_workers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No thread of another test is spare, and those of this one stay so until it ends."""
+    for pool in list(pool_registry.pools):
+        pool.release()
+    wait_until(lambda: not any(isinstance(each, Worker) for each in threading.enumerate()))
+    monkeypatch.setattr(workers, "SPARE_SECONDS", LONG)
+    yield
+    for worker in list(workers._spares):
+        worker.ask_to_end()
+
+
+@pytest.mark.parametrize("has_spare", [False, True])
+@pytest.mark.usefixtures("no_workers")
+def test_interrupted_at_any_line_a_pool_of_one_thread_goes_on(has_spare: bool) -> None:
+    """Some lines are run only if there is a spare thread, others only if there is none: the test decides that."""
     for _ in range(2):  # the first pool of a process does more
-        lines = Interrupt()
-        pool = IOPool(1, LONG)
-        assert lines.call(lambda pool=pool: pool.submit(int)).result(LONG) == 0  # type: ignore[misc]
-        pool.close()
-    interrupted = 0
+        lines = submitted(None, has_spare)
+    assert lines.seen
     for line in lines.seen:
-        pool = IOPool(1, LONG)
-        interrupt = Interrupt(line, 1)
-        # Some lines are run only if there is a spare thread, others only if there is none.
-        try:
-            interrupt.call(lambda pool=pool: pool.submit(int))  # type: ignore[misc]
-        except KeyboardInterrupt:
-            interrupted += 1
-        assert pool.submit(int).result(LONG) == 0, line
-        assert pool.hanging == 0, line
-        pool.close()
-    assert interrupted > 10
+        assert submitted(line, has_spare).has_come, f"not interrupted at {line}"
+
+
+def submitted(line: str | None, has_spare: bool) -> Interrupt:
+    """Submit a call to a new pool, interrupted at a line, and again."""
+    if has_spare and not workers._spares:
+        other = IOPool(1, LONG)
+        assert other.submit(int).result(LONG) == 0
+        other.close()
+        wait_until(lambda: len(workers._spares) == 1)
+    assert len(workers._spares) == has_spare
+    pool, interrupt = IOPool(1, LONG), Interrupt(line, 1)
+    # What the garbage collector finalizes is not part of the call.
+    gc.disable()
+    try:
+        interrupt.call(lambda: pool.submit(int))
+    except KeyboardInterrupt:
+        pass
+    finally:
+        gc.enable()
+    assert pool.submit(int).result(LONG) == 0, line
+    assert (pool.hanging, pool.threads) == (0, 1), line
+    pool.close()
+    alive = [each for each in threading.enumerate() if isinstance(each, Worker)]
+    wait_until(lambda: set(workers._spares) == set(alive))
+    while len(workers._spares) > has_spare:
+        workers._spares[0].ask_to_end()
+    wait_until(lambda: sum(isinstance(each, Worker) for each in threading.enumerate()) == has_spare)
+    return interrupt
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + LONG
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.001)

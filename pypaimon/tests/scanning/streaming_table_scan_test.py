@@ -333,7 +333,11 @@ def test_lag_that_is_not_known_is_not_zero(table: Table) -> None:
     assert (limited.lag().snapshots, limited.lag().rows) == (2, 5)
     assert limited.plan() is not None
     assert (limited.lag().snapshots, limited.lag().rows) == (2, None)
+    resumed = table.builder().with_start(position=limited.checkpoint()).new_streaming_scan()
+    # The snapshot of the full plan is not one of those after it.
+    assert (resumed.lag().snapshots, resumed.lag().rows) == (2, None)
     limited.close()
+    resumed.close()
 
 
 def test_lag_of_a_table_with_a_stray_snapshot_takes_no_longer(table: Table) -> None:

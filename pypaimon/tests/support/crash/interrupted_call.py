@@ -27,17 +27,18 @@ class Interrupt:
 
     Attributes:
         seen: How often each line was come to.
+        has_come: Whether it was raised.
     """
 
     def __init__(self, line: str | None = None, number: int = 0) -> None:
         self.seen: Counter[str] = Counter()
         self._at = line, number
-        self._came = False
+        self.has_come = False
 
     def call(self, function: Callable[[], Any]) -> Any:
         """What the function returns, or the interrupt."""
         before = sys.gettrace()
-        sys.settrace(before if self._came else self._on_call)
+        sys.settrace(before if self.has_come else self._on_call)
         try:
             return function()
         finally:
@@ -49,11 +50,11 @@ class Interrupt:
         entered: set[int] = set()
 
         def on_event(frame: FrameType, event: str, _: Any) -> Any:
-            if event == "line" and not self._came and not self._ends_with(frame, entered):
+            if event == "line" and not self.has_come and not self._ends_with(frame, entered):
                 line = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
                 self.seen[line] += 1
                 if (line, self.seen[line]) == self._at:
-                    self._came = True
+                    self.has_come = True
                     raise KeyboardInterrupt
             return on_event
 

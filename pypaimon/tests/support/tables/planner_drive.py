@@ -73,6 +73,10 @@ class Drive:
             assert taken.plan is None
         raise AssertionError(f"no {kind.__name__} within {most} polls")
 
+    def at_snapshot(self, snapshot_id: int) -> PlannerState:
+        """The state at a snapshot id, which unlike a saved position does not know the snapshot before."""
+        return self.planner.at(Position(self.directory.identity, snapshot_id))
+
     @property
     def position(self) -> Position | None:
         """Where it stands."""

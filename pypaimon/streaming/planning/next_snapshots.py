@@ -1,0 +1,349 @@
+"""The next snapshots of a stream: fetched together while it is behind, and proven to follow what it has read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from pypaimon.streaming.concurrency.forking import Origin
+from pypaimon.streaming.errors import CorruptTableError, IOTimeoutError, PaimonStreamError, StoreError
+from pypaimon.streaming.io.io_pool import IOPool
+from pypaimon.streaming.io.retried_requests import asked_ahead
+from pypaimon.streaming.metadata.history import RANGE_CHECK_INTERVAL, SnapshotRangeValidator, is_same_history
+from pypaimon.streaming.metadata.snapshots import Snapshot, SnapshotManager
+from pypaimon.streaming.planning.planner_state import Begun, Following, ReadingFull, ReadingRange, SnapshotMark, Step
+
+_MAX_WINDOW = 64
+_SINGLE_UNTIL = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The next snapshots of a stream.
+
+    Attributes:
+        state: The state with these snapshots as `ahead`.
+        last: The last snapshot as it was before all others were read; None if no more than one was found.
+        is_prefetched: It was fetched before it was needed. What has changed since then is to be fetched again.
+    """
+
+    state: Following
+    last: Snapshot | None
+    is_prefetched: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _NextWindow:
+    """A window that is fetched before it is needed.
+
+    Attributes:
+        last_id: The last snapshot of the stream, None if it has none.
+    """
+
+    first: int
+    last_id: int | None
+    pool: IOPool
+    future: Future[Window]
+    origin: Origin = field(default_factory=Origin)
+
+    def result(self) -> Window | None:
+        """The window; None if it could not be fetched, so that fetching it again meets the error. Blocks.
+
+        Raises:
+            IOTimeoutError: It hung while it was waited for here. Fetching it again would wait as long once more.
+        """
+        was_done = self.future.done()
+        try:
+            return self.pool.result(self.future)
+        except IOTimeoutError:
+            if not was_done:
+                raise
+        except (PaimonStreamError, FileNotFoundError, CancelledError):
+            pass
+        return None
+
+
+class SnapshotPrefetcher:
+    """Fetches a window of snapshots, one round of requests for all of them.
+
+    While the stream is caught up the window is one snapshot, so that an idle poll is one request. Once a later snapshot
+    is known, from the start or from the hint file LATEST, the window reaches up to that one. Without a hint it doubles
+    while snapshots keep coming. Only then the last snapshot of a window may be requested before it exists.
+
+    Snapshots are read as they are in the store now: a cached one may be of another history.
+
+    While the plans of a window are made, the next window is fetched on a thread. That changes no result: when the
+    stream reaches it, it is checked against the table (see `HistoryCheck`), and fetched again if it has changed.
+
+    A prefetch that hangs is requested once. It counts as the first attempt of the caller that needs it, and a caller
+    that waits for such a window gets its error.
+
+    Args:
+        widest: Snapshots in a window at most.
+        eager: Look for a later snapshot at once, not only while snapshots keep coming.
+        prefetch_manifests: Called on that thread with the snapshots of the next window; None: windows are not
+            prefetched.
+    """
+
+    def __init__(
+        self,
+        snapshots: SnapshotManager,
+        checks: SnapshotRangeValidator,
+        widest: int = _MAX_WINDOW,
+        eager: bool = False,
+        prefetch_manifests: Callable[[Sequence[Snapshot]], None] | None = None,
+    ) -> None:
+        self._snapshots = snapshots
+        self._checks = checks
+        self._widest = widest
+        self._eager = eager
+        self._prefetch_manifests = prefetch_manifests
+        self._pool = IOPool(1, timeout=float("inf"), name="paimon-prefetch")
+        self._next: _NextWindow | None = None
+
+    def forget(self) -> None:
+        """Drop the prefetched window."""
+        self._next = None
+
+    def fetch(self, state: Following, last_id: int | None) -> Window:
+        """The next window of a stream in this state, up to the last snapshot of the stream, if it has one."""
+        return self._prefetched(state, last_id) or self._fetch(state, last_id)
+
+    def _prefetched(self, state: Following, last_id: int | None) -> Window | None:
+        """The prefetched window, if it is the one that is needed."""
+        following, self._next = self._next, None
+        if following is None or not following.origin.is_here:
+            return None
+        if (following.first, following.last_id) != (state.next_id, last_id):
+            return None
+        fetched = following.result()
+        if fetched is None or fetched.last is None:
+            return None
+        return Window(replace(state, ahead=fetched.state.ahead), fetched.last, is_prefetched=True)
+
+    def begin_next(self, window: Window, last_id: int | None) -> None:
+        """Begin to fetch the window after this one, if later snapshots are known."""
+        state = window.state
+        prefetch_manifests, known, end = self._prefetch_manifests, state.known_latest, state.ahead[-1].id
+        if window.last is None or prefetch_manifests is None or known is None or min(known, last_id or known) < end + 2:
+            return
+        begin = replace(state, next_id=end + 1, ahead=())
+
+        def fetch() -> Window:
+            fetched = self._fetch(begin, last_id)
+            if fetched.last is not None:
+                prefetch_manifests(fetched.state.ahead)
+            return fetched
+
+        self._next = _NextWindow(end + 1, last_id, self._pool, self._pool.submit(fetch))
+
+    def _fetch(self, state: Following, last_id: int | None) -> Window:
+        number = state.next_id
+        single = None
+        known, is_window = self._known(state, number)
+        if not is_window:
+            single = self._checks.found(number)
+            if single is None or not self._eager:
+                return _window(state, single)
+            known = self._snapshots.hinted_latest_id()
+        state = replace(state, known_latest=known)
+        window = max(2, min(state.window, self._widest)) if known is None else self._widest
+        stop = min(number + window, *(each + 1 for each in (known, last_id) if each is not None), number + window)
+        if stop - number > 1:
+            last = self._last(stop - 1)
+            found = () if last is None else self._before(number, last)
+            if last is not None and found:
+                return Window(replace(state, ahead=(*found, last) if found[-1].id == last.id - 1 else found), last)
+            state = replace(state, known_latest=number, window=1)
+        return _window(state, single or self._checks.found(number))
+
+    def _known(self, state: Following, number: int) -> tuple[int | None, bool]:
+        """A later snapshot that is known, and whether a window is fetched instead of the next snapshot alone."""
+        known = state.known_latest
+        if known is not None and known > number:
+            return known, True
+        if state.misses:
+            return known, False
+        later = self._snapshots.greatest_known_id()
+        if later is not None and later > number:
+            return later, True
+        if state.window <= _SINGLE_UNTIL or known in (number - 1, number):
+            return known, False
+        return self._snapshots.hinted_latest_id(), True
+
+    def _last(self, snapshot_id: int) -> Snapshot | None:
+        # A damaged snapshot is an error when the stream reaches it, after the rows before it.
+        with suppress(CorruptTableError, StoreError), asked_ahead():
+            return self._snapshots.try_get(snapshot_id)
+        return None
+
+    def _before(self, number: int, last: Snapshot) -> tuple[Snapshot, ...]:
+        """The snapshots of the window before its last one, up to the first that is missing."""
+        if self._checks.with_changelogs and self._snapshots.refreshed(number) is None:
+            return ()
+        with asked_ahead():
+            return tuple(self._snapshots.prefetch(range(number, last.id)))
+
+    @staticmethod
+    def grown(state: Following) -> Following:
+        """The state after a snapshot was found: the window doubles, unless the poll before found nothing."""
+        window = min(state.window * 2, _MAX_WINDOW) if state.misses == 0 else 1
+        return replace(state, misses=0, verified=True, window=window)
+
+
+def _window(state: Following, snapshot: Snapshot | None) -> Window:
+    return Window(replace(state, ahead=() if snapshot is None else (snapshot,)), None)
+
+
+P = TypeVar("P", ReadingFull, ReadingRange, Following)
+
+
+class HistoryCheck:
+    """Finds rollbacks, and tables that were dropped or re-created, between two snapshots.
+
+    A snapshot id proves nothing, because ids are used again after a rollback, and record counts may agree by chance.
+    But a committer reads the snapshot before its own. So after a snapshot was read, the one before it is requested once
+    more. If that is still the one that the stream has read, the new snapshot is of the same history.
+
+    The snapshots of a window are requested at the same time. Its last one is read before all others and requested once
+    more after them. If it has not changed, there was no rollback while the others were read.
+
+    If the snapshot before has expired, or there never was one, only the identity of the table can be checked.
+    """
+
+    def __init__(self, checks: SnapshotRangeValidator) -> None:
+        self._checks = checks
+
+    def checked(self, window: Window, take: Callable[[Following], Step]) -> Step:
+        """A step to the first snapshots of a window, taken while the requests of the check are under way.
+
+        Args:
+            window: The next snapshots, as `state.ahead`.
+
+        Returns:
+            A step that uses only proven snapshots; `ahead` keeps no others. If a prefetched window has changed, none of
+            its snapshots is proven.
+
+        Raises:
+            TableChangedError: The table was rolled back, dropped or re-created.
+            CorruptTableError: The snapshot before cannot be decoded, or may not be read.
+            StoreError: The store kept failing (retriable).
+        """
+        state = window.state
+        follows, is_unchanged = self._follows(state.before, state.ahead[0]), self._is_unchanged(window.last)
+        try:
+            step = _taken(state, take, follows)
+        except (PaimonStreamError, FileNotFoundError):
+            if window.is_prefetched and not is_unchanged():
+                return Step(replace(state, ahead=()))
+            raise
+        if is_unchanged():
+            return step
+        if window.is_prefetched:
+            return Step(replace(state, ahead=()))
+        first, after = state.ahead[0], step.state
+        if isinstance(after, Begun) and after.next_id > first.id + 1:
+            return take(replace(state, ahead=(first,)))
+        if not isinstance(after, Following):
+            return step
+        return replace(step, state=replace(after, ahead=(first,) if after.next_id == first.id else ()))
+
+    def checked_first(self, state: P, take: Callable[[P], Step]) -> Step:
+        """A step of a full plan or a range. The first one is taken while the table's identity is checked.
+
+        Raises:
+            TableChangedError: The table was dropped or re-created.
+        """
+        if state.unit is not None:
+            return take(state)
+        return _taken(state, take, self._checks.begin_identity())
+
+    def check_still_empty(self, misses: int) -> None:
+        """As `check_missed`, for a stream that waits for the first snapshot.
+
+        Args:
+            misses: Polls in a row that found none, with this one.
+
+        Raises:
+            TableChangedError: The table was dropped or re-created.
+        """
+        if misses == 1 or misses % RANGE_CHECK_INTERVAL == 0:
+            self._checks.check_identity()
+
+    def check_missed(self, state: Following) -> None:
+        """Check, at a poll that found nothing, that the next snapshot is still to come.
+
+        Sends requests only at the first poll after a seek and at every 16th in a row.
+
+        Args:
+            state: The state before the poll is counted.
+
+        Raises:
+            PositionExpiredError: The next snapshot is gone.
+            PositionBeyondLatestError: The table ends before it.
+            TableChangedError: The table was rolled back, dropped or re-created.
+            CorruptTableError: A snapshot is missing in the middle of others, or cannot be decoded.
+        """
+        if (state.misses + 1) % RANGE_CHECK_INTERVAL == 0 or not state.verified:
+            latest = self._checks.check_missing(state.next_id)
+            if state.end_id is not None and state.end_id > (latest or 0):
+                raise self._checks.another(state.end_id)
+            if state.before is not None:
+                self._checks.check_fingerprint(state.before.snapshot_id, state.before.fingerprint)
+
+    def check_end(self, state: Following, last: int) -> None:
+        """Check that the table still has the history at whose end the stream is.
+
+        Args:
+            state: The state after the last snapshot of the stream.
+
+        Raises:
+            PositionBeyondLatestError: The table ends before.
+            TableChangedError: The table was rolled back, dropped or re-created.
+        """
+        if state.end_id is None and not state.verified:
+            self._checks.check_reached(state.next_id)
+        elif state.end_id is not None and state.next_id > last + 1:
+            # The position is beyond the table, or beyond the snapshot that was its latest a moment ago.
+            self.check_missed(state)
+
+    def _follows(self, before: SnapshotMark | None, snapshot: Snapshot) -> Callable[[], None]:
+        if before is not None and before.snapshot_id == snapshot.id:
+            # A limit cut this snapshot, so it is the one that was read last.
+            return lambda: self._check_same(before, snapshot)
+        if before is None or before.snapshot_id != snapshot.id - 1:
+            return self._checks.begin_identity()
+        return self._checks.begin_fingerprint(before.snapshot_id, before.fingerprint)
+
+    def _check_same(self, before: SnapshotMark, snapshot: Snapshot) -> None:
+        if not is_same_history(before.fingerprint, snapshot.fingerprint):
+            raise self._checks.another(snapshot.id)
+
+    def _is_unchanged(self, last: Snapshot | None) -> Callable[[], bool]:
+        if last is None:
+            return lambda: True
+        answer = self._checks.begin_refresh(last.id)
+
+        def unchanged() -> bool:
+            try:
+                found = answer()
+            except (CorruptTableError, StoreError):
+                # The error is raised when the stream reaches that snapshot.
+                return False
+            return found is not None and found.fingerprint == last.fingerprint
+
+        return unchanged
+
+
+def _taken(state: P, take: Callable[[P], Step], check: Callable[[], None]) -> Step:
+    try:
+        step = take(state)
+    except (PaimonStreamError, FileNotFoundError):
+        # If the table has changed, that is the cause of the error, and the better one to raise.
+        check()
+        raise
+    check()
+    return step

@@ -1,0 +1,37 @@
+"""Steps that are taken before a caller asks for them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from pypaimon.streaming.concurrency.cancel_scope import CancelScope
+from pypaimon.streaming.planning.planner_state import Following, PlannerState, Step
+from pypaimon.streaming.scanning.prefetch import Prefetcher
+
+LONG = 30.0
+
+
+def next_step(state: PlannerState) -> Step:
+    """A step over one snapshot."""
+    assert isinstance(state, Following)
+    return Step(Following(state.next_id + 1))
+
+
+def prefetcher(before_each: Callable[[PlannerState], None]) -> Prefetcher:
+    """One that calls a function before it begins a step that nobody asked for."""
+    return Prefetcher(next_step, 2, time.monotonic, before_each)
+
+
+def test_a_prefetch_whose_caller_leaves_as_it_begins_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    scope = CancelScope()
+    ahead = prefetcher(lambda _: scope.cancel())
+    taken = ahead.request(Following(1), scope)
+    assert taken.future.result(LONG).state == Following(2)
+    # The pool has one thread, so what follows from the step is done before another call.
+    ahead._pool.run(int)
+    ahead.accept(taken)
+    assert not caplog.records
+    ahead.release()
