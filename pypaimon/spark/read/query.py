@@ -12,13 +12,14 @@ from pypaimon.spark.read.table_schema import stream_for
 from pypaimon.spark.read.tasks import Task, listing_tasks, tasks
 from pypaimon.spark.spark_versions import check_limits
 from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.options.between import RANGE_KEYS
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pypaimon.spark.read.offset import Offset
 
-_BATCH_ONLY = ("incremental-between", "incremental-between-timestamp", "incremental-to-auto-tag", *VERSION_KEYS)
+_BATCH_ONLY = (*RANGE_KEYS, *VERSION_KEYS)
 
 
 class Query:
@@ -37,7 +38,7 @@ class Query:
         self.options: SourceOptions = parse(options)
         check_limits(self.options.admission)
         for key in _BATCH_ONLY:
-            if key in self.options.table_options:
+            if key.set_as(self.options.table_options):
                 raise StreamConfigError(
                     f"Option '{key}' is for batch reads: use spark.read, or begin a stream with 'start', 'start.tag' "
                     "or 'scan.snapshot-id'."

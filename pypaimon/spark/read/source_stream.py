@@ -16,6 +16,7 @@ from pypaimon.streaming.consumers.consumer_names import reader_name
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.metadata.table_handle import TableHandle
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.end import End
 from pypaimon.streaming.options.stream_options import Limits
 from pypaimon.streaming.spec.resolve import ResolvedStream, resolve
@@ -72,9 +73,9 @@ def stream_of(
 
         with _option("filter"):
             builder.with_filter(parse_filter(options.filter, everything), unmatched=options.unmatched)
-    consumer_id = options.table_options.get("consumer-id")
+    consumer_id = option_keys.CONSUMER_ID.of(options.table_options)
     if consumer_id is not None:
-        with _option("consumer-id"):
+        with _option(option_keys.CONSUMER_ID.name):
             reader_name(consumer_id)
     if options.blob_places is not None:
         with _option("blob-places"):
@@ -157,5 +158,5 @@ def new_lag_meter(stream: ResolvedStream) -> LagMeter:
 
 def new_progress(stream: ResolvedStream) -> Progress | None:
     """The progress of the consumer id; None without one."""
-    with _option("consumer-id"):
+    with _option(option_keys.CONSUMER_ID.name):
         return stream.new_progress(stream.directory)

@@ -6,9 +6,11 @@ from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.metadata.history import SnapshotRangeValidator
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.option_key import OptionKey
 
 
-def snapshot_of_version(directory: TableDirectory, key: str, name: str) -> Snapshot:
+def snapshot_of_version(directory: TableDirectory, key: OptionKey[str, None], name: str) -> Snapshot:
     """The snapshot that an option names: a number is an id, unless the option is for tags.
 
     Raises:
@@ -16,7 +18,7 @@ def snapshot_of_version(directory: TableDirectory, key: str, name: str) -> Snaps
         PositionExpiredError: The snapshot has expired.
         PositionBeyondLatestError: The table ends before it.
     """
-    if key != "scan.tag-name" and name.isdecimal():
+    if key is not option_keys.SCAN_TAG_NAME and name.isdecimal():
         return snapshot_with_id(directory, int(name))
     found = directory.tag(name)
     if found is None:

@@ -12,6 +12,7 @@ from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.files.data_files import read_file
 from pypaimon.streaming.merge.engines.factory import merge_engine
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.paimon.internals import DataFileMeta
 from pypaimon.streaming.paimon.write_internals import CommitMessage
 
@@ -34,7 +35,7 @@ def check_owners(table: PaimonTable, tasks: Sequence[Sequence[CommitMessage]]) -
     Raises:
         KeyOwnersError: A key came from two tasks.
     """
-    if not table.is_primary_key_table or "sequence.field" in table.options:
+    if not table.is_primary_key_table or option_keys.SEQUENCE_FIELD.set_as(table.options):
         return
     if not merge_engine(table.schema).depends_on_order:
         return

@@ -17,6 +17,7 @@ from pypaimon.streaming.commit.request import CommitRequest
 from pypaimon.streaming.errors import CommitFailedError
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.redaction import without_secrets
 from pypaimon.streaming.writing.pinned_schema import PinnedSchema
 from pypaimon.streaming.writing.record_writer import RecordWriter
@@ -198,7 +199,7 @@ class Sink:
     def _table(self) -> PaimonTable:
         table = load_sink_table(self.options)
         if self.streaming and self.overwrite:
-            table = table.copy({"dynamic-partition-overwrite": "false"})
+            table = table.copy({option_keys.DYNAMIC_PARTITION_OVERWRITE.name: "false"})
         return table
 
     def _log(self, what: str, report: CommitReport, tasks: Sequence[TaskFiles]) -> None:

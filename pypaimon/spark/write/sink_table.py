@@ -10,6 +10,7 @@ from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.arrow_types import arrow_type
 from pypaimon.streaming.model.system_columns import ROW_KIND
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.paimon.catalogs import CatalogFactory
 from pypaimon.streaming.paimon.internals import PyarrowFieldParser, TableNotExistException
 from pypaimon.streaming.paimon.write_internals import Schema, SchemaChange
@@ -53,7 +54,7 @@ def kind_column(table: PaimonTable, options: SinkOptions) -> str | None:
     Raises:
         StreamConfigError: They differ.
     """
-    of_table = table.options.text("rowkind.field")
+    of_table = option_keys.ROWKIND_FIELD.of(table.options)
     if of_table is not None and options.row_kind_column not in (None, of_table):
         raise StreamConfigError(
             f"Option 'row-kind-column' = '{options.row_kind_column}', and the table's 'rowkind.field' = '{of_table}': "

@@ -52,7 +52,13 @@ def catalog_options(command: C) -> C:
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
             help="YAML file with options of the catalog, as for pypaimon's own program. [default: paimon.yaml]",
         ),
-        _option("--table-option", metavar="KEY=VALUE", multiple=True, help="A dynamic option of the table."),
+        _option(
+            "--table-option",
+            metavar="KEY=VALUE",
+            multiple=True,
+            shell_complete=_known_options,
+            help="A dynamic option of the table.",
+        ),
         _option(
             "--connect-timeout",
             type=click.FloatRange(0, min_open=True),
@@ -60,6 +66,14 @@ def catalog_options(command: C) -> C:
             help="How long to wait until the table is found. [default: 30]",
         ),
     )
+
+
+def _known_options(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """The options of a reader that begin so, for the completion of a shell."""
+    from pypaimon.streaming.options import option_keys
+    from pypaimon.streaming.options.option_key import Use
+
+    return sorted(f"{name}=" for name in option_keys.known_names(Use.READ) if name.startswith(incomplete))
 
 
 def _option(*names: str, callback: Any = None, **settings: Any) -> Any:

@@ -27,6 +27,7 @@ from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.index_manifests import DELETION_VECTORS, HASH
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot
+from pypaimon.streaming.options import option_keys
 
 GREATEST_SEQUENCE = "sequence.generation.max-sequence-number"
 """Property of snapshots from which writers take the first sequence number (`write.sequence-number-init-mode`)."""
@@ -82,7 +83,7 @@ class Drafter:
         self._strict = strict
         self._traits = table.traits
         self._manifests = ManifestWriter(table, ManifestOptions.of(table))
-        self._notes_sequence = table.options.text("write.sequence-number-init-mode") == "snapshot"
+        self._notes_sequence = option_keys.WRITE_SEQUENCE_NUMBER_INIT_MODE.of(table.options) == "snapshot"
         self._row_ids = bool(table.handle.options.row_tracking_enabled())
         self._grouped = bool(table.handle.options.row_tracking_partition_group_on_commit())
         keys = table.key_fields

@@ -19,6 +19,7 @@ from pypaimon.streaming.merge.ordering import python_order
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.paimon.write_internals import (
     INDEX_MANIFEST_ENTRY_SCHEMA,
     MANIFEST_ENTRY_SCHEMA,
@@ -52,18 +53,17 @@ class ManifestOptions:
             StreamConfigError: An option cannot be read.
         """
         options = table.options
-        if (options.text("manifest.format") or "avro").lower() != "avro":
+        if option_keys.MANIFEST_FORMAT.of(options).lower() != "avro":
             raise UnsupportedTableError("'manifest.format': manifests are written in Avro only. Commit with Java.")
         try:
             codec = avro_codec(table.handle.options.manifest_compression())
         except ValueError as error:
             raise StreamConfigError(f"'manifest.compression': {error}") from error
-        count = options.integer("manifest.merge-min-count")
         return ManifestOptions(
             codec,
-            options.size_bytes("manifest.target-file-size", 8 << 20),
-            30 if count is None else count,
-            options.size_bytes("manifest.full-compaction-threshold-size", 16 << 20),
+            option_keys.MANIFEST_TARGET_FILE_SIZE.of(options),
+            option_keys.MANIFEST_MERGE_MIN_COUNT.of(options),
+            option_keys.MANIFEST_FULL_COMPACTION_THRESHOLD_SIZE.of(options),
         )
 
 

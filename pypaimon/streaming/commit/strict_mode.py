@@ -10,8 +10,7 @@ from pypaimon.streaming.commit.table_state import TableState
 from pypaimon.streaming.errors import StrictModeError
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot
-
-LAST_SAFE_SNAPSHOT = "commit.strict-mode.last-safe-snapshot"
+from pypaimon.streaming.options import option_keys
 
 
 class StrictMode:
@@ -37,7 +36,7 @@ class StrictMode:
         Raises:
             StreamConfigError: The option is not a number.
         """
-        last_safe = table.options.integer(LAST_SAFE_SNAPSHOT)
+        last_safe = option_keys.COMMIT_STRICT_MODE_LAST_SAFE_SNAPSHOT.of(table.options)
         if last_safe is None:
             return None
         return StrictMode(last_safe, data_evolution=table.traits.data_evolution)

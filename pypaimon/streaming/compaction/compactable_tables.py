@@ -14,21 +14,19 @@ from pypaimon.streaming.merge.engines.factory import merge_engine
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.data_types import holds_blobs
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.known_options import refuse_misspelled_keys
-from pypaimon.streaming.options.table_traits import (
-    SNAPSHOT_ORDERING,
-    ChangelogProducer,
-)
+from pypaimon.streaming.options.table_kinds import ChangelogProducer
 from pypaimon.streaming.writing.files.file_options import FileOptions
 
 _REFUSED_OPTIONS = {
-    "row-tracking.enabled": "its rows have ids",
-    "data-evolution.enabled": "its rows are spread over several files",
-    "clustering.incremental": "its files are clustered",
-    "pk-clustering-override": "its files are clustered",
-    SNAPSHOT_ORDERING: "snapshots decide which of its records is the newer one",
+    option_keys.ROW_TRACKING_ENABLED: "its rows have ids",
+    option_keys.DATA_EVOLUTION_ENABLED: "its rows are spread over several files",
+    option_keys.CLUSTERING_INCREMENTAL: "its files are clustered",
+    option_keys.PK_CLUSTERING_OVERRIDE: "its files are clustered",
+    option_keys.SEQUENCE_SNAPSHOT_ORDERING: "snapshots decide which of its records is the newer one",
 }
-_VECTORS = "deletion-vectors.enabled"
+_VECTORS = option_keys.DELETION_VECTORS_ENABLED
 _KEYED_INDEXES = re.compile(r"pk-(vector|btree|bitmap|multivalue|full-text)\.index\.columns")
 
 
@@ -47,14 +45,14 @@ def check_compactable(table: PaimonTable) -> None:
     options, name = table.options, table.name
     refuse_misspelled_keys(options)
     for key, why in _REFUSED_OPTIONS.items():
-        if options.boolean(key, False):
+        if key.of(options):
             raise UnsupportedTableError(f"{name} has '{key}': {why}, and such tables are not compacted here.")
-    if options.boolean(_VECTORS, False):
+    if _VECTORS.of(options):
         _check_vectors(table)
     if unwritten := IndexOptions.of(options, table.fields).unwritten:
         lost = ", ".join(map(str, unwritten))
         raise UnsupportedTableError(f"{name} has file indexes that compaction here would lose: {lost}.")
-    if options.boolean("chain-table.enabled", False):
+    if option_keys.CHAIN_TABLE_ENABLED.of(options):
         raise UnsupportedTableError(f"{name} is a chain table, which is not compacted here.")
     for field in table.fields:
         if holds_blobs(field.type):

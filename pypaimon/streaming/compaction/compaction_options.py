@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
-from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.option_key import TableOptions
+from pypaimon.streaming.options.table_traits import num_levels
 from pypaimon.streaming.writing.files.file_options import small_file_bytes, target_file_bytes
 
 _NO_HOUR = -1
@@ -86,41 +88,30 @@ class CompactionOptions:
             StreamConfigError: One cannot be read, or is out of its range.
         """
         options = table.options
-
-        def number(key: str, default: int, least: int, *aliases: str) -> int:
-            found = options.integer(key, *aliases, least=least)
-            return default if found is None else found
-
-        def size(key: str) -> int | None:
-            return None if options.text(key) is None else options.size_bytes(key, 0)
-
-        trigger = number("num-sorted-run.compaction-trigger", 5, 1)
         target = target_file_bytes(options, table.is_primary_key_table)
         return CompactionOptions(
-            trigger,
-            number("num-levels", trigger + 1, 2),
-            number("compaction.max-size-amplification-percent", 200, 0),
-            number("compaction.size-ratio", 1, 0),
-            _off_peak(options),
-            options.duration_millis("compaction.optimization-interval"),
-            size("compaction.total-size-threshold"),
-            size("compaction.incremental-size-threshold"),
-            options.boolean("compaction.force-rewrite-all-files", False),
-            options.boolean("compaction.force-up-level-0", False),
-            target,
-            small_file_bytes(options, target),
-            number("compaction.min.file-num", 5, 1),
-            options.size_bytes("source.split.open-file-cost", 4 << 20),
-            options.number("compaction.delete-ratio-threshold", 0.2),
+            trigger=option_keys.NUM_SORTED_RUN_COMPACTION_TRIGGER.of(options),
+            levels=num_levels(options),
+            size_amplification=option_keys.COMPACTION_MAX_SIZE_AMPLIFICATION_PERCENT.of(options),
+            size_ratio=option_keys.COMPACTION_SIZE_RATIO.of(options),
+            off_peak=_off_peak(options),
+            interval_millis=option_keys.COMPACTION_OPTIMIZATION_INTERVAL.of(options),
+            total_bytes=option_keys.COMPACTION_TOTAL_SIZE_THRESHOLD.of(options),
+            incremental_bytes=option_keys.COMPACTION_INCREMENTAL_SIZE_THRESHOLD.of(options),
+            force_rewrite=option_keys.COMPACTION_FORCE_REWRITE_ALL_FILES.of(options),
+            force_up_level_0=option_keys.COMPACTION_FORCE_UP_LEVEL_0.of(options),
+            target_bytes=target,
+            small_bytes=small_file_bytes(options, target),
+            min_files=option_keys.COMPACTION_MIN_FILE_NUM.of(options),
+            open_bytes=option_keys.SOURCE_SPLIT_OPEN_FILE_COST.of(options),
+            delete_ratio=option_keys.COMPACTION_DELETE_RATIO_THRESHOLD.of(options),
         )
 
 
-def _off_peak(options: OptionValues) -> OffPeak | None:
-    start, end, ratio = (
-        options.integer(f"compaction.{key}") for key in ("offpeak.start.hour", "offpeak.end.hour", "offpeak-ratio")
+def _off_peak(options: TableOptions) -> OffPeak | None:
+    start, end = (
+        option_keys.COMPACTION_OFFPEAK_START_HOUR.of(options),
+        option_keys.COMPACTION_OFFPEAK_END_HOUR.of(options),
     )
-    if start in (None, _NO_HOUR) or end in (None, _NO_HOUR) or not ratio:
-        return None
-    assert start is not None
-    assert end is not None
-    return OffPeak(start, end, ratio)
+    ratio = option_keys.COMPACTION_OFFPEAK_RATIO.of(options)
+    return None if _NO_HOUR in (start, end) or not ratio else OffPeak(start, end, ratio)

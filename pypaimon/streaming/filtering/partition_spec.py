@@ -14,14 +14,14 @@ from pypaimon.streaming.filtering.filters import conjunction, mask
 from pypaimon.streaming.filtering.partition_text import from_text
 from pypaimon.streaming.formats.binary_row import decode_column
 from pypaimon.streaming.model.time_zone import TimeZone, zone_of
-from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.paimon.internals import AtomicType, DataField, PyarrowFieldParser, TableSchema, Timestamp
 
 if TYPE_CHECKING:
     from pypaimon.streaming.paimon.filter_internals import Predicate
 
 _NANOS_PER_MILLI = 1_000_000
-_OPTION = "scan.partitions"
+_OPTION = option_keys.SCAN_PARTITIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class PartitionSpec:
 
 def default_partition(schema: TableSchema) -> str:
     """The text for null in names of partitions."""
-    return OptionValues(schema.options).text("partition.default-name") or "__DEFAULT_PARTITION__"
+    return option_keys.PARTITION_DEFAULT_NAME.of(schema.options)
 
 
 def partitions_where(predicate: Predicate, rows: pa.Array, fields: Sequence[DataField]) -> pa.BooleanArray:
@@ -157,8 +157,7 @@ def chosen_partitions(schema: TableSchema) -> Predicate | None:
         StreamConfigError: The value is invalid, or names a column that is not a partition column.
         UnsupportedTableError: The value names the greatest partition, which may change by the next start.
     """
-    options = OptionValues(schema.options)
-    value = options.text(_OPTION)
+    value = _OPTION.of(schema.options)
     if value is None or not schema.partition_keys:
         return None
     if "max_pt()" in value.lower() or "max_two_pt()" in value.lower():

@@ -14,10 +14,10 @@ from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.indexes.column_index import ColumnIndex, Key, KeyType, double_bits
 from pypaimon.streaming.indexes.container import BytesReader
 from pypaimon.streaming.indexes.hashes import hash_of, hashes_of
-from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.option_key import TableOptions
 
 _MOST_FUNCTIONS = 1000
-_ITEMS, _FALSE_POSITIVES = 1_000_000, "0.1"
 
 
 class BloomFilterIndex(ColumnIndex):
@@ -67,10 +67,9 @@ class BloomFilterWriter:
         StreamConfigError: An option is invalid.
     """
 
-    def __init__(self, options: OptionValues) -> None:
-        items = options.integer("items")
-        items = _ITEMS if items is None else items
-        text = options.text("fpp") or _FALSE_POSITIVES
+    def __init__(self, options: TableOptions) -> None:
+        items = option_keys.FILE_INDEX_BLOOM_FILTER_ITEMS.last.of(options)
+        text = option_keys.FILE_INDEX_BLOOM_FILTER_FPP.last.of(options)
         try:
             share = float(text)
         except ValueError:

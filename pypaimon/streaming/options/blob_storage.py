@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.model.data_types import BLOB, is_blob, is_blob_collection
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.arguments import typed
-from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.paimon.internals import DataField, TableSchema
 
 
@@ -31,12 +31,12 @@ class BlobStorage:
     @staticmethod
     def of(schema: TableSchema) -> BlobStorage:
         """The blob storage that a schema's options describe."""
-        options = OptionValues(schema.options)
+        options = schema.options
         return BlobStorage(
-            dedicated=not schema.primary_keys and options.boolean("data-evolution.enabled", False),
-            descriptors=_names(options.text("blob-descriptor-field", "blob.stored-descriptor-fields")),
-            views=_names(options.text("blob-view-field")),
-            resolves_views=options.boolean("blob-view.resolve.enabled", True),
+            dedicated=not schema.primary_keys and option_keys.DATA_EVOLUTION_ENABLED.of(options),
+            descriptors=_names(option_keys.BLOB_DESCRIPTOR_FIELD.of(options)),
+            views=_names(option_keys.BLOB_VIEW_FIELD.of(options)),
+            resolves_views=option_keys.BLOB_VIEW_RESOLVE_ENABLED.of(options),
         )
 
     def in_blob_files(self, field: DataField) -> bool:

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pypaimon.streaming.options.option_values import OptionValues
-
-_MERGED = "chain-table.streaming.merge-snapshot"
-_CHAIN_KEYS = "chain-table.chain-partition-keys"
+from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.option_key import TableOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +23,10 @@ class ChainBranches:
 
     snapshot: str
     delta: str
-    options: OptionValues
+    options: TableOptions
 
     @staticmethod
-    def of(options: OptionValues, branch: str) -> ChainBranches | None:
+    def of(options: TableOptions, branch: str) -> ChainBranches | None:
         """The branches that a table is read through.
 
         Args:
@@ -37,23 +35,23 @@ class ChainBranches:
         Returns:
             None for a table that is not a chain table, and for the two branches, which are ordinary tables.
         """
-        if not options.boolean("chain-table.enabled", False):
+        if not option_keys.CHAIN_TABLE_ENABLED.of(options):
             return None
-        snapshot = options.text("scan.fallback-snapshot-branch")
-        delta = options.text("scan.fallback-delta-branch")
+        snapshot = option_keys.SCAN_FALLBACK_SNAPSHOT_BRANCH.of(options)
+        delta = option_keys.SCAN_FALLBACK_DELTA_BRANCH.of(options)
         if snapshot is None or delta is None or branch.lower() in (snapshot.lower(), delta.lower()):
             return None
         return ChainBranches(snapshot, delta, options)
 
-    def is_merged(self, of_branch: OptionValues) -> bool:
+    def is_merged(self, of_branch: TableOptions) -> bool:
         """Whether the first plan merges the partitions of each chain into the last one.
 
         Args:
             of_branch: Options of the snapshot branch.
         """
-        return self._first_of(_MERGED, of_branch).boolean(_MERGED, False)
+        return option_keys.CHAIN_TABLE_STREAMING_MERGE_SNAPSHOT.of({**of_branch, **self.options})
 
-    def chain_keys(self, partition_keys: list[str], of_branch: OptionValues) -> list[str]:
+    def chain_keys(self, partition_keys: list[str], of_branch: TableOptions) -> list[str]:
         """The last partition columns, which order the partitions of a chain; those before them identify the chain.
 
         Args:
@@ -63,11 +61,9 @@ class ChainBranches:
         Raises:
             ValueError: The option does not name the last partition columns.
         """
-        text = self._first_of(_CHAIN_KEYS, of_branch).text(_CHAIN_KEYS) or ""
+        option = option_keys.CHAIN_TABLE_CHAIN_PARTITION_KEYS
+        text = option.of({**of_branch, **self.options}) or ""
         keys = [key.strip() for key in text.split(",")] if text.strip() else partition_keys
         if partition_keys[len(partition_keys) - len(keys) :] != keys:
-            raise ValueError(f"'{_CHAIN_KEYS}' = '{text}' is not the end of the partition columns {partition_keys}")
+            raise ValueError(f"'{option}' = '{text}' is not the end of the partition columns {partition_keys}")
         return keys
-
-    def _first_of(self, key: str, of_branch: OptionValues) -> OptionValues:
-        return of_branch if self.options.text(key) is None else self.options

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pypaimon.streaming.options.option_values import OptionValues
-
-_LEAST, _MOST, _MILLIS = "num-retained.min", "num-retained.max", "time-retained"
-_DEFAULTS = {_LEAST: 10, _MOST: 2**31 - 1, _MILLIS: 3_600_000}
+from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.option_key import TableOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,21 +29,20 @@ class Retention:
     changelog_only: bool
 
     @staticmethod
-    def of(options: OptionValues) -> Retention:
+    def of(options: TableOptions) -> Retention:
         """The retention of a table's options.
 
         Raises:
             StreamConfigError: An option cannot be parsed.
         """
-        least, most, millis = (_retained(options, "snapshot", suffix) for suffix in _DEFAULTS)
         outlive = changelogs_outlive(options)
         return Retention(
-            least=least,
-            most=most,
-            millis=millis,
-            consumer_millis=options.duration_millis("consumer.expiration-time"),
+            least=option_keys.SNAPSHOT_NUM_RETAINED_MIN.of(options),
+            most=option_keys.SNAPSHOT_NUM_RETAINED_MAX.of(options),
+            millis=option_keys.SNAPSHOT_TIME_RETAINED.of(options),
+            consumer_millis=option_keys.CONSUMER_EXPIRATION_TIME.of(options),
             changelogs_outlive=outlive,
-            changelog_only=outlive and options.boolean("consumer.changelog-only", False),
+            changelog_only=outlive and option_keys.CONSUMER_CHANGELOG_ONLY.of(options),
         )
 
     def lets_go(self, snapshot_id: int, time_millis: int, latest_id: int, now_millis: int) -> bool:
@@ -60,19 +57,14 @@ class Retention:
         return age >= self.least and (age >= self.most or time_millis < now_millis - self.millis)
 
 
-def changelogs_outlive(options: OptionValues) -> bool:
+def changelogs_outlive(options: TableOptions) -> bool:
     """Whether a changelog retention is larger than its snapshot twin (docs/java-semantics.md#long-lived-changelogs)."""
-    for suffix in _DEFAULTS:
-        changelog = _given(options, f"changelog.{suffix}")
-        if changelog is not None and changelog > _retained(options, "snapshot", suffix):
+    for of_changelogs, of_snapshots in (
+        (option_keys.CHANGELOG_NUM_RETAINED_MIN, option_keys.SNAPSHOT_NUM_RETAINED_MIN),
+        (option_keys.CHANGELOG_NUM_RETAINED_MAX, option_keys.SNAPSHOT_NUM_RETAINED_MAX),
+        (option_keys.CHANGELOG_TIME_RETAINED, option_keys.SNAPSHOT_TIME_RETAINED),
+    ):
+        retained = of_changelogs.of(options)
+        if retained is not None and retained > of_snapshots.of(options):
             return True
     return False
-
-
-def _retained(options: OptionValues, what: str, suffix: str) -> int:
-    given = _given(options, f"{what}.{suffix}")
-    return _DEFAULTS[suffix] if given is None else given
-
-
-def _given(options: OptionValues, key: str) -> int | None:
-    return options.duration_millis(key) if key.endswith(_MILLIS) else options.integer(key)

@@ -2,96 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
-from typing import Any
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
-from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.option_key import TableOptions
 from pypaimon.streaming.options.retention import changelogs_outlive
+from pypaimon.streaming.options.table_kinds import ChangelogProducer, MergeEngineKind
 from pypaimon.streaming.paimon.internals import TableSchema
 
 DYNAMIC_OR_UNAWARE_BUCKET = -1
-SNAPSHOT_ORDERING = "sequence.snapshot-ordering"
-RECORD_EXPIRY = "record-level.expire-time"
 
 
-class ChangelogProducer(str, Enum):
-    """Who writes changelog files, option `changelog-producer`."""
-
-    NONE = "none"
-    INPUT = "input"
-    LOOKUP = "lookup"
-    FULL_COMPACTION = "full-compaction"
-
-    @property
-    def complete(self) -> bool:
-        """Whether every change has a record of the row before (-U, -D)."""
-        return self in (ChangelogProducer.LOOKUP, ChangelogProducer.FULL_COMPACTION)
-
-
-class MergeEngineKind(str, Enum):
-    """How records with one key are merged, option `merge-engine`, and what follows for streams and writers."""
-
-    DEDUPLICATE = "deduplicate"
-    PARTIAL_UPDATE = "partial-update"
-    AGGREGATE = "aggregation"
-    FIRST_ROW = "first-row"
-
-    @property
-    def keeps_newest(self) -> bool:
-        """Whether a key's newest record is its row, so that one record is a complete change."""
-        return self is MergeEngineKind.DEDUPLICATE
-
-    @property
-    def keeps_oldest(self) -> bool:
-        """Whether a key's first record stays its row, so that a row is never changed or deleted."""
-        return self is MergeEngineKind.FIRST_ROW
-
-    @property
-    def combines(self) -> bool:
-        """Whether a row may hold values of several records."""
-        return self in (MergeEngineKind.PARTIAL_UPDATE, MergeEngineKind.AGGREGATE)
-
-
-class BucketFunctionType(str, Enum):
-    """How the bucket key of a row becomes its bucket, option `bucket-function.type`."""
-
-    DEFAULT = "default"
-    MOD = "mod"
-    HIVE = "hive"
-
-
-def changelog_producer_of(options: Mapping[str, Any]) -> ChangelogProducer:
-    """The changelog producer that a table's options name.
-
-    Raises:
-        StreamConfigError: The name is unknown.
-    """
-    return OptionValues(options).member("changelog-producer", ChangelogProducer, ChangelogProducer.NONE)
-
-
-def merge_engine_of(options: Mapping[str, Any]) -> MergeEngineKind:
+def merge_engine_of(options: TableOptions) -> MergeEngineKind:
     """The merge engine that a table's options name.
 
     Raises:
         UnsupportedTableError: The name is unknown.
     """
     try:
-        return OptionValues(options).member("merge-engine", MergeEngineKind, MergeEngineKind.DEDUPLICATE)
+        return option_keys.MERGE_ENGINE.of(options)
     except StreamConfigError as error:
         raise UnsupportedTableError(f"The merge engine is not supported. {error}") from None
 
 
-def bucket_function_of(options: Mapping[str, Any]) -> BucketFunctionType:
-    """The bucket function that a table's options name.
-
-    Raises:
-        StreamConfigError: The name is unknown.
-    """
-    return OptionValues(options).member("bucket-function.type", BucketFunctionType, BucketFunctionType.DEFAULT)
+def num_levels(options: TableOptions) -> int:
+    """Levels of the merge tree."""
+    return option_keys.NUM_LEVELS.of(options) or option_keys.NUM_SORTED_RUN_COMPACTION_TRIGGER.of(options) + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,19 +68,18 @@ class TableTraits:
             StreamConfigError: An option cannot be parsed.
             UnsupportedTableError: The merge engine is unknown.
         """
-        options = OptionValues(schema.options)
-        trigger = options.integer("num-sorted-run.compaction-trigger") or 5
+        options = schema.options
         return TableTraits(
             primary_key=bool(schema.primary_keys),
-            producer=changelog_producer_of(schema.options),
-            merge_engine=merge_engine_of(schema.options),
-            bucket=DYNAMIC_OR_UNAWARE_BUCKET if (bucket := options.integer("bucket")) is None else bucket,
-            deletion_vectors=options.boolean("deletion-vectors.enabled", False),
-            snapshot_ordering=options.boolean(SNAPSHOT_ORDERING, False),
-            data_evolution=options.boolean("data-evolution.enabled", False),
+            producer=option_keys.CHANGELOG_PRODUCER.of(options),
+            merge_engine=merge_engine_of(options),
+            bucket=option_keys.BUCKET.of(options),
+            deletion_vectors=option_keys.DELETION_VECTORS_ENABLED.of(options),
+            snapshot_ordering=option_keys.SEQUENCE_SNAPSHOT_ORDERING.of(options),
+            data_evolution=option_keys.DATA_EVOLUTION_ENABLED.of(options),
             decoupled_changelog=changelogs_outlive(options),
-            num_levels=options.integer("num-levels") or trigger + 1,
-            full_compaction_delta_commits=options.integer("full-compaction.delta-commits"),
+            num_levels=num_levels(options),
+            full_compaction_delta_commits=option_keys.FULL_COMPACTION_DELTA_COMMITS.of(options),
         )
 
     @property

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.paimon.internals import AtomicType, DataField, SpecialFields, TableSchema
 
 View = Literal["audit_log", "binlog", "row_tracking", "ro"]
@@ -29,7 +29,7 @@ def fields(schema: TableSchema, view: View | None) -> list[DataField]:
         view: The view, or None for the table itself.
     """
     if view in LOGS:
-        numbered = OptionValues(schema.options).boolean("table-read.sequence-number.enabled", False)
+        numbered = option_keys.TABLE_READ_SEQUENCE_NUMBER_ENABLED.of(schema.options)
         added = [ROWKIND_FIELD, SpecialFields.SEQUENCE_NUMBER] if numbered else [ROWKIND_FIELD]
         return [*added, *schema.fields]
     if view == "row_tracking":

@@ -11,8 +11,8 @@ from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import PlanKind
-from pypaimon.streaming.options.between import BetweenMode
 from pypaimon.streaming.options.stream_options import CatchUp, StreamOptions
+from pypaimon.streaming.options.table_kinds import BetweenMode
 from pypaimon.streaming.planning.follow_up import Bounds, CommitKind
 from pypaimon.streaming.planning.incremental_diff import IncrementalDiffScanner
 from pypaimon.streaming.planning.planner_state import PlannerState

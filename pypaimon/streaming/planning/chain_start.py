@@ -16,7 +16,6 @@ from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.chain import ChainBranches
-from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.paimon.internals import TableSchema
 from pypaimon.streaming.planning.planner_state import ChainStart
 from pypaimon.streaming.planning.start import ResolvedStart
@@ -63,7 +62,7 @@ class ChainStarts:
 
     @property
     def _merged(self) -> bool:
-        return self.chain.is_merged(OptionValues(self.options))
+        return self.chain.is_merged(self.options)
 
     def chain_keys(self, schema: TableSchema) -> int:
         """How many of the last partition columns order the partitions of a chain.
@@ -72,7 +71,7 @@ class ChainStarts:
             UnsupportedTableError: The options name other columns than the last ones.
         """
         try:
-            return len(self.chain.chain_keys(schema.partition_keys, OptionValues(self.options)))
+            return len(self.chain.chain_keys(schema.partition_keys, self.options))
         except ValueError as error:
             raise UnsupportedTableError(f"The chain table cannot be streamed: {error}.") from error
 

@@ -14,7 +14,8 @@ from pypaimon.streaming.metadata.history import RANGE_CHECK_INTERVAL, SnapshotRa
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.options.start import Start, StartMode
-from pypaimon.streaming.options.table_traits import ChangelogProducer, TableTraits
+from pypaimon.streaming.options.table_kinds import ChangelogProducer
+from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.planning.follow_up import CommitKind
 from pypaimon.streaming.planning.planner_state import ChainStart
 

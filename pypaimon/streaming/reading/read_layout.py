@@ -17,9 +17,8 @@ from pypaimon.streaming.filtering.field_paths import Path, find, ids_of, rebound
 from pypaimon.streaming.model.arrow_types import arrow_schema
 from pypaimon.streaming.model.data_types import holds_blobs, is_blob, is_blob_collection
 from pypaimon.streaming.model.system_columns import SYSTEM_TYPES
-from pypaimon.streaming.options import views
+from pypaimon.streaming.options import option_keys, views
 from pypaimon.streaming.options.blob_storage import BlobStorage
-from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.stream_options import DEFAULT_BATCH_SIZE, Unmatched
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.options.views import LOGS, ROWKIND, ROWKIND_FIELD, View
@@ -67,7 +66,7 @@ class ReadSettings:
         """Whether descriptors come out in place of blobs."""
         if self.blob_descriptors is not None:
             return self.blob_descriptors
-        return OptionValues(self.schema.options).boolean("blob-as-descriptor", False)
+        return option_keys.BLOB_AS_DESCRIPTOR.of(self.schema.options)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.filtering.filters import columns_of
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.chain import ChainBranches
-from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.start import Start, StartMode, start_of_options
 from pypaimon.streaming.options.stream_options import StreamOptions
 from pypaimon.streaming.options.table_traits import TableTraits
@@ -22,7 +22,7 @@ def followed_table(table: ReadableTable) -> tuple[ReadableTable, ChainBranches |
     Returns:
         The table itself and None; of a chain table its delta branch, and its branches.
     """
-    chain = ChainBranches.of(OptionValues(table.table_schema.options), str(table.current_branch()))
+    chain = ChainBranches.of(table.table_schema.options, str(table.current_branch()))
     return (table, None) if chain is None else (on_branch(table, chain.delta), chain)
 
 
@@ -51,7 +51,7 @@ def options_of_chain(
             f"Chain table does not support {kind} merge engine on the delta branch for streaming read: it must be "
             f"deduplicate. The branch is a table of its own: load {delta}."
         )
-    of_table = OptionValues(table.table_schema.options)
+    of_table = table.table_schema.options
     start = spec.start or start_of_options(of_table)
     if options.between is not None:
         raise UnsupportedTableError(
@@ -60,8 +60,8 @@ def options_of_chain(
         )
     if not start.of_chain:
         raise _unsupported(f"startup mode '{start.text}'", delta, "Snapshot ids and times are those of one branch")
-    if options.consumer is not None or of_table.text("consumer-id") is not None:
-        raise _unsupported("consumer-id", delta, "Save positions (Position.to_json()) to resume")
+    if options.consumer is not None or option_keys.CONSUMER_ID.of(of_table) is not None:
+        raise _unsupported(option_keys.CONSUMER_ID.name, delta, "Save positions (Position.to_json()) to resume")
     if options.predicate is not None and columns_of(options.predicate) & set(schema.partition_keys):
         raise StreamConfigError(
             "Partition filter is not supported in chain table streaming read: which partitions are read depends on "

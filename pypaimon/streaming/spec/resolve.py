@@ -20,7 +20,7 @@ from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import of_table
 from pypaimon.streaming.model.row_selection import RowSelection
-from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.read_scope import ReadScope
 from pypaimon.streaming.options.stream_options import (
     CatchUp,
@@ -192,7 +192,7 @@ class ResolvedStream:
         start = options.start
         if start.position is not None:
             start = replace(start, position=of_table(start.position, self.identity))
-        of_streams = OptionValues(schema.options if options.between is None else {})
+        of_streams = schema.options if options.between is None else {}
         filters = (chosen_partitions(schema), filter_)
         options = replace(
             options,
@@ -284,7 +284,7 @@ class ResolvedStream:
             some_buckets=options.bucket_filter is not None,
         )
         manager = consumers_of(directory)
-        expiration = OptionValues(self.schema.options).duration_millis("consumer.expiration-time")
+        expiration = option_keys.CONSUMER_EXPIRATION_TIME.of(self.schema.options)
         return Progress(
             manager,
             name,

@@ -12,8 +12,8 @@ from pypaimon.streaming.errors import TableChangedError, UnsupportedTableError
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.metadata.table_handle import TableHandle
 from pypaimon.streaming.model.time_zone import TIME_ZONE
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.chain import ChainBranches
-from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.paimon.handles import ReadableTable
 from pypaimon.streaming.paimon.internals import TableSchema, is_paimon_table
@@ -22,7 +22,7 @@ from pypaimon.streaming.spec.chain_tables import followed_table
 if TYPE_CHECKING:
     from pypaimon.streaming.metadata.snapshots import Snapshot
 
-_OTHER_BRANCH = ("scan.fallback-branch", "scan.primary-branch")
+_OTHER_BRANCH = (option_keys.SCAN_FALLBACK_BRANCH, option_keys.SCAN_PRIMARY_BRANCH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +156,12 @@ def refuse_unstreamable(table: ReadableTable) -> None:
             advice="For a view of one (audit_log, binlog, ro, row_tracking) use stream_read_builder(table, view=...).",
             option="stream_read_builder: view",
         )
-    options = OptionValues(table.table_schema.options)
-    if options.boolean("chain-table.enabled", False):
+    options = table.table_schema.options
+    if option_keys.CHAIN_TABLE_ENABLED.of(options):
         return
     for key in _OTHER_BRANCH:
-        if options.text(key):
+        if branch := key.of(options):
             raise UnsupportedTableError(
-                f"Tables with '{key}' = '{options.text(key)}' cannot be streamed: a stream follows one branch. "
+                f"Tables with '{key}' = '{branch}' cannot be streamed: a stream follows one branch. "
                 "Load the branch to follow, 'db.table$branch_<name>', without this option."
             )

@@ -6,19 +6,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.merge.engines.factory import IGNORE_DELETE
-from pypaimon.streaming.options.option_values import OptionValues
-from pypaimon.streaming.options.table_traits import RECORD_EXPIRY, TableTraits
+from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.paimon.internals import TableSchema
 from pypaimon.streaming.paimon.write_internals import Schema
 
 COPIED_FROM = "pypaimon.copied-from"
 """Option of a table made by a copy of a database: which table it is a copy of, and its columns."""
 
-_OF_THE_PLACE = ("path", "branch", "type", "provider", "rowkind.field", COPIED_FROM)
-_OF_READS = ("scan.", "consumer", "incremental-", "log.", "data-file.external-paths")
+_OF_THE_PLACE = ("path", "branch", "type", "provider", option_keys.ROWKIND_FIELD.name, COPIED_FROM)
+_OF_READS = ("scan.", "consumer", "incremental-", "log.", option_keys.DATA_FILE_EXTERNAL_PATHS.name)
 _OF_MERGING = (
-    "merge-engine",
+    option_keys.MERGE_ENGINE.name,
     "partial-update.",
     "aggregation.",
     "fields.",
@@ -26,7 +25,7 @@ _OF_MERGING = (
     "deduplicate.",
     "first-row.",
     "sequence.",
-    "changelog-producer",
+    option_keys.CHANGELOG_PRODUCER.name,
     "full-compaction.",
     "lookup",
 )
@@ -82,11 +81,13 @@ def refuse_merging(target: TableSchema, source: TableSchema, name: str) -> None:
 
 def _merging(schema: TableSchema) -> dict[str, str]:
     """Options by which a table may hold other rows than the newest record of each key."""
-    options, engine = OptionValues(schema.options), TableTraits.of(schema).merge_engine
-    found = {} if engine.keeps_newest else {"merge-engine": engine.value}
-    texts = {key: options.text(key) for key in ("sequence.field", RECORD_EXPIRY)}
-    found |= {key: value for key, value in texts.items() if value}
-    return found | {key: "true" for key in IGNORE_DELETE if options.boolean(key, False)}
+    options, engine = schema.options, TableTraits.of(schema).merge_engine
+    found = {} if engine.keeps_newest else {option_keys.MERGE_ENGINE.name: engine.value}
+    for key in (option_keys.SEQUENCE_FIELD, option_keys.RECORD_LEVEL_EXPIRE_TIME):
+        if value := key.text(options):
+            found[key.name] = value
+    ignoring = option_keys.IGNORE_DELETE.set_as(options)
+    return found | {ignoring: "true"} if ignoring and option_keys.IGNORE_DELETE.of(options) else found
 
 
 def _options(schema: TableSchema) -> dict[str, str]:
@@ -94,7 +95,7 @@ def _options(schema: TableSchema) -> dict[str, str]:
     is_merged = _gives_merged_changes(schema)
     left_out = (*_OF_READS, *_OF_MERGING) if is_merged else _OF_READS
     options = {key: value for key, value in given.items() if key not in _OF_THE_PLACE and not key.startswith(left_out)}
-    return {**options, "changelog-producer": "input"} if is_merged else options
+    return {**options, option_keys.CHANGELOG_PRODUCER.name: "input"} if is_merged else options
 
 
 def _gives_merged_changes(schema: TableSchema) -> bool:

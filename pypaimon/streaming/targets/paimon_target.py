@@ -13,6 +13,7 @@ from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.plan import PlanKind
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.model.system_columns import ROW_KIND
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.arguments import needed
 from pypaimon.streaming.paimon.handles import WritableTable
 from pypaimon.streaming.paimon.internals import AtomicType, DataField, DataType, PyarrowFieldParser, TableSchema
@@ -64,7 +65,7 @@ class PaimonTarget(TransactionTarget):
         self._table = given = PaimonTable(table)
         self._resumes = commit_user is not None or not shared
         self._user = commit_user or (f"{_USER}-{uuid4()}" if shared else _USER)
-        self._kind = given.options.text("rowkind.field")
+        self._kind = option_keys.ROWKIND_FIELD.of(given.options)
         self._schema = pa.schema([_arrow_field(field) for field in given.fields])
         self._rows = PaimonRows(
             given, self._open_writer, self._fitted, shared=shared, follows_columns=self._follows_columns

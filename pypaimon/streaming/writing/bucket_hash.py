@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 
 from pypaimon.streaming.formats.binary_row_encoding import RowColumn, layouts, row_column, serialised
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
-from pypaimon.streaming.options.table_traits import BucketFunctionType, bucket_function_of
+from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.table_kinds import BucketFunctionType
 from pypaimon.streaming.paimon.internals import PyarrowFieldParser
 
 _Words = npt.NDArray[np.uint32]
@@ -41,7 +42,7 @@ class BucketKeys:
         """The bucket key of a table; None if its number of buckets is not fixed."""
         if table.total_buckets <= 0:
             return None
-        by_remainder = bucket_function_of(table.options) is BucketFunctionType.MOD
+        by_remainder = option_keys.BUCKET_FUNCTION_TYPE.of(table.options) is BucketFunctionType.MOD
         return BucketKeys(tuple(table.schema.logical_bucket_key_fields), table.total_buckets, by_remainder)
 
     @property

@@ -4,57 +4,26 @@ from __future__ import annotations
 
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
-from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.option_key import TableOptions
 
 _LOG = StreamLog(__name__)
 
-_SNAPSHOTS, _CHANGELOGS = "run expire_snapshots", "run expire_changelogs"
-_TAGS, _OLD_TAGS = "run trigger_tag_automatic_creation", "run expire_tags"
-_DONE = "run mark_partition_done"
-_COMMIT = "have Java commit"
-_MAINTENANCE = {
-    "snapshot.time-retained": _SNAPSHOTS,
-    "snapshot.num-retained.min": _SNAPSHOTS,
-    "snapshot.num-retained.max": _SNAPSHOTS,
-    "snapshot.expire.limit": _SNAPSHOTS,
-    "snapshot.expire.execution-mode": _SNAPSHOTS,
-    "changelog.time-retained": _CHANGELOGS,
-    "changelog.num-retained.min": _CHANGELOGS,
-    "changelog.num-retained.max": _CHANGELOGS,
-    "tag.automatic-creation": _TAGS,
-    "tag.automatic-completion": _TAGS,
-    "tag.callbacks": _TAGS,
-    "tag.create-success-file": _TAGS,
-    "tag.default-time-retained": _OLD_TAGS,
-    "tag.num-retained-max": _OLD_TAGS,
-    "partition.expiration-time": "run expire_partitions",
-    "consumer.expiration-time": "run paimon-stream consumers delete",
-}
-"""What a writer of Java does unless the table is `write-only`: the option, and what to do instead."""
-_CALLBACKS = {
-    "commit.callbacks": _COMMIT,
-    "metadata.iceberg.storage": _COMMIT,
-    "metastore.partitioned-table": _COMMIT,
-    "metastore.tag-to-partition": _COMMIT,
-    "commit.custom-listeners": _COMMIT,
-    "visibility-callback.enabled": "have Java commit, which waits until the rows are visible",
-    "partition.idle-time-to-done": _DONE,
-    "partition.end-input-to-done": _DONE,
-    "partition.idle-time-to-report-statistic": _COMMIT,
-}
-"""What each commit of Java, or of its engines, does: the option, and what to do instead."""
 _NOTHING = ("", "none", "disabled", "false", "0 s", "0s")
 
 _warned: set[tuple[str, str]] = set()
 
 
-def left_out(options: OptionValues) -> str:
+def left_out(options: TableOptions) -> str:
     """The options of a table that are not carried out here, with what to do instead; empty if there are none."""
-    asked = _CALLBACKS if options.boolean("write-only", False) else {**_MAINTENANCE, **_CALLBACKS}
+    write_only = option_keys.WRITE_ONLY.of(options)
     found = [
-        (key, advice) for key, advice in asked.items() if (options.text(key) or "").strip().lower() not in _NOTHING
+        f"{key} ({key.left_out.instead})"
+        for key in option_keys.OPTION_KEYS
+        if key.left_out is not None and (key.left_out.of_every_commit or not write_only)
+        if (key.text(options) or "").strip().lower() not in _NOTHING
     ]
-    return ", ".join(f"{key} ({advice})" for key, advice in found)
+    return ", ".join(found)
 
 
 def warn_unsupported_maintenance(table: PaimonTable) -> None:

@@ -10,9 +10,10 @@ from pypaimon.streaming.errors import BadRowError, UnsupportedTableError
 from pypaimon.streaming.formats.binary_row_encoding import encoded_row
 from pypaimon.streaming.metadata.file_paths import FilePaths
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
+from pypaimon.streaming.options import option_keys
 
-STRICT, FORMATTER = "partition.timestamp-format.strict", "partition.timestamp-formatter"
-PATTERN = "partition.timestamp-pattern"
+_STRICT, _FORMATTER = option_keys.PARTITION_TIMESTAMP_FORMAT_STRICT, option_keys.PARTITION_TIMESTAMP_FORMATTER
+_PATTERN = option_keys.PARTITION_TIMESTAMP_PATTERN
 
 _RANGES = {"y": (1, 9999), "u": (0, 9999), "M": (1, 12), "d": (1, 31), "H": (0, 23), "m": (0, 59), "s": (0, 59)}
 # Java takes any month, day and time that this matches, because it resolves them leniently.
@@ -45,8 +46,8 @@ class PartitionTimes:
     def of(table: PaimonTable) -> PartitionTimes | None:
         """The rule of a table; None: its partitions are not checked."""
         options = table.options
-        pattern, formatter = options.text(PATTERN), options.text(FORMATTER)
-        is_asked = options.boolean(STRICT, False) and (pattern is not None or formatter is not None)
+        pattern, formatter = _PATTERN.of(options), _FORMATTER.of(options)
+        is_asked = _STRICT.of(options) and (pattern is not None or formatter is not None)
         if not is_asked or not table.partition_keys:
             return None
         # Java checks the `toString()` of the values, which is what legacy names are, even if the table has others.
@@ -60,8 +61,8 @@ class PartitionTimes:
         fits = _DEFAULT.fullmatch(text) is not None if self._formatter is None else self._formatter.fits(text)
         if not fits:
             raise BadRowError(
-                f"Partition {values} has the time {text!r}, which does not match the table's options '{FORMATTER}' or "
-                f"'{PATTERN}', and '{STRICT}' is 'true'. Correct the rows or the options."
+                f"Partition {values} has the time {text!r}, which does not match the table's options '{_FORMATTER}' or "
+                f"'{_PATTERN}', and '{_STRICT}' is 'true'. Correct the rows or the options."
             )
 
 
@@ -120,7 +121,7 @@ def _literal(element: re.Match[str], pattern: str) -> str:
 
 def _unknown(pattern: str, part: str) -> UnsupportedTableError:
     return UnsupportedTableError(
-        f"The table's option '{FORMATTER}' = '{pattern}' has {part!r}, which is not checked here, and '{STRICT}' is "
+        f"The table's option '{_FORMATTER}' = '{pattern}' has {part!r}, which is not checked here, and '{_STRICT}' is "
         "'true'. Write with Java, or set the option to 'false'."
     )
 

@@ -23,6 +23,7 @@ from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.paimon.write_internals import BucketMode, CommitMessage
 from pypaimon.streaming.writing.arrow_input import arrow_input, narrowed_schema
 from pypaimon.streaming.writing.dynamic_buckets.bucket_assigner import BucketAssigner
@@ -32,7 +33,7 @@ from pypaimon.streaming.writing.row_layout import RowLayout, TargetTable, row_la
 from pypaimon.streaming.writing.write_state import WriteState, write_state
 from pypaimon.streaming.writing.writer_settings import WriterSettings, kind_column
 
-_WHOLE_TABLE = {"dynamic-partition-overwrite": "false"}
+_WHOLE_TABLE = {option_keys.DYNAMIC_PARTITION_OVERWRITE.name: "false"}
 
 
 class PendingRows:

@@ -12,10 +12,8 @@ from pypaimon.streaming.formats.binary_row_encoding import encoded_row
 from pypaimon.streaming.formats.registry import check_format
 from pypaimon.streaming.merge.engines.factory import merge_engine
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
-from pypaimon.streaming.options.table_traits import (
-    SNAPSHOT_ORDERING,
-    ChangelogProducer,
-)
+from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.table_kinds import ChangelogProducer
 from pypaimon.streaming.paimon.write_internals import BucketMode, CommitMessage
 from pypaimon.streaming.writing.blob_forms import blob_sources
 from pypaimon.streaming.writing.dynamic_buckets.bucket_assigner import BucketAssigner
@@ -29,7 +27,6 @@ from pypaimon.streaming.writing.partition_times import PartitionTimes
 from pypaimon.streaming.writing.routing import Router
 from pypaimon.streaming.writing.write_state import WriteState, write_state
 
-_BUFFER_BYTES = 256 << 20
 _MOST_OPEN_FILES = 100
 
 _Bucket = AppendBucket | KeyedBucket
@@ -63,9 +60,7 @@ class RecordWriter:
         self._table = table
         self._overwrite = overwrite
         self._state = state
-        self._bound = (
-            buffer_bytes if buffer_bytes is not None else table.options.size_bytes("write-buffer-size", _BUFFER_BYTES)
-        )
+        self._bound = buffer_bytes if buffer_bytes is not None else option_keys.WRITE_BUFFER_SIZE.of(table.options)
         self._flushes_once = table.traits.snapshot_ordering
         self._options = FileOptions.of(table, user)
         self._blobs = blob_sources(table)
@@ -148,9 +143,9 @@ class RecordWriter:
         bound = min(self._bound, MOST_FLUSH_BYTES)
         if self.buffered_bytes + more > bound:
             raise UnsupportedTableError(
-                f"The table has '{SNAPSHOT_ORDERING}', and the rows of one commit need more than the {bound} bytes of "
-                "memory in which they must be together. Commit more often, or raise the bound (with_memory_limit, or "
-                f"'write-buffer-size' of the table), up to {MOST_FLUSH_BYTES} bytes."
+                f"The table has 'sequence.snapshot-ordering', and the rows of one commit need more than the {bound} "
+                "bytes of memory in which they must be together. Commit more often, or raise the bound "
+                f"(with_memory_limit, or 'write-buffer-size' of the table), up to {MOST_FLUSH_BYTES} bytes."
             )
 
     def _make_room(self) -> None:
@@ -193,7 +188,7 @@ class RecordWriter:
         table = self._table
         mode, keys = table.bucket_mode, table.key_names
         if mode == BucketMode.BUCKET_UNAWARE:
-            tracked = table.options.boolean("row-tracking.enabled", False)
+            tracked = option_keys.ROW_TRACKING_ENABLED.of(table.options)
             return AppendBucket(files, 0, tracked=tracked, blobs=self._blobs)
         if mode == BucketMode.POSTPONE_MODE:
             return PostponedBucket(files, RecordBuilder(keys, 0))

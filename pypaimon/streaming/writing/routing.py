@@ -14,6 +14,7 @@ from pypaimon.streaming.errors import BadRowError
 from pypaimon.streaming.filtering.filters import float_bits
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.writing.bucket_hash import BucketKeys, key_hashes
 from pypaimon.streaming.writing.dynamic_buckets.bucket_assigner import BucketAssigner
 
@@ -116,7 +117,7 @@ def _stable_order(codes: _Codes) -> _Codes:
 
 def _dated_keys(table: PaimonTable) -> list[str]:
     """The columns of dates and timestamps whose values decide in which partition or bucket a row is."""
-    bucket_key = (table.options.text("bucket-key") or "").split(",")
+    bucket_key = (option_keys.BUCKET_KEY.of(table.options) or "").split(",")
     keys = {*table.primary_keys, *table.partition_keys, *(name.strip() for name in bucket_key)}
     return [
         field.name for field in table.fields if field.name in keys and str(field.type).startswith(("DATE", "TIMES"))

@@ -10,12 +10,9 @@ from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.arrow_types import arrow_schema
 from pypaimon.streaming.model.data_types import root
 from pypaimon.streaming.model.time_zone import zone_of
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.known_options import refuse_misspelled_keys
-from pypaimon.streaming.options.table_traits import (
-    SNAPSHOT_ORDERING,
-    BucketFunctionType,
-    bucket_function_of,
-)
+from pypaimon.streaming.options.table_kinds import BucketFunctionType
 from pypaimon.streaming.paimon.write_internals import BucketMode
 from pypaimon.streaming.writing.blob_forms import blob_forms
 from pypaimon.streaming.writing.dynamic_buckets.key_buckets import BucketRules
@@ -62,7 +59,8 @@ def check_writable(table: PaimonTable, overwrite: bool, *, by_tasks: bool = Fals
         _check_bucket_function(table)
     if mode == BucketMode.POSTPONE_MODE and table.traits.snapshot_ordering:
         raise UnsupportedTableError(
-            f"{name} has '{SNAPSHOT_ORDERING}' and postponed buckets, whose records would lose the order of a commit."
+            f"{name} has 'sequence.snapshot-ordering' and postponed buckets, whose records would lose the order of a "
+            "commit."
         )
     blob_forms(table.schema)
     # Raises if the options of the indexes cannot be used.
@@ -83,7 +81,7 @@ def warn_about_gaps(table: PaimonTable) -> None:
 
 
 def _check_partition_columns(table: PaimonTable) -> None:
-    if not table.options.boolean("partition.legacy-name", True):
+    if not option_keys.PARTITION_LEGACY_NAME.of(table.options):
         return
     for field in table.partition_fields:
         if root(field.type) in ("BINARY", "VARBINARY"):
@@ -96,8 +94,8 @@ def _check_partition_columns(table: PaimonTable) -> None:
 
 def _check_chain(table: PaimonTable) -> None:
     options = table.options
-    delta = options.text("scan.fallback-delta-branch") or ""
-    if options.boolean("chain-table.enabled", False) and table.branch.lower() == delta.lower():
+    delta = option_keys.SCAN_FALLBACK_DELTA_BRANCH.of(options) or ""
+    if option_keys.CHAIN_TABLE_ENABLED.of(options) and table.branch.lower() == delta.lower():
         raise UnsupportedTableError(
             f"{table.name} is the delta branch of a chain table. Java empties the partitions of its snapshot branch "
             "when it is overwritten, and this library does not. Overwrite it with Java."
@@ -106,7 +104,7 @@ def _check_chain(table: PaimonTable) -> None:
 
 def _check_bucket_function(table: PaimonTable) -> None:
     name = table.name
-    function = bucket_function_of(table.options)
+    function = option_keys.BUCKET_FUNCTION_TYPE.of(table.options)
     kinds = [str(field.type).partition(" ")[0].upper() for field in table.schema.logical_bucket_key_fields]
     if function is BucketFunctionType.MOD and kinds not in (["INT"], ["BIGINT"]):
         raise UnsupportedTableError(f"{name}: 'bucket-function.type' = 'mod' needs a bucket key of one INT or BIGINT.")

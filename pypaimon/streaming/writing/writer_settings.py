@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from pypaimon.streaming.commit.request import Overwrite
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.option_key import TableOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +29,9 @@ class WriterSettings:
     is_named: bool = False
 
 
-def kind_column(options: OptionValues, given: str | None) -> str | None:
+def kind_column(options: TableOptions, given: str | None) -> str | None:
     """The column of row kinds, from the settings or the table's option. Raises StreamConfigError if they differ."""
-    of_table = options.text("rowkind.field")
+    of_table = option_keys.ROWKIND_FIELD.of(options)
     if of_table is not None and given not in (None, of_table):
         raise StreamConfigError(
             f"with_row_kind_column: got {given!r}, but the table's option 'rowkind.field' names '{of_table}'; leave it "

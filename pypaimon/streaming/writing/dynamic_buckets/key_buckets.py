@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.option_key import TableOptions
 
 Hashes = npt.NDArray[np.int32]
 Buckets = npt.NDArray[np.int16]
@@ -35,21 +36,16 @@ class BucketRules:
     most: int | None = None
 
     @staticmethod
-    def of(options: OptionValues) -> BucketRules:
+    def of(options: TableOptions) -> BucketRules:
         """The rules that a table's options give.
 
         Raises:
             StreamConfigError: An option cannot be read, or is out of range.
         """
-
-        def number(key: str, default: int, lowest: int, greatest: int) -> int:
-            value = options.integer(key, least=lowest, most=greatest)
-            return default if value is None else value
-
-        target = number("dynamic-bucket.target-row-num", 2_000_000, 1, 2**63 - 1)
-        most = options.integer("dynamic-bucket.max-buckets")
-        most = None if most in (None, -1) else number("dynamic-bucket.max-buckets", 0, 1, _MOST_BUCKETS)
-        lanes = number("dynamic-bucket.initial-buckets", 1, 1, _MOST_BUCKETS)
+        target = option_keys.DYNAMIC_BUCKET_TARGET_ROW_NUM.of(options)
+        limit = option_keys.DYNAMIC_BUCKET_MAX_BUCKETS
+        most = None if limit.text(options) == "-1" else limit.of(options)
+        lanes = option_keys.DYNAMIC_BUCKET_INITIAL_BUCKETS.of(options)
         return BucketRules(target, lanes if most is None else min(lanes, most), most)
 
 

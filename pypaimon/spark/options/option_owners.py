@@ -8,6 +8,8 @@ from difflib import get_close_matches
 from typing import Any
 
 from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.option_key import TEXT, OptionKey
 
 _CATALOG_FAMILIES = (
     "s3.", "fs.", "token", "dlf.", "gcs.", "hdfs.", "hadoop.", "header.", "jdbc.", "security.", "fuse.", "file-io.",
@@ -16,12 +18,15 @@ _CATALOG_WORDS = ("user", "password", "name", "prefix")
 _TABLE_FAMILIES = ("fields.", "parquet.", "orc.", "avro.", "file-index.")
 
 
+TABLE, PATH = OptionKey("table", TEXT, None), OptionKey("path", TEXT, None)
+
+
 @dataclass(frozen=True, slots=True)
 class OptionSchema:
     """Options other than those of tables and catalogs.
 
     Attributes:
-        keys: The source's or the sink's own options.
+        keys: The names of the source's or the sink's own options.
         aliases: Words of other systems, in lower case, and what is called so here.
         table_families: Further prefixes of table options.
         ignored: Options in lower case that Spark hands on and that are not for us.
@@ -82,7 +87,7 @@ def require_table_location(own: Mapping[str, str], catalog: Mapping[str, str], b
     Raises:
         StreamConfigError: It is not.
     """
-    table, path = own.get("table"), own.get("path")
+    table, path = TABLE.of(own), PATH.of(own)
     if table is not None and path is not None:
         raise StreamConfigError(f"Options 'table' and 'path' (or {by_path}) are both set; give one of them.")
     if table is None and path is None:
@@ -97,17 +102,18 @@ def require_table_location(own: Mapping[str, str], catalog: Mapping[str, str], b
             raise StreamConfigError("Option 'warehouse' is missing: set it to the directory of the catalog.")
 
 
-def separated_names(own: Mapping[str, str], key: str) -> tuple[str, ...] | None:
+def separated_names(own: Mapping[str, str], key: OptionKey[str, None]) -> tuple[str, ...] | None:
     """Names, of columns or directories, with commas between; None if the option is not set.
 
     Raises:
         StreamConfigError: One is empty, or given twice.
     """
-    if key not in own:
+    text = key.of(own)
+    if text is None:
         return None
-    names = tuple(name.strip() for name in own[key].split(","))
+    names = tuple(name.strip() for name in text.split(","))
     if not all(names) or len(set(names)) != len(names):
-        raise StreamConfigError(f"Option '{key}' = '{own[key]}': give names with commas between, each once.")
+        raise StreamConfigError(f"Option '{key}' = '{text}': give names with commas between, each once.")
     return names
 
 
@@ -121,11 +127,9 @@ def _unknown(key: str, known: Mapping[str, str], schema: OptionSchema) -> Stream
 
 
 def _table_keys() -> Iterable[str]:
-    from pypaimon.streaming.model.time_zone import TIME_ZONE
-    from pypaimon.streaming.options.known_options import HEEDED_KEYS
     from pypaimon.streaming.paimon.internals import CoreOptions
 
-    return (*HEEDED_KEYS, *_keys_of(CoreOptions), "consumer.mode", TIME_ZONE)
+    return (*option_keys.known_names(), *_keys_of(CoreOptions))
 
 
 def _catalog_keys() -> Iterable[str]:
