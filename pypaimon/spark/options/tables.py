@@ -16,7 +16,7 @@ from pypaimon.streaming.paimon.internals import Identifier, new_file_io
 if TYPE_CHECKING:
     from pypaimon.spark.options.sink_options import SinkOptions
     from pypaimon.spark.options.source_options import SourceOptions
-    from pypaimon.streaming.options.views import View
+    from pypaimon.streaming.options.read_scope import View
 
 T = TypeVar("T", bound=ReadableTable)
 
@@ -89,7 +89,7 @@ def _on_branch(options: SourceOptions | SinkOptions, name: str) -> str:
 
 
 def _without_view(name: str | None) -> tuple[str | None, View | None]:
-    from pypaimon.streaming.options.views import VIEWS
+    from pypaimon.streaming.options.read_scope import VIEWS
 
     for view in VIEWS:
         if name is not None and name.endswith(f"${view}"):

@@ -17,7 +17,7 @@ from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.metadata.table_handle import TableHandle
 from pypaimon.streaming.options import option_keys
-from pypaimon.streaming.options.end import End
+from pypaimon.streaming.options.between import End
 from pypaimon.streaming.options.stream_options import Limits
 from pypaimon.streaming.spec.resolve import ResolvedStream, resolve
 from pypaimon.streaming.spec.spec_builder import SpecBuilder, resolved

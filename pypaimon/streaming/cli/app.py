@@ -14,7 +14,7 @@ import click
 
 from paimon_stream import ending_on_interrupt
 from pypaimon.streaming.cli.advice import text_of
-from pypaimon.streaming.cli.global_options import catalog_options, log_options, wants_stack
+from pypaimon.streaming.cli.option_groups import catalog_options, log_options, wants_stack
 from pypaimon.streaming.cli.secrets import ShownLines, is_unicode, shown
 from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError
 from pypaimon.streaming.lazy_imports import deferred_imports, use_pyarrow_without_pandas

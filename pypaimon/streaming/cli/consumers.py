@@ -8,8 +8,7 @@ from typing import Any
 
 import click
 
-from pypaimon.streaming.cli.global_options import catalog_options, log_options
-from pypaimon.streaming.cli.option_groups import grouped
+from pypaimon.streaming.cli.option_groups import catalog_options, grouped, log_options
 from pypaimon.streaming.cli.output import Record, format_option, print_result, show
 from pypaimon.streaming.cli.tables import TableSource, on_table, retry_option
 from pypaimon.streaming.cli.tables_of_pattern import TableChoice, TablesOfPattern, say_failures

@@ -1,6 +1,6 @@
-"""Options that belong together, as one frozen object: declared once, and shared by commands.
+"""Options that several commands share.
 
-The fields of a group are its options:
+Some belong together, as one frozen object whose fields are its options:
 
     @dataclass(frozen=True)
     class Service:
@@ -9,16 +9,21 @@ The fields of a group are its options:
     @click.command()
     @grouped("service", Service)
     def tail(service: Service) -> None: ...
+
+Others are accepted before a command and after it. The last one wins.
 """
 
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
 import click
+from click.core import ParameterSource
 
 F = TypeVar("F", bound=Callable[..., Any])
 _DECLARATION = "click"
@@ -70,3 +75,101 @@ class Service(Retrying):
         """Set the poll interval of a builder, unless the default is wanted."""
         if self.poll is not None:
             builder.with_poll_interval_ms(max(1, round(self.poll * 1000)))
+
+
+C = TypeVar("C")
+_GIVEN = "pypaimon.streaming.cli.given"
+_DEBUG = "pypaimon.streaming.cli.debug"
+
+
+def given(context: click.Context) -> dict[str, Any]:
+    """The catalog's options that were given so far, by the names of their parameters."""
+    found: dict[str, Any] = context.meta.setdefault(_GIVEN, {})
+    return found
+
+
+def wants_stack(context: click.Context) -> bool:
+    """Whether `--debug` was given."""
+    return bool(context.meta.get(_DEBUG))
+
+
+def log_options(command: C) -> C:
+    """Give a command `--verbose` and `--debug`."""
+    return _with(
+        command,
+        _option("--verbose", "-v", is_flag=True, callback=_log_more, help="Log events to stderr."),
+        _option("--debug", is_flag=True, callback=_keep_stacks, help="Show the stack trace of an error."),
+    )
+
+
+def catalog_options(command: C) -> C:
+    """Give a command the options that make a catalog."""
+    return _with(
+        command,
+        _option(
+            "--warehouse",
+            "-w",
+            metavar="PATH",
+            help="Directory or URI of the warehouse. [env: PAIMON_STREAM_WAREHOUSE]",
+        ),
+        _option("--catalog-option", "-o", metavar="KEY=VALUE", multiple=True, help="An option of the catalog."),
+        _option(
+            "--config",
+            "-c",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            help="YAML file with options of the catalog, as for pypaimon's own program. [default: paimon.yaml]",
+        ),
+        _option(
+            "--table-option",
+            metavar="KEY=VALUE",
+            multiple=True,
+            shell_complete=_known_options,
+            help="A dynamic option of the table.",
+        ),
+        _option(
+            "--connect-timeout",
+            type=click.FloatRange(0, min_open=True),
+            metavar="SECONDS",
+            help="How long to wait until the table is found. [default: 30]",
+        ),
+    )
+
+
+def _known_options(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """The options of a reader that begin so, for the completion of a shell."""
+    from pypaimon.streaming.options import option_keys
+    from pypaimon.streaming.options.option_key import Use
+
+    return sorted(f"{name}=" for name in option_keys.known_names(Use.READ) if name.startswith(incomplete))
+
+
+def _option(*names: str, callback: Any = None, **settings: Any) -> Any:
+    return click.option(*names, expose_value=False, callback=callback or _remember, **settings)
+
+
+def _with(command: C, *options: Callable[[Any], Any]) -> C:
+    found: Any = command
+    for option in reversed(options):
+        found = option(found)
+    return cast(C, found)
+
+
+def _remember(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+    """Keep a value; one of the environment does not replace one of the command line."""
+    if value in (None, ()):
+        return
+    found, name = given(context), str(parameter.name)
+    if parameter.multiple:
+        found[name] = (*found.get(name, ()), *value)
+    elif name not in found or context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+        found[name] = value
+
+
+def _log_more(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value:
+        logging.getLogger("pypaimon").setLevel(logging.INFO)
+
+
+def _keep_stacks(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value:
+        context.meta[_DEBUG] = True

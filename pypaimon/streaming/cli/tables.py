@@ -15,15 +15,14 @@ import yaml
 
 from pypaimon.streaming.cli.advice import text_of
 from pypaimon.streaming.cli.connectivity import naming_causes, reach, reporting_hangs
-from pypaimon.streaming.cli.global_options import catalog_options, given, log_options
-from pypaimon.streaming.cli.option_groups import Retrying, grouped
+from pypaimon.streaming.cli.option_groups import Retrying, catalog_options, given, grouped, log_options
 from pypaimon.streaming.cli.secrets import keep_secret, say
 from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.metadata.table_directory import naming_unreadable_types
 from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.option_key import Use
-from pypaimon.streaming.options.views import VIEWS, View
+from pypaimon.streaming.options.read_scope import VIEWS, View
 from pypaimon.streaming.paimon.catalogs import CatalogFactory
 from pypaimon.streaming.paimon.handles import ReadableTable, WritableTable
 from pypaimon.streaming.paimon.internals import ConfigOption, CoreOptions

@@ -22,14 +22,13 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.option_key import TableOptions
-from pypaimon.streaming.options.retention import Retention
 from pypaimon.streaming.options.stream_options import (
     StreamOptions,
     options_of_table,
     overwrite_policy,
     refuse_unmergeable,
 )
-from pypaimon.streaming.options.table_traits import TableTraits
+from pypaimon.streaming.options.table_traits import Retention, TableTraits
 from pypaimon.streaming.paimon.handles import ReadableTable
 from pypaimon.streaming.paimon.internals import TableSchema
 from pypaimon.streaming.planning.start import ResolvedStart, StartingScanner

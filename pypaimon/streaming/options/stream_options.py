@@ -12,15 +12,13 @@ from pypaimon.streaming.model.position import Unit
 from pypaimon.streaming.model.row_selection import RowSelection
 from pypaimon.streaming.model.time_zone import zone_of
 from pypaimon.streaming.options import option_keys
-from pypaimon.streaming.options.between import Between, Ends
-from pypaimon.streaming.options.chain import ChainBranches
-from pypaimon.streaming.options.end import End
+from pypaimon.streaming.options.between import Between, End, Ends
 from pypaimon.streaming.options.known_options import refuse_unknown_keys
 from pypaimon.streaming.options.option_key import TableOptions
 from pypaimon.streaming.options.slot_rule import SlotSet
 from pypaimon.streaming.options.start import Start, start_of_options
 from pypaimon.streaming.options.table_kinds import BetweenMode, ChangelogProducer
-from pypaimon.streaming.options.table_traits import TableTraits
+from pypaimon.streaming.options.table_traits import ChainBranches, TableTraits
 from pypaimon.streaming.paimon.internals import PaimonFollowUpScanner, TableSchema
 
 if TYPE_CHECKING:

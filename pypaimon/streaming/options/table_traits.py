@@ -1,16 +1,19 @@
-"""`TableTraits`: the facts of a table's schema and options that its streams depend on, parsed once."""
+"""What a table's options say about it as a whole: its kind, what is kept, its chain, its blobs.
+
+Java's rules: docs/java-semantics.md#consumers, #long-lived-changelogs and #chain-tables.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.model.data_types import BLOB, is_blob, is_blob_collection
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.option_key import TableOptions
-from pypaimon.streaming.options.retention import changelogs_outlive
 from pypaimon.streaming.options.table_kinds import ChangelogProducer, MergeEngineKind
-from pypaimon.streaming.paimon.internals import TableSchema
+from pypaimon.streaming.paimon.internals import DataField, TableSchema
 
 DYNAMIC_OR_UNAWARE_BUCKET = -1
 
@@ -123,3 +126,167 @@ class TableTraits:
 def moved_by(schema: TableSchema) -> list[str]:
     """Partition columns that are not part of the primary key, so that an update of them moves a row."""
     return [name for name in schema.partition_keys if schema.primary_keys and name not in schema.primary_keys]
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """Which snapshots writers expire. Java's rules: docs/java-semantics.md#consumers.
+
+    Attributes:
+        least: Snapshots that are kept at any age.
+        most: Snapshots that are kept at most.
+        millis: How long other snapshots are kept.
+        consumer_millis: Age after the last save at which writers delete a consumer file; None: never.
+        changelogs_outlive: Whether changelogs are kept longer than their snapshots.
+        changelog_only: Whether consumers keep only changelogs.
+    """
+
+    least: int
+    most: int
+    millis: int
+    consumer_millis: int | None
+    changelogs_outlive: bool
+    changelog_only: bool
+
+    @staticmethod
+    def of(options: TableOptions) -> Retention:
+        """The retention of a table's options.
+
+        Raises:
+            StreamConfigError: An option cannot be parsed.
+        """
+        outlive = changelogs_outlive(options)
+        return Retention(
+            least=option_keys.SNAPSHOT_NUM_RETAINED_MIN.of(options),
+            most=option_keys.SNAPSHOT_NUM_RETAINED_MAX.of(options),
+            millis=option_keys.SNAPSHOT_TIME_RETAINED.of(options),
+            consumer_millis=option_keys.CONSUMER_EXPIRATION_TIME.of(options),
+            changelogs_outlive=outlive,
+            changelog_only=outlive and option_keys.CONSUMER_CHANGELOG_ONLY.of(options),
+        )
+
+    def lets_go(self, snapshot_id: int, time_millis: int, latest_id: int, now_millis: int) -> bool:
+        """Whether the next commit may expire a snapshot that no consumer keeps.
+
+        Args:
+            time_millis: When it was committed.
+            latest_id: The latest snapshot.
+            now_millis: The current time.
+        """
+        age = latest_id - snapshot_id
+        return age >= self.least and (age >= self.most or time_millis < now_millis - self.millis)
+
+
+def changelogs_outlive(options: TableOptions) -> bool:
+    """Whether a changelog retention is larger than its snapshot twin (docs/java-semantics.md#long-lived-changelogs)."""
+    for of_changelogs, of_snapshots in (
+        (option_keys.CHANGELOG_NUM_RETAINED_MIN, option_keys.SNAPSHOT_NUM_RETAINED_MIN),
+        (option_keys.CHANGELOG_NUM_RETAINED_MAX, option_keys.SNAPSHOT_NUM_RETAINED_MAX),
+        (option_keys.CHANGELOG_TIME_RETAINED, option_keys.SNAPSHOT_TIME_RETAINED),
+    ):
+        retained = of_changelogs.of(options)
+        if retained is not None and retained > of_snapshots.of(options):
+            return True
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class ChainBranches:
+    """The branches of a chain table, and its options for the first plan of a stream.
+
+    Attributes:
+        snapshot: The branch that holds whole partitions, from time to time.
+        delta: The branch that holds the changes since then, which a stream follows.
+        options: Options of the branch that was loaded, which take precedence over those of the snapshot branch.
+    """
+
+    snapshot: str
+    delta: str
+    options: TableOptions
+
+    @staticmethod
+    def of(options: TableOptions, branch: str) -> ChainBranches | None:
+        """The branches that a table is read through.
+
+        Args:
+            branch: The branch that was loaded.
+
+        Returns:
+            None for a table that is not a chain table, and for the two branches, which are ordinary tables.
+        """
+        if not option_keys.CHAIN_TABLE_ENABLED.of(options):
+            return None
+        snapshot = option_keys.SCAN_FALLBACK_SNAPSHOT_BRANCH.of(options)
+        delta = option_keys.SCAN_FALLBACK_DELTA_BRANCH.of(options)
+        if snapshot is None or delta is None or branch.lower() in (snapshot.lower(), delta.lower()):
+            return None
+        return ChainBranches(snapshot, delta, options)
+
+    def is_merged(self, of_branch: TableOptions) -> bool:
+        """Whether the first plan merges the partitions of each chain into the last one.
+
+        Args:
+            of_branch: Options of the snapshot branch.
+        """
+        return option_keys.CHAIN_TABLE_STREAMING_MERGE_SNAPSHOT.of({**of_branch, **self.options})
+
+    def chain_keys(self, partition_keys: list[str], of_branch: TableOptions) -> list[str]:
+        """The last partition columns, which order the partitions of a chain; those before them identify the chain.
+
+        Args:
+            partition_keys: All partition columns.
+            of_branch: Options of the snapshot branch.
+
+        Raises:
+            ValueError: The option does not name the last partition columns.
+        """
+        option = option_keys.CHAIN_TABLE_CHAIN_PARTITION_KEYS
+        text = option.of({**of_branch, **self.options}) or ""
+        keys = [key.strip() for key in text.split(",")] if text.strip() else partition_keys
+        if partition_keys[len(partition_keys) - len(keys) :] != keys:
+            raise ValueError(f"'{option}' = '{text}' is not the end of the partition columns {partition_keys}")
+        return keys
+
+
+@dataclass(frozen=True, slots=True)
+class BlobStorage:
+    """Where a table keeps its blobs.
+
+    Attributes:
+        dedicated: Whether blob columns have blob files of their own, except those in `descriptors` and `views`.
+        descriptors: Columns whose data files hold descriptors from the writer.
+        views: Columns whose data files hold references to rows of other tables.
+        resolves_views: Whether these references are resolved. Otherwise they come out as they are.
+    """
+
+    dedicated: bool
+    descriptors: frozenset[str]
+    views: frozenset[str]
+    resolves_views: bool
+
+    @staticmethod
+    def of(schema: TableSchema) -> BlobStorage:
+        """The blob storage that a schema's options describe."""
+        options = schema.options
+        return BlobStorage(
+            dedicated=not schema.primary_keys and option_keys.DATA_EVOLUTION_ENABLED.of(options),
+            descriptors=_names(option_keys.BLOB_DESCRIPTOR_FIELD.of(options)),
+            views=_names(option_keys.BLOB_VIEW_FIELD.of(options)),
+            resolves_views=option_keys.BLOB_VIEW_RESOLVE_ENABLED.of(options),
+        )
+
+    def in_blob_files(self, field: DataField) -> bool:
+        """Whether the values of a field are in blob files."""
+        if not self.dedicated or field.name in self.descriptors or field.name in self.views:
+            return False
+        return is_blob(field.type) or is_blob_collection(field.type)
+
+    def as_read(self, field: DataField) -> DataField:
+        """The field as it is read first. A collection of blobs is stored as one blob that names its elements."""
+        if not (self.in_blob_files(field) and is_blob_collection(field.type)):
+            return field
+        return DataField(field.id, field.name, BLOB, field.description, field.default_value)
+
+
+def _names(text: str | None) -> frozenset[str]:
+    return frozenset(filter(None, (name.strip() for name in (text or "").split(","))))

@@ -15,7 +15,7 @@ from pypaimon.streaming.metadata.history import SnapshotRangeValidator
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import Position
-from pypaimon.streaming.options.chain import ChainBranches
+from pypaimon.streaming.options.table_traits import ChainBranches
 from pypaimon.streaming.paimon.internals import TableSchema
 from pypaimon.streaming.planning.planner_state import ChainStart
 from pypaimon.streaming.planning.start import ResolvedStart

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from pypaimon.streaming.formats.blob_format import Numbers
-from pypaimon.streaming.options.blob_storage import BlobStorage
+from pypaimon.streaming.options.table_traits import BlobStorage
 from pypaimon.streaming.paimon.internals import DataType, MapType
 from pypaimon.streaming.reading.blob_columns import BlobArray, blob_array
 from pypaimon.streaming.reading.blob_fetcher import BlobFetcher, BlobPlaces

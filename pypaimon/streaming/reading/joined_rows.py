@@ -19,7 +19,7 @@ from pypaimon.streaming.files.row_id_groups import (
     vector_columns,
 )
 from pypaimon.streaming.model.system_columns import ROW_ID
-from pypaimon.streaming.options.blob_storage import BlobStorage
+from pypaimon.streaming.options.table_traits import BlobStorage
 from pypaimon.streaming.paimon.internals import DataField, DataFileMeta, TableSchema
 from pypaimon.streaming.reading.read_layout import ReadLayout
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pypaimon.streaming.filtering import filters
 from pypaimon.streaming.model import row_kinds
 from pypaimon.streaming.model.row_kinds import INSERT, UPDATE_AFTER, UPDATE_BEFORE
-from pypaimon.streaming.options.views import ROWKIND
+from pypaimon.streaming.options.read_scope import ROWKIND
 from pypaimon.streaming.reading.read_layout import ReadLayout, ReadSettings
 from pypaimon.streaming.reading.records import Records
 

@@ -21,8 +21,8 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model import row_kinds
 from pypaimon.streaming.model.plan import Plan, PlanKind, SplitMode, StreamSplit, plan_selection
 from pypaimon.streaming.model.row_selection import RowSelection
+from pypaimon.streaming.options.read_scope import LOGS
 from pypaimon.streaming.options.stream_options import Unmatched
-from pypaimon.streaming.options.views import LOGS
 from pypaimon.streaming.paimon.handles import ReadableTable
 from pypaimon.streaming.paimon.internals import DataField, OffsetRow, TableSchema
 from pypaimon.streaming.reading.blob import Blob, blobs_of

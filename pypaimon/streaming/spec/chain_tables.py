@@ -7,10 +7,9 @@ from dataclasses import replace
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.filtering.filters import columns_of
 from pypaimon.streaming.options import option_keys
-from pypaimon.streaming.options.chain import ChainBranches
 from pypaimon.streaming.options.start import Start, StartMode, start_of_options
 from pypaimon.streaming.options.stream_options import StreamOptions
-from pypaimon.streaming.options.table_traits import TableTraits
+from pypaimon.streaming.options.table_traits import ChainBranches, TableTraits
 from pypaimon.streaming.paimon.handles import ReadableTable, on_branch
 from pypaimon.streaming.paimon.internals import TableSchema
 from pypaimon.streaming.spec.stream_spec import StreamSpec

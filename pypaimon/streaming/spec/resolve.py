@@ -21,7 +21,7 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import of_table
 from pypaimon.streaming.model.row_selection import RowSelection
 from pypaimon.streaming.options import option_keys
-from pypaimon.streaming.options.read_scope import ReadScope
+from pypaimon.streaming.options.read_scope import LOGS, ReadScope, view_fields
 from pypaimon.streaming.options.stream_options import (
     CatchUp,
     CommitMode,
@@ -33,7 +33,6 @@ from pypaimon.streaming.options.stream_options import (
     refuse_unshared_start,
 )
 from pypaimon.streaming.options.table_traits import TableTraits
-from pypaimon.streaming.options.views import LOGS, fields
 from pypaimon.streaming.paimon.internals import DataField, TableSchema
 from pypaimon.streaming.spec.chain_tables import options_of_chain
 from pypaimon.streaming.spec.projections import check_types, known_columns
@@ -131,7 +130,7 @@ class ResolvedStream:
     @property
     def fields(self) -> list[DataField]:
         """All columns of the table, or of the view."""
-        return fields(self.schema, self.spec.view)
+        return view_fields(self.schema, self.spec.view)
 
     def new_directory(self) -> TableDirectory:
         """A directory of the table for one scan or read."""

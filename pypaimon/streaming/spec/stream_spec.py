@@ -7,9 +7,9 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.options.read_scope import View
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import CallerOptions, CatchUp, ConsumerOptions, OnExpired, StreamOptions
-from pypaimon.streaming.options.views import View
 from pypaimon.streaming.paimon.internals import DataField
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.metadata.table_handle import TableHandle
 from pypaimon.streaming.model.time_zone import TIME_ZONE
 from pypaimon.streaming.options import option_keys
-from pypaimon.streaming.options.chain import ChainBranches
-from pypaimon.streaming.options.table_traits import TableTraits
+from pypaimon.streaming.options.table_traits import ChainBranches, TableTraits
 from pypaimon.streaming.paimon.handles import ReadableTable
 from pypaimon.streaming.paimon.internals import TableSchema, is_paimon_table
 from pypaimon.streaming.spec.chain_tables import followed_table

@@ -14,7 +14,7 @@ from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.data_types import holds_blobs, is_blob, is_blob_collection
 from pypaimon.streaming.options import option_keys
-from pypaimon.streaming.options.blob_storage import BlobStorage
+from pypaimon.streaming.options.table_traits import BlobStorage
 from pypaimon.streaming.paimon.internals import BlobDescriptor, BlobViewStruct, MapType, PaimonBlob, map_key_serializer
 from pypaimon.streaming.paimon.write_internals import BlobData
 from pypaimon.streaming.reading.blob import Blob

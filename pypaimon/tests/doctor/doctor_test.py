@@ -20,8 +20,7 @@ from pypaimon.streaming.doctor.checks import CHECKS, diagnose
 from pypaimon.streaming.doctor.examination import Layout
 from pypaimon.streaming.doctor.findings import Finding, Level
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.options.retention import Retention
-from pypaimon.streaming.options.table_traits import TableTraits
+from pypaimon.streaming.options.table_traits import Retention, TableTraits
 from pypaimon.streaming.paimon.internals import TableSchema
 from support.docs.cli_runs import Program
 from support.stores.fault_file_io import UNAVAILABLE, FaultFileIO, failing

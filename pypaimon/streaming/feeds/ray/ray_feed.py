@@ -16,7 +16,7 @@ from pypaimon.streaming.feeds.share import Share, independent_parts
 from pypaimon.streaming.model.plan import StreamSplit
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.arguments import typed
-from pypaimon.streaming.options.end import End
+from pypaimon.streaming.options.between import End
 from pypaimon.streaming.planning.planner import Planner
 from pypaimon.streaming.read_builder import StreamReadBuilder
 from pypaimon.streaming.spec.read import new_read
