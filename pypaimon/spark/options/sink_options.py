@@ -49,23 +49,16 @@ _OF_CATALOG = (
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """The options of one sink. Holds secrets, so it is never shown.
+    """The options of one sink (docs/spark-sink.md). Holds secrets, so it is never shown.
 
     Attributes:
-        catalog: Options of the catalog and its file systems.
         table_options: Options laid over the table's; those of a table that is created.
         table: `db.table`, with `$branch_<name>`; None if `path` says where it is.
-        path: Directory of the table.
         row_kind_column: Column of row kinds, or None: `_row_kind`, if the table has no such column.
         case_sensitive: Whether names of columns must agree in case.
         merge_schema: Whether columns that the table lacks are added, and narrower types widened.
-        create_table: Whether a missing table is created.
-        primary_key: Of a table that is created.
-        partition_by: Of a table that is created.
         assume_committed: Batch that is in the table though its snapshot is gone, or None.
         assume_missing: Batch that is not in the table though the snapshots that would show it are gone, or None.
-        query_id: Of a batch write that is to happen once, or None.
-        batch_id: Of a batch write that is to happen once, or None.
     """
 
     catalog: dict[str, str] = field(repr=False)

@@ -78,8 +78,6 @@ class Admission:
     """Bounds of one micro-batch; None where not set.
 
     Attributes:
-        max_files: Files.
-        max_bytes: Bytes of files.
         max_rows: Physical rows.
         min_rows: Fewer rows wait for more, for at most `max_delay_millis`.
         max_delay_millis: Since the last batch with rows.
@@ -94,30 +92,18 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """The options of one source. Holds secrets, so it is never shown.
+    """The options of one source (docs/spark.md). Holds secrets, so it is never shown.
 
     Words that the builder of streams takes are checked by it.
 
     Attributes:
-        catalog: Options of the catalog and its file systems.
         table_options: Options laid over the table's, as `table.copy` takes them.
         table: `db.table`, with `$branch_<name>` or a view; None if `path` says where it is.
-        path: Directory of the table.
         mode: One of `MODES`, or None: row kinds if the table can retract.
         include_row_kind: Whether `_row_kind` is a column; None: where the table can retract.
-        include_snapshot_id: Whether `_snapshot_id` is a column.
-        include_ordinal: Whether `_ordinal` is a column.
         start: A named start, or None: the table's options.
-        start_tag: A tag to start from.
-        start_full: Whether the tag's state comes first.
-        columns: Projection, or None.
-        filter: Text of a filter, or None.
         blob_places: Directories in which blobs may be, or None: the file system of the table.
-        unmatched: What to do with records that a filter does not match.
-        raw: Whether every merge engine is accepted.
-        on_overwrite: What to do with OVERWRITE snapshots, or None.
         fail_on_data_loss: Whether an expired checkpoint stops the query.
-        admission: Bounds of a micro-batch.
         version: The option that names the snapshot whose schema is read with, and its value, or None.
         parallelism: Tasks to aim at, or None: the machine's processors.
     """

@@ -34,25 +34,11 @@ class OffPeak:
 
 @dataclass(frozen=True, slots=True)
 class CompactionOptions:
-    """Options of one table, by Java's keys and defaults.
+    """The options of one table; what each does: `option_keys`, and docs/options.md.
 
     Attributes:
-        trigger: Number of sorted runs at which a bucket is compacted (`num-sorted-run.compaction-trigger`).
-        levels: Number of levels of a bucket, including 0 (`num-levels`).
-        size_amplification: Size that all other runs together may have, in percent of the oldest run.
-        size_ratio: Percent by which a run may exceed the newer ones together and still be compacted with them.
         off_peak: Hours at which `size_ratio` is greater; None: there are none.
-        interval_millis: Time after which a whole bucket is compacted; None: no limit.
-        total_bytes: Size below which a whole bucket is compacted; None: no limit.
-        incremental_bytes: Size of the files below the top level above which a whole bucket is compacted; None: no
-            limit.
-        force_rewrite: Whether a full compaction rewrites every file.
-        force_up_level_0: Whether files of level 0 are always due.
-        target_bytes: Target size of files.
         small_bytes: Files below this size are small.
-        min_files: Number of small files at which an append table is compacted.
-        open_bytes: Cost of opening a file, which is added to its size.
-        delete_ratio: A file is due if a greater part of its rows is deleted, however large it is.
     """
 
     trigger: int
@@ -69,7 +55,7 @@ class CompactionOptions:
     small_bytes: int
     min_files: int
     open_bytes: int
-    delete_ratio: float = 0.2
+    delete_ratio: float = option_keys.COMPACTION_DELETE_RATIO_THRESHOLD.default
 
     @property
     def by_time(self) -> bool:
@@ -82,11 +68,7 @@ class CompactionOptions:
 
     @staticmethod
     def of(table: PaimonTable) -> CompactionOptions:
-        """The options of a table.
-
-        Raises:
-            StreamConfigError: One cannot be read, or is out of its range.
-        """
+        """Raises StreamConfigError if an option cannot be read, or is out of its range."""
         options = table.options
         target = target_file_bytes(options, table.is_primary_key_table)
         return CompactionOptions(

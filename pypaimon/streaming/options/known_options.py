@@ -26,11 +26,7 @@ _NO_LETTER = re.compile(r"[^a-z0-9]")
 _MOST_REMEMBERED = 4096
 _PREFIXES = ("scan.", "incremental-", "streaming-read", "streaming.read.")
 
-HEEDED_BY_READERS = option_keys.known_names(Use.READ)
-"""Keys that reads use; those of fields without the name of the field."""
-HEEDED_KEYS = option_keys.known_names()
-"""All keys that reads, writes or compactions use."""
-KNOWN_STREAM_KEYS = frozenset(key for key in HEEDED_BY_READERS if key.startswith(_PREFIXES))
+KNOWN_STREAM_KEYS = frozenset(key for key in option_keys.known_names() if key.startswith(_PREFIXES))
 """All keys that Paimon knows or knew under the four prefixes."""
 
 
@@ -108,8 +104,8 @@ def _distance(one: str, other: str) -> int:
 
 # Other systems have options such as `timezone`.
 _NOT_COMPARED = {option_keys.TIME_ZONE.name}
-_READERS_SPELLINGS = Spellings(HEEDED_BY_READERS - _NOT_COMPARED)
-_SPELLINGS = Spellings(HEEDED_KEYS - _NOT_COMPARED)
+_READERS_SPELLINGS = Spellings(option_keys.known_names(Use.READ) - _NOT_COMPARED)
+_SPELLINGS = Spellings(option_keys.known_names() - _NOT_COMPARED)
 
 
 def refuse_unknown_keys(schema: TableSchema) -> None:

@@ -311,28 +311,21 @@ RECORD_LEVEL_TIME_FIELD = Key("record-level.time-field", TEXT, None, _C, "the co
 SNAPSHOT_TIME_RETAINED = Key("snapshot.time-retained", DURATION, 3_600_000, _RW, left_out=_SNAPSHOTS)
 SNAPSHOT_NUM_RETAINED_MIN = Key("snapshot.num-retained.min", whole(), 10, _RW, left_out=_SNAPSHOTS)
 SNAPSHOT_NUM_RETAINED_MAX = Key("snapshot.num-retained.max", whole(), (1 << 31) - 1, _RW, left_out=_SNAPSHOTS)
-SNAPSHOT_EXPIRE_LIMIT = Key("snapshot.expire.limit", TEXT, None, _W, left_out=_SNAPSHOTS)
-SNAPSHOT_EXPIRE_EXECUTION_MODE = Key("snapshot.expire.execution-mode", TEXT, None, _W, left_out=_SNAPSHOTS)
 CHANGELOG_TIME_RETAINED = Key("changelog.time-retained", DURATION, None, _RW, left_out=_CHANGELOGS)
 CHANGELOG_NUM_RETAINED_MIN = Key("changelog.num-retained.min", whole(), None, _RW, left_out=_CHANGELOGS)
 CHANGELOG_NUM_RETAINED_MAX = Key("changelog.num-retained.max", whole(), None, _RW, left_out=_CHANGELOGS)
-TAG_AUTOMATIC_CREATION = Key("tag.automatic-creation", TEXT, None, _W, left_out=_TAGS)
-TAG_AUTOMATIC_COMPLETION = Key("tag.automatic-completion", TEXT, None, _W, left_out=_TAGS)
-TAG_CALLBACKS = Key("tag.callbacks", TEXT, None, _W, left_out=_TAGS)
-TAG_CREATE_SUCCESS_FILE = Key("tag.create-success-file", TEXT, None, _W, left_out=_TAGS)
-TAG_DEFAULT_TIME_RETAINED = Key("tag.default-time-retained", TEXT, None, _W, left_out=_OLD_TAGS)
-TAG_NUM_RETAINED_MAX = Key("tag.num-retained-max", TEXT, None, _W, left_out=_OLD_TAGS)
 PARTITION_EXPIRATION_TIME = Key("partition.expiration-time", TEXT, None, _W, left_out=LeftOut("run expire_partitions"))
-COMMIT_CALLBACKS = Key("commit.callbacks", TEXT, None, _W, left_out=_COMMIT)
-COMMIT_CUSTOM_LISTENERS = Key("commit.custom-listeners", TEXT, None, _W, left_out=_COMMIT)
-METADATA_ICEBERG_STORAGE = Key("metadata.iceberg.storage", TEXT, None, _W, left_out=_COMMIT)
-METASTORE_PARTITIONED_TABLE = Key("metastore.partitioned-table", TEXT, None, _W, left_out=_COMMIT)
-METASTORE_TAG_TO_PARTITION = Key("metastore.tag-to-partition", TEXT, None, _W, left_out=_COMMIT)
-PARTITION_IDLE_TIME_TO_REPORT_STATISTIC = Key("partition.idle-time-to-report-statistic", TEXT, None, _W,
-    left_out=_COMMIT)
-VISIBILITY_CALLBACK_ENABLED = Key("visibility-callback.enabled", TEXT, None, _W, left_out=_VISIBLE)
-PARTITION_IDLE_TIME_TO_DONE = Key("partition.idle-time-to-done", TEXT, None, _W, left_out=_DONE)
-PARTITION_END_INPUT_TO_DONE = Key("partition.end-input-to-done", TEXT, None, _W, left_out=_DONE)
+_LEFT_OUT = {
+    _SNAPSHOTS: ("snapshot.expire.limit", "snapshot.expire.execution-mode"),
+    _TAGS: ("tag.automatic-creation", "tag.automatic-completion", "tag.callbacks", "tag.create-success-file"),
+    _OLD_TAGS: ("tag.default-time-retained", "tag.num-retained-max"),
+    _COMMIT: (
+        "commit.callbacks", "commit.custom-listeners", "metadata.iceberg.storage", "metastore.partitioned-table",
+        "metastore.tag-to-partition", "partition.idle-time-to-report-statistic",
+    ),
+    _VISIBLE: ("visibility-callback.enabled",),
+    _DONE: ("partition.idle-time-to-done", "partition.end-input-to-done"),
+}
 
 # Without effect here.
 SCAN_REMOVE_NORMALIZE = Key("scan.remove-normalize", TEXT, None,
@@ -358,6 +351,7 @@ _IGNORED = {
 
 OPTION_KEYS: tuple[OptionKey[Any, Any], ...] = (
     *(each for each in list(globals().values()) if isinstance(each, OptionKey)),
+    *(OptionKey(name, TEXT, None, _W, left_out=why) for why, names in _LEFT_OUT.items() for name in names),
     *(OptionKey(name, TEXT, None, meaning=why) for why, names in _IGNORED.items() for name in names),
 )
 """All of them."""

@@ -154,22 +154,14 @@ class CallerOptions:
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions(CallerOptions):
-    """The settings of one stream; never changed afterwards.
+    """The settings of one stream; never changed afterwards. Those not named here are options: `option_keys`.
 
     Attributes:
         start: Where the stream begins when no consumer says otherwise.
-        end_watermark: Ends before the first snapshot with a greater watermark (`scan.bounded.watermark`).
-        poll_interval_ms: Time from a poll that found nothing to the next one.
         consumer: Saved progress, or None.
         bucket_filter: Which buckets are read, or None for all.
-        predicate: pypaimon predicate on table columns, or None.
         planned_for: The filter and columns of the caller, which plans name; None: neither.
-        max_unconfirmed: `scan.max-snapshot.count`: plans handed out and not yet confirmed; None: no bound.
         read_overwrite: Whether OVERWRITE snapshots are read.
-        delay_ms: `streaming.read.snapshot.delay`: a snapshot is held back until it is this old.
-        sort_partitions: `scan.plan-sort-partition`: the splits of a plan are ordered by partition value.
-        split_target_bytes: Files are packed up to this size where order allows it.
-        split_open_bytes: The least size that a file counts as when it is packed.
         chain: The branches of a chain table, whose delta branch is followed; None for other tables.
     """
 

@@ -40,16 +40,10 @@ class TableTraits:
     """The facts of a table that decide which files a stream reads and how.
 
     Attributes:
-        primary_key: Whether the table has a primary key.
-        producer: Who writes changelog files; NONE on append tables.
-        merge_engine: How records with one key are merged.
         bucket: The option `bucket`: -1 dynamic (primary key) or unaware (append), -2 postpone.
-        deletion_vectors: Whether deleted rows are marked in index files.
         snapshot_ordering: Whether the newer of two records of a key is the one of the later snapshot.
         data_evolution: Whether columns of existing rows are written by later commits.
         decoupled_changelog: Whether changelogs outlive snapshots (`changelog/`).
-        num_levels: Levels of the merge tree.
-        full_compaction_delta_commits: The option `full-compaction.delta-commits`.
     """
 
     primary_key: bool
