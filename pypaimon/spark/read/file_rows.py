@@ -17,6 +17,7 @@ from pypaimon.streaming.files.data_files import column_names, located
 from pypaimon.streaming.metadata.history import SnapshotRangeValidator
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
 from pypaimon.streaming.model.system_columns import ROW_KIND
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.paimon.internals import DataFileMeta
 from pypaimon.streaming.reading.query_auth import QueryAuth
 from pypaimon.streaming.reading.split_files import partition_values
@@ -109,7 +110,8 @@ def _refuse_shredded_maps(stream: ResolvedStream, schema_id: int) -> None:
     schema = stream.directory.schema(schema_id)
     stored = {field.id: field.name for field in schema.fields}
     for name in (stored[field.id] for field in stream.output_fields() if field.id in stored):
-        if str(schema.options.get(f"fields.{name}.map.storage-layout", "")).lower() == "shared-shredding":
+        layout = option_keys.FIELDS_MAP_STORAGE_LAYOUT.of_field(name).of(schema.options)
+        if layout.lower() == "shared-shredding":
             raise unsupported(f"column '{name}' is stored in the layout 'shared-shredding'")
 
 

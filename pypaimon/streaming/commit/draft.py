@@ -84,8 +84,8 @@ class Drafter:
         self._traits = table.traits
         self._manifests = ManifestWriter(table, ManifestOptions.of(table))
         self._notes_sequence = option_keys.WRITE_SEQUENCE_NUMBER_INIT_MODE.of(table.options) == "snapshot"
-        self._row_ids = bool(table.handle.options.row_tracking_enabled())
-        self._grouped = bool(table.handle.options.row_tracking_partition_group_on_commit())
+        self._row_ids = option_keys.ROW_TRACKING_ENABLED.of(table.options)
+        self._grouped = option_keys.ROW_TRACKING_PARTITION_GROUP_ON_COMMIT.of(table.options)
         keys = table.key_fields
         self._rules = ConflictRules(partial(_key_order, keys) if keys else None, self._traits.unaware_bucket)
 

@@ -56,7 +56,7 @@ class ManifestOptions:
         if option_keys.MANIFEST_FORMAT.of(options).lower() != "avro":
             raise UnsupportedTableError("'manifest.format': manifests are written in Avro only. Commit with Java.")
         try:
-            codec = avro_codec(table.handle.options.manifest_compression())
+            codec = avro_codec(option_keys.MANIFEST_COMPRESSION.of(options))
         except ValueError as error:
             raise StreamConfigError(f"'manifest.compression': {error}") from error
         return ManifestOptions(

@@ -7,6 +7,7 @@ accept, and the completion of the latter all come from here. Meanings are Markdo
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from pypaimon.streaming.model import time_zone
@@ -213,6 +214,8 @@ METADATA_STATS_MODE_PER_LEVEL = Key("metadata.stats-mode.per.level", TEXT, None,
 METADATA_STATS_KEEP_FIRST_N_COLUMNS = Key("metadata.stats-keep-first-n-columns", whole(), -1, _WC,
     "only this many columns have statistics; -1: all")
 METADATA_STATS_DENSE_STORE = Key("metadata.stats-dense-store", BOOLEAN, True, _WC, "columns without them are left out")
+FIELDS_MAP_STORAGE_LAYOUT = Key("fields.#.map.storage-layout", TEXT, "", _R,
+    "`shared-shredding`: the files of the map are not given to Spark's own reader")
 FIELDS_STATS_MODE = Key("fields.#.stats-mode", TEXT, None, _WC, "statistics of a column")
 FILE_INDEX_IN_MANIFEST_THRESHOLD = Key("file-index.in-manifest-threshold", SIZE, 500, _WC,
     "up to this size, file indexes are in the manifest")
@@ -360,5 +363,6 @@ OPTION_KEYS: tuple[OptionKey[Any, Any], ...] = (
 def known_names(use: Use = _RWC) -> frozenset[str]:
     """The names and aliases of options for a use, and of those without effect; those of fields as `fields.<option>`."""
     chosen = (each for each in OPTION_KEYS if not each.use or each.use & use)
-    names = frozenset(name.replace("fields.#.", "fields.") for each in chosen for name in (each.name, *each.aliases))
-    return frozenset(name for name in names if "#" not in name)
+    names = (name for each in chosen for name in (each.name, *each.aliases))
+    plain = (re.sub(r"^fields\.#\.(.*\.)?", "fields.", name) for name in names)
+    return frozenset(name for name in plain if "#" not in name)

@@ -79,7 +79,7 @@ class KindRules:
             keyed=keyed,
             retractions=merge_engine(table.schema).retractions if keyed else frozenset(),
             engine=table.traits.merge_engine.value,
-            ignore_deletes=bool(table.handle.options.ignore_delete()),
+            ignore_deletes=option_keys.IGNORE_DELETE.of(table.options),
             ignore_before=option_keys.IGNORE_UPDATE_BEFORE.of(table.options),
         )
 
