@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any
 
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.known_options import accepted_names
 from pypaimon.streaming.options.option_key import TEXT, OptionKey
 
 _CATALOG_FAMILIES = (
@@ -56,7 +55,7 @@ def classify_options(options: Mapping[str, str], schema: OptionSchema) -> Classi
     found = ClassifiedOptions()
     known: dict[str, tuple[str, dict[str, str]]] = {}
     for keys, target in (
-        (_table_keys(), found.table),
+        (accepted_names(), found.table),
         ((*_catalog_keys(), *_CATALOG_WORDS), found.catalog),
         (schema.keys, found.own),
     ):
@@ -126,19 +125,8 @@ def _unknown(key: str, known: Mapping[str, str], schema: OptionSchema) -> Stream
     )
 
 
-def _table_keys() -> Iterable[str]:
-    from pypaimon.streaming.paimon.internals import CoreOptions
-
-    return (*option_keys.known_names(), *_keys_of(CoreOptions))
-
-
 def _catalog_keys() -> Iterable[str]:
-    from pypaimon.streaming.paimon.internals import catalog_options
+    from pypaimon.streaming.paimon.internals import ConfigOption, catalog_options
 
-    return [key for name, each in vars(catalog_options).items() if name.endswith("Options") for key in _keys_of(each)]
-
-
-def _keys_of(options: Any) -> Iterable[str]:
-    from pypaimon.streaming.paimon.internals import ConfigOption
-
-    return [value.key() for value in vars(options).values() if isinstance(value, ConfigOption)]
+    families = [each for name, each in vars(catalog_options).items() if name.endswith("Options")]
+    return [each.key() for family in families for each in vars(family).values() if isinstance(each, ConfigOption)]

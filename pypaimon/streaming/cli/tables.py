@@ -20,20 +20,18 @@ from pypaimon.streaming.cli.secrets import keep_secret, say
 from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.metadata.table_directory import naming_unreadable_types
-from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.known_options import accepted_names
 from pypaimon.streaming.options.option_key import Use
 from pypaimon.streaming.options.read_scope import VIEWS, View
 from pypaimon.streaming.paimon.catalogs import CatalogFactory
 from pypaimon.streaming.paimon.handles import ReadableTable, WritableTable
-from pypaimon.streaming.paimon.internals import ConfigOption, CoreOptions
 from pypaimon.streaming.read_builder import StreamReadBuilder
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 _DEFAULT_CONFIG = Path("paimon.yaml")
 _FAMILIES = ("fields.", "file-index.", "fs.")
-_OF_PYPAIMON = {each.key() for each in vars(CoreOptions).values() if isinstance(each, ConfigOption)}
-_KNOWN = _OF_PYPAIMON | option_keys.known_names(Use.READ)
+_KNOWN = accepted_names(Use.READ)
 """Keys that `--table-option` takes. A misspelled key would be ignored without a word."""
 
 

@@ -16,7 +16,7 @@ from functools import lru_cache
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.option_key import Use
-from pypaimon.streaming.paimon.internals import TableSchema
+from pypaimon.streaming.paimon.internals import ConfigOption, CoreOptions, TableSchema
 
 _SHORTEST = 8
 """Shorter keys are not compared, because users have options of their own such as `paths` or `branches`."""
@@ -28,6 +28,12 @@ _PREFIXES = ("scan.", "incremental-", "streaming-read", "streaming.read.")
 
 KNOWN_STREAM_KEYS = frozenset(key for key in option_keys.known_names() if key.startswith(_PREFIXES))
 """All keys that Paimon knows or knew under the four prefixes."""
+
+
+def accepted_names(use: Use = option_keys.ALL_USES) -> frozenset[str]:
+    """The names of table options that a user may give: those of the registry, and those that only pypaimon uses."""
+    of_pypaimon = {each.key() for each in vars(CoreOptions).values() if isinstance(each, ConfigOption)}
+    return option_keys.known_names(use) | of_pypaimon
 
 
 class Spellings:

@@ -29,7 +29,8 @@ from pypaimon.streaming.options.option_key import (
 from pypaimon.streaming.options.table_kinds import BetweenMode, BucketFunctionType, ChangelogProducer, MergeEngineKind
 
 _R, _W, _C = Use.READ, Use.WRITE, Use.COMPACT
-_RW, _RC, _WC, _RWC = _R | _W, _R | _C, _W | _C, _R | _W | _C
+_RW, _RC, _WC = _R | _W, _R | _C, _W | _C
+_RWC = ALL_USES = _R | _W | _C
 _MB = 1 << 20
 _MOST_BUCKETS = (1 << 15) - 1
 _START_WORDS = one_of(
@@ -46,6 +47,7 @@ _OTHER_BRANCH = "refused: a stream follows one branch"
 _CHAIN = "[chain tables](java-semantics.md#chain-tables)"
 
 Key = OptionKey
+# A table: most options are one line.
 # fmt: off
 # The kind of the table.
 MERGE_ENGINE = Key("merge-engine", member(MergeEngineKind), MergeEngineKind.DEDUPLICATE, _RWC,
@@ -110,7 +112,7 @@ FIELDS_NESTED_KEY_NULL_STRATEGY = Key("fields.#.nested-key-null-strategy",
     one_of("merge", "ignore", "error"), "merge", _RC, "`nested_update`: what happens to nested rows whose key is null")
 FIELDS_NESTED_SEQUENCE_FIELD = Key("fields.#.nested-sequence-field", TEXT, None, _RC,
     "`nested_update`: columns by which the newer one of two nested rows is found")
-FIELDS_SEQUENCE_GROUP = Key("fields.#.sequence-group", TEXT, None, _RC, "the fields whose sequence this one is")
+FIELDS_SEQUENCE_GROUP = Key("fields.#.sequence-group", TEXT, None, _RC, "the fields whose updates this one orders")
 FIELDS_TS_FIELD = Key("fields.#.ts-field", TEXT, None, _RC, "`merge_map_with_keytime`: the time; default: the last one")
 
 # Where streams and batches begin, what they read, and how far.
@@ -135,8 +137,8 @@ TAG_CREATION_PERIOD = Key("tag.creation-period", one_of("daily", "hourly", "two-
 TAG_CREATION_PERIOD_DURATION = Key("tag.creation-period-duration", DURATION, None, _R,
     "how automatic tags are named, for `incremental-to-auto-tag`")
 TAG_PERIOD_FORMATTER = Key("tag.period-formatter",
-    one_of("with-dashes", "without-dashes", "without-dashes-and-spaces"), "with-dashes", _R, "how automatic tags are "
-    "named, for `incremental-to-auto-tag`")
+    one_of("with-dashes", "without-dashes", "without-dashes-and-spaces"), "with-dashes", _R,
+    "how automatic tags are named, for `incremental-to-auto-tag`")
 SCAN_BOUNDED_WATERMARK = Key("scan.bounded.watermark", whole(), None, _R,
     "the stream ends before the first snapshot with a greater watermark")
 SCAN_BUCKET = Key("scan.bucket", whole(), None, _R, "only this bucket is read")
@@ -183,8 +185,9 @@ PARTITION_DEFAULT_NAME = Key("partition.default-name", TEXT, "__DEFAULT_PARTITIO
 PARTITION_LEGACY_NAME = Key("partition.legacy-name", BOOLEAN, True, _RW,
     "directories of partitions have Java's older names of dates and times")
 DATA_FILE_PATH_DIRECTORY = Key("data-file.path-directory", TEXT, None, _RW, "directory of data files in the table's")
-INDEX_FILE_IN_DATA_FILE_DIR = Key("index-file-in-data-file-dir", BOOLEAN, False, _RW, "indexes are in buckets")
-DATA_FILE_EXTERNAL_PATHS = Key("data-file.external-paths", TEXT, None, _W, "other places for new data files")
+INDEX_FILE_IN_DATA_FILE_DIR = Key("index-file-in-data-file-dir", BOOLEAN, False, _RW,
+    "index files are in the directories of buckets")
+DATA_FILE_EXTERNAL_PATHS = Key("data-file.external-paths", TEXT, None, _W, "other directories for new data files")
 DATA_FILE_EXTERNAL_PATHS_STRATEGY = Key("data-file.external-paths.strategy", TEXT, "none", _W,
     "how one of these directories is chosen")
 DATA_FILE_EXTERNAL_PATHS_SPECIFIC_FS = Key("data-file.external-paths.specific-fs", TEXT, None, _W,
@@ -213,7 +216,8 @@ METADATA_STATS_MODE = Key("metadata.stats-mode", TEXT, "truncate(16)", _WC,
 METADATA_STATS_MODE_PER_LEVEL = Key("metadata.stats-mode.per.level", TEXT, None, _WC, "statistics of levels, `0:none`")
 METADATA_STATS_KEEP_FIRST_N_COLUMNS = Key("metadata.stats-keep-first-n-columns", whole(), -1, _WC,
     "only this many columns have statistics; -1: all")
-METADATA_STATS_DENSE_STORE = Key("metadata.stats-dense-store", BOOLEAN, True, _WC, "columns without them are left out")
+METADATA_STATS_DENSE_STORE = Key("metadata.stats-dense-store", BOOLEAN, True, _WC,
+    "columns without statistics are left out")
 FIELDS_MAP_STORAGE_LAYOUT = Key("fields.#.map.storage-layout", TEXT, "", _R,
     "`shared-shredding`: the files of the map are not given to Spark's own reader")
 FIELDS_STATS_MODE = Key("fields.#.stats-mode", TEXT, None, _WC, "statistics of a column")
@@ -257,7 +261,8 @@ DYNAMIC_BUCKET_MAX_BUCKETS = Key("dynamic-bucket.max-buckets", whole(1, _MOST_BU
 PARTITION_TIMESTAMP_FORMAT_STRICT = Key("partition.timestamp-format.strict", BOOLEAN, False, _W,
     "values of new partitions must be a time")
 PARTITION_TIMESTAMP_FORMATTER = Key("partition.timestamp-formatter", TEXT, None, _W, "Java's pattern of that time")
-PARTITION_TIMESTAMP_PATTERN = Key("partition.timestamp-pattern", TEXT, None, _W, "how columns make it, `$dt $hour`")
+PARTITION_TIMESTAMP_PATTERN = Key("partition.timestamp-pattern", TEXT, None, _W,
+    "how partition columns make that time, `$dt $hour`")
 COMMIT_MAX_RETRIES = Key("commit.max-retries", whole(0), 10, _WC, "attempts after another writer's commit came first")
 COMMIT_MIN_RETRY_WAIT = Key("commit.min-retry-wait", DURATION, 10, _WC, "pause before the first of them")
 COMMIT_MAX_RETRY_WAIT = Key("commit.max-retry-wait", DURATION, 10_000, _WC, "longest pause between them")
@@ -268,7 +273,8 @@ COMMIT_STRICT_MODE_LAST_SAFE_SNAPSHOT = Key("commit.strict-mode.last-safe-snapsh
 MANIFEST_FORMAT = Key("manifest.format", TEXT, "avro", _WC, "format of manifests; only `avro` is written here")
 MANIFEST_COMPRESSION = Key("manifest.compression", TEXT, "zstd", _WC, "codec of manifests")
 MANIFEST_TARGET_FILE_SIZE = Key("manifest.target-file-size", SIZE, 8 * _MB, _WC, "size of a full manifest")
-MANIFEST_MERGE_MIN_COUNT = Key("manifest.merge-min-count", whole(), 30, _WC, "small manifests that are merged")
+MANIFEST_MERGE_MIN_COUNT = Key("manifest.merge-min-count", whole(), 30, _WC,
+    "number of small manifests at which they are merged")
 MANIFEST_FULL_COMPACTION_THRESHOLD_SIZE = Key("manifest.full-compaction-threshold-size", SIZE, 16 * _MB, _WC,
     "size of manifests with deletes at which all are merged")
 PRECOMMIT_COMPACT = Key("precommit-compact", BOOLEAN, False, _WC,
@@ -360,7 +366,7 @@ OPTION_KEYS: tuple[OptionKey[Any, Any], ...] = (
 """All of them."""
 
 
-def known_names(use: Use = _RWC) -> frozenset[str]:
+def known_names(use: Use = ALL_USES) -> frozenset[str]:
     """The names and aliases of options for a use, and of those without effect; those of fields as `fields.<option>`."""
     chosen = (each for each in OPTION_KEYS if not each.use or each.use & use)
     names = (name for each in chosen for name in (each.name, *each.aliases))
