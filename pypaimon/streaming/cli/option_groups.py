@@ -136,11 +136,10 @@ def catalog_options(command: C) -> C:
 
 
 def _known_options(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """The options of a reader that begin so, for the completion of a shell."""
+    """The table options that begin so, for the completion of a shell."""
     from pypaimon.streaming.options.known_options import accepted_names
-    from pypaimon.streaming.options.option_key import Use
 
-    return sorted(f"{name}=" for name in accepted_names(Use.READ) if name.startswith(incomplete))
+    return sorted(f"{name}=" for name in accepted_names() if name.startswith(incomplete))
 
 
 def _option(*names: str, callback: Any = None, **settings: Any) -> Any:

@@ -21,7 +21,6 @@ from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.metadata.table_directory import naming_unreadable_types
 from pypaimon.streaming.options.known_options import accepted_names
-from pypaimon.streaming.options.option_key import Use
 from pypaimon.streaming.options.read_scope import VIEWS, View
 from pypaimon.streaming.paimon.catalogs import CatalogFactory
 from pypaimon.streaming.paimon.handles import ReadableTable, WritableTable
@@ -31,7 +30,7 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 _DEFAULT_CONFIG = Path("paimon.yaml")
 _FAMILIES = ("fields.", "file-index.", "fs.")
-_KNOWN = accepted_names(Use.READ)
+_KNOWN = accepted_names()
 """Keys that `--table-option` takes. A misspelled key would be ignored without a word."""
 
 
@@ -187,7 +186,7 @@ def refuse_unknown(keys: Iterable[str]) -> None:
         if key not in _KNOWN and not key.startswith(_FAMILIES) and not _is_of_a_format(key):
             near = get_close_matches(key, _KNOWN, n=1)
             hint = f" Did you mean '{near[0]}'?" if near else ""
-            raise click.UsageError(f"--table-option: there is no option '{key}' that a reader knows.{hint}")
+            raise click.UsageError(f"--table-option: there is no option '{key}'.{hint}")
 
 
 def _is_of_a_format(key: str) -> bool:

@@ -30,10 +30,10 @@ KNOWN_STREAM_KEYS = frozenset(key for key in option_keys.known_names() if key.st
 """All keys that Paimon knows or knew under the four prefixes."""
 
 
-def accepted_names(use: Use = option_keys.ALL_USES) -> frozenset[str]:
+def accepted_names() -> frozenset[str]:
     """The names of table options that a user may give: those of the registry, and those that only pypaimon uses."""
     of_pypaimon = {each.key() for each in vars(CoreOptions).values() if isinstance(each, ConfigOption)}
-    return option_keys.known_names(use) | of_pypaimon
+    return option_keys.known_names() | of_pypaimon
 
 
 class Spellings:

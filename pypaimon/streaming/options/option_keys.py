@@ -30,7 +30,7 @@ from pypaimon.streaming.options.table_kinds import BetweenMode, BucketFunctionTy
 
 _R, _W, _C = Use.READ, Use.WRITE, Use.COMPACT
 _RW, _RC, _WC = _R | _W, _R | _C, _W | _C
-_RWC = ALL_USES = _R | _W | _C
+_RWC = _R | _W | _C
 _MB = 1 << 20
 _MOST_BUCKETS = (1 << 15) - 1
 _START_WORDS = one_of(
@@ -366,7 +366,7 @@ OPTION_KEYS: tuple[OptionKey[Any, Any], ...] = (
 """All of them."""
 
 
-def known_names(use: Use = ALL_USES) -> frozenset[str]:
+def known_names(use: Use = _RWC) -> frozenset[str]:
     """The names and aliases of options for a use, and of those without effect; those of fields as `fields.<option>`."""
     chosen = (each for each in OPTION_KEYS if not each.use or each.use & use)
     names = (name for each in chosen for name in (each.name, *each.aliases))

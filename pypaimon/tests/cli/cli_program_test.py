@@ -278,3 +278,6 @@ def test_a_shell_completes_the_options_of_a_table() -> None:
     shell = ShellComplete(commands, {}, "paimon-stream", "_PAIMON_STREAM_COMPLETE")
     found = [each.value for each in shell.get_completions(["tail", "--table-option"], "scan.bu")]
     assert found == ["scan.bucket="]
+    assert (
+        shell.get_completions(["compact", "--table-option"], "compaction.size-r")[0].value == "compaction.size-ratio="
+    )
