@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.options.known_options import accepted_names
 from pypaimon.streaming.options.option_key import TEXT, OptionKey
 
 _CATALOG_FAMILIES = (
@@ -52,6 +51,9 @@ def classify_options(options: Mapping[str, str], schema: OptionSchema) -> Classi
     Raises:
         StreamConfigError: One is unknown; the nearest known one is named.
     """
+    # The process that only hands out readers imports nothing of pypaimon.
+    from pypaimon.streaming.options.known_options import accepted_names
+
     found = ClassifiedOptions()
     known: dict[str, tuple[str, dict[str, str]]] = {}
     for keys, target in (
