@@ -93,27 +93,27 @@ ROWKIND_FIELD = Key("rowkind.field", TEXT, None, _RW, "the column with the kind 
 IGNORE_DELETE = Key("ignore-delete", BOOLEAN, False, _RWC, "-D and -U records are ignored",
     ("first-row.ignore-delete", "deduplicate.ignore-delete", "partial-update.ignore-delete"))
 IGNORE_UPDATE_BEFORE = Key("ignore-update-before", BOOLEAN, False, _W, "-U records are not written")
-FORCE_LOOKUP = Key("force-lookup", BOOLEAN, False, _RC, "compaction merges records of level 0 with those above")
-AGGREGATION_REMOVE_RECORD_ON_DELETE = Key("aggregation.remove-record-on-delete", BOOLEAN, False, _RC,
+FORCE_LOOKUP = Key("force-lookup", BOOLEAN, False, _RWC, "compaction merges records of level 0 with those above")
+AGGREGATION_REMOVE_RECORD_ON_DELETE = Key("aggregation.remove-record-on-delete", BOOLEAN, False, _RWC,
     "a -D record deletes the row of merge engine aggregation")
-PARTIAL_UPDATE_REMOVE_RECORD_ON_DELETE = Key("partial-update.remove-record-on-delete", BOOLEAN, False, _RC,
+PARTIAL_UPDATE_REMOVE_RECORD_ON_DELETE = Key("partial-update.remove-record-on-delete", BOOLEAN, False, _RWC,
     "a -D record deletes the row of merge engine partial-update")
 PARTIAL_UPDATE_REMOVE_RECORD_ON_SEQUENCE_GROUP = Key("partial-update.remove-record-on-sequence-group",
-    TEXT, None, _RC, "the sequence groups whose -D records delete the row")
-FIELDS_DEFAULT_AGGREGATE_FUNCTION = Key("fields.default-aggregate-function", TEXT, None, _RC,
+    TEXT, None, _RWC, "the sequence groups whose -D records delete the row")
+FIELDS_DEFAULT_AGGREGATE_FUNCTION = Key("fields.default-aggregate-function", TEXT, None, _RWC,
     "the function of fields without one of their own")
-FIELDS_AGGREGATE_FUNCTION = Key("fields.#.aggregate-function", TEXT, None, _RC, "the aggregate function of a field")
-FIELDS_IGNORE_RETRACT = Key("fields.#.ignore-retract", BOOLEAN, False, _RC, "-U and -D do not change the aggregate")
-FIELDS_DISTINCT = Key("fields.#.distinct", BOOLEAN, False, _RC, "`listagg`, `collect`: each value once")
-FIELDS_LIST_AGG_DELIMITER = Key("fields.#.list-agg-delimiter", TEXT, ",", _RC, "`listagg`: what separates values")
-FIELDS_COUNT_LIMIT = Key("fields.#.count-limit", whole(), (1 << 31) - 1, _RC, "`nested_update`: rows at most")
-FIELDS_NESTED_KEY = Key("fields.#.nested-key", TEXT, None, _RC, "`nested_update`: the key of the nested rows")
+FIELDS_AGGREGATE_FUNCTION = Key("fields.#.aggregate-function", TEXT, None, _RWC, "the aggregate function of a field")
+FIELDS_IGNORE_RETRACT = Key("fields.#.ignore-retract", BOOLEAN, False, _RWC, "-U and -D do not change the aggregate")
+FIELDS_DISTINCT = Key("fields.#.distinct", BOOLEAN, False, _RWC, "`listagg`, `collect`: each value once")
+FIELDS_LIST_AGG_DELIMITER = Key("fields.#.list-agg-delimiter", TEXT, ",", _RWC, "`listagg`: what separates values")
+FIELDS_COUNT_LIMIT = Key("fields.#.count-limit", whole(), (1 << 31) - 1, _RWC, "`nested_update`: rows at most")
+FIELDS_NESTED_KEY = Key("fields.#.nested-key", TEXT, None, _RWC, "`nested_update`: the key of the nested rows")
 FIELDS_NESTED_KEY_NULL_STRATEGY = Key("fields.#.nested-key-null-strategy",
-    one_of("merge", "ignore", "error"), "merge", _RC, "`nested_update`: what happens to nested rows whose key is null")
-FIELDS_NESTED_SEQUENCE_FIELD = Key("fields.#.nested-sequence-field", TEXT, None, _RC,
+    one_of("merge", "ignore", "error"), "merge", _RWC, "`nested_update`: what happens to nested rows whose key is null")
+FIELDS_NESTED_SEQUENCE_FIELD = Key("fields.#.nested-sequence-field", TEXT, None, _RWC,
     "`nested_update`: columns by which the newer one of two nested rows is found")
-FIELDS_SEQUENCE_GROUP = Key("fields.#.sequence-group", TEXT, None, _RC, "the fields whose updates this one orders")
-FIELDS_TS_FIELD = Key("fields.#.ts-field", TEXT, None, _RC, "`merge_map_with_keytime`: the time; default: the last one")
+FIELDS_SEQUENCE_GROUP = Key("fields.#.sequence-group", TEXT, None, _RWC, "the fields whose updates this one orders")
+FIELDS_TS_FIELD = Key("fields.#.ts-field", TEXT, None, _RWC, "`merge_map_with_keytime`: the time; default: the last")
 
 # Where streams and batches begin, what they read, and how far.
 SCAN_MODE = Key("scan.mode", _START_WORDS, "default", _R, _START, ("log.scan",))
@@ -245,7 +245,7 @@ VIDEO_FRAME_FIELD = Key("video-frame-field", TEXT, None, _W, "refused: frames of
 # Writing and committing.
 WRITE_BUFFER_SIZE = Key("write-buffer-size", SIZE, 256 * _MB, _W, "rows in memory before they are written to files")
 WRITE_ONLY = Key("write-only", BOOLEAN, False, _WC, "writers do no maintenance")
-WRITE_SEQUENCE_NUMBER_INIT_MODE = Key("write.sequence-number-init-mode", TEXT, None, _W,
+WRITE_SEQUENCE_NUMBER_INIT_MODE = Key("write.sequence-number-init-mode", TEXT, None, _WC,
     "`snapshot`: the greatest sequence number is in the snapshot")
 TARGET_FILE_SIZE = Key("target-file-size", SIZE, None, _WC,
     "a new file ends at this size; default: 128 mb with a primary key, 256 mb without")
