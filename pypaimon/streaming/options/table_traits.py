@@ -127,10 +127,6 @@ class Retention:
     """Which snapshots writers expire. Java's rules: docs/java-semantics.md#consumers.
 
     Attributes:
-        least: Snapshots that are kept at any age.
-        most: Snapshots that are kept at most.
-        millis: How long other snapshots are kept.
-        consumer_millis: Age after the last save at which writers delete a consumer file; None: never.
         changelogs_outlive: Whether changelogs are kept longer than their snapshots.
         changelog_only: Whether consumers keep only changelogs.
     """
