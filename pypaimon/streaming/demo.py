@@ -26,6 +26,7 @@ from pypaimon.streaming import (
     stream_read_builder,
     stream_write_builder,
 )
+from pypaimon.streaming.options import option_keys
 
 COLUMNS = ["order_id", "customer", "status", "amount"]
 STATUSES = ("placed", "paid", "shipped", "delivered")
@@ -48,7 +49,7 @@ def create_table(warehouse: str) -> Any:
     """Create the table of the demo: orders by id, with the changelog that its writer gives."""
     catalog = CatalogFactory.create({"warehouse": warehouse})
     catalog.create_database("demo", ignore_if_exists=True)
-    options = {"bucket": "2", "changelog-producer": "input"}
+    options = {"bucket": "2", option_keys.CHANGELOG_PRODUCER.name: "input"}
     schema = Schema.from_pyarrow_schema(SCHEMA, primary_keys=["order_id"], options=options)
     catalog.create_table("demo.orders", schema, ignore_if_exists=False)
     return catalog.get_table("demo.orders")

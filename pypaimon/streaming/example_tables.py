@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 from pypaimon import CatalogFactory, Schema
 
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.paimon.handles import WritableTable
 
 ORDERS = pa.schema([("id", pa.int64()), ("status", pa.string()), ("amount", pa.float64()), ("kind", pa.string())])
@@ -39,7 +40,7 @@ def write(table: WritableTable, rows: Sequence[dict[str, Any]], schema: pa.Schem
 
 def create_orders(catalog: Any, name: str = "db.orders") -> WritableTable:
     """Orders by id in two buckets, without a snapshot; their writer gives the kind of each row."""
-    options = {"bucket": "2", "changelog-producer": "input", "rowkind.field": "kind"}
+    options = {"bucket": "2", option_keys.CHANGELOG_PRODUCER.name: "input", option_keys.ROWKIND_FIELD.name: "kind"}
     catalog.create_table(name, Schema.from_pyarrow_schema(ORDERS, primary_keys=["id"], options=options), False)
     table: WritableTable = catalog.get_table(name)
     return table

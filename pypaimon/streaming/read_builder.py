@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.lazy_imports import LazyModule
+from pypaimon.streaming.options.read_scope import View
 from pypaimon.streaming.options.stream_options import (
     DEFAULT_BATCH_BYTES,
     DEFAULT_LIVE_BYTES,
     DEFAULT_READ_AHEAD_BYTES,
 )
-from pypaimon.streaming.options.views import View
 from pypaimon.streaming.paimon.handles import ReadableTable
 from pypaimon.streaming.paimon.internals import TableSchema
 from pypaimon.streaming.paimon.read_internals import PaimonStreamReadBuilder

@@ -5,24 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pypaimon.spark.options.option_keys import OptionSchema, classify_options, require_table_location, separated_names
-from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.options.option_values import OptionValues
-
-_OWN = (
-    "table",
-    "path",
-    "row-kind-column",
-    "case-sensitive",
-    "merge-schema",
-    "create-table",
-    "primary-key",
-    "partition-by",
-    "assume-committed",
-    "assume-missing",
-    "query-id",
-    "batch-id",
+from pypaimon.spark.options.option_owners import (
+    PATH,
+    TABLE,
+    OptionSchema,
+    classify_options,
+    require_table_location,
+    separated_names,
 )
+from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.options.option_key import STRICT_BOOLEAN, TEXT, OptionKey, whole
+
+_ROW_KIND_COLUMN = OptionKey("row-kind-column", TEXT, None)
+_CASE_SENSITIVE = OptionKey("case-sensitive", STRICT_BOOLEAN, False)
+_MERGE_SCHEMA = OptionKey("merge-schema", STRICT_BOOLEAN, False)
+_CREATE_TABLE = OptionKey("create-table", STRICT_BOOLEAN, False)
+_PRIMARY_KEY, _PARTITION_BY = OptionKey("primary-key", TEXT, None), OptionKey("partition-by", TEXT, None)
+_ASSUME_COMMITTED = OptionKey("assume-committed", whole(), None)
+_ASSUME_MISSING = OptionKey("assume-missing", whole(), None)
+_QUERY_ID, _BATCH_ID = OptionKey("query-id", TEXT, None), OptionKey("batch-id", whole(0), None)
+_OWN = tuple(each.name for each in list(globals().values()) if isinstance(each, OptionKey))
 # Java's table options that pypaimon does not know: for a table that is created, or for its readers and compactors.
 _JAVA_FAMILIES = (
     "changelog", "compact", "consumer.", "deletion-vectors.", "full-compaction.", "lookup", "num-", "partition.",
@@ -31,12 +33,12 @@ _JAVA_FAMILIES = (
 # Spark's own, which it hands on.
 _SPARKS = ("checkpointlocation", "queryname", "outputmode")
 _ALIASES = {
-    "mergeschema": "merge-schema",
-    "txnappid": "query-id",
-    "txnversion": "batch-id",
-    "primarykey": "primary-key",
-    "partitionby": "partition-by",
-    "write.merge-schema": "merge-schema",
+    "mergeschema": _MERGE_SCHEMA.name,
+    "txnappid": _QUERY_ID.name,
+    "txnversion": _BATCH_ID.name,
+    "primarykey": _PRIMARY_KEY.name,
+    "partitionby": _PARTITION_BY.name,
+    "write.merge-schema": _MERGE_SCHEMA.name,
 }
 _SCHEMA = OptionSchema(_OWN, _ALIASES, _JAVA_FAMILIES, _SPARKS)
 _OF_CATALOG = (
@@ -47,23 +49,16 @@ _OF_CATALOG = (
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """The options of one sink. Holds secrets, so it is never shown.
+    """The options of one sink (docs/spark-sink.md). Holds secrets, so it is never shown.
 
     Attributes:
-        catalog: Options of the catalog and its file systems.
         table_options: Options laid over the table's; those of a table that is created.
         table: `db.table`, with `$branch_<name>`; None if `path` says where it is.
-        path: Directory of the table.
         row_kind_column: Column of row kinds, or None: `_row_kind`, if the table has no such column.
         case_sensitive: Whether names of columns must agree in case.
         merge_schema: Whether columns that the table lacks are added, and narrower types widened.
-        create_table: Whether a missing table is created.
-        primary_key: Of a table that is created.
-        partition_by: Of a table that is created.
         assume_committed: Batch that is in the table though its snapshot is gone, or None.
         assume_missing: Batch that is not in the table though the snapshots that would show it are gone, or None.
-        query_id: Of a batch write that is to happen once, or None.
-        batch_id: Of a batch write that is to happen once, or None.
     """
 
     catalog: dict[str, str] = field(repr=False)
@@ -96,22 +91,21 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
     given = classify_options(options, _SCHEMA)
     own = given.own
     require_table_location(own, given.catalog, "save(path)", _OF_CATALOG)
-    values = OptionValues(own, strict=True)
     found = SinkOptions(
         catalog=given.catalog,
         table_options=given.table,
-        table=own.get("table"),
-        path=own.get("path"),
-        row_kind_column=own.get("row-kind-column"),
-        case_sensitive=values.boolean("case-sensitive", False),
-        merge_schema=values.boolean("merge-schema", False),
-        create_table=values.boolean("create-table", False),
-        primary_key=separated_names(own, "primary-key") or (),
-        partition_by=separated_names(own, "partition-by") or (),
-        assume_committed=values.integer("assume-committed"),
-        assume_missing=values.integer("assume-missing"),
-        query_id=own.get("query-id"),
-        batch_id=values.integer("batch-id", least=0),
+        table=TABLE.of(own),
+        path=PATH.of(own),
+        row_kind_column=_ROW_KIND_COLUMN.of(own),
+        case_sensitive=_CASE_SENSITIVE.of(own),
+        merge_schema=_MERGE_SCHEMA.of(own),
+        create_table=_CREATE_TABLE.of(own),
+        primary_key=separated_names(own, _PRIMARY_KEY) or (),
+        partition_by=separated_names(own, _PARTITION_BY) or (),
+        assume_committed=_ASSUME_COMMITTED.of(own),
+        assume_missing=_ASSUME_MISSING.of(own),
+        query_id=_QUERY_ID.of(own),
+        batch_id=_BATCH_ID.of(own),
     )
     _check(found)
     return found

@@ -6,55 +6,66 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pypaimon.spark.options.option_keys import OptionSchema, classify_options, require_table_location, separated_names
+from pypaimon.spark.options.option_owners import (
+    PATH,
+    TABLE,
+    OptionSchema,
+    classify_options,
+    require_table_location,
+    separated_names,
+)
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.option_key import SIZE, STRICT_BOOLEAN, TEXT, OptionKey, whole
 
 MODES = ("changelog", "rows", "files")
-VERSION_KEYS = ("scan.tag-name", "scan.version")
+VERSION_KEYS = (option_keys.SCAN_TAG_NAME, option_keys.SCAN_VERSION)
 """Options of batches only. A read by one of them uses the schema of its snapshot, as Java's source in Spark does.
 
 A stream may also begin at `scan.snapshot-id` or a time, and Spark does not say whether a stream or a batch asks for a
 schema, so those use the latest one."""
-_LIMITS = ("maxFilesPerTrigger", "maxBytesPerTrigger", "maxRowsPerTrigger", "minRowsPerTrigger", "maxTriggerDelayMs")
-_PAIMON_PREFIX = "read.stream."
-_OWN = (
-    "table",
-    "path",
-    "mode",
-    "start",
-    "start.tag",
-    "start.full",
-    "columns",
-    "filter",
-    "blob-places",
-    "unmatched",
-    "raw",
-    "include-row-kind",
-    "include-snapshot-id",
-    "include-ordinal",
-    "failOnDataLoss",
-    "on-overwrite",
-    "read.changelog",
-    *_LIMITS,
-    *(_PAIMON_PREFIX + name for name in _LIMITS),
+_MODE = OptionKey("mode", TEXT, None)
+_START, _START_TAG = OptionKey("start", TEXT, None), OptionKey("start.tag", TEXT, None)
+_START_FULL = OptionKey("start.full", STRICT_BOOLEAN, False)
+_COLUMNS, _FILTER = OptionKey("columns", TEXT, None), OptionKey("filter", TEXT, None)
+_BLOB_PLACES = OptionKey("blob-places", TEXT, None)
+_UNMATCHED = OptionKey("unmatched", TEXT, "delete")
+_RAW = OptionKey("raw", STRICT_BOOLEAN, False)
+_INCLUDE_ROW_KIND = OptionKey("include-row-kind", STRICT_BOOLEAN, None)
+_INCLUDE_SNAPSHOT_ID = OptionKey("include-snapshot-id", STRICT_BOOLEAN, False)
+_INCLUDE_ORDINAL = OptionKey("include-ordinal", STRICT_BOOLEAN, False)
+_FAIL_ON_DATA_LOSS = OptionKey("failOnDataLoss", STRICT_BOOLEAN, True)
+_ON_OVERWRITE = OptionKey("on-overwrite", TEXT, None)
+_READ_CHANGELOG = OptionKey("read.changelog", STRICT_BOOLEAN, False)
+_MAX_FILES, _MAX_BYTES, _MAX_ROWS, _MIN_ROWS, _MAX_DELAY = (
+    OptionKey(name, kind, None, aliases=(f"read.stream.{name}",))
+    for name, kind in (
+        ("maxFilesPerTrigger", whole()),
+        ("maxBytesPerTrigger", SIZE),
+        ("maxRowsPerTrigger", whole()),
+        ("minRowsPerTrigger", whole()),
+        ("maxTriggerDelayMs", whole()),
+    )
+)
+_OWN = tuple(
+    name for each in list(globals().values()) if isinstance(each, OptionKey) for name in (each.name, *each.aliases)
 )
 _ALIASES = {
-    "startingoffsets": "start",
-    "startingposition": "start",
-    "startingtimestamp": "scan.timestamp-millis",
-    "startingversion": "scan.snapshot-id",
-    "versionasof": "scan.version",
-    "timestampasof": "scan.timestamp-millis",
-    "endingoffsets": "scan.bounded.watermark",
-    "readchangefeed": "mode",
-    "ignorechanges": "on-overwrite",
-    "ignoredeletes": "on-overwrite",
-    "select": "columns",
-    "where": "filter",
-    "push-filters": "filter",
-    "database": "table",
-    "dbtable": "table",
+    "startingoffsets": _START.name,
+    "startingposition": _START.name,
+    "startingtimestamp": option_keys.SCAN_TIMESTAMP_MILLIS.name,
+    "startingversion": option_keys.SCAN_SNAPSHOT_ID.name,
+    "versionasof": option_keys.SCAN_VERSION.name,
+    "timestampasof": option_keys.SCAN_TIMESTAMP_MILLIS.name,
+    "endingoffsets": option_keys.SCAN_BOUNDED_WATERMARK.name,
+    "readchangefeed": _MODE.name,
+    "ignorechanges": _ON_OVERWRITE.name,
+    "ignoredeletes": _ON_OVERWRITE.name,
+    "select": _COLUMNS.name,
+    "where": _FILTER.name,
+    "push-filters": _FILTER.name,
+    "database": TABLE.name,
+    "dbtable": TABLE.name,
 }
 _SCHEMA = OptionSchema(_OWN, _ALIASES)
 _OF_CATALOG = (
@@ -67,8 +78,6 @@ class Admission:
     """Bounds of one micro-batch; None where not set.
 
     Attributes:
-        max_files: Files.
-        max_bytes: Bytes of files.
         max_rows: Physical rows.
         min_rows: Fewer rows wait for more, for at most `max_delay_millis`.
         max_delay_millis: Since the last batch with rows.
@@ -83,30 +92,18 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """The options of one source. Holds secrets, so it is never shown.
+    """The options of one source (docs/spark.md). Holds secrets, so it is never shown.
 
     Words that the builder of streams takes are checked by it.
 
     Attributes:
-        catalog: Options of the catalog and its file systems.
         table_options: Options laid over the table's, as `table.copy` takes them.
         table: `db.table`, with `$branch_<name>` or a view; None if `path` says where it is.
-        path: Directory of the table.
         mode: One of `MODES`, or None: row kinds if the table can retract.
         include_row_kind: Whether `_row_kind` is a column; None: where the table can retract.
-        include_snapshot_id: Whether `_snapshot_id` is a column.
-        include_ordinal: Whether `_ordinal` is a column.
         start: A named start, or None: the table's options.
-        start_tag: A tag to start from.
-        start_full: Whether the tag's state comes first.
-        columns: Projection, or None.
-        filter: Text of a filter, or None.
         blob_places: Directories in which blobs may be, or None: the file system of the table.
-        unmatched: What to do with records that a filter does not match.
-        raw: Whether every merge engine is accepted.
-        on_overwrite: What to do with OVERWRITE snapshots, or None.
         fail_on_data_loss: Whether an expired checkpoint stops the query.
-        admission: Bounds of a micro-batch.
         version: The option that names the snapshot whose schema is read with, and its value, or None.
         parallelism: Tasks to aim at, or None: the machine's processors.
     """
@@ -130,7 +127,7 @@ class SourceOptions:
     on_overwrite: Any = None
     fail_on_data_loss: bool = True
     admission: Admission = field(default_factory=Admission)
-    version: tuple[str, str] | None = None
+    version: tuple[OptionKey[str, None], str] | None = None
     parallelism: int | None = None
 
 
@@ -143,51 +140,49 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
     given = classify_options(options, _SCHEMA)
     own, catalog, table_options = given.own, given.catalog, given.table
     require_table_location(own, catalog, "load(path)", _OF_CATALOG)
-    values = OptionValues(own, strict=True)
-    mode, include = _kinds(own, values)
-    start, start_tag = own.get("start"), own.get("start.tag")
+    mode, include = _kinds(own)
+    start, start_tag = _START.of(own), _START_TAG.of(own)
     if start is not None and start_tag is not None:
         raise StreamConfigError("Options 'start' and 'start.tag' are both set; give one of them.")
-    parallelism = OptionValues(table_options).integer("scan.parallelism", least=1)
     return SourceOptions(
         catalog=catalog,
         table_options=table_options,
-        table=own.get("table"),
-        path=own.get("path"),
+        table=TABLE.of(own),
+        path=PATH.of(own),
         mode=mode,
         include_row_kind=include,
-        include_snapshot_id=values.boolean("include-snapshot-id", False),
-        include_ordinal=values.boolean("include-ordinal", False),
+        include_snapshot_id=_INCLUDE_SNAPSHOT_ID.of(own),
+        include_ordinal=_INCLUDE_ORDINAL.of(own),
         start=start,
         start_tag=start_tag,
-        start_full=values.boolean("start.full", False),
-        columns=separated_names(own, "columns"),
-        filter=own.get("filter"),
-        blob_places=separated_names(own, "blob-places"),
-        unmatched=own.get("unmatched", "delete"),
-        raw=values.boolean("raw", False),
-        on_overwrite=own.get("on-overwrite"),
-        fail_on_data_loss=values.boolean("failOnDataLoss", True),
+        start_full=_START_FULL.of(own),
+        columns=separated_names(own, _COLUMNS),
+        filter=_FILTER.of(own),
+        blob_places=separated_names(own, _BLOB_PLACES),
+        unmatched=_UNMATCHED.of(own),
+        raw=_RAW.of(own),
+        on_overwrite=_ON_OVERWRITE.of(own),
+        fail_on_data_loss=_FAIL_ON_DATA_LOSS.of(own),
         admission=_admission(own),
-        version=next(((key, table_options[key]) for key in VERSION_KEYS if key in table_options), None),
-        parallelism=parallelism,
+        version=next(((key, text) for key in VERSION_KEYS if (text := key.of(table_options)) is not None), None),
+        parallelism=option_keys.SCAN_PARALLELISM.of(table_options),
     )
 
 
-def _kinds(own: Mapping[str, str], values: OptionValues) -> tuple[str | None, bool | None]:
+def _kinds(own: Mapping[str, str]) -> tuple[str | None, bool | None]:
     """The mode, and whether the row kind is a column."""
-    mode = own.get("mode")
+    mode = _MODE.of(own)
     if mode is not None and mode not in MODES:
         raise StreamConfigError(f"Option 'mode' = '{mode}': choose one of {', '.join(MODES)}.")
-    include = values.boolean("include-row-kind", False) if "include-row-kind" in own else None
-    if "read.changelog" in own and values.boolean("read.changelog", False):
+    include = _INCLUDE_ROW_KIND.of(own)
+    if _READ_CHANGELOG.of(own):
         mode = mode or "changelog"
     wanted = {"changelog": True, "rows": False}.get(mode or "")
     if wanted is not None and include is not None and include is not wanted:
         raise StreamConfigError(
-            f"Options 'mode' = '{mode}' and 'include-row-kind' = '{own['include-row-kind']}' contradict each other."
+            f"Options 'mode' = '{mode}' and 'include-row-kind' = '{_INCLUDE_ROW_KIND.text(own)}' contradict each other."
         )
-    if mode == "files" and (include or {"columns", "unmatched", "read.changelog"} & own.keys()):
+    if mode == "files" and (include or any(each.set_as(own) for each in (_COLUMNS, _UNMATCHED, _READ_CHANGELOG))):
         raise StreamConfigError(
             "Option 'mode' = 'files' hands out files, not rows: leave out 'columns', 'unmatched' and row kinds."
         )
@@ -195,29 +190,22 @@ def _kinds(own: Mapping[str, str], values: OptionValues) -> tuple[str | None, bo
 
 
 def _admission(own: Mapping[str, str]) -> Admission:
-    found = {name: _limit(own, name) for name in _LIMITS}
-    least, delay = found["minRowsPerTrigger"], found["maxTriggerDelayMs"]
+    least, delay, most = _limit(own, _MIN_ROWS), _limit(own, _MAX_DELAY), _limit(own, _MAX_ROWS)
     if (least is None) != (delay is None):
         raise StreamConfigError(
             "Can't provide only one of read.stream.minRowsPerTrigger and read.stream.maxTriggerDelayMs."
         )
-    most = found["maxRowsPerTrigger"]
     if least is not None and most is not None and least > most:
         raise StreamConfigError(f"minRowsPerTrigger = {least} is more than maxRowsPerTrigger = {most}; swap them.")
-    return Admission(found["maxFilesPerTrigger"], found["maxBytesPerTrigger"], most, least, delay)
+    return Admission(_limit(own, _MAX_FILES), _limit(own, _MAX_BYTES), most, least, delay)
 
 
-def _limit(own: Mapping[str, str], name: str) -> int | None:
-    both = {key: own[key] for key in (name, _PAIMON_PREFIX + name) if key in own}
-    if not both:
-        return None
-    values = OptionValues(both)
-    numbers = {key: values.size_bytes(key, 0) if "Bytes" in name else values.integer(key) for key in both}
-    for key, number in numbers.items():
-        if number is None or number < 1:
-            raise StreamConfigError(f"Option '{key}' = '{both[key]}': give a number from 1.")
-    if len(set(numbers.values())) > 1:
-        raise StreamConfigError(
-            f"Options {' and '.join(repr(key) for key in both)} are both set, and differ; give one."
-        )
-    return next(iter(numbers.values()))
+def _limit(own: Mapping[str, str], limit: OptionKey[int, None]) -> int | None:
+    names = [name for name in (limit.name, *limit.aliases) if name in own]
+    numbers = [limit.kind.read(name, own[name], own) for name in names]
+    for name, number in zip(names, numbers, strict=True):
+        if number < 1:
+            raise StreamConfigError(f"Option '{name}' = '{own[name]}': give a number from 1.")
+    if len(set(numbers)) > 1:
+        raise StreamConfigError(f"Options {' and '.join(map(repr, names))} are both set, and differ; give one.")
+    return numbers[0] if numbers else None

@@ -9,17 +9,19 @@ import pypaimon.spark.lean_imports  # noqa: F401
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.metadata.table_directory import naming_unreadable_types
 from pypaimon.streaming.metadata.table_handle import FilesOnly, TableHandle
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.paimon.handles import ReadableTable
 from pypaimon.streaming.paimon.internals import Identifier, new_file_io
 
 if TYPE_CHECKING:
     from pypaimon.spark.options.sink_options import SinkOptions
     from pypaimon.spark.options.source_options import SourceOptions
-    from pypaimon.streaming.options.views import View
+    from pypaimon.streaming.options.read_scope import View
 
 T = TypeVar("T", bound=ReadableTable)
 
-_FALLBACK = "scan.fallback-branch"
+_NOT_LAID_OVER = (option_keys.SCAN_PARALLELISM.name, option_keys.BRANCH.name)
+_FALLBACK = option_keys.SCAN_FALLBACK_BRANCH.name
 
 
 def load_table(options: SourceOptions | SinkOptions) -> tuple[Any, View | None]:
@@ -43,7 +45,7 @@ def load_stream_table(options: SourceOptions) -> tuple[Any, View | None]:
 
 
 def _with_options(table: T, options: SourceOptions | SinkOptions) -> T:
-    overlay = {key: value for key, value in options.table_options.items() if key not in ("scan.parallelism", "branch")}
+    overlay = {key: value for key, value in options.table_options.items() if key not in _NOT_LAID_OVER}
     if not overlay:
         return table
     try:
@@ -82,12 +84,12 @@ def _handle(root: str, path: str, environment: FilesOnly, catalog: Mapping[str, 
 
 
 def _on_branch(options: SourceOptions | SinkOptions, name: str) -> str:
-    branch = options.table_options.get("branch")
+    branch = option_keys.BRANCH.of(options.table_options)
     return name if branch is None or "$branch_" in name else f"{name}$branch_{branch}"
 
 
 def _without_view(name: str | None) -> tuple[str | None, View | None]:
-    from pypaimon.streaming.options.views import VIEWS
+    from pypaimon.streaming.options.read_scope import VIEWS
 
     for view in VIEWS:
         if name is not None and name.endswith(f"${view}"):

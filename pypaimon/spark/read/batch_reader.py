@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
@@ -19,8 +19,9 @@ from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.model.time_zone import zone_options
-from pypaimon.streaming.options.between import MODE, RANGE_KEYS, TAG_TO_SNAPSHOT, Between, between_of_options
-from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.between import RANGE_KEYS, Between, between_of_options
+from pypaimon.streaming.options.option_key import OptionKey, TableOptions, one_of
 from pypaimon.streaming.options.stream_options import Unmatched
 from pypaimon.streaming.spec.resolve import ResolvedStream
 
@@ -30,15 +31,28 @@ if TYPE_CHECKING:
 
     from pypaimon.streaming.planning.planner_state import PlannerState
 
-_SNAPSHOT, _TAG = ("scan.snapshot-id", "scan.version"), "scan.tag-name"
-_MILLIS, _TIME = "scan.timestamp-millis", "scan.timestamp"
+_TIMES = (option_keys.SCAN_TIMESTAMP_MILLIS, option_keys.SCAN_TIMESTAMP)
 _STREAM_ONLY = ("start", "start_tag")
-_NOT_HERE = ("scan.watermark", "scan.file-creation-time-millis", "scan.creation-time-millis")
-_STATES = (
+_NOT_HERE = (
+    option_keys.SCAN_WATERMARK,
+    option_keys.SCAN_FILE_CREATION_TIME_MILLIS,
+    option_keys.SCAN_CREATION_TIME_MILLIS,
+)
+_STATES = one_of(
     "default", "full", "latest", "latest-full", "from-snapshot", "from-snapshot-full", "from-timestamp", "incremental",
 )  # fmt: skip
-_PARTS = (*_SNAPSHOT, _TAG, _MILLIS, _TIME, *RANGE_KEYS)
-_OURS = frozenset({*_PARTS, MODE, TAG_TO_SNAPSHOT, "scan.mode"})
+_MODE = replace(option_keys.SCAN_MODE, kind=_STATES)
+_PARTS: tuple[OptionKey[Any, Any], ...] = (
+    option_keys.SCAN_SNAPSHOT_ID, option_keys.SCAN_VERSION, option_keys.SCAN_TAG_NAME, *_TIMES, *RANGE_KEYS,
+)  # fmt: skip
+_SHOWN = {
+    each.name
+    for each in (
+        *_PARTS,
+        option_keys.INCREMENTAL_BETWEEN_SCAN_MODE,
+        option_keys.INCREMENTAL_BETWEEN_TAG_TO_SNAPSHOT,
+    )
+}
 
 
 def batch_options(options: SourceOptions) -> SourceOptions:
@@ -50,12 +64,12 @@ def batch_options(options: SourceOptions) -> SourceOptions:
                 "'scan.tag-name', 'scan.timestamp-millis' or 'incremental-between'."
             )
     for key in _NOT_HERE:
-        if key in options.table_options:
+        if key.set_as(options.table_options):
             raise StreamConfigError(
-                f"Option '{key}' is not known to batch reads; they know {', '.join(sorted(_OURS - {'scan.mode'}))}."
+                f"Option '{key}' is not known to batch reads; they know {', '.join(sorted(_SHOWN))}."
             )
-    OptionValues(options.table_options).one_of("scan.mode", _STATES, "default")
-    kept = {key: value for key, value in options.table_options.items() if key not in _OURS}
+    _MODE.of(options.table_options)
+    kept = {key: value for key, value in options.table_options.items() if key not in _SHOWN | {_MODE.name}}
     return replace(options, table_options=kept, raw=True, unmatched="drop", fail_on_data_loss=True)
 
 
@@ -63,10 +77,11 @@ def batch_splits(options: SourceOptions, stream: ResolvedStream) -> list[StreamS
     """The splits of the batch read that options ask for."""
     refuse_chain(stream, "batch reads")
     # The table itself may name the time zone.
-    values = OptionValues({**zone_options(stream.schema.options), **options.table_options})
-    chosen = [key for key in _PARTS if values.text(key) is not None]
+    values = {**zone_options(stream.schema.options), **options.table_options}
+    chosen = [key for key in _PARTS if key.set_as(values)]
     if len(chosen) > 1:
-        raise StreamConfigError(f"Options {' and '.join(repr(key) for key in chosen)} are both set; give one of them.")
+        names = "' and '".join(map(str, chosen))
+        raise StreamConfigError(f"Options '{names}' are both set; give one of them.")
     between = between_of_options(values)
     if between is not None:
         return _splits_of_range(stream, between)
@@ -91,23 +106,21 @@ def _state_of(stream: ResolvedStream, snapshot: Snapshot) -> list[StreamSplit]:
     from pypaimon.streaming.metadata.history import SnapshotRangeValidator
     from pypaimon.streaming.planning.snapshot_plans import SnapshotPlans
 
-    schema = stream.schema.copy(new_options={**stream.schema.options, "changelog-producer": "none"})
+    schema = stream.schema.copy(new_options={**stream.schema.options, option_keys.CHANGELOG_PRODUCER.name: "none"})
     with SnapshotRangeValidator(stream.directory, False).reading(snapshot):
         return SnapshotPlans(stream.directory, schema, stream.options).full(snapshot).splits
 
 
-def _state_at(stream: ResolvedStream, values: OptionValues, key: str | None) -> Snapshot | None:
+def _state_at(stream: ResolvedStream, values: TableOptions, key: OptionKey[Any, Any] | None) -> Snapshot | None:
     snapshots = stream.directory.snapshots
     if key is None:
         return snapshots.get_latest_snapshot()
-    if key in (_MILLIS, _TIME):
-        millis = values.integer(_MILLIS) if key == _MILLIS else values.local_timestamp_millis(_TIME)
-        assert millis is not None
-        found = snapshots.earlier_or_equal_time_mills(millis)
+    if key in _TIMES:
+        found = snapshots.earlier_or_equal_time_mills(key.of(values))
         if found is None:
-            raise StreamConfigError(f"Option '{key}' = '{values.text(key)}': the table has no snapshot as old as that.")
+            raise StreamConfigError(f"Option '{key}' = '{key.text(values)}': the table has no snapshot as old as that.")
         return found
-    name = values.text(key)
+    name = key.text(values)
     assert name is not None
     return snapshot_of_version(stream.directory, key, name)
 

@@ -21,6 +21,7 @@ from pypaimon.streaming.model.data_types import parameter, root
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
 from pypaimon.streaming.model.row_kinds import NAMES
 from pypaimon.streaming.model.system_columns import ROW_KIND, VALUE_KIND
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.paimon.internals import (
     ArrayType,
     AtomicType,
@@ -287,7 +288,8 @@ def _refuse_shredded_maps(stream: ResolvedStream, schema_id: int) -> None:
     schema = stream.directory.schema(schema_id)
     stored = {field.id: field.name for field in schema.fields}
     for name in (stored[field.id] for field in stream.output_fields() if field.id in stored):
-        if str(schema.options.get(f"fields.{name}.map.storage-layout", "")).lower() == "shared-shredding":
+        layout = option_keys.FIELDS_MAP_STORAGE_LAYOUT.of_field(name).of(schema.options)
+        if layout.lower() == "shared-shredding":
             raise unsupported(f"column '{name}' is stored in the layout 'shared-shredding'")
 
 

@@ -16,6 +16,7 @@ from pypaimon.spark.spark_versions import check_limits
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.model.plan import Plan
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.options.between import RANGE_KEYS
 from pypaimon.streaming.spec.resolve import ResolvedStream
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class QueryProgress:
             self._reached = position
 
 
-_BATCH_ONLY = ("incremental-between", "incremental-between-timestamp", "incremental-to-auto-tag", *VERSION_KEYS)
+_BATCH_ONLY = (*RANGE_KEYS, *VERSION_KEYS)
 
 
 class Query:
@@ -97,7 +98,7 @@ class Query:
         self.options: SourceOptions = parse(options)
         check_limits(self.options.admission)
         for key in _BATCH_ONLY:
-            if key in self.options.table_options:
+            if key.set_as(self.options.table_options):
                 raise StreamConfigError(
                     f"Option '{key}' is for batch reads: use spark.read, or begin a stream with 'start', 'start.tag' "
                     "or 'scan.snapshot-id'."

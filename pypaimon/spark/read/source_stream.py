@@ -17,7 +17,9 @@ from pypaimon.streaming.metadata.history import SnapshotRangeValidator
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.metadata.table_handle import TableHandle
-from pypaimon.streaming.options.end import End
+from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.between import End
+from pypaimon.streaming.options.option_key import OptionKey
 from pypaimon.streaming.options.start import NAMED_STARTS
 from pypaimon.streaming.options.stream_options import Limits
 from pypaimon.streaming.spec.resolve import ResolvedStream, resolve
@@ -34,14 +36,14 @@ if TYPE_CHECKING:
     from pypaimon.streaming.scanning.lag import LagMeter
 
 
-def snapshot_of_version(directory: TableDirectory, key: str, name: str) -> Snapshot:
+def snapshot_of_version(directory: TableDirectory, key: OptionKey[str, None], name: str) -> Snapshot:
     """The snapshot that an option names: a number is an id, unless the option is for tags.
 
     Raises:
         PositionExpiredError: The snapshot has expired.
         PositionBeyondLatestError: The table ends before it.
     """
-    if key != "scan.tag-name" and name.isdecimal():
+    if key is not option_keys.SCAN_TAG_NAME and name.isdecimal():
         return snapshot_with_id(directory, int(name))
     found = directory.tag(name)
     if found is None:
@@ -97,9 +99,9 @@ def stream_of(
 
         with _option("filter"):
             builder.with_filter(parse_filter(options.filter, everything), unmatched=options.unmatched)
-    consumer_id = options.table_options.get("consumer-id")
+    consumer_id = option_keys.CONSUMER_ID.of(options.table_options)
     if consumer_id is not None:
-        with _option("consumer-id"):
+        with _option(option_keys.CONSUMER_ID.name):
             reader_name(consumer_id)
     if options.blob_places is not None:
         with _option("blob-places"):
@@ -162,5 +164,5 @@ def new_lag_meter(stream: ResolvedStream) -> LagMeter:
 
 
 def new_progress(stream: ResolvedStream) -> Progress | None:
-    with _option("consumer-id"):
+    with _option(option_keys.CONSUMER_ID.name):
         return stream.new_progress(stream.directory)

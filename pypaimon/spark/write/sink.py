@@ -21,6 +21,7 @@ from pypaimon.streaming.files.data_files import read_file
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.merge.engines.factory import merge_engine
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.paimon.internals import DataFileMeta
 from pypaimon.streaming.paimon.write_internals import CommitMessage
 from pypaimon.streaming.redaction import without_secrets
@@ -49,7 +50,7 @@ def check_owners(table: PaimonTable, tasks: Sequence[Sequence[CommitMessage]]) -
     Tasks number their rows independently, so Paimon cannot know which of two rows is the newer one without a
     `sequence.field`. `repartition_by_bucket` gives each bucket to one task, and then nothing is read.
     """
-    if not table.is_primary_key_table or "sequence.field" in table.options:
+    if not table.is_primary_key_table or option_keys.SEQUENCE_FIELD.set_as(table.options):
         return
     if not merge_engine(table.schema).depends_on_order:
         return
@@ -238,7 +239,7 @@ class Sink:
     def _table(self) -> PaimonTable:
         table = load_sink_table(self.options)
         if self.streaming and self.overwrite:
-            table = table.copy({"dynamic-partition-overwrite": "false"})
+            table = table.copy({option_keys.DYNAMIC_PARTITION_OVERWRITE.name: "false"})
         return table
 
     def _log(self, what: str, report: CommitReport, tasks: Sequence[TaskFiles]) -> None:

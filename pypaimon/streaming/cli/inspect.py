@@ -16,7 +16,8 @@ from pypaimon.streaming.doctor.findings import Diagnosis, Finding, Level, count
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import PlanKind
-from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.option_key import TableOptions
 from pypaimon.streaming.options.stream_options import overwrite_policy
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.planning.follow_up import CommitKind, FollowUpScanner, follow_up_scanner
@@ -53,14 +54,14 @@ def snapshots(source: TableSource, last: int | None, first: int | None, until: i
         low = earliest if first is None else max(earliest, first)
         if first is None or last is not None:
             low = max(low, high - (last or _DEFAULT_LAST) + 1)
-        verdict = Verdict(TableTraits.of(schema := directory.latest_schema()), OptionValues(schema.options))
+        verdict = Verdict(TableTraits.of(schema := directory.latest_schema()), schema.options)
         found = manager.get_snapshots_batch(range(low, high + 1))
         records = [_record(snapshot, verdict) for snapshot in found.values() if snapshot is not None]
     show(records, _COLUMNS, form, f"{source.name} has no such snapshots")
 
 
 class Verdict:
-    def __init__(self, traits: TableTraits, options: OptionValues) -> None:
+    def __init__(self, traits: TableTraits, options: TableOptions) -> None:
         self._traits = traits
         self._scanner: FollowUpScanner = follow_up_scanner(traits)
         self._reads_overwrites = overwrite_policy(traits, options, None)
@@ -84,7 +85,8 @@ class Verdict:
             return f"no changelog files: {later if complete else 'the commit has data files only'}"
         if kind == CommitKind.COMPACT:
             return "a compaction changes no row"
-        option = "streaming-read-overwrite" if self._traits.primary_key else "streaming-read-append-overwrite"
+        append, keyed = option_keys.STREAMING_READ_APPEND_OVERWRITE, option_keys.STREAMING_READ_OVERWRITE
+        option = keyed if self._traits.primary_key else append
         return f"overwrites are not read; {option} = true reads them"
 
 

@@ -1,6 +1,6 @@
-"""Options that belong together, as one frozen object: declared once, and shared by commands.
+"""Options that several commands share.
 
-The fields of a group are its options:
+Some belong together, as one frozen object whose fields are its options:
 
     @dataclass(frozen=True)
     class Service:
@@ -9,6 +9,8 @@ The fields of a group are its options:
     @click.command()
     @grouped("service", Service)
     def tail(service: Service) -> None: ...
+
+Others are accepted before a command and after it. The last one wins.
 """
 
 from __future__ import annotations
@@ -109,7 +111,13 @@ def catalog_options(command: C) -> C:
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
             help="YAML file with options of the catalog, as for pypaimon's own program. [default: paimon.yaml]",
         ),
-        _option("--table-option", metavar="KEY=VALUE", multiple=True, help="A dynamic option of the table."),
+        _option(
+            "--table-option",
+            metavar="KEY=VALUE",
+            multiple=True,
+            shell_complete=_known_options,
+            help="A dynamic option of the table.",
+        ),
         _option(
             "--connect-timeout",
             type=click.FloatRange(0, min_open=True),
@@ -117,6 +125,12 @@ def catalog_options(command: C) -> C:
             help="How long to wait until the table is found. [default: 30]",
         ),
     )
+
+
+def _known_options(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    from pypaimon.streaming.options.known_options import accepted_names
+
+    return sorted(f"{name}=" for name in accepted_names() if name.startswith(incomplete))
 
 
 def _option(*names: str, callback: Any = None, **settings: Any) -> Any:

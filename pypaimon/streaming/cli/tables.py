@@ -22,14 +22,13 @@ from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.filtering.filter_text import parse_filter
 from pypaimon.streaming.metadata.table_directory import naming_unreadable_types
-from pypaimon.streaming.model.time_zone import TIME_ZONE, TimeZone, zone_of_table
-from pypaimon.streaming.options.known_options import HEEDED_BY_READERS
+from pypaimon.streaming.model.time_zone import TimeZone, zone_of_table
+from pypaimon.streaming.options.known_options import accepted_names
+from pypaimon.streaming.options.read_scope import VIEWS, View
 from pypaimon.streaming.options.start import NAMED_STARTS
 from pypaimon.streaming.options.stream_options import CommitMode
-from pypaimon.streaming.options.views import VIEWS, View
 from pypaimon.streaming.paimon.catalogs import CatalogFactory
 from pypaimon.streaming.paimon.handles import ReadableTable, WritableTable
-from pypaimon.streaming.paimon.internals import ConfigOption, CoreOptions
 from pypaimon.streaming.read_builder import StreamReadBuilder
 
 if TYPE_CHECKING:
@@ -115,8 +114,7 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 _DEFAULT_CONFIG = Path("paimon.yaml")
 _FAMILIES = ("fields.", "file-index.", "fs.")
-_OF_PYPAIMON = {each.key() for each in vars(CoreOptions).values() if isinstance(each, ConfigOption)}
-_KNOWN = _OF_PYPAIMON | HEEDED_BY_READERS | {TIME_ZONE}
+_KNOWN = accepted_names()
 """Keys that `--table-option` takes. A misspelled key would be ignored without a word."""
 
 
@@ -260,7 +258,7 @@ def refuse_unknown(keys: Iterable[str]) -> None:
         if key not in _KNOWN and not key.startswith(_FAMILIES) and not _is_of_a_format(key):
             near = get_close_matches(key, _KNOWN, n=1)
             hint = f" Did you mean '{near[0]}'?" if near else ""
-            raise click.UsageError(f"--table-option: there is no option '{key}' that a reader knows.{hint}")
+            raise click.UsageError(f"--table-option: there is no option '{key}'.{hint}")
 
 
 def _is_of_a_format(key: str) -> bool:

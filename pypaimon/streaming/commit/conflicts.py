@@ -31,6 +31,7 @@ from pypaimon.streaming.metadata.manifests import live
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.paimon.internals import DataField
 
 
@@ -299,9 +300,6 @@ def _ranges(record: AvroRecord) -> Sequence[AvroRecord]:
     return [each for each in record.get("_DELETIONS_VECTORS_RANGES") or () if each is not None]
 
 
-LAST_SAFE_SNAPSHOT = "commit.strict-mode.last-safe-snapshot"
-
-
 class StrictMode:
     """The rule of Java's `StrictModeChecker` for the commits of one writer.
 
@@ -321,7 +319,7 @@ class StrictMode:
     @staticmethod
     def of(table: PaimonTable) -> StrictMode | None:
         """The strict mode of a table; None: it is off."""
-        last_safe = table.options.integer(LAST_SAFE_SNAPSHOT)
+        last_safe = option_keys.COMMIT_STRICT_MODE_LAST_SAFE_SNAPSHOT.of(table.options)
         if last_safe is None:
             return None
         return StrictMode(last_safe, data_evolution=table.traits.data_evolution)

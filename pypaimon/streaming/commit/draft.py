@@ -24,6 +24,7 @@ from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.index_manifests import DELETION_VECTORS, HASH
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot
+from pypaimon.streaming.options import option_keys
 
 GREATEST_SEQUENCE = "sequence.generation.max-sequence-number"
 """Property of snapshots from which writers take the first sequence number (`write.sequence-number-init-mode`)."""
@@ -48,9 +49,9 @@ class Drafter:
         self._strict = strict
         self._traits = table.traits
         self._manifests = ManifestWriter(table, ManifestOptions.of(table))
-        self._notes_sequence = table.options.text("write.sequence-number-init-mode") == "snapshot"
-        self._row_ids = bool(table.handle.options.row_tracking_enabled())
-        self._grouped = bool(table.handle.options.row_tracking_partition_group_on_commit())
+        self._notes_sequence = option_keys.WRITE_SEQUENCE_NUMBER_INIT_MODE.of(table.options) == "snapshot"
+        self._row_ids = option_keys.ROW_TRACKING_ENABLED.of(table.options)
+        self._grouped = option_keys.ROW_TRACKING_PARTITION_GROUP_ON_COMMIT.of(table.options)
         keys = table.key_fields
         self._rules = ConflictRules(partial(_key_order, keys) if keys else None, self._traits.unaware_bucket)
 

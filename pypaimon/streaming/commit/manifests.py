@@ -22,6 +22,7 @@ from pypaimon.streaming.metadata.manifest_tables import list_parser
 from pypaimon.streaming.metadata.manifests import ManifestReader
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.paimon.internals import DataField
 from pypaimon.streaming.paimon.write_internals import (
     INDEX_MANIFEST_ENTRY_SCHEMA,
@@ -44,18 +45,17 @@ class ManifestOptions:
     def of(table: PaimonTable) -> ManifestOptions:
         """The options of a table. Raises UnsupportedTableError if its manifests are not Avro files."""
         options = table.options
-        if (options.text("manifest.format") or "avro").lower() != "avro":
+        if option_keys.MANIFEST_FORMAT.of(options).lower() != "avro":
             raise UnsupportedTableError("'manifest.format': manifests are written in Avro only. Commit with Java.")
         try:
-            codec = avro_codec(table.handle.options.manifest_compression())
+            codec = avro_codec(option_keys.MANIFEST_COMPRESSION.of(options))
         except ValueError as error:
             raise StreamConfigError(f"'manifest.compression': {error}") from error
-        count = options.integer("manifest.merge-min-count")
         return ManifestOptions(
             codec,
-            options.size_bytes("manifest.target-file-size", 8 << 20),
-            30 if count is None else count,
-            options.size_bytes("manifest.full-compaction-threshold-size", 16 << 20),
+            option_keys.MANIFEST_TARGET_FILE_SIZE.of(options),
+            option_keys.MANIFEST_MERGE_MIN_COUNT.of(options),
+            option_keys.MANIFEST_FULL_COMPACTION_THRESHOLD_SIZE.of(options),
         )
 
 

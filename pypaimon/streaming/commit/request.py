@@ -15,6 +15,7 @@ from pypaimon.streaming.filtering.partition_spec import PartitionSpec
 from pypaimon.streaming.formats.binary_row_encoding import all_forms
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.paimon.write_internals import CommitMessage
 
 
@@ -133,7 +134,7 @@ def plan_of(request: CommitRequest) -> CommitPlan:
     if request.overwrite is not True:
         return PartitionReplacement(changes, request.overwrite)
     table = request.table
-    by_partition = table.partition_keys and table.handle.options.dynamic_partition_overwrite()
+    by_partition = table.partition_keys and option_keys.DYNAMIC_PARTITION_OVERWRITE.of(table.options)
     return PartitionReplacement(changes, "written" if by_partition else "all")
 
 

@@ -30,7 +30,8 @@ from pypaimon.streaming.errors import OR_REPLACED, BatchOrderError, KeyIndexConf
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.option_key import TableOptions
 
 
 class GaveUpError(Exception):
@@ -84,21 +85,16 @@ class KnownHistory:
         return KnownHistory(latest, examined, fingerprint)
 
 
-def commit_backoff(options: OptionValues) -> Backoff:
+def commit_backoff(options: TableOptions) -> Backoff:
     """How often a commit is tried, and how long it pauses in between, by the options of a table."""
-
-    def seconds(key: str, default: float) -> float:
-        millis = options.duration_millis(key)
-        return default if millis is None else millis / 1000
-
-    retries = options.integer("commit.max-retries", least=0)
+    timeout = option_keys.COMMIT_TIMEOUT.of(options)
     return Backoff(
-        attempts=1 + (10 if retries is None else retries),
-        first_pause=seconds("commit.min-retry-wait", 0.01),
-        longest_pause=seconds("commit.max-retry-wait", 10.0),
+        attempts=1 + option_keys.COMMIT_MAX_RETRIES.of(options),
+        first_pause=option_keys.COMMIT_MIN_RETRY_WAIT.of(options) / 1000,
+        longest_pause=option_keys.COMMIT_MAX_RETRY_WAIT.of(options) / 1000,
         # As Java's RetryWaiter: the configured wait, and up to a fifth more.
         jitter=(1.0, 1.2),
-        timeout=seconds("commit.timeout", float("inf")),
+        timeout=float("inf") if timeout is None else timeout / 1000,
     )
 
 

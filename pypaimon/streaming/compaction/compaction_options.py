@@ -14,9 +14,11 @@ from pypaimon.streaming.merge.engines.factory import merge_engine
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.data_types import holds_blobs
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.known_options import refuse_misspelled_keys
-from pypaimon.streaming.options.option_values import OptionValues
-from pypaimon.streaming.options.table_traits import SNAPSHOT_ORDERING, ChangelogProducer
+from pypaimon.streaming.options.option_key import TableOptions
+from pypaimon.streaming.options.table_kinds import ChangelogProducer
+from pypaimon.streaming.options.table_traits import num_levels
 from pypaimon.streaming.writing.files.file_options import FileOptions, small_file_bytes, target_file_bytes
 
 _NO_HOUR = -1
@@ -54,7 +56,8 @@ class CompactionOptions:
     small_bytes: int  # Files below this size are small
     min_files: int
     open_bytes: int  # Cost of opening a file, which is added to its size
-    delete_ratio: float = 0.2  # A file is due if a greater part of its rows is deleted, however large it is
+    # A file is due if a greater part of its rows is deleted, however large it is
+    delete_ratio: float = option_keys.COMPACTION_DELETE_RATIO_THRESHOLD.default
 
     @property
     def by_time(self) -> bool:
@@ -68,54 +71,43 @@ class CompactionOptions:
     @staticmethod
     def of(table: PaimonTable) -> CompactionOptions:
         options = table.options
-
-        def number(key: str, default: int, least: int, *aliases: str) -> int:
-            found = options.integer(key, *aliases, least=least)
-            return default if found is None else found
-
-        def size(key: str) -> int | None:
-            return None if options.text(key) is None else options.size_bytes(key, 0)
-
-        trigger = number("num-sorted-run.compaction-trigger", 5, 1)
         target = target_file_bytes(options, table.is_primary_key_table)
         return CompactionOptions(
-            trigger,
-            number("num-levels", trigger + 1, 2),
-            number("compaction.max-size-amplification-percent", 200, 0),
-            number("compaction.size-ratio", 1, 0),
-            _off_peak(options),
-            options.duration_millis("compaction.optimization-interval"),
-            size("compaction.total-size-threshold"),
-            size("compaction.incremental-size-threshold"),
-            options.boolean("compaction.force-rewrite-all-files", False),
-            options.boolean("compaction.force-up-level-0", False),
-            target,
-            small_file_bytes(options, target),
-            number("compaction.min.file-num", 5, 1),
-            options.size_bytes("source.split.open-file-cost", 4 << 20),
-            options.number("compaction.delete-ratio-threshold", 0.2),
+            trigger=option_keys.NUM_SORTED_RUN_COMPACTION_TRIGGER.of(options),
+            levels=num_levels(options),
+            size_amplification=option_keys.COMPACTION_MAX_SIZE_AMPLIFICATION_PERCENT.of(options),
+            size_ratio=option_keys.COMPACTION_SIZE_RATIO.of(options),
+            off_peak=_off_peak(options),
+            interval_millis=option_keys.COMPACTION_OPTIMIZATION_INTERVAL.of(options),
+            total_bytes=option_keys.COMPACTION_TOTAL_SIZE_THRESHOLD.of(options),
+            incremental_bytes=option_keys.COMPACTION_INCREMENTAL_SIZE_THRESHOLD.of(options),
+            force_rewrite=option_keys.COMPACTION_FORCE_REWRITE_ALL_FILES.of(options),
+            force_up_level_0=option_keys.COMPACTION_FORCE_UP_LEVEL_0.of(options),
+            target_bytes=target,
+            small_bytes=small_file_bytes(options, target),
+            min_files=option_keys.COMPACTION_MIN_FILE_NUM.of(options),
+            open_bytes=option_keys.SOURCE_SPLIT_OPEN_FILE_COST.of(options),
+            delete_ratio=option_keys.COMPACTION_DELETE_RATIO_THRESHOLD.of(options),
         )
 
 
-def _off_peak(options: OptionValues) -> OffPeak | None:
-    start, end, ratio = (
-        options.integer(f"compaction.{key}") for key in ("offpeak.start.hour", "offpeak.end.hour", "offpeak-ratio")
+def _off_peak(options: TableOptions) -> OffPeak | None:
+    start, end = (
+        option_keys.COMPACTION_OFFPEAK_START_HOUR.of(options),
+        option_keys.COMPACTION_OFFPEAK_END_HOUR.of(options),
     )
-    if start in (None, _NO_HOUR) or end in (None, _NO_HOUR) or not ratio:
-        return None
-    assert start is not None
-    assert end is not None
-    return OffPeak(start, end, ratio)
+    ratio = option_keys.COMPACTION_OFFPEAK_RATIO.of(options)
+    return None if _NO_HOUR in (start, end) or not ratio else OffPeak(start, end, ratio)
 
 
 _REFUSED_OPTIONS = {
-    "row-tracking.enabled": "its rows have ids",
-    "data-evolution.enabled": "its rows are spread over several files",
-    "clustering.incremental": "its files are clustered",
-    "pk-clustering-override": "its files are clustered",
-    SNAPSHOT_ORDERING: "snapshots decide which of its records is the newer one",
+    option_keys.ROW_TRACKING_ENABLED: "its rows have ids",
+    option_keys.DATA_EVOLUTION_ENABLED: "its rows are spread over several files",
+    option_keys.CLUSTERING_INCREMENTAL: "its files are clustered",
+    option_keys.PK_CLUSTERING_OVERRIDE: "its files are clustered",
+    option_keys.SEQUENCE_SNAPSHOT_ORDERING: "snapshots decide which of its records is the newer one",
 }
-_VECTORS = "deletion-vectors.enabled"
+_VECTORS = option_keys.DELETION_VECTORS_ENABLED
 _KEYED_INDEXES = re.compile(r"pk-(vector|btree|bitmap|multivalue|full-text)\.index\.columns")
 
 
@@ -131,14 +123,14 @@ def check_compactable(table: PaimonTable) -> None:
     options, name = table.options, table.name
     refuse_misspelled_keys(options)
     for key, why in _REFUSED_OPTIONS.items():
-        if options.boolean(key, False):
+        if key.of(options):
             raise UnsupportedTableError(f"{name} has '{key}': {why}, and such tables are not compacted here.")
-    if options.boolean(_VECTORS, False):
+    if _VECTORS.of(options):
         _check_vectors(table)
     if unwritten := IndexOptions.of(options, table.fields).unwritten:
         lost = ", ".join(map(str, unwritten))
         raise UnsupportedTableError(f"{name} has file indexes that compaction here would lose: {lost}.")
-    if options.boolean("chain-table.enabled", False):
+    if option_keys.CHAIN_TABLE_ENABLED.of(options):
         raise UnsupportedTableError(f"{name} is a chain table, which is not compacted here.")
     for field in table.fields:
         if holds_blobs(field.type):

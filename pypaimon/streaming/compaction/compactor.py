@@ -31,8 +31,9 @@ from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.arguments import a_table
-from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options.option_key import TableOptions
 from pypaimon.streaming.paimon.handles import WritableTable
 from pypaimon.streaming.planning.follow_up import CommitKind
 from pypaimon.streaming.writing.files.file_options import warn_about_orc_zone
@@ -309,9 +310,9 @@ def _described(table: PaimonTable, task: CompactionTask, result: CompactionResul
     )
 
 
-def new_compaction_user(options: OptionValues) -> str:
+def new_compaction_user(options: TableOptions) -> str:
     """A commit user that no other compaction has, with the table's `commit.user-prefix`."""
-    prefix = options.text("commit.user-prefix")
+    prefix = option_keys.COMMIT_USER_PREFIX.of(options)
     return f"{prefix + '_' if prefix else ''}compaction-{uuid4()}"
 
 
@@ -327,7 +328,7 @@ class CompactingWriters:
 
     def look(self, table: PaimonTable, directory: TableDirectory, snapshot: Snapshot) -> None:
         """Examine the last ten snapshots up to this one, except those that were examined before."""
-        if self._warned or table.options.boolean("write-only", False):
+        if self._warned or option_keys.WRITE_ONLY.of(table.options):
             return
         first = max(1, snapshot.id - _EXAMINED + 1, self._seen + 1)
         found = directory.snapshots.get_snapshots_batch(range(first, snapshot.id + 1))

@@ -21,10 +21,10 @@ from pypaimon.streaming.merge.level_changes import NO_ROW_LEVEL
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.data_types import root
 from pypaimon.streaming.model.system_columns import LEVEL
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.paimon.internals import DataField, TableSchema
 
-_TIME = "record-level.expire-time"
-_FIELD = "record-level.time-field"
+_TIME, _FIELD = option_keys.RECORD_LEVEL_EXPIRE_TIME, option_keys.RECORD_LEVEL_TIME_FIELD
 _TYPES = ("INT", "BIGINT", "TIMESTAMP", "TIMESTAMP_LTZ")
 _LEAST_MILLIS = 10**12
 """A BIGINT from here on is milliseconds; below, seconds."""
@@ -46,10 +46,10 @@ class RecordExpiry:
         not name a column of times.
         """
         options = table.options
-        millis = options.duration_millis(_TIME) if table.is_primary_key_table else None
+        millis = _TIME.of(options) if table.is_primary_key_table else None
         if millis is None:
             return None
-        name = options.text(_FIELD)
+        name = _FIELD.of(options)
         field = next((field for field in table.fields if field.name == name), None)
         if field is None:
             what = "is not set" if name is None else f"= {name!r} is not a column of the table"

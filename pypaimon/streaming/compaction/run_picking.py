@@ -16,7 +16,8 @@ from pypaimon.streaming.merge import Deduplicate, merge_engine
 from pypaimon.streaming.merge.level_changes import ChangeRule
 from pypaimon.streaming.merge.runs import key_order
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
-from pypaimon.streaming.options.table_traits import ChangelogProducer, MergeEngineKind
+from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.table_kinds import ChangelogProducer, MergeEngineKind
 from pypaimon.streaming.writing.files.file_options import FileOptions
 
 
@@ -180,13 +181,13 @@ class ChangelogMode:
         options, producer, engine = table.options, table.traits.producer, table.traits.merge_engine
         vectors = table.is_primary_key_table and table.traits.deletion_vectors
         lookup = producer is ChangelogProducer.LOOKUP or engine.keeps_oldest or vectors
-        lookup = lookup or options.boolean("force-lookup", False)
+        lookup = lookup or option_keys.FORCE_LOOKUP.of(options)
         compared = None
-        if options.boolean("changelog-producer.row-deduplicate", False):
-            ignored = (options.text("changelog-producer.row-deduplicate-ignore-fields") or "").split(",")
+        if option_keys.CHANGELOG_PRODUCER_ROW_DEDUPLICATE.of(options):
+            ignored = option_keys.CHANGELOG_PRODUCER_ROW_DEDUPLICATE_IGNORE_FIELDS.of(options).split(",")
             left_out = {name.strip() for name in ignored}
             compared = tuple(field.name for field in table.fields if field.name not in left_out)
-        newest = engine.keeps_newest and not options.text("sequence.field")
+        newest = engine.keeps_newest and not option_keys.SEQUENCE_FIELD.of(options)
         # A delete that is ignored leaves the older row.
         merging = merge_engine(table.schema)
         replaces = newest and not (isinstance(merging, Deduplicate) and merging.ignore_delete)

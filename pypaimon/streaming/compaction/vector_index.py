@@ -17,6 +17,7 @@ from pypaimon.streaming.metadata.index_manifests import DELETION_VECTORS, Deleti
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.paimon.internals import DeletionFile
 from pypaimon.streaming.paimon.write_internals import DeletionVectorMeta, IndexFileMeta, IndexManifestEntry
 
@@ -49,7 +50,7 @@ class VectorIndex:
         self._directory = directory
         self._entries = tuple(entries)
         self._keyed = table.is_primary_key_table
-        self._bitmap64 = table.options.boolean("deletion-vectors.bitmap64", False)
+        self._bitmap64 = option_keys.DELETION_VECTORS_BITMAP64.of(table.options)
         self._paths = table.paths
 
     @staticmethod

@@ -15,9 +15,10 @@ from pypaimon.streaming.doctor.consumer_checks import consumers, expiry
 from pypaimon.streaming.doctor.examination import Examination, examine
 from pypaimon.streaming.doctor.findings import Diagnosis, Finding, Level, age, count, names, size
 from pypaimon.streaming.metadata.snapshots import Snapshot
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.start import Start
 from pypaimon.streaming.options.stream_options import overwrite_policy
-from pypaimon.streaming.options.table_traits import ChangelogProducer, MergeEngineKind
+from pypaimon.streaming.options.table_kinds import ChangelogProducer, MergeEngineKind
 from pypaimon.streaming.paimon.handles import ReadableTable
 from pypaimon.streaming.planning.follow_up import CommitKind
 from pypaimon.streaming.planning.planner_state import ReadingFull
@@ -150,7 +151,7 @@ def files(seen: Examination) -> Iterator[Finding]:
         "merged_buckets": layout.merged_buckets,
         "most_runs": layout.most_runs,
     }
-    runs = seen.options.integer("num-sorted-run.compaction-trigger") or 5
+    runs = option_keys.NUM_SORTED_RUN_COMPACTION_TRIGGER.of(seen.options)
     text = f"A first plan reads {count(layout.files, 'file')} ({size(layout.bytes)})"
     text += f" in {count(layout.buckets, 'bucket')}"
     if layout.merged_buckets:
@@ -194,10 +195,13 @@ def overwrites(seen: Examination) -> Iterator[Finding]:
 
 
 def vanishing(seen: Examination) -> Iterator[Finding]:
-    for key, what in (("partition.expiration-time", "Partitions"), ("record-level.expire-time", "Rows")):
-        if (value := seen.options.text(key)) is not None:
+    for key, what in (
+        (option_keys.PARTITION_EXPIRATION_TIME, "Partitions"),
+        (option_keys.RECORD_LEVEL_EXPIRE_TIME, "Rows"),
+    ):
+        if (value := key.text(seen.options)) is not None:
             text = f"{what} expire ({key} = {value}), but streams do not report that, so copies keep them."
-            yield Finding(Level.NOTE, text, "Expire them in the copy too.", {key: value})
+            yield Finding(Level.NOTE, text, "Expire them in the copy too.", {key.name: value})
 
 
 def tags_and_branches(seen: Examination) -> Iterator[Finding]:

@@ -20,15 +20,15 @@ from pypaimon.streaming.metadata.manifests import live
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
-from pypaimon.streaming.options.option_values import OptionValues
-from pypaimon.streaming.options.retention import Retention
+from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.option_key import TableOptions
 from pypaimon.streaming.options.stream_options import (
     StreamOptions,
     options_of_table,
     overwrite_policy,
     refuse_unmergeable,
 )
-from pypaimon.streaming.options.table_traits import TableTraits
+from pypaimon.streaming.options.table_traits import Retention, TableTraits
 from pypaimon.streaming.paimon.handles import ReadableTable
 from pypaimon.streaming.paimon.internals import TableSchema
 from pypaimon.streaming.planning.planner_state import Following, ReadingFull
@@ -151,7 +151,7 @@ class Examination:
 
     table: str
     schema: TableSchema
-    options: OptionValues
+    options: TableOptions
     traits: TableTraits
     retention: Retention
     now_millis: int
@@ -214,7 +214,7 @@ class _Examiner:
             schema = directory.reading_schema(directory.latest_schema().id)
         except FileNotFoundError as error:
             raise TableChangedError(f"The table was dropped: {error} is not there.") from error
-        options = OptionValues(schema.options)
+        options = schema.options
         traits, retention = TableTraits.of(schema), Retention.of(options)
         ids = directory.snapshots.list_ids()
         consumers = self._tried("consumers", lambda: consumers_of(directory).infos(max(ids, default=0))) or []
@@ -269,12 +269,12 @@ class _Examiner:
         found = {number: self._tried("snapshot", partial(snapshots.try_get, number)) for number in sorted(wanted)}
         return {number: snapshot for number, snapshot in found.items() if snapshot is not None}
 
-    def _layout(self, latest: Snapshot, traits: TableTraits, options: OptionValues) -> Layout:
-        target = options.size_bytes("target-file-size", _TARGET_BYTES[traits.primary_key])
+    def _layout(self, latest: Snapshot, traits: TableTraits, options: TableOptions) -> Layout:
+        target = option_keys.TARGET_FILE_SIZE.of(options) or _TARGET_BYTES[traits.primary_key]
         with SnapshotRangeValidator(self._directory, with_changelogs=False).reading(latest):
             return Layout.read(self._directory, latest, traits, target)
 
-    def _stream_options(self, schema: TableSchema, traits: TableTraits, options: OptionValues) -> StreamOptions:
+    def _stream_options(self, schema: TableSchema, traits: TableTraits, options: TableOptions) -> StreamOptions:
         refuse_unmergeable(traits, raw=False)
         overwrite_policy(traits, options, None)
         found = options_of_table(schema)

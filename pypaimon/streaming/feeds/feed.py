@@ -22,7 +22,7 @@ from pypaimon.streaming.feeds.feed_state import FeedIdentity, FeedState, Share
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import Plan, StreamSplit
 from pypaimon.streaming.model.position import Phase, Position
-from pypaimon.streaming.options.end import End
+from pypaimon.streaming.options.between import End
 from pypaimon.streaming.options.slot_rule import DividedBy
 from pypaimon.streaming.options.stream_options import DEFAULT_READ_AHEAD_BYTES, CatchUp, OnExpired, StreamOptions
 from pypaimon.streaming.options.table_traits import TableTraits

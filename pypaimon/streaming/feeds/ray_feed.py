@@ -18,7 +18,7 @@ from pypaimon.streaming.feeds.feed_state import FeedIdentity, FeedState, Share, 
 from pypaimon.streaming.model.plan import StreamSplit
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.arguments import typed
-from pypaimon.streaming.options.end import End
+from pypaimon.streaming.options.between import End
 from pypaimon.streaming.planning.planner import Planner
 from pypaimon.streaming.planning.planner_state import PlannerState
 from pypaimon.streaming.read_builder import StreamReadBuilder

@@ -34,7 +34,7 @@ from pypaimon.streaming.metadata.file_paths import ByteRange, SpelledPath, merge
 from pypaimon.streaming.model import row_kinds
 from pypaimon.streaming.model.arrow_types import arrow_schema
 from pypaimon.streaming.model.system_columns import KEY_PREFIX, ROW_ID, SEQUENCE_NUMBER, SYSTEM_TYPES
-from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.stream_options import DEFAULT_BATCH_SIZE
 from pypaimon.streaming.paimon.internals import DataField, DataFileMeta, SpecialFields, TableSchema
 
@@ -228,7 +228,7 @@ def stored_fields(schema: TableSchema, write_cols: Sequence[str] | None) -> list
         return fields
     types = {field.name: field.type for field in fields}
     keys = [name for name in schema.primary_keys if name not in schema.partition_keys]
-    if OptionValues(schema.options).boolean("data-file.thin-mode", False):
+    if option_keys.DATA_FILE_THIN_MODE.of(schema.options):
         keys = []
     copies = [DataField(-1, KEY_PREFIX + name, types[name]) for name in keys]
     return [*copies, SpecialFields.SEQUENCE_NUMBER, SpecialFields.VALUE_KIND, *fields]

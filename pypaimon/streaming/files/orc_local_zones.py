@@ -16,14 +16,13 @@ from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.formats.binary_row import decode_column
 from pypaimon.streaming.model.data_types import is_local_timestamp
 from pypaimon.streaming.model.time_zone import TimeZone, are_alike, time_zone, zone_by_clocks
-from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.paimon.handles import dynamic_options
 from pypaimon.streaming.paimon.internals import DataFileMeta
 
 if TYPE_CHECKING:
     from pypaimon.streaming.metadata.table_directory import TableDirectory
 
-LEGACY = "orc.timestamp-ltz.legacy.type"
 # Releases of the tz database differ in offsets of the past, so times before 1971 are not used.
 _FIRST_PROOF = 31_536_000
 
@@ -99,7 +98,7 @@ class LocalZones:
 
 def is_legacy(options: Mapping[str, Any]) -> bool:
     """Whether Java's ORC files of a table with these options depend on the time zone of the writer."""
-    return OptionValues(options).boolean(LEGACY, True)
+    return option_keys.ORC_TIMESTAMP_LTZ_LEGACY_TYPE.of(options)
 
 
 def _seconds(row: Any, slot: int, arity: int, kind: Any) -> int | None:

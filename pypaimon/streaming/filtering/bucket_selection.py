@@ -8,7 +8,8 @@ from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
 from pypaimon.streaming.model.data_types import INTEGER_BITS, root
-from pypaimon.streaming.options.table_traits import BucketFunctionType, bucket_function_of
+from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.table_kinds import BucketFunctionType
 from pypaimon.streaming.paimon.internals import AtomicType, DataField, GenericRow, GenericRowSerializer, TableSchema
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def bucket_function(schema: TableSchema) -> BucketFunction | None:
     than one encoding of equal values (floats, decimals, CHAR, timestamps, bytes).
     """
     keys = schema.logical_bucket_key_fields
-    kind = bucket_function_of(schema.options)
+    kind = option_keys.BUCKET_FUNCTION_TYPE.of(schema.options)
     if not keys or not all(_hashable(field) for field in keys):
         return None
     if kind is BucketFunctionType.DEFAULT:

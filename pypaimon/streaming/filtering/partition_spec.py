@@ -20,7 +20,7 @@ from pypaimon.streaming.filtering.filters import conjunction, mask
 from pypaimon.streaming.formats.binary_row import decode_column
 from pypaimon.streaming.model.data_types import bounded, parameter, root
 from pypaimon.streaming.model.time_zone import TimeZone, zone_of
-from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.paimon.internals import AtomicType, DataField, PyarrowFieldParser, TableSchema, Timestamp
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ _READERS: dict[str, Callable[[str, AtomicType], Any]] = {
 
 
 _NANOS_PER_MILLI = 1_000_000
-_OPTION = "scan.partitions"
+_OPTION = option_keys.SCAN_PARTITIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +217,7 @@ class PartitionSpec:
 
 def default_partition(schema: TableSchema) -> str:
     """The text for null in names of partitions."""
-    return OptionValues(schema.options).text("partition.default-name") or "__DEFAULT_PARTITION__"
+    return option_keys.PARTITION_DEFAULT_NAME.of(schema.options)
 
 
 def partitions_where(predicate: Predicate, rows: pa.Array, fields: Sequence[DataField]) -> pa.BooleanArray:
@@ -288,8 +288,7 @@ def chosen_partitions(schema: TableSchema) -> Predicate | None:
     the value of the default partition, null. The option is ignored for tables without partitions. Raises
     UnsupportedTableError if the value names the greatest partition, which may change by the next start.
     """
-    options = OptionValues(schema.options)
-    value = options.text(_OPTION)
+    value = _OPTION.of(schema.options)
     if value is None or not schema.partition_keys:
         return None
     if "max_pt()" in value.lower() or "max_two_pt()" in value.lower():

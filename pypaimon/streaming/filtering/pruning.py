@@ -19,7 +19,7 @@ from pypaimon.streaming.filtering.filters import split_and
 from pypaimon.streaming.filtering.statistics import EncodedStats, Mask, PartitionValues, evaluate
 from pypaimon.streaming.model.data_types import holds_blobs
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
-from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.paimon.internals import TableSchema
 
@@ -65,7 +65,7 @@ class Pruner:
         self._schema_of = schema_of
         self._predicate = predicate
         self._by = by
-        self._indexed = OptionValues(schema.options).boolean("file-index.read.enabled", True)
+        self._indexed = option_keys.FILE_INDEX_READ_ENABLED.of(schema.options)
         self._fields = {field.name: field for field in schema.fields}
         self._on_keys, _ = split_and(predicate, [*schema.primary_keys, *schema.partition_keys])
         self._bucket_keys = {

@@ -17,7 +17,7 @@ from pypaimon.streaming.errors import (
 )
 from pypaimon.streaming.groups.group_files import GroupState
 from pypaimon.streaming.model.position import UNKNOWN_TABLE, Phase, Position, of_table
-from pypaimon.streaming.options.end import End
+from pypaimon.streaming.options.between import End
 from pypaimon.streaming.planning.planner_state import ReadingFull
 from pypaimon.streaming.scanning.parts import ScanParts
 

@@ -10,8 +10,8 @@ from typing import Any
 from pypaimon.streaming.consumers.consumer_names import check_consumer_id
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.groups.group_view import GroupTimes
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.arguments import choice, finite_seconds
-from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.slot_rule import SlotRule
 from pypaimon.streaming.options.start import chooses_files
 from pypaimon.streaming.options.stream_options import CommitMode, OnExpired, StreamOptions
@@ -90,7 +90,7 @@ def times_and_rule(parts: ScanParts, schema: TableSchema, settings: GroupSetting
         )
     poll = options.poll_interval_ms / 1000
     session = settings.session_timeout or max(_POLLS_PER_SESSION * poll, _MIN_SESSION)
-    millis = OptionValues(schema.options).duration_millis("consumer.expiration-time")
+    millis = option_keys.CONSUMER_EXPIRATION_TIME.of(schema.options)
     expiration = None if millis is None else millis / 1000
     if expiration is not None and expiration < _SESSIONS_PER_EXPIRATION * session:
         raise StreamConfigError(

@@ -28,7 +28,7 @@ from pypaimon.streaming.groups.member import GroupMember
 from pypaimon.streaming.groups.slot_cursor import SlotCursor
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.model.position import Position
-from pypaimon.streaming.options.end import End
+from pypaimon.streaming.options.between import End
 from pypaimon.streaming.options.slot_rule import SlotSet
 from pypaimon.streaming.scanning.lag import Lag
 from pypaimon.streaming.spec.resolve import ResolvedStream

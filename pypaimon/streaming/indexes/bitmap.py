@@ -16,7 +16,8 @@ from pyroaring import BitMap
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.indexes.column_index import ColumnIndex, Key, KeyType
 from pypaimon.streaming.indexes.container import BytesReader
-from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.option_key import TableOptions
 
 _WITH_RUNS, _WITHOUT_RUNS = 12347, 12346
 _OFFSETS_FROM = 4
@@ -162,12 +163,11 @@ class BitmapIndexWriter:
     StreamConfigError if an option is invalid.
     """
 
-    def __init__(self, options: OptionValues, floats: bool) -> None:
-        version = options.integer("version")
-        self._version = 2 if version is None else version
+    def __init__(self, options: TableOptions, floats: bool) -> None:
+        self._version = option_keys.FILE_INDEX_BITMAP_VERSION.last.of(options)
         if self._version not in (1, 2):
-            raise StreamConfigError(f"'file-index.bitmap': expected version 1 or 2, got {version}.")
-        self._block_bytes = options.size_bytes("index-block-size", _BLOCK_BYTES)
+            raise StreamConfigError(f"'file-index.bitmap': expected version 1 or 2, got {self._version}.")
+        self._block_bytes = option_keys.FILE_INDEX_BITMAP_INDEX_BLOCK_SIZE.last.of(options)
         self._floats = floats
         self._keys: list[pa.Array] = []
 

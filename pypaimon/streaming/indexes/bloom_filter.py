@@ -15,7 +15,8 @@ from pyroaring import BitMap
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.indexes.column_index import ColumnIndex, Key, KeyType, double_bits
 from pypaimon.streaming.indexes.container import BytesReader
-from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.option_key import TableOptions
 
 Hashes = npt.NDArray[np.uint64]
 _Word: TypeAlias = Any
@@ -119,7 +120,6 @@ def _turned(number: _Word, count: int) -> _Word:
 
 
 _MOST_FUNCTIONS = 1000
-_ITEMS, _FALSE_POSITIVES = 1_000_000, "0.1"
 
 
 class BloomFilterIndex(ColumnIndex):
@@ -164,10 +164,9 @@ class BloomFilterWriter:
     share of false positives.
     """
 
-    def __init__(self, options: OptionValues) -> None:
-        items = options.integer("items")
-        items = _ITEMS if items is None else items
-        text = options.text("fpp") or _FALSE_POSITIVES
+    def __init__(self, options: TableOptions) -> None:
+        items = option_keys.FILE_INDEX_BLOOM_FILTER_ITEMS.last.of(options)
+        text = option_keys.FILE_INDEX_BLOOM_FILTER_FPP.last.of(options)
         try:
             share = float(text)
         except ValueError:

@@ -13,13 +13,13 @@ from pypaimon.streaming.indexes.bloom_filter import BloomFilterWriter
 from pypaimon.streaming.indexes.column_index import BOOLEAN, BYTES, MOMENTS, NUMBERS, TEXTS, keys_of, kind_of
 from pypaimon.streaming.indexes.container import encode_container
 from pypaimon.streaming.logs import StreamLog
-from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.option_key import TableOptions
 from pypaimon.streaming.paimon.internals import DataField
 
 _LOG = StreamLog(__name__)
 
-_PREFIX, _COLUMNS = "file-index.", ".columns"
-_EMBEDDED_BYTES = 500
+_PREFIX, _COLUMNS = option_keys.FILE_INDEX_COLUMNS.name.split("#")
 _WRITTEN = {"bloom-filter": NUMBERS | MOMENTS | TEXTS | BYTES, "bitmap": NUMBERS | MOMENTS | TEXTS | BOOLEAN}
 """Types of columns that Java indexes with each kind."""
 
@@ -45,11 +45,11 @@ class IndexOptions:
     embedded_bytes: int  # Up to this many bytes, indexes are in the manifest instead of a file of their own
 
     @staticmethod
-    def of(options: OptionValues, fields: Sequence[DataField]) -> IndexOptions:
+    def of(options: TableOptions, fields: Sequence[DataField]) -> IndexOptions:
         kinds = {field.name: kind_of(field.type) for field in fields}
         found = indexed_columns(options)
         written = tuple(each for each in found if kinds.get(each.column) in _WRITTEN.get(each.kind, ()))
-        embedded = options.size_bytes("file-index.in-manifest-threshold", _EMBEDDED_BYTES)
+        embedded = option_keys.FILE_INDEX_IN_MANIFEST_THRESHOLD.of(options)
         return IndexOptions(written, tuple(each for each in found if each not in written), embedded)
 
 
@@ -97,7 +97,7 @@ class FileIndex:
 
 
 def _made(column: IndexedColumn, kind: pa.DataType) -> _IndexWriter:
-    options = OptionValues(dict(column.options))
+    options = column.options
     if column.kind == "bitmap":
         return BitmapIndexWriter(options, bool(pa.types.is_floating(kind)))
     return BloomFilterWriter(options)

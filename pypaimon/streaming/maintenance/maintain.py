@@ -46,7 +46,7 @@ from pypaimon.streaming.metadata.snapshots import Snapshot, branch_directory
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.json_fields import parse_fields
 from pypaimon.streaming.options.arguments import a_table
-from pypaimon.streaming.options.table_traits import ChangelogProducer
+from pypaimon.streaming.options.table_kinds import ChangelogProducer
 from pypaimon.streaming.paimon.handles import WritableTable
 
 _ATTEMPTS = 5

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.model.position import Position
-from pypaimon.streaming.options.option_values import OptionValues
-from pypaimon.streaming.options.retention import changelogs_outlive
+from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.option_key import OptionKey, TableOptions
+from pypaimon.streaming.options.table_traits import changelogs_outlive
 
-_LEAST, _MOST, _MILLIS = 10, 2**31 - 1, 3_600_000
 _NO_LIMIT = 2**63
 
 
@@ -108,49 +109,65 @@ class KeepRules:
     orphan_age: timedelta | None
 
     @staticmethod
-    def of(policy: MaintenancePolicy, options: OptionValues) -> KeepRules:
+    def of(policy: MaintenancePolicy, options: TableOptions) -> KeepRules:
         """Complete a policy.
 
         Raises:
             StreamConfigError: An option cannot be parsed, or fewer snapshots may be kept than must be.
         """
-        snapshots = _rule("snapshot", policy.min_snapshots, policy.max_snapshots, policy.snapshot_age, options, None)
+        snapshots = _rule(
+            _SNAPSHOTS, policy.min_snapshots, policy.max_snapshots, policy.snapshot_age, options, _DEFAULT
+        )
         given = (policy.min_changelogs, policy.max_changelogs, policy.changelog_age)
         outlive = changelogs_outlive(options) or any(each is not None for each in given)
-        changelogs = _rule("changelog", *given, options, snapshots) if outlive else None
-        limit = (
-            options.integer("snapshot.expire.limit", least=0) if policy.expire_limit is None else policy.expire_limit
-        )
+        changelogs = _rule(_CHANGELOGS, *given, options, snapshots) if outlive else None
+        limit = policy.expire_limit
+        if limit is None and option_keys.SNAPSHOT_EXPIRE_LIMIT.set_as(options):
+            limit = option_keys.SNAPSHOT_EXPIRE_LIMIT.of(options)
         return KeepRules(
             snapshots,
             changelogs,
             _NO_LIMIT if limit is None else limit,
-            options.duration_millis("consumer.expiration-time"),
-            outlive and options.boolean("consumer.changelog-only", False),
-            options.boolean("tag.time-expire-enabled", True) if policy.expire_tags is None else policy.expire_tags,
+            option_keys.CONSUMER_EXPIRATION_TIME.of(options),
+            outlive and option_keys.CONSUMER_CHANGELOG_ONLY.of(options),
+            option_keys.TAG_TIME_EXPIRE_ENABLED.of(options) if policy.expire_tags is None else policy.expire_tags,
             policy.orphan_age,
         )
 
 
+_Keys = tuple[OptionKey[int, Any], OptionKey[int, Any], OptionKey[int, Any]]
+_SNAPSHOTS: _Keys = (
+    option_keys.SNAPSHOT_NUM_RETAINED_MIN,
+    option_keys.SNAPSHOT_NUM_RETAINED_MAX,
+    option_keys.SNAPSHOT_TIME_RETAINED,
+)
+_CHANGELOGS: _Keys = (
+    option_keys.CHANGELOG_NUM_RETAINED_MIN,
+    option_keys.CHANGELOG_NUM_RETAINED_MAX,
+    option_keys.CHANGELOG_TIME_RETAINED,
+)
+_DEFAULT = KeepRule(*(key.default for key in _SNAPSHOTS))
+
+
 def _rule(
-    what: str,
+    keys: _Keys,
     least: int | None,
     most: int | None,
     age: timedelta | None,
-    options: OptionValues,
-    default: KeepRule | None,
+    options: TableOptions,
+    default: KeepRule,
 ) -> KeepRule:
     millis = None if age is None else age // timedelta(milliseconds=1)
-    default = default or KeepRule(_LEAST, _MOST, _MILLIS)
+    of_least, of_most, of_age = keys
     found = KeepRule(
-        _first(least, options.integer(f"{what}.num-retained.min", least=1), default.least),
-        _first(most, options.integer(f"{what}.num-retained.max", least=1), default.most),
-        _first(millis, options.duration_millis(f"{what}.time-retained"), default.millis),
+        _first(least, of_least.of(options), default.least),
+        _first(most, of_most.of(options), default.most),
+        _first(millis, of_age.of(options), default.millis),
     )
     if found.most < found.least:
         raise StreamConfigError(
-            f"At most {found.most} {what}s may be kept, but at least {found.least} must be.",
-            option=f"{what}.num-retained.min",
+            f"At most {found.most} {of_least.name.partition('.')[0]}s may be kept, but at least {found.least} must be.",
+            option=of_least.name,
         )
     return found
 

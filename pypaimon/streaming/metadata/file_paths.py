@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from pypaimon.streaming.formats import binary_row
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.model.time_zone import TimeZone, time_zone, zone_of
-from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.paimon.internals import DataField, TableSchema, local_path, resolve_path, to_file_io_path
 
 _ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{}\[\]^]")
@@ -132,14 +132,14 @@ class FilePaths:
     def of(cls, table_path: str, schema: TableSchema) -> FilePaths:
         """The paths of the table with this schema; its partitioning and the options used here never change."""
         fields = {column.name: column for column in schema.fields}
-        options = OptionValues(schema.options)
+        options = schema.options
         return cls(
             table_path,
             tuple(fields[name] for name in schema.partition_keys),
-            options.text("partition.default-name") or "__DEFAULT_PARTITION__",
-            options.boolean("partition.legacy-name", True),
-            options.text("data-file.path-directory"),
-            options.boolean("index-file-in-data-file-dir", False),
+            option_keys.PARTITION_DEFAULT_NAME.of(options),
+            option_keys.PARTITION_LEGACY_NAME.of(options),
+            option_keys.DATA_FILE_PATH_DIRECTORY.of(options),
+            option_keys.INDEX_FILE_IN_DATA_FILE_DIR.of(options),
             zone_of(schema.options),
         )
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 from pypaimon.streaming.metadata.file_paths import FilePaths
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.time_zone import TimeZone, zone_of
-from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options.option_key import TableOptions
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.paimon.handles import WritableTable
 from pypaimon.streaming.paimon.internals import TableSchema
@@ -40,9 +41,9 @@ class PaimonTable:
         self.total_buckets = int(handle.total_buckets)
 
     @cached_property
-    def options(self) -> OptionValues:
-        """The options of the table and those that the handle adds: a read-only mapping, with typed access."""
-        return OptionValues(self.handle.options.options.to_map())
+    def options(self) -> TableOptions:
+        """The options of the table and those that the handle adds: a read-only mapping."""
+        return MappingProxyType(self.handle.options.options.to_map())
 
     @cached_property
     def traits(self) -> TableTraits:

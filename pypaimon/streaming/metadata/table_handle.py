@@ -12,9 +12,10 @@ from typing import Any
 
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.paimon.internals import CoreOptions, Identifier, Options, TableSchema
 
-_DIRECTORY = "data-file.path-directory"
+_DIRECTORY = option_keys.DATA_FILE_PATH_DIRECTORY.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +112,14 @@ class TableHandle:
         old = self.options
         if _DIRECTORY in options and options[_DIRECTORY] != old.data_file_path_directory():
             raise ValueError(f"Cannot change immutable option {_DIRECTORY}")
-        if "bucket" in options and int(options["bucket"] or 0) != old.bucket():
+        bucket, branch = option_keys.BUCKET.name, option_keys.BRANCH.name
+        if bucket in options and int(options[bucket] or 0) != old.bucket():
             raise ValueError("Cannot change bucket number")
         merged = {**old.options.to_map(), **options}
         schema = self.table_schema.copy(new_options={key: text for key, text in merged.items() if text is not None})
         environment, names, newest = self.catalog_environment, self.identifier, self.newest
-        if "branch" in options:
-            branch = Identifier.create(names.get_database_name(), names.get_table_name(), branch=options["branch"])
-            environment, newest = replace(environment, identifier=branch), None
+        if branch in options:
+            names = Identifier.create(names.get_database_name(), names.get_table_name(), branch=options[branch])
+            environment, newest = replace(environment, identifier=names), None
         applied = {**self._applied_dynamic_options, **options}
         return TableHandle(self.file_io, self.table_path, schema, environment, applied, newest)

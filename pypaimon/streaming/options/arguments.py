@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from enum import Enum
 from typing import Any, TypeVar, cast
@@ -141,3 +141,18 @@ def choice(kind: type[E], what: str, value: Any) -> E:
     except ValueError:
         allowed = ", ".join(repr(each.value) for each in kind)
         raise StreamConfigError(f"{what}={value!r}: choose one of {allowed}") from None
+
+
+def places_of_arguments(call: str, given: Iterable[str]) -> tuple[str, ...]:
+    """Directories that may hold blobs, as `with_blob_places` takes them.
+
+    Raises:
+        StreamConfigError: A value is not a directory, or one that a FileIO cannot read.
+    """
+    if isinstance(given, (str, dict)) or not isinstance(given, Iterable):
+        raise StreamConfigError(f"{call}({given!r}): give a list of directories")
+    found = tuple(typed(str, call, each) for each in given)
+    for each in found:
+        if not each or each.lower().startswith(("http:", "https:")):
+            raise StreamConfigError(f"{call}: {each!r} is not a directory that the table's FileIO can read")
+    return found

@@ -1,6 +1,6 @@
-"""`Between`: a range of a table's history, by the builder's `between` or the options of Java's batch reads.
+"""`Between` and `End`: a range of a table's history that is read, and where a stream ends.
 
-Java's rules: docs/java-semantics.md#batch-ranges.
+Java's rules for ranges: docs/java-semantics.md#batch-ranges.
 """
 
 from __future__ import annotations
@@ -12,27 +12,17 @@ from enum import Enum
 from typing import Any
 
 from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.arguments import choice, millis, typed
-from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options.option_key import LOCAL_TIME, OptionKey, TableOptions
+from pypaimon.streaming.options.table_kinds import BetweenMode
 
-BETWEEN, BETWEEN_TIMES = "incremental-between", "incremental-between-timestamp"
-TO_AUTO_TAG = "incremental-to-auto-tag"
-MODE, TAG_TO_SNAPSHOT = "incremental-between-scan-mode", "incremental-between-tag-to-snapshot"
-RANGE_KEYS = (BETWEEN, BETWEEN_TIMES, TO_AUTO_TAG)
+RANGE_KEYS = (
+    option_keys.INCREMENTAL_BETWEEN,
+    option_keys.INCREMENTAL_BETWEEN_TIMESTAMP,
+    option_keys.INCREMENTAL_TO_AUTO_TAG,
+)
 """The options that name a range."""
-
-
-class BetweenMode(str, Enum):
-    """How a range is read."""
-
-    AUTO = "auto"
-    """The changelog if the table has a changelog producer, else the delta."""
-    DELTA = "delta"
-    """The files that APPEND snapshots added."""
-    CHANGELOG = "changelog"
-    """The changelog files of snapshots other than OVERWRITE."""
-    DIFF = "diff"
-    """The difference of the states at both ends."""
 
 
 class Ends(str, Enum):
@@ -75,8 +65,8 @@ class Between:
             raise StreamConfigError(f"{self.given}: the start comes after the end; swap them.")
         if self.tag_to_snapshot and self.mode is BetweenMode.DIFF:
             raise StreamConfigError(
-                f"{self.given}: the mode 'diff' and '{TAG_TO_SNAPSHOT}' contradict each other: two tags are a "
-                "difference of states without the second."
+                f"{self.given}: the mode 'diff' and 'incremental-between-tag-to-snapshot' contradict each other: two "
+                "tags are a difference of states without the second."
             )
 
 
@@ -109,27 +99,30 @@ def _shown(end: Any) -> str:
     return str(end) if isinstance(end, datetime) else repr(end)
 
 
-def between_of_options(options: OptionValues) -> Between | None:
+def between_of_options(options: TableOptions) -> Between | None:
     """The range that options name; None if they name none.
 
     Raises:
         StreamConfigError: They name several ranges, or one that cannot be parsed.
     """
-    keys = [key for key in RANGE_KEYS if options.text(key) is not None]
+    keys = [key for key in RANGE_KEYS if key.set_as(options)]
     if not keys:
         return None
     if len(keys) > 1:
-        raise StreamConfigError(f"Options {' and '.join(map(repr, keys))} are both set; give one of them.")
+        names = "' and '".join(map(str, keys))
+        raise StreamConfigError(f"Options '{names}' are both set; give one of them.")
     (key,) = keys
-    text = options.text(key) or ""
+    text = key.of(options) or ""
     given = f"Option '{key}' = '{text}'"
-    mode = options.member(MODE, BetweenMode, BetweenMode.AUTO)
-    if key == TO_AUTO_TAG:
+    mode = option_keys.INCREMENTAL_BETWEEN_SCAN_MODE.of(options)
+    if key is option_keys.INCREMENTAL_TO_AUTO_TAG:
         return Between(given, Ends.AUTO_TAG, None, text, mode)
-    start, end = _two(given, text, "times" if key == BETWEEN_TIMES else "snapshots or tags")
-    if key == BETWEEN_TIMES:
+    by_times = key is option_keys.INCREMENTAL_BETWEEN_TIMESTAMP
+    start, end = _two(given, text, "times" if by_times else "snapshots or tags")
+    if by_times:
         return Between(given, Ends.TIMES, _millis(options, key, start), _millis(options, key, end), mode)
-    return Between(given, Ends.SNAPSHOTS, start, end, mode, options.boolean(TAG_TO_SNAPSHOT, False))
+    by_ids = option_keys.INCREMENTAL_BETWEEN_TAG_TO_SNAPSHOT.of(options)
+    return Between(given, Ends.SNAPSHOTS, start, end, mode, by_ids)
 
 
 def _two(given: str, text: str, what: str) -> tuple[str, str]:
@@ -139,13 +132,9 @@ def _two(given: str, text: str, what: str) -> tuple[str, str]:
     return parts[0], parts[1]
 
 
-def _millis(options: OptionValues, key: str, text: str) -> int:
-    """Epoch milliseconds, or a local time as text."""
-    if text.isdecimal():
-        return int(text)
-    millis = options.with_value(key, text).local_timestamp_millis(key)
-    assert millis is not None
-    return millis
+def _millis(options: TableOptions, key: OptionKey[Any, Any], text: str) -> int:
+    """The value of epoch milliseconds or of a local time."""
+    return int(text) if text.isdecimal() else LOCAL_TIME.read(key.name, text, options)
 
 
 _DAY, _DAY_SHORT = r"(\d{1,10})-(\d\d)-(\d\d)", r"(\d{1,10})(\d\d)(\d\d)"
@@ -165,11 +154,11 @@ class AutoTags:
         StreamConfigError: An option cannot be read.
     """
 
-    def __init__(self, options: OptionValues) -> None:
-        period = options.one_of("tag.creation-period", ("daily", "hourly", "two-hours"), "daily")
-        formatter = options.one_of("tag.period-formatter", tuple(_DAILY), "with-dashes")
+    def __init__(self, options: TableOptions) -> None:
+        period = option_keys.TAG_CREATION_PERIOD.of(options)
+        formatter = option_keys.TAG_PERIOD_FORMATTER.of(options)
         self._daily = False
-        if options.duration_millis("tag.creation-period-duration") is not None:
+        if option_keys.TAG_CREATION_PERIOD_DURATION.of(options) is not None:
             self._pattern = re.compile(_MINUTE, re.ASCII)
         elif period == "daily":
             self._daily = True
@@ -201,3 +190,36 @@ class AutoTags:
             raise StreamConfigError(f"Specified tag '{name}' is not an auto-created tag.")
         moments = {each: moment for each in names if (moment := self.time(each)) is not None and moment < time}
         return max(moments, key=moments.__getitem__, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Where a stream ends; at most one field is set.
+
+    Attributes:
+        latest: At the snapshot that is the latest when the stream starts.
+        snapshot_id: After this snapshot.
+        millis: Before the first snapshot committed later than this (epoch milliseconds).
+    """
+
+    latest: bool = False
+    snapshot_id: int | None = None
+    millis: int | None = None
+
+
+def end_of_arguments(latest: Any, snapshot_id: Any, timestamp: Any, watermark: Any) -> tuple[End | None, int | None]:
+    """The end that the arguments of `with_end` ask for, or a greatest watermark.
+
+    Raises:
+        StreamConfigError: No argument or several are given, or one has a wrong type.
+    """
+    chosen = [each for each in (snapshot_id, timestamp, watermark) if each is not None]
+    if len(chosen) + typed(bool, "with_end: latest", latest) != 1:
+        raise StreamConfigError("with_end: give exactly one of latest=True, snapshot_id, timestamp, watermark")
+    if watermark is not None:
+        return None, typed(int, "with_end: watermark", watermark)
+    if snapshot_id is not None:
+        return End(snapshot_id=typed(int, "with_end: snapshot_id", snapshot_id)), None
+    if timestamp is not None:
+        return End(millis=millis("with_end: timestamp", timestamp)), None
+    return End(latest=True), None

@@ -1,4 +1,8 @@
-"""`ReadScope`: which rows of a table a stream reads, as a value that a target saves and compares."""
+"""`ReadScope`: which rows of a table a stream reads, as a value that a target saves and compares; and the views.
+
+The columns of the system tables `$audit_log`, `$binlog`, `$row_tracking` and `$ro` follow Java's rules:
+docs/java-semantics.md#system-tables.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +11,41 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.stream_options import StreamOptions
-from pypaimon.streaming.options.views import View
-from pypaimon.streaming.paimon.internals import TableSchema
+from pypaimon.streaming.paimon.internals import AtomicType, DataField, SpecialFields, TableSchema
 
 if TYPE_CHECKING:
     from pypaimon.streaming.paimon.filter_internals import Predicate
+
+View = Literal["audit_log", "binlog", "row_tracking", "ro"]
+
+VIEWS: tuple[View, ...] = ("audit_log", "binlog", "row_tracking", "ro")
+LOGS: tuple[View, ...] = ("audit_log", "binlog")
+"""Views that have the row kind in a column."""
+
+ROWKIND = "rowkind"
+ROWKIND_FIELD = DataField(2147483643, ROWKIND, AtomicType("STRING"))
+
+
+def view_fields(schema: TableSchema, view: View | None) -> list[DataField]:
+    """All columns of a view, as Java's `AuditLogTable`, `RowTrackingTable` and `ReadOptimizedTable` have them.
+
+    The columns of `binlog` are those of `audit_log`, which a filter uses. They come out as arrays.
+
+    Args:
+        view: The view, or None for the table itself.
+    """
+    if view in LOGS:
+        numbered = option_keys.TABLE_READ_SEQUENCE_NUMBER_ENABLED.of(schema.options)
+        added = [ROWKIND_FIELD, SpecialFields.SEQUENCE_NUMBER] if numbered else [ROWKIND_FIELD]
+        return [*added, *schema.fields]
+    if view == "row_tracking":
+        return [*schema.fields, SpecialFields.ROW_ID, SpecialFields.SEQUENCE_NUMBER]
+    return list(schema.fields)
+
 
 _PROBED = 1024
 """Buckets for which a bucket filter of the user is called."""

@@ -9,16 +9,17 @@ Java's rules: docs/java-semantics.md#starts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, TypeAlias
 
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.arguments import millis, typed
 from pypaimon.streaming.options.between import RANGE_KEYS
-from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options.option_key import OptionKey, TableOptions
 
 
 class StartMode(str, Enum):
@@ -199,32 +200,16 @@ def start_of_arguments(given: dict[str, Any], full: Any) -> Start:
     return Start(_TIMED_STARTS[name], millis=millis(what, value))
 
 
-_MILLIS, _STRING = "scan.timestamp-millis", "scan.timestamp"
-_SNAPSHOT, _TAG, _WATERMARK = "scan.snapshot-id", "scan.tag-name", "scan.watermark"
-_FILE_CREATION, _CREATION = "scan.file-creation-time-millis", "scan.creation-time-millis"
-_VERSION = "scan.version"
-_MODE_WORDS = (
-    "default",
-    "latest-full",
-    "full",
-    "latest",
-    "latest-delta",
-    "compacted-full",
-    "from-timestamp",
-    "from-creation-timestamp",
-    "from-file-creation-time",
-    "from-snapshot",
-    "from-snapshot-full",
-    "incremental",
-)
-_ALIASES = {"scan.mode": ("log.scan",), _MILLIS: ("log.scan.timestamp-millis",)}
+_Key: TypeAlias = OptionKey[Any, Any]
+_MILLIS, _STRING = option_keys.SCAN_TIMESTAMP_MILLIS, option_keys.SCAN_TIMESTAMP
+_SNAPSHOT, _TAG, _WATERMARK = option_keys.SCAN_SNAPSHOT_ID, option_keys.SCAN_TAG_NAME, option_keys.SCAN_WATERMARK
+_FILE_CREATION, _CREATION = option_keys.SCAN_FILE_CREATION_TIME_MILLIS, option_keys.SCAN_CREATION_TIME_MILLIS
+_VERSION = option_keys.SCAN_VERSION
 _ALL_BUT_CREATION = (_MILLIS, _STRING, _FILE_CREATION, _SNAPSHOT, _TAG, *RANGE_KEYS)
 
 
-def _timestamp(options: OptionValues) -> int | None:
-    if _text(options, _MILLIS) is not None:
-        return options.integer(_MILLIS, *_ALIASES[_MILLIS])
-    return options.local_timestamp_millis(_STRING)
+def _timestamp(options: TableOptions) -> int | None:
+    return _MILLIS.of(options) if _MILLIS.set_as(options) else _STRING.of(options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,28 +227,32 @@ class _OptionRule:
         millis: Reads the time of the mode.
     """
 
-    implied_by: tuple[str, ...] = ()
-    absent: tuple[str, ...] = ()
-    exactly_one: tuple[str, ...] = ()
-    required: str | None = None
-    excluded: tuple[str, ...] = ()
-    legal: tuple[str, ...] = ()
+    implied_by: tuple[_Key, ...] = ()
+    absent: tuple[_Key, ...] = ()
+    exactly_one: tuple[_Key, ...] = ()
+    required: _Key | None = None
+    excluded: tuple[_Key, ...] = ()
+    legal: tuple[_Key, ...] = ()
     has_snapshot: bool = False
-    millis: Callable[[OptionValues], int | None] | None = None
+    millis: Callable[[TableOptions], int | None] | None = None
 
-    def check(self, options: OptionValues, mode: str) -> None:
+    def check(self, options: TableOptions, mode: str) -> None:
         """Raises StreamConfigError, in Java's words, if the options contradict the mode or each other."""
         for key in self.absent:
-            if _text(options, key) is not None:
+            if key.set_as(options):
                 raise StreamConfigError(f"{key} must be null when you use {mode} for scan.mode")
-        if self.exactly_one and sum(_text(options, key) is not None for key in self.exactly_one) != 1:
-            keys = ",".join(self.exactly_one)
+        if self.exactly_one and sum(key.set_as(options) is not None for key in self.exactly_one) != 1:
+            keys = _names(self.exactly_one)
             raise StreamConfigError(f"must set only one key in [{keys}] when you use {mode} for scan.mode")
-        if self.required is not None and _text(options, self.required) is None:
+        if self.required is not None and not self.required.set_as(options):
             raise StreamConfigError(f"{self.required} can not be null when you use {mode} for scan.mode")
-        present = [key for key in self.excluded if _text(options, key) is not None]
+        present = [key for key in self.excluded if key.set_as(options)]
         if present:
-            raise StreamConfigError(f"[{','.join(present)}] must be null when you set [{','.join(self.legal)}]")
+            raise StreamConfigError(f"[{_names(present)}] must be null when you set [{_names(self.legal)}]")
+
+
+def _names(keys: Iterable[_Key]) -> str:
+    return ",".join(key.name for key in keys)
 
 
 _OPTION_RULES = {
@@ -287,13 +276,13 @@ _OPTION_RULES = {
         required=_FILE_CREATION,
         excluded=(_SNAPSHOT, _MILLIS, _TAG, *RANGE_KEYS),
         legal=(_FILE_CREATION,),
-        millis=lambda options: options.integer(_FILE_CREATION),
+        millis=_FILE_CREATION.of,
     ),
     "from-creation-timestamp": _OptionRule(
         implied_by=(_CREATION,),
         absent=_ALL_BUT_CREATION,
         required=_CREATION,
-        millis=lambda options: options.integer(_CREATION),
+        millis=_CREATION.of,
     ),
     "incremental": _OptionRule(
         implied_by=RANGE_KEYS,
@@ -312,7 +301,7 @@ _OPTION_RULES = {
 _OTHER_MODES = _OptionRule(absent=_ALL_BUT_CREATION)
 
 
-def start_of_options(options: OptionValues) -> Start:
+def start_of_options(options: TableOptions) -> Start:
     """The start that a table's options ask for; latest-full when they ask for none.
 
     Follows `CoreOptions.startupMode`, `SchemaValidation.validateStartupMode` and
@@ -329,38 +318,33 @@ def start_of_options(options: OptionValues) -> Start:
         raise StreamConfigError("'latest-delta' scan mode is only supported for batch sources.")
     if mode == "incremental":
         raise StreamConfigError("Cannot read incremental in streaming mode.")
-    if mode == "from-snapshot" and options.text(_TAG) is not None:
+    if mode == "from-snapshot" and _TAG.set_as(options):
         raise StreamConfigError(
             "Cannot scan from tag in streaming mode.",
             advice="Give the tag to the builder: with_start(tag=...).",
             option="with_start: tag",
         )
-    if mode == "from-snapshot" and options.text(_WATERMARK) is not None:
+    if mode == "from-snapshot" and _WATERMARK.set_as(options):
         raise StreamConfigError("Cannot scan from watermark in streaming mode.")
-    snapshot_id = options.integer(_SNAPSHOT) if rule.has_snapshot else None
+    snapshot_id = _SNAPSHOT.of(options) if rule.has_snapshot else None
     return Start(StartMode(mode), snapshot_id=snapshot_id, millis=rule.millis and rule.millis(options))
 
 
-def _with_version(options: OptionValues) -> OptionValues:
+def _with_version(options: TableOptions) -> TableOptions:
     """`scan.version` of digits is a snapshot id, as in Java's `TimeTravelUtil.adaptScanVersion`; others name tags."""
-    version = options.text(_VERSION)
-    if version is None or not version.isdecimal() or options.text(_SNAPSHOT) is not None:
+    version = _VERSION.of(options)
+    if version is None or not version.isdecimal() or _SNAPSHOT.set_as(options):
         return options
-    return options.with_value(_SNAPSHOT, version)
+    return {**options, _SNAPSHOT.name: version}
 
 
-def _mode(options: OptionValues) -> str:
-    key = "scan.mode" if options.text("scan.mode") is not None else "log.scan"
-    mode = options.one_of(key, _MODE_WORDS, "default")
+def _mode(options: TableOptions) -> str:
+    mode = option_keys.SCAN_MODE.of(options)
     if mode == "full":
         return "latest-full"
     if mode != "default":
         return mode
     for implied, rule in _OPTION_RULES.items():
-        if any(_text(options, each) is not None for each in rule.implied_by):
+        if any(each.set_as(options) for each in rule.implied_by):
             return implied
     return "latest-full"
-
-
-def _text(options: OptionValues, key: str) -> str | None:
-    return options.text(key, *_ALIASES.get(key, ()))

@@ -11,20 +11,20 @@ from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.model.position import Unit
 from pypaimon.streaming.model.row_selection import RowSelection
 from pypaimon.streaming.model.time_zone import zone_of
-from pypaimon.streaming.options.between import Between, BetweenMode, Ends
-from pypaimon.streaming.options.chain import ChainBranches
-from pypaimon.streaming.options.end import End
+from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.between import Between, End, Ends
 from pypaimon.streaming.options.known_options import refuse_unknown_keys
-from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options.option_key import TableOptions
 from pypaimon.streaming.options.slot_rule import SlotSet
 from pypaimon.streaming.options.start import Start, start_of_options
-from pypaimon.streaming.options.table_traits import ChangelogProducer, TableTraits
+from pypaimon.streaming.options.table_kinds import BetweenMode, ChangelogProducer
+from pypaimon.streaming.options.table_traits import ChainBranches, TableTraits
 from pypaimon.streaming.paimon.internals import PaimonFollowUpScanner, TableSchema
 
 if TYPE_CHECKING:
     from pypaimon.streaming.paimon.filter_internals import Predicate
 
-DEFAULT_POLL_INTERVAL_MS = 1000
+DEFAULT_POLL_INTERVAL_MS = option_keys.CONTINUOUS_DISCOVERY_INTERVAL.default
 DEFAULT_IO_TIMEOUT = 60.0
 DEFAULT_BATCH_SIZE = 524_288
 """Rows that are read at once, at most. A smaller batch costs more to pass between threads than to read."""
@@ -154,22 +154,14 @@ class CallerOptions:
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions(CallerOptions):
-    """The settings of one stream; never changed afterwards.
+    """The settings of one stream; never changed afterwards. Those not named here are options: `option_keys`.
 
     Attributes:
         start: Where the stream begins when no consumer says otherwise.
-        end_watermark: Ends before the first snapshot with a greater watermark (`scan.bounded.watermark`).
-        poll_interval_ms: Time from a poll that found nothing to the next one.
         consumer: Saved progress, or None.
         bucket_filter: Which buckets are read, or None for all.
-        predicate: pypaimon predicate on table columns, or None.
         planned_for: The filter and columns of the caller, which plans name; None: neither.
-        max_unconfirmed: `scan.max-snapshot.count`: plans handed out and not yet confirmed; None: no bound.
         read_overwrite: Whether OVERWRITE snapshots are read.
-        delay_ms: `streaming.read.snapshot.delay`: a snapshot is held back until it is this old.
-        sort_partitions: `scan.plan-sort-partition`: the splits of a plan are ordered by partition value.
-        split_target_bytes: Files are packed up to this size where order allows it.
-        split_open_bytes: The least size that a file counts as when it is packed.
         chain: The branches of a chain table, whose delta branch is followed; None for other tables.
     """
 
@@ -184,8 +176,8 @@ class StreamOptions(CallerOptions):
     read_overwrite: bool = False
     delay_ms: int = 0
     sort_partitions: bool = False
-    split_target_bytes: int = 128 << 20
-    split_open_bytes: int = 4 << 20
+    split_target_bytes: int = option_keys.SOURCE_SPLIT_TARGET_SIZE.default
+    split_open_bytes: int = option_keys.SOURCE_SPLIT_OPEN_FILE_COST.default
     chain: ChainBranches | None = None
 
     @property
@@ -199,14 +191,14 @@ class StreamOptions(CallerOptions):
         return self.between is not None and self.between.mode is BetweenMode.DIFF
 
 
-def overwrite_policy(traits: TableTraits, options: OptionValues, chosen: OnOverwrite | None) -> bool:
+def overwrite_policy(traits: TableTraits, options: TableOptions, chosen: OnOverwrite | None) -> bool:
     """Whether OVERWRITE snapshots are read, with Java's checks.
 
     Raises:
         StreamConfigError: The table kind cannot stream overwrites, or the option is that of the other table kind.
     """
-    read_primary = options.boolean("streaming-read-overwrite", False)
-    read_append = options.boolean("streaming-read-append-overwrite", False)
+    read_primary = option_keys.STREAMING_READ_OVERWRITE.of(options)
+    read_append = option_keys.STREAMING_READ_APPEND_OVERWRITE.of(options)
     if read_primary and not traits.primary_key:
         raise StreamConfigError(
             "Doesn't support streaming read the changes from overwrite when the primary keys are not defined. "
@@ -313,30 +305,29 @@ def options_of_table(schema: TableSchema) -> StreamOptions:
     """
     refuse_unknown_keys(schema)
     zone_of(schema.options)
-    options = OptionValues(schema.options)
-    poll_interval_ms = options.duration_millis("continuous.discovery-interval", least=1)
-    max_unconfirmed = options.integer("scan.max-snapshot.count")
+    options = schema.options
+    max_unconfirmed = option_keys.SCAN_MAX_SNAPSHOT_COUNT.of(options)
     return StreamOptions(
         start=start_of_options(options),
-        end_watermark=options.integer("scan.bounded.watermark"),
-        poll_interval_ms=DEFAULT_POLL_INTERVAL_MS if poll_interval_ms is None else poll_interval_ms,
+        end_watermark=option_keys.SCAN_BOUNDED_WATERMARK.of(options),
+        poll_interval_ms=option_keys.CONTINUOUS_DISCOVERY_INTERVAL.of(options),
         consumer=_consumer_of(options),
         bucket_filter=_bucket_filter_of(options),
         max_unconfirmed=None if max_unconfirmed is None or max_unconfirmed <= 0 else max_unconfirmed,
-        delay_ms=options.duration_millis("streaming.read.snapshot.delay") or 0,
-        sort_partitions=options.boolean("scan.plan-sort-partition", False),
-        split_target_bytes=options.size_bytes("source.split.target-size", 128 << 20),
-        split_open_bytes=options.size_bytes("source.split.open-file-cost", 4 << 20),
+        delay_ms=option_keys.STREAMING_READ_SNAPSHOT_DELAY.of(options),
+        sort_partitions=option_keys.SCAN_PLAN_SORT_PARTITION.of(options),
+        split_target_bytes=option_keys.SOURCE_SPLIT_TARGET_SIZE.of(options),
+        split_open_bytes=option_keys.SOURCE_SPLIT_OPEN_FILE_COST.of(options),
     )
 
 
-def _consumer_of(options: OptionValues) -> ConsumerOptions | None:
-    consumer_id = options.text("consumer-id")
+def _consumer_of(options: TableOptions) -> ConsumerOptions | None:
+    consumer_id = option_keys.CONSUMER_ID.of(options)
     if consumer_id is None:
         return None
-    return ConsumerOptions(consumer_id, ignore_progress=options.boolean("consumer.ignore-progress", False))
+    return ConsumerOptions(consumer_id, ignore_progress=option_keys.CONSUMER_IGNORE_PROGRESS.of(options))
 
 
-def _bucket_filter_of(options: OptionValues) -> Callable[[int], bool] | None:
-    bucket = options.integer("scan.bucket")
+def _bucket_filter_of(options: TableOptions) -> Callable[[int], bool] | None:
+    bucket = option_keys.SCAN_BUCKET.of(options)
     return None if bucket is None else frozenset((bucket,)).__contains__

@@ -1,97 +1,38 @@
-"""`TableTraits`: the facts of a table's schema and options that its streams depend on, parsed once."""
+"""What a table's options say about it as a whole: its kind, what is kept, its chain, its blobs.
+
+Java's rules: docs/java-semantics.md#consumers, #long-lived-changelogs and #chain-tables.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
-from typing import Any
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.model.data_types import BLOB, is_blob, is_blob_collection
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
-from pypaimon.streaming.options.option_values import OptionValues
-from pypaimon.streaming.options.retention import changelogs_outlive
-from pypaimon.streaming.paimon.internals import TableSchema
+from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.option_key import TableOptions
+from pypaimon.streaming.options.table_kinds import ChangelogProducer, MergeEngineKind
+from pypaimon.streaming.paimon.internals import DataField, TableSchema
 
 DYNAMIC_OR_UNAWARE_BUCKET = -1
-SNAPSHOT_ORDERING = "sequence.snapshot-ordering"
-RECORD_EXPIRY = "record-level.expire-time"
 
 
-class ChangelogProducer(str, Enum):
-    """Who writes changelog files, option `changelog-producer`."""
-
-    NONE = "none"
-    INPUT = "input"
-    LOOKUP = "lookup"
-    FULL_COMPACTION = "full-compaction"
-
-    @property
-    def complete(self) -> bool:
-        """Whether every change has a record of the row before (-U, -D)."""
-        return self in (ChangelogProducer.LOOKUP, ChangelogProducer.FULL_COMPACTION)
-
-
-class MergeEngineKind(str, Enum):
-    """How records with one key are merged, option `merge-engine`, and what follows for streams and writers."""
-
-    DEDUPLICATE = "deduplicate"
-    PARTIAL_UPDATE = "partial-update"
-    AGGREGATE = "aggregation"
-    FIRST_ROW = "first-row"
-
-    @property
-    def keeps_newest(self) -> bool:
-        """Whether a key's newest record is its row, so that one record is a complete change."""
-        return self is MergeEngineKind.DEDUPLICATE
-
-    @property
-    def keeps_oldest(self) -> bool:
-        """Whether a key's first record stays its row, so that a row is never changed or deleted."""
-        return self is MergeEngineKind.FIRST_ROW
-
-    @property
-    def combines(self) -> bool:
-        """Whether a row may hold values of several records."""
-        return self in (MergeEngineKind.PARTIAL_UPDATE, MergeEngineKind.AGGREGATE)
-
-
-class BucketFunctionType(str, Enum):
-    """How the bucket key of a row becomes its bucket, option `bucket-function.type`."""
-
-    DEFAULT = "default"
-    MOD = "mod"
-    HIVE = "hive"
-
-
-def changelog_producer_of(options: Mapping[str, Any]) -> ChangelogProducer:
-    """The changelog producer that a table's options name.
-
-    Raises:
-        StreamConfigError: The name is unknown.
-    """
-    return OptionValues(options).member("changelog-producer", ChangelogProducer, ChangelogProducer.NONE)
-
-
-def merge_engine_of(options: Mapping[str, Any]) -> MergeEngineKind:
+def merge_engine_of(options: TableOptions) -> MergeEngineKind:
     """The merge engine that a table's options name.
 
     Raises:
         UnsupportedTableError: The name is unknown.
     """
     try:
-        return OptionValues(options).member("merge-engine", MergeEngineKind, MergeEngineKind.DEDUPLICATE)
+        return option_keys.MERGE_ENGINE.of(options)
     except StreamConfigError as error:
         raise UnsupportedTableError(f"The merge engine is not supported. {error}") from None
 
 
-def bucket_function_of(options: Mapping[str, Any]) -> BucketFunctionType:
-    """The bucket function that a table's options name.
-
-    Raises:
-        StreamConfigError: The name is unknown.
-    """
-    return OptionValues(options).member("bucket-function.type", BucketFunctionType, BucketFunctionType.DEFAULT)
+def num_levels(options: TableOptions) -> int:
+    """Levels of the merge tree."""
+    return option_keys.NUM_LEVELS.of(options) or option_keys.NUM_SORTED_RUN_COMPACTION_TRIGGER.of(options) + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +40,10 @@ class TableTraits:
     """The facts of a table that decide which files a stream reads and how.
 
     Attributes:
-        primary_key: Whether the table has a primary key.
-        producer: Who writes changelog files; NONE on append tables.
-        merge_engine: How records with one key are merged.
         bucket: The option `bucket`: -1 dynamic (primary key) or unaware (append), -2 postpone.
-        deletion_vectors: Whether deleted rows are marked in index files.
         snapshot_ordering: Whether the newer of two records of a key is the one of the later snapshot.
         data_evolution: Whether columns of existing rows are written by later commits.
         decoupled_changelog: Whether changelogs outlive snapshots (`changelog/`).
-        num_levels: Levels of the merge tree.
-        full_compaction_delta_commits: The option `full-compaction.delta-commits`.
     """
 
     primary_key: bool
@@ -130,19 +65,18 @@ class TableTraits:
             StreamConfigError: An option cannot be parsed.
             UnsupportedTableError: The merge engine is unknown.
         """
-        options = OptionValues(schema.options)
-        trigger = options.integer("num-sorted-run.compaction-trigger") or 5
+        options = schema.options
         return TableTraits(
             primary_key=bool(schema.primary_keys),
-            producer=changelog_producer_of(schema.options),
-            merge_engine=merge_engine_of(schema.options),
-            bucket=DYNAMIC_OR_UNAWARE_BUCKET if (bucket := options.integer("bucket")) is None else bucket,
-            deletion_vectors=options.boolean("deletion-vectors.enabled", False),
-            snapshot_ordering=options.boolean(SNAPSHOT_ORDERING, False),
-            data_evolution=options.boolean("data-evolution.enabled", False),
+            producer=option_keys.CHANGELOG_PRODUCER.of(options),
+            merge_engine=merge_engine_of(options),
+            bucket=option_keys.BUCKET.of(options),
+            deletion_vectors=option_keys.DELETION_VECTORS_ENABLED.of(options),
+            snapshot_ordering=option_keys.SEQUENCE_SNAPSHOT_ORDERING.of(options),
+            data_evolution=option_keys.DATA_EVOLUTION_ENABLED.of(options),
             decoupled_changelog=changelogs_outlive(options),
-            num_levels=options.integer("num-levels") or trigger + 1,
-            full_compaction_delta_commits=options.integer("full-compaction.delta-commits"),
+            num_levels=num_levels(options),
+            full_compaction_delta_commits=option_keys.FULL_COMPACTION_DELTA_COMMITS.of(options),
         )
 
     @property
@@ -186,3 +120,163 @@ class TableTraits:
 def moved_by(schema: TableSchema) -> list[str]:
     """Partition columns that are not part of the primary key, so that an update of them moves a row."""
     return [name for name in schema.partition_keys if schema.primary_keys and name not in schema.primary_keys]
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """Which snapshots writers expire. Java's rules: docs/java-semantics.md#consumers.
+
+    Attributes:
+        changelogs_outlive: Whether changelogs are kept longer than their snapshots.
+        changelog_only: Whether consumers keep only changelogs.
+    """
+
+    least: int
+    most: int
+    millis: int
+    consumer_millis: int | None
+    changelogs_outlive: bool
+    changelog_only: bool
+
+    @staticmethod
+    def of(options: TableOptions) -> Retention:
+        """The retention of a table's options.
+
+        Raises:
+            StreamConfigError: An option cannot be parsed.
+        """
+        outlive = changelogs_outlive(options)
+        return Retention(
+            least=option_keys.SNAPSHOT_NUM_RETAINED_MIN.of(options),
+            most=option_keys.SNAPSHOT_NUM_RETAINED_MAX.of(options),
+            millis=option_keys.SNAPSHOT_TIME_RETAINED.of(options),
+            consumer_millis=option_keys.CONSUMER_EXPIRATION_TIME.of(options),
+            changelogs_outlive=outlive,
+            changelog_only=outlive and option_keys.CONSUMER_CHANGELOG_ONLY.of(options),
+        )
+
+    def lets_go(self, snapshot_id: int, time_millis: int, latest_id: int, now_millis: int) -> bool:
+        """Whether the next commit may expire a snapshot that no consumer keeps.
+
+        Args:
+            time_millis: When it was committed.
+            latest_id: The latest snapshot.
+            now_millis: The current time.
+        """
+        age = latest_id - snapshot_id
+        return age >= self.least and (age >= self.most or time_millis < now_millis - self.millis)
+
+
+def changelogs_outlive(options: TableOptions) -> bool:
+    """Whether a changelog retention is larger than its snapshot twin (docs/java-semantics.md#long-lived-changelogs)."""
+    for of_changelogs, of_snapshots in (
+        (option_keys.CHANGELOG_NUM_RETAINED_MIN, option_keys.SNAPSHOT_NUM_RETAINED_MIN),
+        (option_keys.CHANGELOG_NUM_RETAINED_MAX, option_keys.SNAPSHOT_NUM_RETAINED_MAX),
+        (option_keys.CHANGELOG_TIME_RETAINED, option_keys.SNAPSHOT_TIME_RETAINED),
+    ):
+        retained = of_changelogs.of(options)
+        if retained is not None and retained > of_snapshots.of(options):
+            return True
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class ChainBranches:
+    """The branches of a chain table, and its options for the first plan of a stream.
+
+    Attributes:
+        snapshot: The branch that holds whole partitions, from time to time.
+        delta: The branch that holds the changes since then, which a stream follows.
+        options: Options of the branch that was loaded, which take precedence over those of the snapshot branch.
+    """
+
+    snapshot: str
+    delta: str
+    options: TableOptions
+
+    @staticmethod
+    def of(options: TableOptions, branch: str) -> ChainBranches | None:
+        """The branches that a table is read through.
+
+        Args:
+            branch: The branch that was loaded.
+
+        Returns:
+            None for a table that is not a chain table, and for the two branches, which are ordinary tables.
+        """
+        if not option_keys.CHAIN_TABLE_ENABLED.of(options):
+            return None
+        snapshot = option_keys.SCAN_FALLBACK_SNAPSHOT_BRANCH.of(options)
+        delta = option_keys.SCAN_FALLBACK_DELTA_BRANCH.of(options)
+        if snapshot is None or delta is None or branch.lower() in (snapshot.lower(), delta.lower()):
+            return None
+        return ChainBranches(snapshot, delta, options)
+
+    def is_merged(self, of_branch: TableOptions) -> bool:
+        """Whether the first plan merges the partitions of each chain into the last one.
+
+        Args:
+            of_branch: Options of the snapshot branch.
+        """
+        return option_keys.CHAIN_TABLE_STREAMING_MERGE_SNAPSHOT.of({**of_branch, **self.options})
+
+    def chain_keys(self, partition_keys: list[str], of_branch: TableOptions) -> list[str]:
+        """The last partition columns, which order the partitions of a chain; those before them identify the chain.
+
+        Args:
+            partition_keys: All partition columns.
+            of_branch: Options of the snapshot branch.
+
+        Raises:
+            ValueError: The option does not name the last partition columns.
+        """
+        option = option_keys.CHAIN_TABLE_CHAIN_PARTITION_KEYS
+        text = option.of({**of_branch, **self.options}) or ""
+        keys = [key.strip() for key in text.split(",")] if text.strip() else partition_keys
+        if partition_keys[len(partition_keys) - len(keys) :] != keys:
+            raise ValueError(f"'{option}' = '{text}' is not the end of the partition columns {partition_keys}")
+        return keys
+
+
+@dataclass(frozen=True, slots=True)
+class BlobStorage:
+    """Where a table keeps its blobs.
+
+    Attributes:
+        dedicated: Whether blob columns have blob files of their own, except those in `descriptors` and `views`.
+        descriptors: Columns whose data files hold descriptors from the writer.
+        views: Columns whose data files hold references to rows of other tables.
+        resolves_views: Whether these references are resolved. Otherwise they come out as they are.
+    """
+
+    dedicated: bool
+    descriptors: frozenset[str]
+    views: frozenset[str]
+    resolves_views: bool
+
+    @staticmethod
+    def of(schema: TableSchema) -> BlobStorage:
+        """The blob storage that a schema's options describe."""
+        options = schema.options
+        return BlobStorage(
+            dedicated=not schema.primary_keys and option_keys.DATA_EVOLUTION_ENABLED.of(options),
+            descriptors=_names(option_keys.BLOB_DESCRIPTOR_FIELD.of(options)),
+            views=_names(option_keys.BLOB_VIEW_FIELD.of(options)),
+            resolves_views=option_keys.BLOB_VIEW_RESOLVE_ENABLED.of(options),
+        )
+
+    def in_blob_files(self, field: DataField) -> bool:
+        """Whether the values of a field are in blob files."""
+        if not self.dedicated or field.name in self.descriptors or field.name in self.views:
+            return False
+        return is_blob(field.type) or is_blob_collection(field.type)
+
+    def as_read(self, field: DataField) -> DataField:
+        """The field as it is read first. A collection of blobs is stored as one blob that names its elements."""
+        if not (self.in_blob_files(field) and is_blob_collection(field.type)):
+            return field
+        return DataField(field.id, field.name, BLOB, field.description, field.default_value)
+
+
+def _names(text: str | None) -> frozenset[str]:
+    return frozenset(filter(None, (name.strip() for name in (text or "").split(","))))

@@ -14,9 +14,10 @@ from pypaimon.streaming.metadata.history import SnapshotRangeValidator, is_same_
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import Phase, Position
-from pypaimon.streaming.options.between import AutoTags, Between, BetweenMode, Ends
-from pypaimon.streaming.options.option_values import OptionValues
-from pypaimon.streaming.options.table_traits import ChangelogProducer, TableTraits
+from pypaimon.streaming.options.between import AutoTags, Between, Ends
+from pypaimon.streaming.options.option_key import TableOptions
+from pypaimon.streaming.options.table_kinds import BetweenMode, ChangelogProducer
+from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.planning.follow_up import (
     ChangelogOfRangeScanner,
     DeltaFollowUpScanner,
@@ -54,7 +55,7 @@ class RangeScanner:
         follow_up: Which snapshots are read if the range is not one plan.
     """
 
-    def __init__(self, directory: TableDirectory, traits: TableTraits, options: OptionValues, between: Between) -> None:
+    def __init__(self, directory: TableDirectory, traits: TableTraits, options: TableOptions, between: Between) -> None:
         self._directory = directory
         self._snapshots = directory.snapshots
         self._checks = SnapshotRangeValidator(directory, with_changelogs=False)

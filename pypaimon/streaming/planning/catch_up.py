@@ -26,8 +26,8 @@ from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import Plan, PlanKind
 from pypaimon.streaming.model.position import Position
-from pypaimon.streaming.options.between import BetweenMode
 from pypaimon.streaming.options.stream_options import CatchUp, StreamOptions, options_of_table
+from pypaimon.streaming.options.table_kinds import BetweenMode
 from pypaimon.streaming.paimon.handles import ReadableTable
 from pypaimon.streaming.paimon.internals import ManifestEntry
 from pypaimon.streaming.planning.follow_up import Bounds, CommitKind

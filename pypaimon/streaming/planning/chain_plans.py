@@ -24,8 +24,7 @@ from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import BranchFiles, SplitMode
 from pypaimon.streaming.model.position import Position, Unit
-from pypaimon.streaming.options.chain import ChainBranches
-from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options.table_traits import ChainBranches
 from pypaimon.streaming.paimon.internals import DataField, DeletionFile, TableSchema
 from pypaimon.streaming.planning.planned_units import PlannedUnits, without_statistics
 from pypaimon.streaming.planning.planner_state import ChainStart, Following, ReadingFull
@@ -73,7 +72,7 @@ class ChainStarts:
 
     @property
     def _merged(self) -> bool:
-        return self.chain.is_merged(OptionValues(self.options))
+        return self.chain.is_merged(self.options)
 
     def chain_keys(self, schema: TableSchema) -> int:
         """How many of the last partition columns order the partitions of a chain.
@@ -82,7 +81,7 @@ class ChainStarts:
             UnsupportedTableError: The options name other columns than the last ones.
         """
         try:
-            return len(self.chain.chain_keys(schema.partition_keys, OptionValues(self.options)))
+            return len(self.chain.chain_keys(schema.partition_keys, self.options))
         except ValueError as error:
             raise UnsupportedTableError(f"The chain table cannot be streamed: {error}.") from error
 

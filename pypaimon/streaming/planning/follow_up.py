@@ -18,7 +18,8 @@ from pypaimon.streaming.metadata.history import SnapshotRangeValidator
 from pypaimon.streaming.metadata.snapshots import Snapshot, SnapshotManager
 from pypaimon.streaming.model.plan import PlanKind
 from pypaimon.streaming.options.stream_options import OnOverwrite, StreamOptions
-from pypaimon.streaming.options.table_traits import ChangelogProducer, TableTraits
+from pypaimon.streaming.options.table_kinds import ChangelogProducer
+from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.paimon.internals import PaimonChangelogFollowUpScanner, PaimonFollowUpScanner
 from pypaimon.streaming.planning.snapshot_plans import SnapshotPlans
 

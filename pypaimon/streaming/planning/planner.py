@@ -29,7 +29,6 @@ from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import Plan, PlanKind
 from pypaimon.streaming.model.position import Position, of_table
-from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import StreamOptions, needs_fixed_start
 from pypaimon.streaming.options.table_traits import TableTraits
@@ -96,7 +95,7 @@ class Planner:
         )
         self._range: RangeScanner | None = None
         if options.between is not None:
-            self._range = RangeScanner(directory, self.traits, OptionValues(schema.options), options.between)
+            self._range = RangeScanner(directory, self.traits, schema.options, options.between)
         given = options.follow_up_scanner if self._range is None else self._range.follow_up
         self._follow_up = FollowUp(follow_up_scanner(self.traits, given), options)
         self._bounds = Bounds(options, now_millis)

@@ -21,7 +21,8 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import Phase, Position
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import OnExpired
-from pypaimon.streaming.options.table_traits import ChangelogProducer, TableTraits
+from pypaimon.streaming.options.table_kinds import ChangelogProducer
+from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.planning.chain_plans import ChainStarts
 from pypaimon.streaming.planning.follow_up import Bounds, CommitKind
 from pypaimon.streaming.planning.planner_state import ChainStart, Following, ReadingFull, SnapshotMark

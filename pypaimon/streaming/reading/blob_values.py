@@ -23,9 +23,9 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.data_types import is_blob
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
 from pypaimon.streaming.model.system_columns import ROW_ID
-from pypaimon.streaming.options.blob_storage import BlobStorage
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import StreamOptions, Unmatched
+from pypaimon.streaming.options.table_traits import BlobStorage
 from pypaimon.streaming.paimon.handles import ReadableTable
 from pypaimon.streaming.paimon.internals import BlobViewStruct, DataField, DataType, MapType, TableNotExistException
 from pypaimon.streaming.reading.blob import BlobFetcher, BlobPlaces

@@ -37,9 +37,9 @@ from pypaimon.streaming.merge import (
 )
 from pypaimon.streaming.merge.stages import Begin
 from pypaimon.streaming.model.system_columns import LEVEL, ROW_ID, SEQUENCE_NUMBER, VALUE_KIND, WRITTEN_NUMBER
-from pypaimon.streaming.options.blob_storage import BlobStorage
-from pypaimon.streaming.options.option_values import OptionValues
-from pypaimon.streaming.options.table_traits import SNAPSHOT_ORDERING
+from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.option_key import OptionKey
+from pypaimon.streaming.options.table_traits import BlobStorage
 from pypaimon.streaming.paimon.internals import DataField, DataFileMeta, DeletionFile, TableSchema
 from pypaimon.streaming.reading.read_layout import ReadLayout
 from pypaimon.streaming.reading.split_files import SplitFiles
@@ -59,9 +59,9 @@ class FileRows:
         self._batch_size = batch_size
         self._vectors = vectors
         self._by_snapshot = layout.traits.primary_key and layout.traits.snapshot_ordering
-        options = OptionValues(layout.schema.options)
-        self._ignore_lost = options.boolean("scan.ignore-lost-files", False)
-        self._ignore_corrupt = options.boolean("scan.ignore-corrupt-files", False)
+        options = layout.schema.options
+        self._ignore_lost = option_keys.SCAN_IGNORE_LOST_FILES.of(options)
+        self._ignore_corrupt = option_keys.SCAN_IGNORE_CORRUPT_FILES.of(options)
 
     def read(
         self,
@@ -95,11 +95,11 @@ class FileRows:
         except FileNotFoundError as error:
             if not self._ignore_lost:
                 raise
-            _skipped("a data file", file, "scan.ignore-lost-files", error)
+            _skipped("a data file", file, option_keys.SCAN_IGNORE_LOST_FILES, error)
         except CorruptTableError as error:
             if not self._ignore_corrupt:
                 raise
-            _skipped("the rest of a data file", file, "scan.ignore-corrupt-files", error)
+            _skipped("the rest of a data file", file, option_keys.SCAN_IGNORE_CORRUPT_FILES, error)
 
     def directory_of(self, files: SplitFiles, file: DataFileMeta) -> TableDirectory:
         branch = files.branch(file)
@@ -115,9 +115,9 @@ class FileRows:
         self._vectors.load(deletions for _, deletions in files.files)
 
 
-def _skipped(what: str, file: DataFileMeta, option: str, error: Exception) -> None:
+def _skipped(what: str, file: DataFileMeta, option: OptionKey[bool, bool], error: Exception) -> None:
     text = f"skipping {what} because of %(option)s: %(error)s"
-    _LOG.warning("file_skipped", text, file=file.file_name, option=option, error=str(error))
+    _LOG.warning("file_skipped", text, file=file.file_name, option=option.name, error=str(error))
 
 
 _APPENDED, _COMPACTED = 0, 1
@@ -135,8 +135,9 @@ def numbered_by_snapshot(file: DataFileMeta, batch: pa.RecordBatch) -> pa.Record
     """
     if file.file_source not in (_APPENDED, _COMPACTED):
         raise UnsupportedTableError(
-            f"{file.file_name} does not record whether it was appended or compacted, so '{SNAPSHOT_ORDERING}' cannot "
-            "order its records: it is older than the option. Java does not read such a table either."
+            f"{file.file_name} does not record whether it was appended or compacted, so "
+            "'sequence.snapshot-ordering' cannot order its records: it is older than the option. Java does not "
+            "read such a table either."
         )
     batch = batch.append_column(WRITTEN_NUMBER, batch.column(SEQUENCE_NUMBER))
     if file.file_source == _COMPACTED:

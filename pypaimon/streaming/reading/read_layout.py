@@ -17,12 +17,10 @@ from pypaimon.streaming.filtering.field_paths import Path, find, ids_of, rebound
 from pypaimon.streaming.model.arrow_types import arrow_schema
 from pypaimon.streaming.model.data_types import holds_blobs, is_blob, is_blob_collection
 from pypaimon.streaming.model.system_columns import SYSTEM_TYPES
-from pypaimon.streaming.options import views
-from pypaimon.streaming.options.blob_storage import BlobStorage
-from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.read_scope import LOGS, ROWKIND, ROWKIND_FIELD, View, view_fields
 from pypaimon.streaming.options.stream_options import DEFAULT_BATCH_SIZE, Unmatched
-from pypaimon.streaming.options.table_traits import TableTraits
-from pypaimon.streaming.options.views import LOGS, ROWKIND, ROWKIND_FIELD, View
+from pypaimon.streaming.options.table_traits import BlobStorage, TableTraits
 from pypaimon.streaming.paimon.internals import ArrayType, DataField, DataType, RowType, TableSchema
 
 if TYPE_CHECKING:
@@ -55,7 +53,7 @@ class ReadSettings:
     def gives_descriptors(self) -> bool:
         if self.blob_descriptors is not None:
             return self.blob_descriptors
-        return OptionValues(self.schema.options).boolean("blob-as-descriptor", False)
+        return option_keys.BLOB_AS_DESCRIPTOR.of(self.schema.options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +141,7 @@ def layout(settings: ReadSettings) -> ReadLayout:
     """Bind settings to their own schema. Raises StreamConfigError if a column of the projection or the filter does not
     exist, or the filter cannot be applied.
     """
-    fields = views.fields(settings.schema, settings.view)
+    fields = view_fields(settings.schema, settings.view)
     names = settings.projection if settings.projection is not None else [field.name for field in fields]
     return _layout(settings, fields, [_resolve(name, fields) for name in names])
 

@@ -14,8 +14,8 @@ from pypaimon.streaming.filtering import filters
 from pypaimon.streaming.model import row_kinds
 from pypaimon.streaming.model.data_types import holds_blobs
 from pypaimon.streaming.model.row_kinds import INSERT, UPDATE_AFTER, UPDATE_BEFORE
+from pypaimon.streaming.options.read_scope import ROWKIND
 from pypaimon.streaming.options.stream_options import Unmatched
-from pypaimon.streaming.options.views import ROWKIND
 from pypaimon.streaming.reading.read_layout import ReadLayout, ReadSettings
 
 

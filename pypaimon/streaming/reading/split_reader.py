@@ -22,9 +22,9 @@ from pypaimon.streaming.model import row_kinds
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.model.system_columns import VALUE_KIND
-from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.read_scope import LOGS
 from pypaimon.streaming.options.stream_options import Unmatched
-from pypaimon.streaming.options.views import LOGS
 from pypaimon.streaming.paimon.internals import DataFileMeta, DeletionFile
 from pypaimon.streaming.reading.file_rows import BucketMerge, FileRows, joined_rows, one_ahead
 from pypaimon.streaming.reading.read_layout import ReadLayout, ReadSettings
@@ -62,7 +62,7 @@ class SplitReader:
         self._openers = openers
         self._index_filter = FileIndexFilter(directory, layout, unmatched)
         self._traits = layout.traits
-        self._clustered = OptionValues(layout.schema.options).boolean("pk-clustering-override", False)
+        self._clustered = option_keys.PK_CLUSTERING_OVERRIDE.of(layout.schema.options)
         self._filter = RecordFilter(layout, unmatched)
         self._files = FileRows(directory, layout, batch_size, vectors)
         self._merge = BucketMerge(layout, self._files, self._clustered, batch_size, openers)
@@ -244,7 +244,7 @@ class FileIndexFilter:
         self._directory = directory
         self._layout = layout
         self._drops = unmatched is Unmatched.DROP
-        self._enabled = OptionValues(layout.schema.options).boolean("file-index.read.enabled", True)
+        self._enabled = option_keys.FILE_INDEX_READ_ENABLED.of(layout.schema.options)
 
     def may_match(self, file: DataFileMeta, *, upserts: bool) -> bool:
         if not self._enabled or (file.embedded_index is None and not file.extra_files):

@@ -10,10 +10,9 @@ from dataclasses import replace
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.model.position import Position
-from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import OnExpired, OnOverwrite, Unmatched
-from pypaimon.streaming.options.table_traits import RECORD_EXPIRY
 from pypaimon.streaming.paimon.handles import ReadableTable
 from pypaimon.streaming.spec.resolve import ResolvedStream
 from pypaimon.streaming.spec.stream_spec import StreamSpec
@@ -90,11 +89,11 @@ def _refuse_table(stream: ResolvedStream) -> None:
         )
     if not traits.primary_key:
         return
-    options = OptionValues(stream.schema.options)
-    if options.text(RECORD_EXPIRY) is not None:
+    options = stream.schema.options
+    if option_keys.RECORD_LEVEL_EXPIRE_TIME.set_as(options):
         raise UnsupportedTableError(
-            f"{name} has {RECORD_EXPIRY!r}: compactions drop expired rows without a change, so that a copy would "
-            "keep them."
+            f"{name} has 'record-level.expire-time': compactions drop expired rows without a change, so that a copy "
+            "would keep them."
         )
     if traits.producer.complete:
         return
@@ -103,7 +102,7 @@ def _refuse_table(stream: ResolvedStream) -> None:
             f"{name} has merge engine {traits.merge_engine.value} and changelog-producer {traits.producer.value!r}: "
             f"a copy would take a record as it was written for a whole row. {_HELP}"
         )
-    if fields := options.text("sequence.field"):
+    if fields := option_keys.SEQUENCE_FIELD.of(options):
         raise UnsupportedTableError(
             f"{name} has sequence.field {fields!r} and changelog-producer {traits.producer.value!r}: its stream does "
             f"not say which record of a key is the newest, and a copy would keep the last written one. {_HELP}"

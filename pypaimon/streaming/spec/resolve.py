@@ -20,8 +20,8 @@ from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import of_table
 from pypaimon.streaming.model.row_selection import RowSelection
-from pypaimon.streaming.options.option_values import OptionValues
-from pypaimon.streaming.options.read_scope import ReadScope
+from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.read_scope import LOGS, ReadScope, view_fields
 from pypaimon.streaming.options.stream_options import (
     CatchUp,
     CommitMode,
@@ -33,7 +33,6 @@ from pypaimon.streaming.options.stream_options import (
     refuse_unshared_start,
 )
 from pypaimon.streaming.options.table_traits import TableTraits
-from pypaimon.streaming.options.views import LOGS, fields
 from pypaimon.streaming.paimon.internals import DataField, TableSchema
 from pypaimon.streaming.spec.stream_spec import StreamSpec, check_types, known_columns, options_of_range
 from pypaimon.streaming.spec.streamed_table import StreamedTable, TableFacts, options_of_chain
@@ -114,7 +113,7 @@ class ResolvedStream:
     @property
     def fields(self) -> list[DataField]:
         """All columns of the table, or of the view."""
-        return fields(self.schema, self.spec.view)
+        return view_fields(self.schema, self.spec.view)
 
     def new_directory(self) -> TableDirectory:
         return TableDirectory.of(self.table.followed, self.spec.io_timeout, self.identity)
@@ -171,7 +170,7 @@ class ResolvedStream:
         start = options.start
         if start.position is not None:
             start = replace(start, position=of_table(start.position, self.identity))
-        of_streams = OptionValues(schema.options if options.between is None else {})
+        of_streams = schema.options if options.between is None else {}
         filters = (chosen_partitions(schema), filter_)
         options = replace(
             options,
@@ -254,7 +253,7 @@ class ResolvedStream:
             some_buckets=options.bucket_filter is not None,
         )
         manager = consumers_of(directory)
-        expiration = OptionValues(self.schema.options).duration_millis("consumer.expiration-time")
+        expiration = option_keys.CONSUMER_EXPIRATION_TIME.of(self.schema.options)
         return Progress(
             manager,
             name,

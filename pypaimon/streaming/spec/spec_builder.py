@@ -15,10 +15,9 @@ from pypaimon.streaming.filtering.filters import columns_of
 from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.model.time_zone import option_zone
-from pypaimon.streaming.options.arguments import at_least, choice, finite_seconds, typed
-from pypaimon.streaming.options.between import between_of_arguments
-from pypaimon.streaming.options.blob_storage import places_of_arguments
-from pypaimon.streaming.options.end import end_of_arguments
+from pypaimon.streaming.options.arguments import at_least, choice, finite_seconds, places_of_arguments, typed
+from pypaimon.streaming.options.between import between_of_arguments, end_of_arguments
+from pypaimon.streaming.options.read_scope import VIEWS, View, view_fields
 from pypaimon.streaming.options.start import start_of_arguments
 from pypaimon.streaming.options.stream_options import (
     CatchUp,
@@ -30,7 +29,6 @@ from pypaimon.streaming.options.stream_options import (
     OnSchemaChange,
     Unmatched,
 )
-from pypaimon.streaming.options.views import VIEWS, View, fields
 from pypaimon.streaming.paimon.internals import DataField, PaimonFollowUpScanner
 from pypaimon.streaming.spec.resolve import ResolvedStream, resolve
 from pypaimon.streaming.spec.stream_spec import StreamSpec, check_types, known_columns, named_columns, read_type_paths
@@ -412,7 +410,7 @@ class SpecBuilder:
 
     def _known_columns(self) -> list[DataField] | None:
         facts = self._table.facts.known
-        return None if facts is None else fields(facts.schema, self._spec.view)
+        return None if facts is None else view_fields(facts.schema, self._spec.view)
 
     def _check_columns(self, what: str, names: Iterable[Any]) -> tuple[str, ...]:
         known = self._known_columns()

@@ -10,9 +10,9 @@ from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.filtering.field_paths import find
 from pypaimon.streaming.model import row_kinds
 from pypaimon.streaming.options.arguments import typed
+from pypaimon.streaming.options.read_scope import View
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import CallerOptions, CatchUp, ConsumerOptions, OnExpired, StreamOptions
-from pypaimon.streaming.options.views import View
 from pypaimon.streaming.paimon.internals import DataField, DataType, RowType
 
 if TYPE_CHECKING:

@@ -13,11 +13,10 @@ from pypaimon.streaming.filtering.filters import columns_of
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.metadata.table_handle import TableHandle
 from pypaimon.streaming.model.time_zone import TIME_ZONE
-from pypaimon.streaming.options.chain import ChainBranches
-from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.start import Start, StartMode, start_of_options
 from pypaimon.streaming.options.stream_options import StreamOptions
-from pypaimon.streaming.options.table_traits import TableTraits
+from pypaimon.streaming.options.table_traits import ChainBranches, TableTraits
 from pypaimon.streaming.paimon.handles import ReadableTable, on_branch
 from pypaimon.streaming.paimon.internals import TableSchema, is_paimon_table
 from pypaimon.streaming.spec.stream_spec import StreamSpec
@@ -32,7 +31,7 @@ def followed_table(table: ReadableTable) -> tuple[ReadableTable, ChainBranches |
     Returns:
         The table itself and None; of a chain table its delta branch, and its branches.
     """
-    chain = ChainBranches.of(OptionValues(table.table_schema.options), str(table.current_branch()))
+    chain = ChainBranches.of(table.table_schema.options, str(table.current_branch()))
     return (table, None) if chain is None else (on_branch(table, chain.delta), chain)
 
 
@@ -48,7 +47,7 @@ def options_of_chain(
             f"Chain table does not support {kind} merge engine on the delta branch for streaming read: it must be "
             f"deduplicate. The branch is a table of its own: load {delta}."
         )
-    of_table = OptionValues(table.table_schema.options)
+    of_table = table.table_schema.options
     start = spec.start or start_of_options(of_table)
     if options.between is not None:
         raise UnsupportedTableError(
@@ -57,8 +56,8 @@ def options_of_chain(
         )
     if not start.of_chain:
         raise _unsupported(f"startup mode '{start.text}'", delta, "Snapshot ids and times are those of one branch")
-    if options.consumer is not None or of_table.text("consumer-id") is not None:
-        raise _unsupported("consumer-id", delta, "Save positions (Position.to_json()) to resume")
+    if options.consumer is not None or option_keys.CONSUMER_ID.of(of_table) is not None:
+        raise _unsupported(option_keys.CONSUMER_ID.name, delta, "Save positions (Position.to_json()) to resume")
     if options.predicate is not None and columns_of(options.predicate) & set(schema.partition_keys):
         raise StreamConfigError(
             "Partition filter is not supported in chain table streaming read: which partitions are read depends on "
@@ -74,7 +73,7 @@ def _unsupported(what: str, delta: str, why: str) -> StreamConfigError:
     )
 
 
-_OTHER_BRANCH = ("scan.fallback-branch", "scan.primary-branch")
+_OTHER_BRANCH = (option_keys.SCAN_FALLBACK_BRANCH, option_keys.SCAN_PRIMARY_BRANCH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,12 +179,12 @@ def refuse_unstreamable(table: ReadableTable) -> None:
             advice="For a view of one (audit_log, binlog, ro, row_tracking) use stream_read_builder(table, view=...).",
             option="stream_read_builder: view",
         )
-    options = OptionValues(table.table_schema.options)
-    if options.boolean("chain-table.enabled", False):
+    options = table.table_schema.options
+    if option_keys.CHAIN_TABLE_ENABLED.of(options):
         return
     for key in _OTHER_BRANCH:
-        if options.text(key):
+        if branch := key.of(options):
             raise UnsupportedTableError(
-                f"Tables with '{key}' = '{options.text(key)}' cannot be streamed: a stream follows one branch. "
+                f"Tables with '{key}' = '{branch}' cannot be streamed: a stream follows one branch. "
                 "Load the branch to follow, 'db.table$branch_<name>', without this option."
             )

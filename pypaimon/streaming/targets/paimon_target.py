@@ -10,14 +10,13 @@ import pyarrow as pa
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.files.casts import CastError, cast
-from pypaimon.streaming.merge.engines.factory import IGNORE_DELETE
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.plan import PlanKind
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.model.system_columns import ROW_KIND
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.arguments import needed
-from pypaimon.streaming.options.option_values import OptionValues
-from pypaimon.streaming.options.table_traits import RECORD_EXPIRY, TableTraits
+from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.paimon.handles import WritableTable
 from pypaimon.streaming.paimon.internals import AtomicType, DataField, DataType, PyarrowFieldParser, TableSchema
 from pypaimon.streaming.paimon.write_internals import Schema
@@ -31,10 +30,10 @@ from pypaimon.streaming.writing.table_writer import TableWriter
 COPIED_FROM = "pypaimon.copied-from"
 """Option of a table made by a copy of a database: which table it is a copy of, and its columns."""
 
-_OF_THE_PLACE = ("path", "branch", "type", "provider", "rowkind.field", COPIED_FROM)
-_OF_READS = ("scan.", "consumer", "incremental-", "log.", "data-file.external-paths")
+_OF_THE_PLACE = ("path", "branch", "type", "provider", option_keys.ROWKIND_FIELD.name, COPIED_FROM)
+_OF_READS = ("scan.", "consumer", "incremental-", "log.", option_keys.DATA_FILE_EXTERNAL_PATHS.name)
 _OF_MERGING = (
-    "merge-engine",
+    option_keys.MERGE_ENGINE.name,
     "partial-update.",
     "aggregation.",
     "fields.",
@@ -42,7 +41,7 @@ _OF_MERGING = (
     "deduplicate.",
     "first-row.",
     "sequence.",
-    "changelog-producer",
+    option_keys.CHANGELOG_PRODUCER.name,
     "full-compaction.",
     "lookup",
 )
@@ -81,11 +80,13 @@ def refuse_merging(target: TableSchema, source: TableSchema, name: str) -> None:
 
 
 def _merging(schema: TableSchema) -> dict[str, str]:
-    options, engine = OptionValues(schema.options), TableTraits.of(schema).merge_engine
-    found = {} if engine.keeps_newest else {"merge-engine": engine.value}
-    texts = {key: options.text(key) for key in ("sequence.field", RECORD_EXPIRY)}
-    found |= {key: value for key, value in texts.items() if value}
-    return found | {key: "true" for key in IGNORE_DELETE if options.boolean(key, False)}
+    options, engine = schema.options, TableTraits.of(schema).merge_engine
+    found = {} if engine.keeps_newest else {option_keys.MERGE_ENGINE.name: engine.value}
+    for key in (option_keys.SEQUENCE_FIELD, option_keys.RECORD_LEVEL_EXPIRE_TIME):
+        if value := key.text(options):
+            found[key.name] = value
+    ignoring = option_keys.IGNORE_DELETE.set_as(options)
+    return found | {ignoring: "true"} if ignoring and option_keys.IGNORE_DELETE.of(options) else found
 
 
 def _options(schema: TableSchema) -> dict[str, str]:
@@ -93,7 +94,7 @@ def _options(schema: TableSchema) -> dict[str, str]:
     is_merged = _gives_merged_changes(schema)
     left_out = (*_OF_READS, *_OF_MERGING) if is_merged else _OF_READS
     options = {key: value for key, value in given.items() if key not in _OF_THE_PLACE and not key.startswith(left_out)}
-    return {**options, "changelog-producer": "input"} if is_merged else options
+    return {**options, option_keys.CHANGELOG_PRODUCER.name: "input"} if is_merged else options
 
 
 def _gives_merged_changes(schema: TableSchema) -> bool:
@@ -140,7 +141,7 @@ class PaimonTarget(TransactionTarget):
         self._table = given = PaimonTable(table)
         self._resumes = commit_user is not None or not shared
         self._user = commit_user or (f"{_USER}-{uuid4()}" if shared else _USER)
-        self._kind = given.options.text("rowkind.field")
+        self._kind = option_keys.ROWKIND_FIELD.of(given.options)
         self._schema = pa.schema([_arrow_field(field) for field in given.fields])
         self._rows = PaimonRows(
             given, self._open_writer, self._fitted, shared=shared, follows_columns=self._follows_columns

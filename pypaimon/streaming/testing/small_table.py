@@ -10,6 +10,7 @@ import pyarrow as pa
 from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming.model.system_columns import ROW_KIND
+from pypaimon.streaming.options.option_keys import BUCKET_KEY, CHANGELOG_PRODUCER
 from pypaimon.streaming.paimon.internals import PyarrowFieldParser
 from pypaimon.streaming.read_builder import StreamReadBuilder, stream_read_builder
 from pypaimon.streaming.writing.builder import stream_write_builder
@@ -55,9 +56,11 @@ class SmallTable:
         self.catalog: Any = CatalogFactory.create({"warehouse": str(directory)})
         self.name = name
         columns = COLUMNS if columns is None else columns
-        of_kind = {"changelog-producer": "input"} if keys else {"bucket-key": columns.names[0]}
+        option, value = (CHANGELOG_PRODUCER, "input") if keys else (BUCKET_KEY, columns.names[0])
         self._schema = Schema.from_pyarrow_schema(
-            columns, primary_keys=list(keys) or None, options={"bucket": "2", **of_kind, **(options or {})}
+            columns,
+            primary_keys=list(keys) or None,
+            options={"bucket": "2", option.name: value, **(options or {})},
         )
         self.catalog.create_database(name.partition(".")[0], True)
         self.catalog.create_table(name, self._schema, False)

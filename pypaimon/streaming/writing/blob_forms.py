@@ -13,8 +13,8 @@ import pyarrow as pa
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.data_types import holds_blobs, is_blob, is_blob_collection
-from pypaimon.streaming.options.blob_storage import BlobStorage
-from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.table_traits import BlobStorage
 from pypaimon.streaming.paimon.internals import BlobDescriptor, BlobViewStruct, MapType, PaimonBlob, map_key_serializer
 from pypaimon.streaming.paimon.write_internals import BlobData
 from pypaimon.streaming.reading.blob import Blob, BlobFetcher, BlobPlaces
@@ -24,7 +24,7 @@ _MARKS = tuple(name.encode()[::-1] for name in _REFERENCES)
 """What serialised references contain after their version, which is one byte."""
 _MARK = slice(1, 9)
 _DESCRIPTOR = _MARKS[2]
-_VIDEO = "video-frame-field"
+_VIDEO = option_keys.VIDEO_FRAME_FIELD
 _OTHER_FILES = "blob-descriptor."
 
 
@@ -48,13 +48,13 @@ def blob_forms(schema: Any) -> dict[str, BlobForm]:
     columns = [field for field in schema.fields if holds_blobs(field.type)]
     if not columns:
         return {}
-    storage, options = BlobStorage.of(schema), OptionValues(schema.options)
-    if not storage.dedicated or not options.boolean("row-tracking.enabled", False):
+    storage, options = BlobStorage.of(schema), schema.options
+    if not storage.dedicated or not option_keys.ROW_TRACKING_ENABLED.of(options):
         raise _refused(columns[0], "and blobs are written here to tables without primary key that have "
                        "'row-tracking.enabled' and 'data-evolution.enabled'")  # fmt: skip
-    if options.text(_VIDEO) is not None:
+    if _VIDEO.set_as(options):
         raise _refused(columns[0], f"and the table has '{_VIDEO}': frames of videos are not written here")
-    copied = options.boolean("blob-as-descriptor", False)
+    copied = option_keys.BLOB_AS_DESCRIPTOR.of(options)
     if copied and (foreign := [key for key in schema.options if key.startswith(_OTHER_FILES)]):
         raise _refused(columns[0], f"and '{foreign[0]}' names another file system to copy blobs from")
     forms = {}

@@ -12,6 +12,7 @@ from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.filtering.partition_spec import PartitionSpec
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.time_zone import TIME_ZONE, option_zone
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.arguments import a_table, at_least
 from pypaimon.streaming.paimon.handles import WritableTable
 from pypaimon.streaming.writing.pending_rows import WriterSettings
@@ -36,7 +37,7 @@ class StreamWriteBuilder:
 
     def __init__(self, table: WritableTable) -> None:
         self._table = PaimonTable(a_table("stream_write_builder: table", table))
-        prefix, unique = self._table.options.text("commit.user-prefix"), str(uuid4())
+        prefix, unique = option_keys.COMMIT_USER_PREFIX.of(self._table.options), str(uuid4())
         self._settings = WriterSettings(unique if prefix is None else f"{prefix}_{unique}")
 
     def with_commit_user(self, user: str) -> StreamWriteBuilder:

@@ -20,7 +20,8 @@ from pypaimon.streaming.formats.binary_row_encoding import encoded_row
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.index_manifests import HASH
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
-from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.option_key import TableOptions
 from pypaimon.streaming.paimon.internals import GenericRow
 from pypaimon.streaming.paimon.write_internals import CommitMessage, IndexFileMeta, IndexManifestEntry
 
@@ -43,15 +44,11 @@ class BucketRules:
     most: int | None = None  # Number of buckets of a partition (`dynamic-bucket.max-buckets`); None: not limited
 
     @staticmethod
-    def of(options: OptionValues) -> BucketRules:
-        def number(key: str, default: int, lowest: int, greatest: int) -> int:
-            value = options.integer(key, least=lowest, most=greatest)
-            return default if value is None else value
-
-        target = number("dynamic-bucket.target-row-num", 2_000_000, 1, 2**63 - 1)
-        most = options.integer("dynamic-bucket.max-buckets")
-        most = None if most in (None, -1) else number("dynamic-bucket.max-buckets", 0, 1, _MOST_BUCKETS)
-        lanes = number("dynamic-bucket.initial-buckets", 1, 1, _MOST_BUCKETS)
+    def of(options: TableOptions) -> BucketRules:
+        target = option_keys.DYNAMIC_BUCKET_TARGET_ROW_NUM.of(options)
+        limit = option_keys.DYNAMIC_BUCKET_MAX_BUCKETS
+        most = None if limit.text(options) == "-1" else limit.of(options)
+        lanes = option_keys.DYNAMIC_BUCKET_INITIAL_BUCKETS.of(options)
         return BucketRules(target, lanes if most is None else min(lanes, most), most)
 
 

@@ -26,7 +26,8 @@ from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.arrow_types import arrow_type
 from pypaimon.streaming.model.normal_form import normal_type
-from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.option_key import TableOptions
 from pypaimon.streaming.paimon.write_internals import BucketMode, CommitMessage
 from pypaimon.streaming.writing.dynamic_buckets import BucketAssigner
 from pypaimon.streaming.writing.record_writer import RecordWriter
@@ -46,9 +47,9 @@ class WriterSettings:
     is_named: bool = False  # Whether the program chose the commit user, so that a later writer may continue under it
 
 
-def kind_column(options: OptionValues, given: str | None) -> str | None:
+def kind_column(options: TableOptions, given: str | None) -> str | None:
     """The column of row kinds, from the settings or the table's option. Raises StreamConfigError if they differ."""
-    of_table = options.text("rowkind.field")
+    of_table = option_keys.ROWKIND_FIELD.of(options)
     if of_table is not None and given not in (None, of_table):
         raise StreamConfigError(
             f"with_row_kind_column: got {given!r}, but the table's option 'rowkind.field' names '{of_table}'; leave it "
@@ -161,7 +162,7 @@ def _reader(data: Any) -> pa.RecordBatchReader:
     )
 
 
-_WHOLE_TABLE = {"dynamic-partition-overwrite": "false"}
+_WHOLE_TABLE = {option_keys.DYNAMIC_PARTITION_OVERWRITE.name: "false"}
 
 
 class PendingRows:

@@ -15,7 +15,8 @@ from pypaimon.streaming.formats.registry import check_format
 from pypaimon.streaming.merge.engines.factory import merge_engine
 from pypaimon.streaming.metadata.file_paths import FilePaths
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
-from pypaimon.streaming.options.table_traits import SNAPSHOT_ORDERING, ChangelogProducer
+from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.table_kinds import ChangelogProducer
 from pypaimon.streaming.paimon.write_internals import BucketMode, CommitMessage
 from pypaimon.streaming.writing.blob_forms import blob_sources
 from pypaimon.streaming.writing.dynamic_buckets import BucketAssigner
@@ -26,8 +27,8 @@ from pypaimon.streaming.writing.files.record_facts import RecordBuilder
 from pypaimon.streaming.writing.routing import Router
 from pypaimon.streaming.writing.write_state import WriteState, write_state
 
-STRICT, FORMATTER = "partition.timestamp-format.strict", "partition.timestamp-formatter"
-PATTERN = "partition.timestamp-pattern"
+_STRICT, _FORMATTER = option_keys.PARTITION_TIMESTAMP_FORMAT_STRICT, option_keys.PARTITION_TIMESTAMP_FORMATTER
+_PATTERN = option_keys.PARTITION_TIMESTAMP_PATTERN
 
 _RANGES = {"y": (1, 9999), "u": (0, 9999), "M": (1, 12), "d": (1, 31), "H": (0, 23), "m": (0, 59), "s": (0, 59)}
 # Java takes any month, day and time that this matches, because it resolves them leniently.
@@ -56,8 +57,8 @@ class PartitionTimes:
     def of(table: PaimonTable) -> PartitionTimes | None:
         """The rule of a table; None: its partitions are not checked."""
         options = table.options
-        pattern, formatter = options.text(PATTERN), options.text(FORMATTER)
-        is_asked = options.boolean(STRICT, False) and (pattern is not None or formatter is not None)
+        pattern, formatter = _PATTERN.of(options), _FORMATTER.of(options)
+        is_asked = _STRICT.of(options) and (pattern is not None or formatter is not None)
         if not is_asked or not table.partition_keys:
             return None
         # Java checks the `toString()` of the values, which is what legacy names are, even if the table has others.
@@ -71,8 +72,8 @@ class PartitionTimes:
         fits = _DEFAULT.fullmatch(text) is not None if self._formatter is None else self._formatter.fits(text)
         if not fits:
             raise BadRowError(
-                f"Partition {values} has the time {text!r}, which does not match the table's options '{FORMATTER}' or "
-                f"'{PATTERN}', and '{STRICT}' is 'true'. Correct the rows or the options."
+                f"Partition {values} has the time {text!r}, which does not match the table's options '{_FORMATTER}' or "
+                f"'{_PATTERN}', and '{_STRICT}' is 'true'. Correct the rows or the options."
             )
 
 
@@ -129,7 +130,7 @@ def _literal(element: re.Match[str], pattern: str) -> str:
 
 def _unknown(pattern: str, part: str) -> UnsupportedTableError:
     return UnsupportedTableError(
-        f"The table's option '{FORMATTER}' = '{pattern}' has {part!r}, which is not checked here, and '{STRICT}' is "
+        f"The table's option '{_FORMATTER}' = '{pattern}' has {part!r}, which is not checked here, and '{_STRICT}' is "
         "'true'. Write with Java, or set the option to 'false'."
     )
 
@@ -140,7 +141,6 @@ def _filled(pattern: str, values: dict[str, str]) -> str:
     return re.sub(rf"\$({names})", lambda found: values[found[1]], pattern)
 
 
-_BUFFER_BYTES = 256 << 20
 _MOST_OPEN_FILES = 100
 
 _Bucket = AppendBucket | KeyedBucket
@@ -171,9 +171,7 @@ class RecordWriter:
         self._table = table
         self._overwrite = overwrite
         self._state = state
-        self._bound = (
-            buffer_bytes if buffer_bytes is not None else table.options.size_bytes("write-buffer-size", _BUFFER_BYTES)
-        )
+        self._bound = buffer_bytes if buffer_bytes is not None else option_keys.WRITE_BUFFER_SIZE.of(table.options)
         self._flushes_once = table.traits.snapshot_ordering
         self._options = FileOptions.of(table, user)
         self._blobs = blob_sources(table)
@@ -250,9 +248,9 @@ class RecordWriter:
         bound = min(self._bound, MOST_FLUSH_BYTES)
         if self.buffered_bytes + more > bound:
             raise UnsupportedTableError(
-                f"The table has '{SNAPSHOT_ORDERING}', and the rows of one commit need more than the {bound} bytes of "
-                "memory in which they must be together. Commit more often, or raise the bound (with_memory_limit, or "
-                f"'write-buffer-size' of the table), up to {MOST_FLUSH_BYTES} bytes."
+                f"The table has 'sequence.snapshot-ordering', and the rows of one commit need more than the {bound} "
+                "bytes of memory in which they must be together. Commit more often, or raise the bound "
+                f"(with_memory_limit, or 'write-buffer-size' of the table), up to {MOST_FLUSH_BYTES} bytes."
             )
 
     def _make_room(self) -> None:
@@ -293,7 +291,7 @@ class RecordWriter:
         table = self._table
         mode, keys = table.bucket_mode, table.key_names
         if mode == BucketMode.BUCKET_UNAWARE:
-            tracked = table.options.boolean("row-tracking.enabled", False)
+            tracked = option_keys.ROW_TRACKING_ENABLED.of(table.options)
             return AppendBucket(files, 0, tracked=tracked, blobs=self._blobs)
         if mode == BucketMode.POSTPONE_MODE:
             return PostponedBucket(files, RecordBuilder(keys, 0))

@@ -16,7 +16,8 @@ from pypaimon.streaming.filtering.filters import float_bits
 from pypaimon.streaming.formats.binary_row_encoding import RowColumn, layouts, row_column, serialised
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
-from pypaimon.streaming.options.table_traits import BucketFunctionType, bucket_function_of
+from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.table_kinds import BucketFunctionType
 from pypaimon.streaming.paimon.internals import PyarrowFieldParser
 from pypaimon.streaming.writing.dynamic_buckets import BucketAssigner
 
@@ -40,7 +41,7 @@ class BucketKeys:
         """The bucket key of a table; None if its number of buckets is not fixed."""
         if table.total_buckets <= 0:
             return None
-        by_remainder = bucket_function_of(table.options) is BucketFunctionType.MOD
+        by_remainder = option_keys.BUCKET_FUNCTION_TYPE.of(table.options) is BucketFunctionType.MOD
         return BucketKeys(tuple(table.schema.logical_bucket_key_fields), table.total_buckets, by_remainder)
 
     @property
@@ -188,7 +189,7 @@ def _stable_order(codes: _Codes) -> _Codes:
 
 
 def _dated_keys(table: PaimonTable) -> list[str]:
-    bucket_key = (table.options.text("bucket-key") or "").split(",")
+    bucket_key = (option_keys.BUCKET_KEY.of(table.options) or "").split(",")
     keys = {*table.primary_keys, *table.partition_keys, *(name.strip() for name in bucket_key)}
     return [
         field.name for field in table.fields if field.name in keys and str(field.type).startswith(("DATE", "TIMES"))

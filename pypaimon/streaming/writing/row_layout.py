@@ -18,6 +18,7 @@ from pypaimon.streaming.model.arrow_types import arrow_type
 from pypaimon.streaming.model.normal_form import UnfitValueError, normal_array, normal_type
 from pypaimon.streaming.model.system_columns import ROW_KIND, VALUE_KIND
 from pypaimon.streaming.model.time_zone import TimeZone
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.paimon.internals import AtomicType, MultisetType
 from pypaimon.streaming.writing.blob_forms import BlobForm, blob_forms, blob_problem
 
@@ -63,8 +64,8 @@ class KindRules:
             keyed=keyed,
             retractions=merge_engine(table.schema).retractions if keyed else frozenset(),
             engine=table.traits.merge_engine.value,
-            ignore_deletes=bool(table.handle.options.ignore_delete()),
-            ignore_before=table.options.boolean("ignore-update-before", False),
+            ignore_deletes=option_keys.IGNORE_DELETE.of(table.options),
+            ignore_before=option_keys.IGNORE_UPDATE_BEFORE.of(table.options),
         )
 
 

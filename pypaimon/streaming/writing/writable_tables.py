@@ -10,9 +10,10 @@ from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.arrow_types import arrow_schema
 from pypaimon.streaming.model.data_types import root
 from pypaimon.streaming.model.time_zone import zone_of
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.known_options import refuse_misspelled_keys
-from pypaimon.streaming.options.option_values import OptionValues
-from pypaimon.streaming.options.table_traits import SNAPSHOT_ORDERING, BucketFunctionType, bucket_function_of
+from pypaimon.streaming.options.option_key import TableOptions
+from pypaimon.streaming.options.table_kinds import BucketFunctionType
 from pypaimon.streaming.paimon.write_internals import BucketMode
 from pypaimon.streaming.writing.blob_forms import blob_forms
 from pypaimon.streaming.writing.dynamic_buckets import BucketRules
@@ -21,53 +22,21 @@ from pypaimon.streaming.writing.record_writer import RecordWriter
 
 _LOG = StreamLog(__name__)
 
-_SNAPSHOTS, _CHANGELOGS = "run expire_snapshots", "run expire_changelogs"
-_TAGS, _OLD_TAGS = "run trigger_tag_automatic_creation", "run expire_tags"
-_DONE = "run mark_partition_done"
-_COMMIT = "have Java commit"
-_MAINTENANCE = {
-    "snapshot.time-retained": _SNAPSHOTS,
-    "snapshot.num-retained.min": _SNAPSHOTS,
-    "snapshot.num-retained.max": _SNAPSHOTS,
-    "snapshot.expire.limit": _SNAPSHOTS,
-    "snapshot.expire.execution-mode": _SNAPSHOTS,
-    "changelog.time-retained": _CHANGELOGS,
-    "changelog.num-retained.min": _CHANGELOGS,
-    "changelog.num-retained.max": _CHANGELOGS,
-    "tag.automatic-creation": _TAGS,
-    "tag.automatic-completion": _TAGS,
-    "tag.callbacks": _TAGS,
-    "tag.create-success-file": _TAGS,
-    "tag.default-time-retained": _OLD_TAGS,
-    "tag.num-retained-max": _OLD_TAGS,
-    "partition.expiration-time": "run expire_partitions",
-    "consumer.expiration-time": "run paimon-stream consumers delete",
-}
-"""What a writer of Java does unless the table is `write-only`: the option, and what to do instead."""
-_CALLBACKS = {
-    "commit.callbacks": _COMMIT,
-    "metadata.iceberg.storage": _COMMIT,
-    "metastore.partitioned-table": _COMMIT,
-    "metastore.tag-to-partition": _COMMIT,
-    "commit.custom-listeners": _COMMIT,
-    "visibility-callback.enabled": "have Java commit, which waits until the rows are visible",
-    "partition.idle-time-to-done": _DONE,
-    "partition.end-input-to-done": _DONE,
-    "partition.idle-time-to-report-statistic": _COMMIT,
-}
-"""What each commit of Java, or of its engines, does: the option, and what to do instead."""
 _NOTHING = ("", "none", "disabled", "false", "0 s", "0s")
 
 _warned: set[tuple[str, str]] = set()
 
 
-def left_out(options: OptionValues) -> str:
+def left_out(options: TableOptions) -> str:
     """The options of a table that are not carried out here, with what to do instead; empty if there are none."""
-    asked = _CALLBACKS if options.boolean("write-only", False) else {**_MAINTENANCE, **_CALLBACKS}
+    write_only = option_keys.WRITE_ONLY.of(options)
     found = [
-        (key, advice) for key, advice in asked.items() if (options.text(key) or "").strip().lower() not in _NOTHING
+        f"{key} ({key.left_out.instead})"
+        for key in option_keys.OPTION_KEYS
+        if key.left_out is not None and (key.left_out.of_every_commit or not write_only)
+        if (key.text(options) or "").strip().lower() not in _NOTHING
     ]
-    return ", ".join(f"{key} ({advice})" for key, advice in found)
+    return ", ".join(found)
 
 
 def warn_unsupported_maintenance(table: PaimonTable) -> None:
@@ -108,7 +77,8 @@ def check_writable(table: PaimonTable, overwrite: bool, *, by_tasks: bool = Fals
         _check_bucket_function(table)
     if mode == BucketMode.POSTPONE_MODE and table.traits.snapshot_ordering:
         raise UnsupportedTableError(
-            f"{name} has '{SNAPSHOT_ORDERING}' and postponed buckets, whose records would lose the order of a commit."
+            f"{name} has 'sequence.snapshot-ordering' and postponed buckets, whose records would lose the order of a "
+            "commit."
         )
     blob_forms(table.schema)
     # Raises if the options of the indexes cannot be used.
@@ -129,7 +99,7 @@ def warn_about_gaps(table: PaimonTable) -> None:
 
 
 def _check_partition_columns(table: PaimonTable) -> None:
-    if not table.options.boolean("partition.legacy-name", True):
+    if not option_keys.PARTITION_LEGACY_NAME.of(table.options):
         return
     for field in table.partition_fields:
         if root(field.type) in ("BINARY", "VARBINARY"):
@@ -142,8 +112,8 @@ def _check_partition_columns(table: PaimonTable) -> None:
 
 def _check_chain(table: PaimonTable) -> None:
     options = table.options
-    delta = options.text("scan.fallback-delta-branch") or ""
-    if options.boolean("chain-table.enabled", False) and table.branch.lower() == delta.lower():
+    delta = option_keys.SCAN_FALLBACK_DELTA_BRANCH.of(options) or ""
+    if option_keys.CHAIN_TABLE_ENABLED.of(options) and table.branch.lower() == delta.lower():
         raise UnsupportedTableError(
             f"{table.name} is the delta branch of a chain table. Java empties the partitions of its snapshot branch "
             "when it is overwritten, and this library does not. Overwrite it with Java."
@@ -152,7 +122,7 @@ def _check_chain(table: PaimonTable) -> None:
 
 def _check_bucket_function(table: PaimonTable) -> None:
     name = table.name
-    function = bucket_function_of(table.options)
+    function = option_keys.BUCKET_FUNCTION_TYPE.of(table.options)
     kinds = [str(field.type).partition(" ")[0].upper() for field in table.schema.logical_bucket_key_fields]
     if function is BucketFunctionType.MOD and kinds not in (["INT"], ["BIGINT"]):
         raise UnsupportedTableError(f"{name}: 'bucket-function.type' = 'mod' needs a bucket key of one INT or BIGINT.")

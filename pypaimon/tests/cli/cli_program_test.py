@@ -16,6 +16,7 @@ from typing import Any
 
 import click
 import pytest
+from click.shell_completion import ShellComplete
 
 from pypaimon.streaming.cli import tables as cli_tables
 from pypaimon.streaming.cli.app import _SUMMARIES
@@ -271,3 +272,12 @@ def test_all_that_only_reads_can_be_told_to_retry() -> None:
     retrying = {words[-1] for words, command in every_command() if any(each.name == "retry" for each in command.params)}
     # A copy continues at its position, a compaction with the remaining files.
     assert retrying - {"copy", "compact"} == {*"tail lag explain snapshots doctor files list show".split()}
+
+
+def test_a_shell_completes_the_options_of_a_table() -> None:
+    shell = ShellComplete(commands, {}, "paimon-stream", "_PAIMON_STREAM_COMPLETE")
+    found = [each.value for each in shell.get_completions(["tail", "--table-option"], "scan.bu")]
+    assert found == ["scan.bucket="]
+    assert (
+        shell.get_completions(["compact", "--table-option"], "compaction.size-r")[0].value == "compaction.size-ratio="
+    )

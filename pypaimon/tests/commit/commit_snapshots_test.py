@@ -15,7 +15,6 @@ import pytest
 from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming import compact, stream_write_builder
-from pypaimon.streaming.commit.conflicts import LAST_SAFE_SNAPSHOT
 from pypaimon.streaming.commit.idempotent_commit import commit_batch, commit_compaction, commit_once
 from pypaimon.streaming.commit.request import CommitReport, CommitRequest
 from pypaimon.streaming.errors import (
@@ -34,6 +33,8 @@ from support.crash.crashing_file_io import MortalFileIO
 from support.spark.sink_world import World, write
 from support.stores.fault_file_io import FORBIDDEN, SCHEME, Call, FaultFileIO, failing
 from support.tables.handles import batch_table
+
+LAST_SAFE_SNAPSHOT = "commit.strict-mode.last-safe-snapshot"
 
 DAYS = pa.schema([("dt", pa.string()), ("v", pa.int64())])
 

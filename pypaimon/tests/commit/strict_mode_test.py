@@ -10,9 +10,10 @@ import pyarrow as pa
 import pytest
 
 from pypaimon.streaming import StreamConfigError, StrictModeError, compact, stream_write_builder
-from pypaimon.streaming.commit.conflicts import LAST_SAFE_SNAPSHOT
 from support.tables.handles import sorted_rows
 from support.tables.streamed_table import Table
+
+LAST_SAFE_SNAPSHOT = "commit.strict-mode.last-safe-snapshot"
 
 pytestmark = pytest.mark.slow
 

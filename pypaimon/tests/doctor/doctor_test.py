@@ -20,9 +20,7 @@ from pypaimon.streaming.doctor.checks import CHECKS, diagnose
 from pypaimon.streaming.doctor.examination import Layout
 from pypaimon.streaming.doctor.findings import Finding, Level
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.options.option_values import OptionValues
-from pypaimon.streaming.options.retention import Retention
-from pypaimon.streaming.options.table_traits import TableTraits
+from pypaimon.streaming.options.table_traits import Retention, TableTraits
 from pypaimon.streaming.paimon.internals import TableSchema
 from support.docs.cli_runs import Program
 from support.stores.fault_file_io import UNAVAILABLE, FaultFileIO, failing
@@ -176,7 +174,7 @@ def test_consumers_may_keep_changelogs_alone(tmp_path: Path) -> None:
     ("snapshot_id", "hours", "gone"), [(4, 2, False), (3, 2, True), (3, 0, False), (2, 0, True), (1, 0, True)]
 )
 def test_what_expires_is_old_or_too_much_and_not_among_the_last(snapshot_id: int, hours: int, gone: bool) -> None:
-    options = OptionValues({"snapshot.num-retained.min": "2", "snapshot.num-retained.max": "3"})
+    options = {"snapshot.num-retained.min": "2", "snapshot.num-retained.max": "3"}
     assert Retention.of(options).lets_go(snapshot_id, 10 * _HOUR, 5, (10 + hours) * _HOUR) is gone
 
 

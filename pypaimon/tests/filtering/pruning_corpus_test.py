@@ -15,7 +15,8 @@ import pytest
 from pypaimon.streaming.filtering.pruning import Pruner, Scan
 from pypaimon.streaming.metadata.manifest_tables import ENTRY_SCHEMA, list_parser, manifest_parser
 from pypaimon.streaming.metadata.manifests import live
-from pypaimon.streaming.options.table_traits import ChangelogProducer, TableTraits
+from pypaimon.streaming.options.table_kinds import ChangelogProducer
+from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.paimon.filter_internals import Predicate
 from pypaimon.streaming.paimon.internals import TableSchema
 from support.corpus.cases import unpack

@@ -13,7 +13,6 @@ import pytest
 from pypaimon import CatalogFactory
 
 from pypaimon.streaming import IncrementalDiffScanner, UnsupportedTableError, stream_read_builder
-from pypaimon.streaming.options.between import MODE
 from support.corpus.batch_cases import (
     ARCHIVE,
     BatchOutcome,
@@ -81,7 +80,7 @@ def test_kinds_turn_one_state_into_the_other(scenario: str) -> None:
     ids = sorted(int(path.name.removeprefix("snapshot-")) for path in directory.glob("snapshot-*"))
     pairs = [each for each in combinations(ids, 2) if is_drawn(f"{scenario} {each}", ONE_IN)]
     for start, end in pairs:
-        difference = _at(scenario, {"incremental-between": f"{start},{end}", MODE: "diff"})
+        difference = _at(scenario, {"incremental-between": f"{start},{end}", "incremental-between-scan-mode": "diff"})
         changes = read(difference)
         if isinstance(changes.error, UnsupportedTableError):
             continue

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.merge import PartialUpdate, SequenceGroup
 from pypaimon.streaming.merge.functions.registry import field_aggregate
-from pypaimon.streaming.options.option_values import OptionValues
 from support.models.merging import Record, java_key, merge_columns, merge_rows, sorted_runs_of
 from support.samples import examples
 
@@ -177,9 +176,7 @@ def test_sequence_groups(
             SequenceGroup(("h",), ("c", "t"), "h" in removes),
         ),
         aggregates={
-            name: field_aggregate(
-                function, name, TYPES[name], OptionValues({f"fields.{name}.ignore-retract": str(ignores).lower()})
-            )
+            name: field_aggregate(function, name, TYPES[name], {f"fields.{name}.ignore-retract": str(ignores).lower()})
             for name, (function, ignores) in functions.items()
         },
         ignore_delete=ignore,
@@ -216,7 +213,7 @@ def test_a_value_of_an_older_sequence_goes_with_the_retraction_of_a_newer_one() 
     engine = PartialUpdate(
         ("k",),
         groups=(SequenceGroup(("h",), ("c",)),),
-        aggregates={"c": field_aggregate("last_non_null_value", "c", pa.int32(), OptionValues({}))},
+        aggregates={"c": field_aggregate("last_non_null_value", "c", pa.int32(), {})},
     )
     nothing = dict.fromkeys(TYPES)
     steps = [(0, 5, None), (0, 3, 1), (1, 5, 2), (0, 4, None), (0, 2, 7)]
@@ -235,7 +232,7 @@ def test_the_first_value_may_come_with_an_older_sequence() -> None:
     engine = PartialUpdate(
         ("k",),
         groups=(SequenceGroup(("h",), ("c",)),),
-        aggregates={"c": field_aggregate("first_non_null_value", "c", pa.int32(), OptionValues({}))},
+        aggregates={"c": field_aggregate("first_non_null_value", "c", pa.int32(), {})},
     )
     steps = [(1, 5, None), (1, 3, 1), (2, 5, 4), (2, 3, 9)]
     values = ({"k": key, "h": age, "c": value} for key, age, value in steps)

@@ -8,13 +8,12 @@ import pytest
 
 from pypaimon.streaming import StreamConfigError
 from pypaimon.streaming.options.between import AutoTags
-from pypaimon.streaming.options.option_values import OptionValues
 
 DAY = datetime(2026, 1, 31)
 
 
 def tags(**options: str) -> AutoTags:
-    return AutoTags(OptionValues({"tag." + key.replace("_", "-"): value for key, value in options.items()}))
+    return AutoTags({"tag." + key.replace("_", "-"): value for key, value in options.items()})
 
 
 @pytest.mark.parametrize(

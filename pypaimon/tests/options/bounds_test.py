@@ -29,7 +29,6 @@ from pypaimon.streaming.indexes.bitmap import BitmapIndexWriter
 from pypaimon.streaming.indexes.bloom_filter import BloomFilterWriter
 from pypaimon.streaming.live.duckdb_row_store import memory_bound
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
-from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.stream_options import StreamOptions, options_of_table
 from pypaimon.streaming.spec.openers import AsyncStreamingTableScan
 from pypaimon.streaming.spec.spec_builder import resolved
@@ -189,11 +188,11 @@ BOUNDS = [
         )
     ),
     Bound("stats-mode", lambda _, v: StatsMode.parse(f"truncate({v})", "stats-mode"), 1, 0, "truncate(n) from 1"),
-    Bound("bloom-filter", lambda _, v: BloomFilterWriter(OptionValues({"items": v})), 1, 0, "expected items from 1"),
-    Bound("bloom-filter", lambda _, v: BloomFilterWriter(OptionValues({"fpp": v})), TINY, 0, "fpp between 0 and 1"),
-    Bound("bloom-filter", lambda _, v: BloomFilterWriter(OptionValues({"fpp": v})), 1 - 1e-9, 1, "fpp between 0 and 1"),
-    Bound("bitmap", lambda _, v: BitmapIndexWriter(OptionValues({"version": v}), False), 1, 0, "version 1 or 2"),
-    Bound("bitmap", lambda _, v: BitmapIndexWriter(OptionValues({"version": v}), False), 2, 3, "version 1 or 2"),
+    Bound("bloom-filter", lambda _, v: BloomFilterWriter({"items": v}), 1, 0, "expected items from 1"),
+    Bound("bloom-filter", lambda _, v: BloomFilterWriter({"fpp": v}), TINY, 0, "fpp between 0 and 1"),
+    Bound("bloom-filter", lambda _, v: BloomFilterWriter({"fpp": v}), 1 - 1e-9, 1, "fpp between 0 and 1"),
+    Bound("bitmap", lambda _, v: BitmapIndexWriter({"version": v}, False), 1, 0, "version 1 or 2"),
+    Bound("bitmap", lambda _, v: BitmapIndexWriter({"version": v}, False), 2, 3, "version 1 or 2"),
 ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -22,8 +21,9 @@ from pypaimon.schema.table_schema import TableSchema
 
 from pypaimon.streaming import StreamConfigError, StreamReadBuilder, UnsupportedTableError, stream_read_builder
 from pypaimon.streaming.model.position import Unit
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.known_options import KNOWN_STREAM_KEYS
-from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options.option_key import BOOLEAN, TEXT, OptionKey
 from pypaimon.streaming.options.start import NAMED_STARTS, Start, StartMode
 from pypaimon.streaming.options.stream_options import (
     CatchUp,
@@ -39,17 +39,12 @@ from pypaimon.streaming.options.stream_options import (
     overwrite_policy,
     refuse_unmergeable,
 )
+from pypaimon.streaming.options.table_kinds import BucketFunctionType, ChangelogProducer, MergeEngineKind
 from pypaimon.streaming.options.table_traits import (
-    BucketFunctionType,
-    ChangelogProducer,
-    MergeEngineKind,
     TableTraits,
-    bucket_function_of,
-    changelog_producer_of,
     merge_engine_of,
 )
 from pypaimon.streaming.spec.stream_spec import StreamSpec
-from support.repository import ROOT
 from support.tables.orders import catalog, create_orders, events
 from support.tables.streamed_table import Table
 
@@ -242,12 +237,6 @@ def test_every_option_of_paimon_under_these_prefixes_is_known_and_no_other_is() 
     assert {*JAVA_2_1.split(), *FORMER.split(), *of_streams} == KNOWN_STREAM_KEYS
 
 
-def test_the_documentation_tells_what_each_of_them_means() -> None:
-    page = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
-    named = {key for row in re.findall(r"^\| (`.+?) \|", page, re.MULTILINE) for key in re.findall(r"`([^`]+)`", row)}
-    assert {key for key in named if key.startswith(PREFIXES)} == KNOWN_STREAM_KEYS
-
-
 def test_internal_modes_of_java_are_refused() -> None:
     with pytest.raises(UnsupportedTableError, match="stream-scan-mode"):
         settings(stream_scan_mode="file-monitor")
@@ -260,7 +249,7 @@ class TestOverwrites:
     @staticmethod
     def reads(options: dict[str, str], chosen: OnOverwrite | None = None, primary_key: bool = False) -> bool:
         traits = TableTraits.of(schema(options, primary_key))
-        return overwrite_policy(traits, OptionValues(options), chosen)
+        return overwrite_policy(traits, options, chosen)
 
     def test_the_options(self) -> None:
         assert not self.reads({})
@@ -350,25 +339,25 @@ class TestWords:
         told = [producer, producer.value, producer.value.upper(), producer.value.title(), producer.name]
         for value in (*told, producer.value.replace("-", "_")):
             assert self.traits(changelog_producer=value).producer == producer.value
-            assert changelog_producer_of({"changelog-producer": value}) == producer.value
+            assert option_keys.CHANGELOG_PRODUCER.of({"changelog-producer": value}) == producer.value
 
     @pytest.mark.parametrize("function", BucketFunctionType)
     def test_bucket_functions(self, function: BucketFunctionType) -> None:
         for value in (function.value, function.value.upper(), function.value.title()):
-            assert bucket_function_of({"bucket-function.type": value}) is function
+            assert option_keys.BUCKET_FUNCTION_TYPE.of({"bucket-function.type": value}) is function
 
     def test_without_the_option(self) -> None:
         assert merge_engine_of({}) is MergeEngineKind.DEDUPLICATE
-        assert changelog_producer_of({}) is ChangelogProducer.NONE
-        assert bucket_function_of({}) is BucketFunctionType.DEFAULT
+        assert option_keys.CHANGELOG_PRODUCER.of({}) is ChangelogProducer.NONE
+        assert option_keys.BUCKET_FUNCTION_TYPE.of({}) is BucketFunctionType.DEFAULT
 
     def test_unknown_ones_are_refused_by_name(self) -> None:
         with pytest.raises(UnsupportedTableError, match=r"'lightning' for key 'merge-engine'.*first-row"):
             merge_engine_of({"merge-engine": "lightning"})
         with pytest.raises(StreamConfigError, match=r"'loud' for key 'changelog-producer'.*full-compaction"):
-            changelog_producer_of({"changelog-producer": "loud"})
+            option_keys.CHANGELOG_PRODUCER.of({"changelog-producer": "loud"})
         with pytest.raises(StreamConfigError, match=r"'md5' for key 'bucket-function.type'"):
-            bucket_function_of({"bucket-function.type": "md5"})
+            option_keys.BUCKET_FUNCTION_TYPE.of({"bucket-function.type": "md5"})
 
 
 def test_values_of_python_as_pypaimon_takes_them() -> None:
@@ -394,7 +383,7 @@ def test_values_of_python_as_pypaimon_takes_them() -> None:
     ("text", "value"), [("TRUE", True), ("1", True), ("yes", True), ("Off", False), (" no ", False)]
 )
 def test_booleans(text: str, value: bool) -> None:
-    assert OptionValues({"b": text}).boolean("b", not value) is value
+    assert OptionKey("b", BOOLEAN, not value).of({"b": text}) is value
 
 
 # ---- on tables ----
@@ -452,7 +441,7 @@ def test_every_handle_of_pypaimon_with_options_that_it_knows_opens(tmp_path: Pat
     fixed = {*CoreOptions.IMMUTABLE_OPTIONS, "bucket", "path"}
     defaults = {each.key(): each.default_value() for each in known if each.has_default_value()}
     defaults = {key: value for key, value in defaults.items() if key not in fixed}
-    texts = {key: OptionValues(defaults).text(key) for key in defaults}
+    texts = {key: OptionKey(key, TEXT, None).of(defaults) for key in defaults}
     ignored = dict.fromkeys(["scan.bounded", "scan.push-down", "scan.plan-auto-tag-for-read.time-retained"], "true")
     assert len(defaults) > 50
     for options in (defaults, texts, ignored, {"scan.partitions": "max_pt()"}):

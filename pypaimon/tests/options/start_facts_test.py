@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import pypaimon.streaming
-from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.start import _FACTS, Start, StartMode, chooses_files, start_of_options
 from pypaimon.streaming.planning.start import _FINDERS
 
@@ -56,4 +55,4 @@ def test_a_state_comes_first_with_a_full_tag_alone() -> None:
 def test_of_several_options_the_first_rule_is_taken() -> None:
     """As in Java: without `scan.mode` a time decides before a snapshot id, and is then refused next to it."""
     with pytest.raises(ValueError, match=r"\[scan.snapshot-id\] must be null when you set"):
-        start_of_options(OptionValues({"scan.timestamp-millis": "1", "scan.snapshot-id": "2"}))
+        start_of_options({"scan.timestamp-millis": "1", "scan.snapshot-id": "2"})

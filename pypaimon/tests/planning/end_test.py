@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pypaimon.streaming.options.end import End
+from pypaimon.streaming.options.between import End
 from support.tables.planner_drive import EARLIEST, Drive
 from support.tables.streamed_table import Table
 

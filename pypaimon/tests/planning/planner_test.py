@@ -28,7 +28,7 @@ from pypaimon.streaming import (
 )
 from pypaimon.streaming.errors import EndOfScan
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.options.end import End
+from pypaimon.streaming.options.between import End
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import CatchUp, Limits, OnExpired, OnOverwrite
 from pypaimon.streaming.planning.planner_state import ReadingFull

@@ -17,7 +17,7 @@ from pypaimon.schema.table_schema import TableSchema
 
 from pypaimon.streaming import PlanKind, StreamReadBuilder
 from pypaimon.streaming.model.plan import SplitMode
-from pypaimon.streaming.options.end import End
+from pypaimon.streaming.options.between import End
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import CatchUp, Limits
 from pypaimon.streaming.options.table_traits import TableTraits

@@ -15,7 +15,7 @@ from pypaimon.schema.schema_change import SchemaChange
 
 from pypaimon.streaming import PlanKind, Position, PositionExpiredError, TableChangedError
 from pypaimon.streaming.model.plan import Plan
-from pypaimon.streaming.options.end import End
+from pypaimon.streaming.options.between import End
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import CatchUp, Limits, OnExpired, OnSchemaChange
 from pypaimon.streaming.planning.planned_units import PlannedUnits

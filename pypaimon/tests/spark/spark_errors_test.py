@@ -22,7 +22,6 @@ from pypaimon.streaming import (
 )
 from pypaimon.streaming.commit.ledger import QueryReusedError
 from pypaimon.streaming.errors import BatchOrderError, CommitUnknownError
-from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.writing.writer_settings import kind_column
 from support.spark.driver import Driver, batch_rows
 from support.tables.streamed_table import Table
@@ -185,5 +184,5 @@ def test_an_overwrite_that_is_not_to_be_read_names_the_option(table: Table) -> N
 
 def test_two_columns_of_row_kinds_name_the_option() -> None:
     with pytest.raises(StreamConfigError) as caught, readable_errors(ErrorContext("db.t")):
-        kind_column(OptionValues({"rowkind.field": "a"}), "b")
+        kind_column({"rowkind.field": "a"}, "b")
     assert text_of(caught).startswith("db.t: Option 'row-kind-column': got 'b'")

@@ -22,7 +22,6 @@ from pypaimon.streaming.filtering.partition_spec import PartitionSpec
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.time_zone import TIME_ZONE, zone_of_table
 from pypaimon.streaming.options.between import between_of_options
-from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.start import start_of_options
 from support.process_zone import in_zone
 
@@ -118,8 +117,8 @@ def creation_times(world: World) -> Any:
 
 def options(world: World) -> Any:
     given = world.table.options.options.to_map() | ({} if world.zone is None else {TIME_ZONE: world.zone})
-    start = start_of_options(OptionValues({**given, "scan.timestamp": TEXT}))
-    between = between_of_options(OptionValues({**given, "incremental-between-timestamp": f"{TEXT},2030-01-01"}))
+    start = start_of_options({**given, "scan.timestamp": TEXT})
+    between = between_of_options({**given, "incremental-between-timestamp": f"{TEXT},2030-01-01"})
     assert between is not None
     return start.millis, between.start, between.end
 

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.writing.dynamic_buckets import BucketRules, KeyBuckets
 
 HASHES = st.lists(st.integers(-12, 12) | st.sampled_from([-(2**31), 2**31 - 1]), max_size=40)
@@ -110,7 +109,7 @@ def test_when_all_buckets_are_full() -> None:
     ],
 )
 def test_options(options: dict[str, str], rules: Any) -> None:
-    named = OptionValues({f"dynamic-bucket.{name}": value for name, value in options.items()})
+    named = {f"dynamic-bucket.{name}": value for name, value in options.items()}
     if isinstance(rules, BucketRules):
         assert BucketRules.of(named) == rules
         return

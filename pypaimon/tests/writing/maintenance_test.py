@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from pypaimon.streaming import compact
-from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.writing.writable_tables import left_out
 from support.tables.written_tables import key_value_table, rows
 
@@ -37,7 +36,7 @@ def test_writers_of_a_process_tell_once_what_they_do_not_do(tmp_path: Path, capl
         {
             "event": "upkeep_left_out",
             "table": "db.w",
-            "options": "snapshot.time-retained (run expire_snapshots), tag.automatic-creation (run "
+            "options": "snapshot.time-retained (run maintain or paimon-stream maintain), tag.automatic-creation (run "
             "trigger_tag_automatic_creation), partition.expiration-time (run expire_partitions), commit.callbacks "
             "(have Java commit)",
         }
@@ -46,7 +45,7 @@ def test_writers_of_a_process_tell_once_what_they_do_not_do(tmp_path: Path, capl
 
 def test_of_a_write_only_table_java_leaves_the_upkeep_to_others_too(tmp_path: Path) -> None:
     table = key_value_table(tmp_path, **ASKED, **{"write-only": "true"})
-    assert left_out(OptionValues(table.options)) == "commit.callbacks (have Java commit)"
+    assert left_out(table.options) == "commit.callbacks (have Java commit)"
 
 
 CALLED = {

@@ -22,8 +22,11 @@ from pypaimon.streaming.filtering.partition_spec import PartitionSpec
 from pypaimon.streaming.formats.binary_row_encoding import encoded_row
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.writing.record_writer import FORMATTER, PATTERN, STRICT, PartitionTimes
+from pypaimon.streaming.writing.record_writer import PartitionTimes
 from support.java.live import JavaError, LiveJava
+
+STRICT, FORMATTER = "partition.timestamp-format.strict", "partition.timestamp-formatter"
+PATTERN = "partition.timestamp-pattern"
 
 pytestmark = pytest.mark.java
 

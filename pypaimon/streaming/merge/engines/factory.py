@@ -10,28 +10,18 @@ from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.merge.engines.engine import Aggregation, Deduplicate, FirstRow, MergeEngine
 from pypaimon.streaming.merge.engines.partial_update import PartialUpdate, SequenceGroup
 from pypaimon.streaming.merge.functions.base import FieldAggregate
-from pypaimon.streaming.merge.functions.registry import DEFAULT_FUNCTION, field_aggregate
+from pypaimon.streaming.merge.functions.registry import field_aggregate
 from pypaimon.streaming.merge.ordering import is_ordered
 from pypaimon.streaming.model.arrow_types import arrow_type
-from pypaimon.streaming.options.option_values import OptionValues
-from pypaimon.streaming.options.table_traits import (
-    SNAPSHOT_ORDERING,
-    ChangelogProducer,
-    MergeEngineKind,
-    changelog_producer_of,
-    merge_engine_of,
-)
+from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.table_kinds import ChangelogProducer, MergeEngineKind
+from pypaimon.streaming.options.table_traits import merge_engine_of
 from pypaimon.streaming.paimon.internals import TableSchema
 
-IGNORE_DELETE = (
-    "ignore-delete",
-    "first-row.ignore-delete",
-    "deduplicate.ignore-delete",
-    "partial-update.ignore-delete",
-)
-_REMOVE_ON_DELETE = "partial-update.remove-record-on-delete"
-_REMOVE_ON_GROUP = "partial-update.remove-record-on-sequence-group"
-_GROUP_PREFIX, _GROUP_SUFFIX = "fields.", ".sequence-group"
+_IGNORE_DELETE = option_keys.IGNORE_DELETE
+_REMOVE_ON_DELETE = option_keys.PARTIAL_UPDATE_REMOVE_RECORD_ON_DELETE
+_REMOVE_ON_GROUP = option_keys.PARTIAL_UPDATE_REMOVE_RECORD_ON_SEQUENCE_GROUP
+_GROUP_PREFIX, _GROUP_SUFFIX = option_keys.FIELDS_SEQUENCE_GROUP.name.split("#")
 _FILLING = "last_non_null_value"
 
 
@@ -45,19 +35,17 @@ def merge_engine(schema: TableSchema) -> MergeEngine:
 class _EngineOptions:
     def __init__(self, schema: TableSchema) -> None:
         self._schema = schema
-        self._options = OptionValues(schema.options)
+        self._options = schema.options
         self._types: dict[str, pa.DataType] = {field.name: arrow_type(field.type) for field in schema.fields}
         self._kind = merge_engine_of(schema.options)
-        self._ignore_delete = next(
-            (self._options.boolean(key, False) for key in IGNORE_DELETE if self._options.text(key) is not None), False
-        )
+        self._ignore_delete = _IGNORE_DELETE.of(self._options)
 
     def engine(self) -> MergeEngine:
         options = self._options
         keys, sequence = self._keys(), self._sequence()
-        if sequence and options.boolean(SNAPSHOT_ORDERING, False):
-            raise StreamConfigError(f"'{SNAPSHOT_ORDERING}' and 'sequence.field' contradict each other; set one.")
-        order = options.one_of("sequence.field.sort-order", ("ascending", "descending"), "ascending")
+        if sequence and option_keys.SEQUENCE_SNAPSHOT_ORDERING.of(options):
+            raise StreamConfigError("'sequence.snapshot-ordering' and 'sequence.field' contradict each other; set one.")
+        order = option_keys.SEQUENCE_FIELD_SORT_ORDER.of(options)
         ascending = order == "ascending"
         if self._kind is MergeEngineKind.DEDUPLICATE:
             return Deduplicate(keys, sequence, ascending, ignore_delete=self._ignore_delete)
@@ -65,7 +53,7 @@ class _EngineOptions:
             return FirstRow(keys, ignore_delete=self._ignore_delete)
         if self._kind is MergeEngineKind.PARTIAL_UPDATE:
             return self._partial_update(keys, sequence, ascending)
-        remove = options.boolean("aggregation.remove-record-on-delete", False)
+        remove = option_keys.AGGREGATION_REMOVE_RECORD_ON_DELETE.of(options)
         return Aggregation(keys, sequence, ascending, self._lookup(), self._aggregates(sequence), remove)
 
     def _keys(self) -> tuple[str, ...]:
@@ -78,14 +66,14 @@ class _EngineOptions:
         return keys
 
     def _sequence(self) -> tuple[str, ...]:
-        text = self._options.text("sequence.field")
+        text = option_keys.SEQUENCE_FIELD.of(self._options)
         if not text:
             return ()
         names = tuple(name.strip() for name in text.split(","))
         for name in names:
-            self._require(name, "sequence.field")
-            self._require_order(name, "sequence.field")
-            if self._options.text(f"fields.{name}.aggregate-function") is not None:
+            self._require(name, option_keys.SEQUENCE_FIELD.name)
+            self._require_order(name, option_keys.SEQUENCE_FIELD.name)
+            if option_keys.FIELDS_AGGREGATE_FUNCTION.of_field(name).set_as(self._options):
                 raise StreamConfigError(f"Sequence field '{name}' must not have an aggregate function.")
         if len(set(names)) < len(names):
             raise StreamConfigError(f"A sequence field is defined more than once: sequence.field = {text}.")
@@ -97,9 +85,9 @@ class _EngineOptions:
         """Whether compaction merges level 0 into higher levels record by record (Java's `CoreOptions.needLookup`)."""
         options = self._options
         return (
-            changelog_producer_of(self._schema.options) is ChangelogProducer.LOOKUP
-            or options.boolean("deletion-vectors.enabled", False)
-            or options.boolean("force-lookup", False)
+            option_keys.CHANGELOG_PRODUCER.of(options) is ChangelogProducer.LOOKUP
+            or option_keys.DELETION_VECTORS_ENABLED.of(options)
+            or option_keys.FORCE_LOOKUP.of(options)
         )
 
     def _aggregates(self, sequence: tuple[str, ...]) -> Mapping[str, FieldAggregate]:
@@ -116,14 +104,15 @@ class _EngineOptions:
         return self._chosen(name) or _FILLING
 
     def _chosen(self, name: str) -> str | None:
-        return self._options.text(f"fields.{name}.aggregate-function", DEFAULT_FUNCTION)
+        own = option_keys.FIELDS_AGGREGATE_FUNCTION.of_field(name).of(self._options)
+        return option_keys.FIELDS_DEFAULT_AGGREGATE_FUNCTION.of(self._options) if own is None else own
 
     def _partial_update(self, keys: tuple[str, ...], sequence: tuple[str, ...], ascending: bool) -> MergeEngine:
         groups = self._groups()
-        remove = self._options.boolean(_REMOVE_ON_DELETE, False)
+        remove = _REMOVE_ON_DELETE.of(self._options)
         for first, second, both in (
-            ("ignore-delete", _REMOVE_ON_DELETE, self._ignore_delete and remove),
-            ("ignore-delete", _REMOVE_ON_GROUP, self._ignore_delete and self._options.text(_REMOVE_ON_GROUP)),
+            (_IGNORE_DELETE, _REMOVE_ON_DELETE, self._ignore_delete and remove),
+            (_IGNORE_DELETE, _REMOVE_ON_GROUP, self._ignore_delete and _REMOVE_ON_GROUP.of(self._options)),
             ("sequence-group", _REMOVE_ON_DELETE, groups and remove),
         ):
             if both:
@@ -132,7 +121,7 @@ class _EngineOptions:
         return PartialUpdate(keys, sequence, ascending, self._lookup(), groups, aggregates, self._ignore_delete, remove)
 
     def _groups(self) -> tuple[SequenceGroup, ...]:
-        removing = [name.strip() for name in (self._options.text(_REMOVE_ON_GROUP) or "").split(",") if name.strip()]
+        removing = [name.strip() for name in (_REMOVE_ON_GROUP.of(self._options) or "").split(",") if name.strip()]
         groups = []
         taken: set[str] = set()
         for key, value in sorted(self._schema.options.items()):

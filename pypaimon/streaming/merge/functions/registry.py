@@ -32,7 +32,8 @@ from pypaimon.streaming.merge.functions.collections import (
 )
 from pypaimon.streaming.merge.functions.numeric import Product, Sum
 from pypaimon.streaming.merge.ordering import is_ordered
-from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.option_key import TableOptions
 
 Union = Callable[[bytes, bytes], bytes]
 
@@ -78,8 +79,6 @@ def _hll_sketches(accumulated: bytes, value: bytes) -> bytes:
     return bytes(union.get_result(sketches.tgt_hll_type.HLL_4).serialize_compact())
 
 
-DEFAULT_FUNCTION = "fields.default-aggregate-function"
-
 _PICKING: dict[str, Aggregator] = {
     "last_value": LastValue(),
     "last_non_null_value": LastNonNullValue(),
@@ -92,19 +91,19 @@ _COMPARING: dict[str, Aggregator] = {"max": MinMax("max", True), "min": MinMax("
 _BOOLEAN: dict[str, Aggregator] = {"bool_or": MinMax("bool_or", True), "bool_and": MinMax("bool_and", False)}
 
 
-def field_aggregate(function: str, field: str, kind: pa.DataType, options: OptionValues) -> FieldAggregate:
+def field_aggregate(function: str, field: str, kind: pa.DataType, options: TableOptions) -> FieldAggregate:
     """The aggregate of a field, as Java's `FieldAggregatorFactory` makes it. Raises UnsupportedTableError if the
     function is unknown, or its package is not installed.
     """
-    ignore_retract = options.boolean(f"fields.{field}.ignore-retract", False)
-    if ignore_retract and options.boolean("aggregation.remove-record-on-delete", False):
+    ignore_retract = option_keys.FIELDS_IGNORE_RETRACT.of_field(field).of(options)
+    if ignore_retract and option_keys.AGGREGATION_REMOVE_RECORD_ON_DELETE.of(options):
         raise StreamConfigError(
             f"'aggregation.remove-record-on-delete' and 'fields.{field}.ignore-retract' contradict each other; set one."
         )
     return FieldAggregate(_aggregator(function, field, kind, options), ignore_retract)
 
 
-def _aggregator(function: str, field: str, kind: pa.DataType, options: OptionValues) -> Aggregator:
+def _aggregator(function: str, field: str, kind: pa.DataType, options: TableOptions) -> Aggregator:
     if function in _PICKING:
         return _PICKING[function]
     if function in _COMPARING:
@@ -123,13 +122,11 @@ def _aggregator(function: str, field: str, kind: pa.DataType, options: OptionVal
     return _container(function, field, kind, options)
 
 
-def _container(function: str, field: str, kind: pa.DataType, options: OptionValues) -> Aggregator:
-    prefix = f"fields.{field}."
-    distinct = options.boolean(prefix + "distinct", False)
+def _container(function: str, field: str, kind: pa.DataType, options: TableOptions) -> Aggregator:
+    distinct = option_keys.FIELDS_DISTINCT.of_field(field).of(options)
     if function == "listagg":
         _suits(pa.types.is_string(kind) or pa.types.is_large_string(kind), function, field, kind, "STRING")
-        delimiter = options.text(prefix + "list-agg-delimiter")
-        return Listagg("," if delimiter is None else delimiter, distinct)
+        return Listagg(option_keys.FIELDS_LIST_AGG_DELIMITER.of_field(field).of(options), distinct)
     if function == "collect":
         _suits(pa.types.is_list(kind), function, field, kind, "ARRAY")
         return Collect(distinct)
@@ -145,28 +142,29 @@ def _container(function: str, field: str, kind: pa.DataType, options: OptionValu
     raise UnsupportedTableError(f"Aggregate function '{function}' of field '{field}' is not supported.")
 
 
-def _time_field(field: str, row: pa.StructType, options: OptionValues) -> str:
+def _time_field(field: str, row: pa.StructType, options: TableOptions) -> str:
     names = [inner.name for inner in row]
-    named = options.text(f"fields.{field}.ts-field") or names[-1]
+    named = option_keys.FIELDS_TS_FIELD.of_field(field).of(options) or names[-1]
     _known([named], names, field, "time field")
     _suits(pa.types.is_string(row.field(named).type), "merge_map_with_keytime", field, row, "a ROW with a STRING time")
     return named
 
 
-def _nested(function: str, field: str, row: pa.StructType, options: OptionValues) -> Aggregator:
-    prefix = f"fields.{field}."
+def _nested(function: str, field: str, row: pa.StructType, options: TableOptions) -> Aggregator:
     names = [inner.name for inner in row]
-    key = _names(options.text(prefix + "nested-key"))
-    sequence = _names(options.text(prefix + "nested-sequence-field"))
+    of_key = option_keys.FIELDS_NESTED_KEY.of_field(field)
+    key = _names(of_key.of(options))
+    sequence = _names(option_keys.FIELDS_NESTED_SEQUENCE_FIELD.of_field(field).of(options))
     _known(key, names, field, "nested key")
     _known(sequence, names, field, "nested sequence field")
-    nulls = options.one_of(prefix + "nested-key-null-strategy", ("merge", "ignore", "error"), "merge")
-    if not key and (function != "nested_update" or sequence or options.text(prefix + "nested-key-null-strategy")):
-        raise StreamConfigError(f"Aggregate function '{function}' of field '{field}' needs '{prefix}nested-key'.")
+    of_nulls = option_keys.FIELDS_NESTED_KEY_NULL_STRATEGY.of_field(field)
+    nulls = of_nulls.of(options)
+    if not key and (function != "nested_update" or sequence or of_nulls.set_as(options)):
+        raise StreamConfigError(f"Aggregate function '{function}' of field '{field}' needs '{of_key}'.")
     if function == "nested_partial_update":
         return NestedPartialUpdate(field, key, nulls)
-    limit = options.integer(prefix + "count-limit")
-    return NestedUpdate(field, key, nulls, sequence, (1 << 31) - 1 if limit is None else limit)
+    limit = option_keys.FIELDS_COUNT_LIMIT.of_field(field).of(options)
+    return NestedUpdate(field, key, nulls, sequence, limit)
 
 
 def _names(text: str | None) -> tuple[str, ...]:

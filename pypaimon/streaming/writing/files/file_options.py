@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -23,15 +22,15 @@ from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.arrow_types import arrow_type, holds_local_timestamps
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.model.time_zone import TimeZone, zone_of
-from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.option_key import OptionKey, TableOptions
 from pypaimon.streaming.paimon.write_internals import canonical_data_file_path
 from pypaimon.streaming.writing.files.statistics import NONE, StatsModes
 
-_DATA_PREFIX, _CHANGELOG_PREFIX = "data-", "changelog-"
 APPENDED, COMPACTED = 0, 1
 """The source of the records of a file, as in its metadata."""
 _LOG = StreamLog(__name__)
-_FORMAT_OPTIONS = ("file.format", "file.format.per.level", "changelog-file.format")
+_FORMAT_OPTIONS = (option_keys.FILE_FORMAT, option_keys.FILE_FORMAT_PER_LEVEL, option_keys.CHANGELOG_FILE_FORMAT)
 _warned: set[tuple[str, str]] = set()
 
 
@@ -79,33 +78,33 @@ class FileOptions:
         if an option is invalid.
         """
         options, keyed, postponed = table.options, table.is_primary_key_table, table.total_buckets == POSTPONE_BUCKET
-        prefix = options.text("data-file.prefix") or _DATA_PREFIX
+        prefix = option_keys.DATA_FILE_PREFIX.of(options)
         if postponed:
             prefix = _writer_prefix(prefix, user)
         # Java uses options of levels for primary-key tables only.
         its_own = partial(_of_level, options, level) if keyed and not postponed else lambda key: None
-        format_ = its_own("file.format.per.level") or options.text("file.format")
-        format_ = _format(format_ or ("avro" if postponed else "parquet"), "file.format")
-        compression = its_own("file.compression.per.level") or options.text("file.compression") or "zstd"
-        stats = "none" if postponed else its_own("metadata.stats-mode.per.level")
+        format_ = its_own(option_keys.FILE_FORMAT_PER_LEVEL) or option_keys.FILE_FORMAT.of(options)
+        format_ = _format(format_ or ("avro" if postponed else "parquet"), option_keys.FILE_FORMAT)
+        compression = its_own(option_keys.FILE_COMPRESSION_PER_LEVEL) or option_keys.FILE_COMPRESSION.of(options)
+        stats = "none" if postponed else its_own(option_keys.METADATA_STATS_MODE_PER_LEVEL)
         data = _kind(table, format_, compression, prefix, stats)
         indexes = IndexOptions.of(options, table.fields)
         if indexes.written and not postponed:
             data = replace(data, indexes=indexes)
         changelog = _kind(
             table,
-            _format(options.text("changelog-file.format") or format_, "changelog-file.format"),
-            options.text("changelog-file.compression") or compression,
-            options.text("changelog-file.prefix") or _CHANGELOG_PREFIX,
-            options.text("changelog-file.stats-mode") or stats,
+            _format(option_keys.CHANGELOG_FILE_FORMAT.of(options) or format_, option_keys.CHANGELOG_FILE_FORMAT),
+            option_keys.CHANGELOG_FILE_COMPRESSION.of(options) or compression,
+            option_keys.CHANGELOG_FILE_PREFIX.of(options),
+            option_keys.CHANGELOG_FILE_STATS_MODE.of(options) or stats,
         )
         return FileOptions(
             data,
             changelog,
-            _zstd_level(options),
+            option_keys.FILE_COMPRESSION_ZSTD_LEVEL.of(options),
             target_file_bytes(options, keyed),
-            keyed and options.boolean("data-file.thin-mode", False),
-            options.boolean("parquet.write-page-index.enabled", True),
+            keyed and option_keys.DATA_FILE_THIN_MODE.of(options),
+            option_keys.PARQUET_WRITE_PAGE_INDEX_ENABLED.of(options),
             level,
             orc_zone(options),
         )
@@ -116,30 +115,31 @@ class FileOptions:
         made = FileOptions.of(table, "")
         stats = StatsModes({field.name: NONE for field in table.fields}, made.data.stats.dense)
         data = FileKind("blob", "none", made.data.prefix, stats, BLOB_FILE, made.data.source)
-        target = table.options.size_bytes("blob.target-file-size", made.target_bytes)
-        return replace(made, data=data, target_bytes=target)
+        target = option_keys.BLOB_TARGET_FILE_SIZE.of(table.options)
+        return replace(made, data=data, target_bytes=made.target_bytes if target is None else target)
 
 
-def orc_zone(options: Mapping[str, Any]) -> TimeZone | None:
+def orc_zone(options: TableOptions) -> TimeZone | None:
     """The zone that a table names for its ORC files, if they depend on it; None: they hold moments in UTC."""
     zone = zone_of(options)
     return None if zone.name is None or zone.is_utc or not is_legacy(options) else zone
 
 
-def target_file_bytes(options: OptionValues, keyed: bool) -> int:
+def target_file_bytes(options: TableOptions, keyed: bool) -> int:
     """Size of new files; the default is 128 MB for tables with a primary key, 256 MB for others."""
-    return options.size_bytes("target-file-size", (128 if keyed else 256) << 20)
+    size = option_keys.TARGET_FILE_SIZE.of(options)
+    return (128 if keyed else 256) << 20 if size is None else size
 
 
-def small_file_bytes(options: OptionValues, target: int) -> int:
-    return int(target * options.number("compaction.small-file-ratio", 0.7))
+def small_file_bytes(options: TableOptions, target: int) -> int:
+    return int(target * option_keys.COMPACTION_SMALL_FILE_RATIO.of(options))
 
 
 def _kind(table: PaimonTable, format_: str, compression: str, prefix: str, stats: str | None) -> FileKind:
     options, codec = table.options, compression.strip().lower()
-    between = f".{codec}" if options.boolean("file.suffix.include.compression", False) else ""
+    between = f".{codec}" if option_keys.FILE_SUFFIX_INCLUDE_COMPRESSION.of(options) else ""
     modes = StatsModes.of(options, [field.name for field in table.fields], stats)
-    rows = options.integer("target-file-row-num", least=1)
+    rows = option_keys.TARGET_FILE_ROW_NUM.of(options)
     return FileKind(format_, codec, prefix, modes, f"{between}.{format_}", APPENDED, target_rows=rows)
 
 
@@ -153,21 +153,16 @@ def _writer_prefix(prefix: str, user: str) -> str:
     return f"{prefix}-u-{user.replace('-s-', '-')}-s-{zlib.crc32(user.encode()) & 0x7FFFFFFF}-w-"
 
 
-def _format(text: str, key: str) -> str:
+def _format(text: str, key: OptionKey[str, Any]) -> str:
     name = text.strip().lower()
     if name not in WRITABLE:
         raise UnsupportedTableError(f"'{key}' = '{name}' cannot be written. Set one of {', '.join(WRITABLE)}.")
     return name
 
 
-def _zstd_level(options: OptionValues) -> int:
-    level = options.integer("file.compression.zstd-level")
-    return 1 if level is None else level
-
-
-def _of_level(options: OptionValues, level: int, key: str) -> str | None:
+def _of_level(options: TableOptions, level: int, key: OptionKey[str, None]) -> str | None:
     """The value for a level in an option such as `0:avro,3:parquet`."""
-    for part in (options.text(key) or "").split(","):
+    for part in (key.of(options) or "").split(","):
         named, found, value = part.partition(":")
         if found and named.strip() == str(level):
             return value.strip()
@@ -178,7 +173,7 @@ def warn_about_orc_zone(table: PaimonTable) -> None:
     """Log, once in a process, that Java reads columns of a table correctly in one time zone only."""
     options = table.options
     columns = [field.name for field in table.fields if holds_local_timestamps(arrow_type(field.type))]
-    if not columns or not is_legacy(options) or not any("orc" in str(options.get(key)) for key in _FORMAT_OPTIONS):
+    if not columns or not is_legacy(options) or not any("orc" in str(key.of(options)) for key in _FORMAT_OPTIONS):
         return
     zone = orc_zone(options)
     warning = table.path, "UTC" if zone is None else str(zone.name)

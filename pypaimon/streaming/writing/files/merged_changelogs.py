@@ -19,12 +19,11 @@ from pypaimon.streaming.io.request_errors import translated
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.metadata.file_paths import merged_changelog_name
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.paimon.internals import DataFileMeta
 from pypaimon.streaming.paimon.write_internals import CommitMessage
 from pypaimon.streaming.writing.files.file_options import small_file_bytes, target_file_bytes
 
-_OPTION, _FORMER_OPTION = "precommit-compact", "changelog.precommit-compact"
-_BUFFER = "changelog.precommit-compact.buffer-size"
 _FIELDS = ("changelog_files", "compact_changelog_files")
 _READ_BYTES = 32 << 20
 """Bytes of files in memory at the same time, unless a single file is larger."""
@@ -59,7 +58,7 @@ def merged_changelogs(table: PaimonTable, messages: Sequence[CommitMessage]) -> 
     written. The files of `messages` are unchanged.
     """
     options = table.options
-    if not options.boolean(_OPTION, options.boolean(_FORMER_OPTION, False)):
+    if not option_keys.PRECOMMIT_COMPACT.of(options):
         return list(messages)
     merging = _Merging(table.new_directory().store)
     try:
@@ -78,7 +77,8 @@ def merged_changelogs(table: PaimonTable, messages: Sequence[CommitMessage]) -> 
 
 def _groups(table: PaimonTable, messages: Sequence[CommitMessage], field: str) -> Iterator[list[_Part]]:
     options, target = table.options, target_file_bytes(table.options, keyed=False)
-    small = min(small_file_bytes(options, target), options.size_bytes(_BUFFER, 128 << 20))
+    buffer = option_keys.CHANGELOG_PRECOMMIT_COMPACT_BUFFER_SIZE.of(options)
+    small = min(small_file_bytes(options, target), buffer)
     parts = [
         _Part(encoded_row(message.partition, table.partition_fields), message.bucket, file)
         for message in messages

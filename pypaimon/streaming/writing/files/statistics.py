@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.option_key import TableOptions
 from pypaimon.streaming.paimon.internals import GenericRow, SimpleStats
 
 _TRUNCATE = re.compile(r"TRUNCATE\((\d+)\)")
-_DEFAULT = "truncate(16)"
 _SURROGATES = (0xD800, 0xE000)
 _LAST_CHARACTER = 0x10FFFF
 
@@ -51,22 +51,22 @@ class StatsModes:
     dense: bool  # Whether columns without statistics are left out (`metadata.stats-dense-store`)
 
     @staticmethod
-    def of(options: OptionValues, names: Sequence[str], general: str | None = None) -> StatsModes:
+    def of(options: TableOptions, names: Sequence[str], general: str | None = None) -> StatsModes:
         """Read the modes from options. Columns without a mode of their own have the `general` one; None: that of the
         table.
         """
-        key = "metadata.stats-mode"
-        mode = StatsMode.parse(general or options.text(key) or _DEFAULT, key)
-        keep = options.integer("metadata.stats-keep-first-n-columns")
+        key = option_keys.METADATA_STATS_MODE
+        mode = StatsMode.parse(general or key.of(options), key.name)
+        keep = option_keys.METADATA_STATS_KEEP_FIRST_N_COLUMNS.of(options)
         modes = {}
         for position, name in enumerate(names):
-            own_key = f"fields.{name}.stats-mode"
-            own = options.text(own_key)
+            of_field = option_keys.FIELDS_STATS_MODE.of_field(name)
+            own = of_field.of(options)
             if own is not None:
-                modes[name] = StatsMode.parse(own, own_key)
+                modes[name] = StatsMode.parse(own, of_field.name)
             else:
-                modes[name] = NONE if keep is not None and 0 <= keep <= position else mode
-        return StatsModes(modes, options.boolean("metadata.stats-dense-store", True))
+                modes[name] = NONE if 0 <= keep <= position else mode
+        return StatsModes(modes, option_keys.METADATA_STATS_DENSE_STORE.of(options))
 
 
 class ColumnBounds:

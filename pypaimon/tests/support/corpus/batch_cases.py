@@ -15,7 +15,6 @@ from pypaimon import CatalogFactory
 
 from pypaimon.streaming import PaimonStreamError, StreamReadBuilder, stream_read_builder
 from pypaimon.streaming.options.between import Ends, between_of_options
-from pypaimon.streaming.options.option_values import OptionValues
 from support.corpus.cases import unpack
 from support.corpus.values import column_values, wanted_value
 from support.spark.driver import batch_tasks
@@ -105,7 +104,7 @@ def read_by_spark(case: BatchRange, *, kinds: bool = True) -> BatchOutcome:
 
 
 def _range_builder(case: BatchRange, kinds: bool) -> StreamReadBuilder:
-    between = between_of_options(OptionValues(case.options))
+    between = between_of_options(case.options)
     assert between is not None
     start, end = between.start, between.end
     if between.ends is Ends.TIMES:

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.merge import Aggregation
 from pypaimon.streaming.merge.functions.registry import field_aggregate
-from pypaimon.streaming.options.option_values import OptionValues
 from support.models.merging import Record, Row, comparable, merge_columns, merge_rows, sorted_runs_of
 
 Combine = Callable[[Any, Any], Any]
@@ -85,8 +84,8 @@ def merged(function: Function, records: list[Record], *, ignores: bool, removes:
 def engine_of(name: str, kind: pa.DataType, options: dict[str, str], removes: bool = False) -> Aggregation:
     """An engine for rows of a key `k` and a field `v` with an aggregate function."""
     aggregates = {
-        "k": field_aggregate("primary_key", "k", pa.int32(), OptionValues({})),
-        "v": field_aggregate(name, "v", kind, OptionValues({f"fields.v.{key}": options[key] for key in options})),
+        "k": field_aggregate("primary_key", "k", pa.int32(), {}),
+        "v": field_aggregate(name, "v", kind, {f"fields.v.{key}": options[key] for key in options}),
     }
     return Aggregation(("k",), aggregates=aggregates, remove_on_delete=removes)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any
 
 from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.options.option_key import TEXT, OptionKey
 
 _CATALOG_FAMILIES = (
     "s3.", "fs.", "token", "dlf.", "gcs.", "hdfs.", "hadoop.", "header.", "jdbc.", "security.", "fuse.", "file-io.",
@@ -16,12 +16,15 @@ _CATALOG_WORDS = ("user", "password", "name", "prefix")
 _TABLE_FAMILIES = ("fields.", "parquet.", "orc.", "avro.", "file-index.")
 
 
+TABLE, PATH = OptionKey("table", TEXT, None), OptionKey("path", TEXT, None)
+
+
 @dataclass(frozen=True, slots=True)
 class OptionSchema:
     """Options other than those of tables and catalogs.
 
     Attributes:
-        keys: The source's or the sink's own options.
+        keys: The names of the source's or the sink's own options.
         aliases: Words of other systems, in lower case, and what is called so here.
         table_families: Further prefixes of table options.
         ignored: Options in lower case that Spark hands on and that are not for us.
@@ -48,10 +51,13 @@ def classify_options(options: Mapping[str, str], schema: OptionSchema) -> Classi
     Raises:
         StreamConfigError: One is unknown; the nearest known one is named.
     """
+    # The process that only hands out readers imports nothing of pypaimon.
+    from pypaimon.streaming.options.known_options import accepted_names
+
     found = ClassifiedOptions()
     known: dict[str, tuple[str, dict[str, str]]] = {}
     for keys, target in (
-        (_table_keys(), found.table),
+        (accepted_names(), found.table),
         ((*_catalog_keys(), *_CATALOG_WORDS), found.catalog),
         (schema.keys, found.own),
     ):
@@ -82,7 +88,7 @@ def require_table_location(own: Mapping[str, str], catalog: Mapping[str, str], b
     Raises:
         StreamConfigError: It is not.
     """
-    table, path = own.get("table"), own.get("path")
+    table, path = TABLE.of(own), PATH.of(own)
     if table is not None and path is not None:
         raise StreamConfigError(f"Options 'table' and 'path' (or {by_path}) are both set; give one of them.")
     if table is None and path is None:
@@ -97,17 +103,18 @@ def require_table_location(own: Mapping[str, str], catalog: Mapping[str, str], b
             raise StreamConfigError("Option 'warehouse' is missing: set it to the directory of the catalog.")
 
 
-def separated_names(own: Mapping[str, str], key: str) -> tuple[str, ...] | None:
+def separated_names(own: Mapping[str, str], key: OptionKey[str, None]) -> tuple[str, ...] | None:
     """Names, of columns or directories, with commas between; None if the option is not set.
 
     Raises:
         StreamConfigError: One is empty, or given twice.
     """
-    if key not in own:
+    text = key.of(own)
+    if text is None:
         return None
-    names = tuple(name.strip() for name in own[key].split(","))
+    names = tuple(name.strip() for name in text.split(","))
     if not all(names) or len(set(names)) != len(names):
-        raise StreamConfigError(f"Option '{key}' = '{own[key]}': give names with commas between, each once.")
+        raise StreamConfigError(f"Option '{key}' = '{text}': give names with commas between, each once.")
     return names
 
 
@@ -120,21 +127,8 @@ def _unknown(key: str, known: Mapping[str, str], schema: OptionSchema) -> Stream
     )
 
 
-def _table_keys() -> Iterable[str]:
-    from pypaimon.streaming.model.time_zone import TIME_ZONE
-    from pypaimon.streaming.options.known_options import HEEDED_KEYS
-    from pypaimon.streaming.paimon.internals import CoreOptions
-
-    return (*HEEDED_KEYS, *_keys_of(CoreOptions), "consumer.mode", TIME_ZONE)
-
-
 def _catalog_keys() -> Iterable[str]:
-    from pypaimon.streaming.paimon.internals import catalog_options
+    from pypaimon.streaming.paimon.internals import ConfigOption, catalog_options
 
-    return [key for name, each in vars(catalog_options).items() if name.endswith("Options") for key in _keys_of(each)]
-
-
-def _keys_of(options: Any) -> Iterable[str]:
-    from pypaimon.streaming.paimon.internals import ConfigOption
-
-    return [value.key() for value in vars(options).values() if isinstance(value, ConfigOption)]
+    families = [each for name, each in vars(catalog_options).items() if name.endswith("Options")]
+    return [each.key() for family in families for each in vars(family).values() if isinstance(each, ConfigOption)]

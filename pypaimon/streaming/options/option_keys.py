@@ -1,0 +1,387 @@
+"""Every option of a table that this library knows: the one place for names, kinds, defaults and former names.
+
+A constant is called like its option, without the `#` that stands for a field; `option_keys.MERGE_ENGINE.of(options)` is
+its value. The table in docs/options.md, the check of misspelled keys, the options that Spark and the command line
+accept, and the completion of the latter all come from here. Meanings are Markdown, for that table.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pypaimon.streaming.model import time_zone
+from pypaimon.streaming.options.option_key import (
+    BOOLEAN,
+    DURATION,
+    LOCAL_TIME,
+    NUMBER,
+    SIZE,
+    TEXT,
+    LeftOut,
+    OptionKey,
+    Use,
+    duration,
+    member,
+    one_of,
+    whole,
+)
+from pypaimon.streaming.options.table_kinds import BetweenMode, BucketFunctionType, ChangelogProducer, MergeEngineKind
+
+_R, _W, _C = Use.READ, Use.WRITE, Use.COMPACT
+_RW, _RC, _WC = _R | _W, _R | _C, _W | _C
+_RWC = _R | _W | _C
+_M = Use.MAINTAIN
+_WM, _RM, _RWM = _W | _M, _R | _M, _R | _W | _M
+_MB = 1 << 20
+_MOST_BUCKETS = (1 << 15) - 1
+_START_WORDS = one_of(
+    "default", "latest-full", "full", "latest", "latest-delta", "compacted-full", "from-timestamp",
+    "from-creation-timestamp", "from-file-creation-time", "from-snapshot", "from-snapshot-full", "incremental",
+)  # fmt: skip
+_MAINTAIN = LeftOut("run maintain or paimon-stream maintain")
+_TAGS, _OLD_TAGS = LeftOut("run trigger_tag_automatic_creation"), LeftOut("run expire_tags")
+_DONE, _COMMIT = LeftOut("run mark_partition_done", True), LeftOut("have Java commit", True)
+_VISIBLE = LeftOut("have Java commit, which waits until the rows are visible", True)
+_BETWEEN = "refused by streams, as in Java: use [`between(...)`](reading.md#between-two-moments), or a batch of Spark"
+_START = "where a stream begins: [starts](reading.md#where-a-stream-starts)"
+_OTHER_BRANCH = "refused: a stream follows one branch"
+_CHAIN = "[chain tables](java-semantics.md#chain-tables)"
+
+Key = OptionKey
+# A table: most options are one line.
+# fmt: off
+# The kind of the table.
+MERGE_ENGINE = Key("merge-engine", member(MergeEngineKind), MergeEngineKind.DEDUPLICATE, _RWC,
+    "how records with one key are merged")
+CHANGELOG_PRODUCER = Key("changelog-producer", member(ChangelogProducer), ChangelogProducer.NONE, _RWC,
+    "who writes changelog files")
+BRANCH = Key("branch", TEXT, None, _RW, "the branch; `db.table$branch_<name>` names it too")
+BUCKET = Key("bucket", whole(), -1, _RWC, "number of buckets; -1: dynamic (with a primary key) or none; -2: postponed")
+BUCKET_KEY = Key("bucket-key", TEXT, None, _RW, "columns whose values decide the bucket of a row, separated by commas")
+BUCKET_FUNCTION_TYPE = Key("bucket-function.type", member(BucketFunctionType), BucketFunctionType.DEFAULT, _RW,
+    "how the bucket key becomes a bucket; `hive` is not written")
+DELETION_VECTORS_ENABLED = Key("deletion-vectors.enabled", BOOLEAN, False, _RWC, "replaced rows are marked in an index")
+DELETION_VECTORS_BITMAP64 = Key("deletion-vectors.bitmap64", BOOLEAN, False, _C, "deletion vectors of 64 bits")
+DATA_EVOLUTION_ENABLED = Key("data-evolution.enabled", BOOLEAN, False, _RWC,
+    "later commits may write columns of existing rows; not compacted here")
+ROW_TRACKING_ENABLED = Key("row-tracking.enabled", BOOLEAN, False, _RWC, "rows have ids; not compacted here")
+ROW_TRACKING_PARTITION_GROUP_ON_COMMIT = Key("row-tracking.partition-group-on-commit", BOOLEAN, True, _W,
+    "the row ids of a partition are consecutive in each commit")
+PK_CLUSTERING_OVERRIDE = Key("pk-clustering-override", BOOLEAN, False, _RC,
+    "files are clustered by other columns than the key; not compacted here")
+CLUSTERING_INCREMENTAL = Key("clustering.incremental", BOOLEAN, False, _C, "files are clustered; not compacted here")
+CHAIN_TABLE_ENABLED = Key("chain-table.enabled", BOOLEAN, False, _RWC, _CHAIN)
+CHAIN_TABLE_CHAIN_PARTITION_KEYS = Key("chain-table.chain-partition-keys", TEXT, None, _R, _CHAIN)
+CHAIN_TABLE_STREAMING_MERGE_SNAPSHOT = Key("chain-table.streaming.merge-snapshot", BOOLEAN, False, _R, _CHAIN)
+SCAN_FALLBACK_SNAPSHOT_BRANCH = Key("scan.fallback-snapshot-branch", TEXT, None, _R, _CHAIN)
+SCAN_FALLBACK_DELTA_BRANCH = Key("scan.fallback-delta-branch", TEXT, None, _RW, _CHAIN)
+SCAN_FALLBACK_BRANCH = Key("scan.fallback-branch", TEXT, None, _R, _OTHER_BRANCH)
+SCAN_PRIMARY_BRANCH = Key("scan.primary-branch", TEXT, None, _R, _OTHER_BRANCH)
+QUERY_AUTH_ENABLED = Key("query-auth.enabled", BOOLEAN, False, _R, "a REST catalog filters rows and masks columns")
+STREAM_SCAN_MODE = Key("stream-scan-mode", TEXT, None, _R, "refused: it is internal to Java's compaction jobs")
+TIME_ZONE = Key(time_zone.TIME_ZONE, TEXT, None, _RWC,
+    "the [time zone](java-semantics.md#time-zones) of the table's readers and writers, which Java takes from its "
+    "JVM; default: that of the process. An option of this library; Java ignores it")
+
+# Merging.
+SEQUENCE_FIELD = Key("sequence.field", TEXT, None, _RWC,
+    "columns by which the newer one of two records is found, separated by commas")
+SEQUENCE_FIELD_SORT_ORDER = Key("sequence.field.sort-order", one_of("ascending", "descending"), "ascending", _RWC,
+    "whether the greater or the smaller value of these is newer")
+SEQUENCE_SNAPSHOT_ORDERING = Key("sequence.snapshot-ordering", BOOLEAN, False, _RWC,
+    "the record of the later snapshot is newer; not compacted here")
+ROWKIND_FIELD = Key("rowkind.field", TEXT, None, _RW, "the column with the kind of each row")
+IGNORE_DELETE = Key("ignore-delete", BOOLEAN, False, _RWC, "-D and -U records are ignored",
+    ("first-row.ignore-delete", "deduplicate.ignore-delete", "partial-update.ignore-delete"))
+IGNORE_UPDATE_BEFORE = Key("ignore-update-before", BOOLEAN, False, _W, "-U records are not written")
+FORCE_LOOKUP = Key("force-lookup", BOOLEAN, False, _RWC, "compaction merges records of level 0 with those above")
+AGGREGATION_REMOVE_RECORD_ON_DELETE = Key("aggregation.remove-record-on-delete", BOOLEAN, False, _RWC,
+    "a -D record deletes the row of merge engine aggregation")
+PARTIAL_UPDATE_REMOVE_RECORD_ON_DELETE = Key("partial-update.remove-record-on-delete", BOOLEAN, False, _RWC,
+    "a -D record deletes the row of merge engine partial-update")
+PARTIAL_UPDATE_REMOVE_RECORD_ON_SEQUENCE_GROUP = Key("partial-update.remove-record-on-sequence-group",
+    TEXT, None, _RWC, "the sequence groups whose -D records delete the row")
+FIELDS_DEFAULT_AGGREGATE_FUNCTION = Key("fields.default-aggregate-function", TEXT, None, _RWC,
+    "the function of fields without one of their own")
+FIELDS_AGGREGATE_FUNCTION = Key("fields.#.aggregate-function", TEXT, None, _RWC, "the aggregate function of a field")
+FIELDS_IGNORE_RETRACT = Key("fields.#.ignore-retract", BOOLEAN, False, _RWC, "-U and -D do not change the aggregate")
+FIELDS_DISTINCT = Key("fields.#.distinct", BOOLEAN, False, _RWC, "`listagg`, `collect`: each value once")
+FIELDS_LIST_AGG_DELIMITER = Key("fields.#.list-agg-delimiter", TEXT, ",", _RWC, "`listagg`: what separates values")
+FIELDS_COUNT_LIMIT = Key("fields.#.count-limit", whole(), (1 << 31) - 1, _RWC, "`nested_update`: rows at most")
+FIELDS_NESTED_KEY = Key("fields.#.nested-key", TEXT, None, _RWC, "`nested_update`: the key of the nested rows")
+FIELDS_NESTED_KEY_NULL_STRATEGY = Key("fields.#.nested-key-null-strategy",
+    one_of("merge", "ignore", "error"), "merge", _RWC, "`nested_update`: what happens to nested rows whose key is null")
+FIELDS_NESTED_SEQUENCE_FIELD = Key("fields.#.nested-sequence-field", TEXT, None, _RWC,
+    "`nested_update`: columns by which the newer one of two nested rows is found")
+FIELDS_SEQUENCE_GROUP = Key("fields.#.sequence-group", TEXT, None, _RWC, "the fields whose updates this one orders")
+FIELDS_TS_FIELD = Key("fields.#.ts-field", TEXT, None, _RWC, "`merge_map_with_keytime`: the time; default: the last")
+
+# Where streams and batches begin, what they read, and how far.
+SCAN_MODE = Key("scan.mode", _START_WORDS, "default", _R, _START, ("log.scan",))
+SCAN_TIMESTAMP_MILLIS = Key("scan.timestamp-millis", whole(), None, _R, _START, ("log.scan.timestamp-millis",))
+SCAN_TIMESTAMP = Key("scan.timestamp", LOCAL_TIME, None, _R, _START)
+SCAN_SNAPSHOT_ID = Key("scan.snapshot-id", whole(), None, _R, _START)
+SCAN_VERSION = Key("scan.version", TEXT, None, _R, _START)
+SCAN_FILE_CREATION_TIME_MILLIS = Key("scan.file-creation-time-millis", whole(), None, _R, _START)
+SCAN_CREATION_TIME_MILLIS = Key("scan.creation-time-millis", whole(), None, _R, _START)
+SCAN_TAG_NAME = Key("scan.tag-name", TEXT, None, _R, "refused by streams, as in Java: use `with_start(tag=...)`")
+SCAN_WATERMARK = Key("scan.watermark", whole(), None, _R, "refused, as by Java's streams")
+INCREMENTAL_BETWEEN = Key("incremental-between", TEXT, None, _R, _BETWEEN)
+INCREMENTAL_BETWEEN_TIMESTAMP = Key("incremental-between-timestamp", TEXT, None, _R, _BETWEEN)
+INCREMENTAL_TO_AUTO_TAG = Key("incremental-to-auto-tag", TEXT, None, _R, _BETWEEN)
+INCREMENTAL_BETWEEN_SCAN_MODE = Key("incremental-between-scan-mode", member(BetweenMode), BetweenMode.AUTO, _R,
+    "how Spark's batches read such a range; ignored by streams")
+INCREMENTAL_BETWEEN_TAG_TO_SNAPSHOT = Key("incremental-between-tag-to-snapshot", BOOLEAN, False, _R,
+    "tags of such a range stand for the ids of their snapshots; ignored by streams")
+TAG_CREATION_PERIOD = Key("tag.creation-period", one_of("daily", "hourly", "two-hours"), "daily", _R,
+    "how automatic tags are named, for `incremental-to-auto-tag`")
+TAG_CREATION_PERIOD_DURATION = Key("tag.creation-period-duration", DURATION, None, _R,
+    "how automatic tags are named, for `incremental-to-auto-tag`")
+TAG_PERIOD_FORMATTER = Key("tag.period-formatter",
+    one_of("with-dashes", "without-dashes", "without-dashes-and-spaces"), "with-dashes", _R,
+    "how automatic tags are named, for `incremental-to-auto-tag`")
+SCAN_BOUNDED_WATERMARK = Key("scan.bounded.watermark", whole(), None, _R,
+    "the stream ends before the first snapshot with a greater watermark")
+SCAN_BUCKET = Key("scan.bucket", whole(), None, _R, "only this bucket is read")
+SCAN_PARTITIONS = Key("scan.partitions", TEXT, None, _R,
+    "only [these partitions](writing.md#name-a-partition) are read, `day=2026-11-21;day=2026-11-22`. "
+    "`with_filter(...)` applies in addition. `max_pt()` and `max_two_pt()` are refused, because the greatest "
+    "partition may be another one at the next start")
+SCAN_MAX_SNAPSHOT_COUNT = Key("scan.max-snapshot.count", whole(), None, _R,
+    "at most this many plans are given before they are confirmed")
+SCAN_PLAN_SORT_PARTITION = Key("scan.plan-sort-partition", BOOLEAN, False, _R, "splits are ordered by partition")
+SCAN_IGNORE_CORRUPT_FILES = Key("scan.ignore-corrupt-files", BOOLEAN, False, _R,
+    "unreadable data files are skipped, with a warning")
+SCAN_IGNORE_LOST_FILES = Key("scan.ignore-lost-files", BOOLEAN, False, _R,
+    "lost data files are skipped, with a warning")
+SCAN_PARALLELISM = Key("scan.parallelism", whole(1), None, _R,
+    "tasks of a read of [Spark](spark.md); default: the processors of the machine")
+STREAMING_READ_OVERWRITE = Key("streaming-read-overwrite", BOOLEAN, False, _R,
+    "OVERWRITE snapshots of tables with a primary key are read")
+STREAMING_READ_APPEND_OVERWRITE = Key("streaming-read-append-overwrite", BOOLEAN, False, _R,
+    "OVERWRITE snapshots of append tables are read")
+STREAMING_READ_SNAPSHOT_DELAY = Key("streaming.read.snapshot.delay", DURATION, 0, _R,
+    "snapshots wait to reach this age")
+CONTINUOUS_DISCOVERY_INTERVAL = Key("continuous.discovery-interval", duration(1), 1000, _R,
+    "pause between polls; Java's default is 10 s")
+CONSUMER_ID = Key("consumer-id", TEXT, None, _R, "progress is saved under this name: [consumers](consumers.md)")
+CONSUMER_IGNORE_PROGRESS = Key("consumer.ignore-progress", BOOLEAN, False, _R, "saved progress is ignored")
+CONSUMER_EXPIRATION_TIME = Key("consumer.expiration-time", DURATION, None, _RWM,
+    "age after the last save at which a consumer is deleted", left_out=_MAINTAIN)
+CONSUMER_CHANGELOG_ONLY = Key("consumer.changelog-only", BOOLEAN, False, _RM,
+    "consumers keep changelogs, not snapshots")
+SOURCE_SPLIT_TARGET_SIZE = Key("source.split.target-size", SIZE, 128 * _MB, _R, "size up to which files share a split")
+SOURCE_SPLIT_OPEN_FILE_COST = Key("source.split.open-file-cost", SIZE, 4 * _MB, _RC,
+    "least size that a file counts as when it is packed")
+FILE_INDEX_READ_ENABLED = Key("file-index.read.enabled", BOOLEAN, True, _R,
+    "[file indexes](java-semantics.md#file-indexes) may drop files")
+FULL_COMPACTION_DELTA_COMMITS = Key("full-compaction.delta-commits", whole(), None, _R,
+    "commits between two full compactions of a Java writer")
+TABLE_READ_SEQUENCE_NUMBER_ENABLED = Key("table-read.sequence-number.enabled", BOOLEAN, False, _R,
+    "`$audit_log` and `$binlog` have a column of sequence numbers")
+
+# Where files are, and their formats.
+PARTITION_DEFAULT_NAME = Key("partition.default-name", TEXT, "__DEFAULT_PARTITION__", _RW,
+    "the name of null in the directories of partitions")
+PARTITION_LEGACY_NAME = Key("partition.legacy-name", BOOLEAN, True, _RW,
+    "directories of partitions have Java's older names of dates and times")
+DATA_FILE_PATH_DIRECTORY = Key("data-file.path-directory", TEXT, None, _RW, "directory of data files in the table's")
+INDEX_FILE_IN_DATA_FILE_DIR = Key("index-file-in-data-file-dir", BOOLEAN, False, _RW,
+    "index files are in the directories of buckets")
+DATA_FILE_EXTERNAL_PATHS = Key("data-file.external-paths", TEXT, None, _W, "other directories for new data files")
+DATA_FILE_EXTERNAL_PATHS_STRATEGY = Key("data-file.external-paths.strategy", TEXT, "none", _W,
+    "how one of these directories is chosen")
+DATA_FILE_EXTERNAL_PATHS_SPECIFIC_FS = Key("data-file.external-paths.specific-fs", TEXT, None, _W,
+    "the file system whose directories are chosen")
+DATA_FILE_PREFIX = Key("data-file.prefix", TEXT, "data-", _WC, "prefix of the names of data files")
+DATA_FILE_THIN_MODE = Key("data-file.thin-mode", BOOLEAN, False, _RWC, "data files do not repeat the key columns")
+CHANGELOG_FILE_PREFIX = Key("changelog-file.prefix", TEXT, "changelog-", _WC, "prefix of the names of changelog files")
+CHANGELOG_FILE_FORMAT = Key("changelog-file.format", TEXT, None, _WC, "changelog format; default: `file.format`")
+CHANGELOG_FILE_COMPRESSION = Key("changelog-file.compression", TEXT, None, _WC,
+    "codec of changelog files; default: that of data files")
+CHANGELOG_FILE_STATS_MODE = Key("changelog-file.stats-mode", TEXT, None, _WC,
+    "statistics of changelog files; default: those of data files")
+FILE_FORMAT = Key("file.format", TEXT, None, _WC, "format of data files; default: `parquet`; `avro` if postponed")
+FILE_FORMAT_PER_LEVEL = Key("file.format.per.level", TEXT, None, _WC, "formats of levels, `0:avro,3:parquet`")
+FILE_COMPRESSION = Key("file.compression", TEXT, "zstd", _WC, "codec of data files")
+FILE_COMPRESSION_PER_LEVEL = Key("file.compression.per.level", TEXT, None, _WC, "codecs of levels, `0:lz4,3:zstd`")
+FILE_COMPRESSION_ZSTD_LEVEL = Key("file.compression.zstd-level", whole(), 1, _WC, "level of the codec zstd")
+FILE_SUFFIX_INCLUDE_COMPRESSION = Key("file.suffix.include.compression", BOOLEAN, False, _WC,
+    "file names have the codec")
+PARQUET_WRITE_PAGE_INDEX_ENABLED = Key("parquet.write-page-index.enabled", BOOLEAN, True, _WC,
+    "Parquet files have a page index. An option of this library")
+ORC_TIMESTAMP_LTZ_LEGACY_TYPE = Key("orc.timestamp-ltz.legacy.type", BOOLEAN, True, _RWC,
+    "Java's ORC files [depend on its time zone](java-semantics.md#time-zones)")
+METADATA_STATS_MODE = Key("metadata.stats-mode", TEXT, "truncate(16)", _WC,
+    "statistics of columns: `none`, `counts`, `full` or `truncate(n)`")
+METADATA_STATS_MODE_PER_LEVEL = Key("metadata.stats-mode.per.level", TEXT, None, _WC, "statistics of levels, `0:none`")
+METADATA_STATS_KEEP_FIRST_N_COLUMNS = Key("metadata.stats-keep-first-n-columns", whole(), -1, _WC,
+    "only this many columns have statistics; -1: all")
+METADATA_STATS_DENSE_STORE = Key("metadata.stats-dense-store", BOOLEAN, True, _WC,
+    "columns without statistics are left out")
+FIELDS_MAP_STORAGE_LAYOUT = Key("fields.#.map.storage-layout", TEXT, "", _R,
+    "`shared-shredding`: the files of the map are not given to Spark's own reader")
+FIELDS_STATS_MODE = Key("fields.#.stats-mode", TEXT, None, _WC, "statistics of a column")
+FILE_INDEX_IN_MANIFEST_THRESHOLD = Key("file-index.in-manifest-threshold", SIZE, 500, _WC,
+    "up to this size, file indexes are in the manifest")
+FILE_INDEX_COLUMNS = Key("file-index.#.columns", TEXT, None, _RWC,
+    "columns with a [file index](java-semantics.md#file-indexes) of this kind")
+FILE_INDEX_BLOOM_FILTER_ITEMS = Key("file-index.bloom-filter.#.items", whole(), 1_000_000, _WC,
+    "expected distinct values")
+FILE_INDEX_BLOOM_FILTER_FPP = Key("file-index.bloom-filter.#.fpp", TEXT, "0.1", _WC, "share of false positives")
+FILE_INDEX_BITMAP_VERSION = Key("file-index.bitmap.#.version", whole(), 2, _WC, "version of the index, 1 or 2")
+FILE_INDEX_BITMAP_INDEX_BLOCK_SIZE = Key("file-index.bitmap.#.index-block-size", SIZE, 16 << 10, _WC,
+    "size of the blocks of version 2")
+
+# Blobs.
+BLOB_AS_DESCRIPTOR = Key("blob-as-descriptor", BOOLEAN, False, _RW,
+    "[blobs](reading.md#blobs) are read and given as descriptors of their place")
+BLOB_DESCRIPTOR_FIELD = Key("blob-descriptor-field", TEXT, None, _RW,
+    "columns that hold descriptors", ("blob.stored-descriptor-fields",))
+BLOB_VIEW_FIELD = Key("blob-view-field", TEXT, None, _RW, "columns that hold references to rows of other tables")
+BLOB_VIEW_RESOLVE_ENABLED = Key("blob-view.resolve.enabled", BOOLEAN, True, _R, "these references are resolved")
+BLOB_TARGET_FILE_SIZE = Key("blob.target-file-size", SIZE, None, _W, "size of blob files; default: `target-file-size`")
+VIDEO_FRAME_FIELD = Key("video-frame-field", TEXT, None, _W, "refused: frames of videos are not written here")
+
+# Writing and committing.
+WRITE_BUFFER_SIZE = Key("write-buffer-size", SIZE, 256 * _MB, _W, "rows in memory before they are written to files")
+WRITE_ONLY = Key("write-only", BOOLEAN, False, _WC, "writers do no maintenance")
+WRITE_SEQUENCE_NUMBER_INIT_MODE = Key("write.sequence-number-init-mode", TEXT, None, _WC,
+    "`snapshot`: the greatest sequence number is in the snapshot")
+TARGET_FILE_SIZE = Key("target-file-size", SIZE, None, _WC,
+    "a new file ends at this size; default: 128 mb with a primary key, 256 mb without")
+TARGET_FILE_ROW_NUM = Key("target-file-row-num", whole(1), None, _WC, "a new file ends with this many rows")
+DYNAMIC_PARTITION_OVERWRITE = Key("dynamic-partition-overwrite", BOOLEAN, True, _W,
+    "an overwrite replaces only the partitions that it writes")
+DYNAMIC_BUCKET_TARGET_ROW_NUM = Key("dynamic-bucket.target-row-num", whole(1, (1 << 63) - 1), 2_000_000, _W,
+    "keys of a full bucket")
+DYNAMIC_BUCKET_INITIAL_BUCKETS = Key("dynamic-bucket.initial-buckets", whole(1, _MOST_BUCKETS), 1, _W,
+    "buckets that are filled at the same time")
+DYNAMIC_BUCKET_MAX_BUCKETS = Key("dynamic-bucket.max-buckets", whole(1, _MOST_BUCKETS), None, _W,
+    "buckets of a partition at most; -1: no limit")
+PARTITION_TIMESTAMP_FORMAT_STRICT = Key("partition.timestamp-format.strict", BOOLEAN, False, _W,
+    "values of new partitions must be a time")
+PARTITION_TIMESTAMP_FORMATTER = Key("partition.timestamp-formatter", TEXT, None, _W, "Java's pattern of that time")
+PARTITION_TIMESTAMP_PATTERN = Key("partition.timestamp-pattern", TEXT, None, _W,
+    "how partition columns make that time, `$dt $hour`")
+COMMIT_MAX_RETRIES = Key("commit.max-retries", whole(0), 10, _WC, "attempts after another writer's commit came first")
+COMMIT_MIN_RETRY_WAIT = Key("commit.min-retry-wait", DURATION, 10, _WC, "pause before the first of them")
+COMMIT_MAX_RETRY_WAIT = Key("commit.max-retry-wait", DURATION, 10_000, _WC, "longest pause between them")
+COMMIT_TIMEOUT = Key("commit.timeout", DURATION, None, _WC, "time after which a commit is given up")
+COMMIT_USER_PREFIX = Key("commit.user-prefix", TEXT, None, _WC, "prefix of commit users that the library makes up")
+COMMIT_STRICT_MODE_LAST_SAFE_SNAPSHOT = Key("commit.strict-mode.last-safe-snapshot", whole(), None, _WC,
+    "commits to partitions that others rewrote since this snapshot are refused")
+MANIFEST_FORMAT = Key("manifest.format", TEXT, "avro", _WC, "format of manifests; only `avro` is written here")
+MANIFEST_COMPRESSION = Key("manifest.compression", TEXT, "zstd", _WC, "codec of manifests")
+MANIFEST_TARGET_FILE_SIZE = Key("manifest.target-file-size", SIZE, 8 * _MB, _WC, "size of a full manifest")
+MANIFEST_MERGE_MIN_COUNT = Key("manifest.merge-min-count", whole(), 30, _WC,
+    "number of small manifests at which they are merged")
+MANIFEST_FULL_COMPACTION_THRESHOLD_SIZE = Key("manifest.full-compaction-threshold-size", SIZE, 16 * _MB, _WC,
+    "size of manifests with deletes at which all are merged")
+PRECOMMIT_COMPACT = Key("precommit-compact", BOOLEAN, False, _WC,
+    "small changelog files are merged before a commit", ("changelog.precommit-compact",))
+CHANGELOG_PRECOMMIT_COMPACT_BUFFER_SIZE = Key("changelog.precommit-compact.buffer-size", SIZE, 128 * _MB, _WC,
+    "larger changelog files are not merged")
+
+# Compacting.
+NUM_SORTED_RUN_COMPACTION_TRIGGER = Key("num-sorted-run.compaction-trigger", whole(1), 5, _RC,
+    "sorted runs at which a bucket is compacted")
+NUM_LEVELS = Key("num-levels", whole(2), None, _RC, "levels; default: `num-sorted-run.compaction-trigger` + 1")
+COMPACTION_MAX_SIZE_AMPLIFICATION_PERCENT = Key("compaction.max-size-amplification-percent", whole(0), 200, _C,
+    "size of all other runs in percent of the oldest one, above which a whole bucket is compacted")
+COMPACTION_SIZE_RATIO = Key("compaction.size-ratio", whole(0), 1, _C,
+    "percent by which a run may exceed the newer ones together and still be compacted with them")
+COMPACTION_OFFPEAK_START_HOUR = Key("compaction.offpeak.start.hour", whole(), -1, _C,
+    "first hour of the day at which more is compacted; -1: none")
+COMPACTION_OFFPEAK_END_HOUR = Key("compaction.offpeak.end.hour", whole(), -1, _C, "the hour before which that ends")
+COMPACTION_OFFPEAK_RATIO = Key("compaction.offpeak-ratio", whole(), 0, _C,
+    "percent added to `compaction.size-ratio` then")
+COMPACTION_OPTIMIZATION_INTERVAL = Key("compaction.optimization-interval", DURATION, None, _C,
+    "time after which a whole bucket is compacted")
+COMPACTION_TOTAL_SIZE_THRESHOLD = Key("compaction.total-size-threshold", SIZE, None, _C,
+    "size below which a whole bucket is compacted")
+COMPACTION_INCREMENTAL_SIZE_THRESHOLD = Key("compaction.incremental-size-threshold", SIZE, None, _C,
+    "size below the top level above which a whole bucket is compacted")
+COMPACTION_FORCE_REWRITE_ALL_FILES = Key("compaction.force-rewrite-all-files", BOOLEAN, False, _C,
+    "a full compaction rewrites every file")
+COMPACTION_FORCE_UP_LEVEL_0 = Key("compaction.force-up-level-0", BOOLEAN, False, _C, "level 0 is always compacted")
+COMPACTION_MIN_FILE_NUM = Key("compaction.min.file-num", whole(1), 5, _C, "small files at which append tables compact")
+COMPACTION_SMALL_FILE_RATIO = Key("compaction.small-file-ratio", NUMBER, 0.7, _WC,
+    "part of the target size below which a file is small")
+COMPACTION_DELETE_RATIO_THRESHOLD = Key("compaction.delete-ratio-threshold", NUMBER, 0.2, _C,
+    "a file of which a greater part is deleted is rewritten")
+CHANGELOG_PRODUCER_ROW_DEDUPLICATE = Key("changelog-producer.row-deduplicate", BOOLEAN, False, _C,
+    "updates that change nothing are not in the changelog")
+CHANGELOG_PRODUCER_ROW_DEDUPLICATE_IGNORE_FIELDS = Key("changelog-producer.row-deduplicate-ignore-fields",
+    TEXT, "", _C, "columns whose changes do not count for that")
+RECORD_LEVEL_EXPIRE_TIME = Key("record-level.expire-time", DURATION, None, _RC, "compaction drops records of this age")
+RECORD_LEVEL_TIME_FIELD = Key("record-level.time-field", TEXT, None, _C, "the column with the time of a record")
+
+# Maintenance, which writers leave to `maintain` and to others.
+SNAPSHOT_TIME_RETAINED = Key("snapshot.time-retained", DURATION, 3_600_000, _RWM,
+    "age at which a snapshot expires", left_out=_MAINTAIN)
+SNAPSHOT_NUM_RETAINED_MIN = Key("snapshot.num-retained.min", whole(1), 10, _RWM,
+    "the latest snapshots, which are kept at any age", left_out=_MAINTAIN)
+SNAPSHOT_NUM_RETAINED_MAX = Key("snapshot.num-retained.max", whole(1), (1 << 31) - 1, _RWM,
+    "snapshots that are kept at most", left_out=_MAINTAIN)
+SNAPSHOT_EXPIRE_LIMIT = Key("snapshot.expire.limit", whole(0), 50, _WM,
+    "snapshots that one run of `maintain` expires at most; no limit if it is not set", left_out=_MAINTAIN)
+CHANGELOG_TIME_RETAINED = Key("changelog.time-retained", DURATION, None, _RWM,
+    "as that of snapshots, for [changelogs that outlive them](java-semantics.md#long-lived-changelogs)",
+    left_out=_MAINTAIN)
+CHANGELOG_NUM_RETAINED_MIN = Key("changelog.num-retained.min", whole(1), None, _RWM,
+    "as that of snapshots", left_out=_MAINTAIN)
+CHANGELOG_NUM_RETAINED_MAX = Key("changelog.num-retained.max", whole(1), None, _RWM,
+    "as that of snapshots", left_out=_MAINTAIN)
+TAG_TIME_EXPIRE_ENABLED = Key("tag.time-expire-enabled", BOOLEAN, True, _M,
+    "`maintain` deletes tags whose own retention has passed")
+PARTITION_EXPIRATION_TIME = Key("partition.expiration-time", TEXT, None, _W, left_out=LeftOut("run expire_partitions"))
+_LEFT_OUT = {
+    _MAINTAIN: ("snapshot.expire.execution-mode",),
+    _TAGS: ("tag.automatic-creation", "tag.automatic-completion", "tag.callbacks", "tag.create-success-file"),
+    _OLD_TAGS: ("tag.default-time-retained", "tag.num-retained-max"),
+    _COMMIT: (
+        "commit.callbacks", "commit.custom-listeners", "metadata.iceberg.storage", "metastore.partitioned-table",
+        "metastore.tag-to-partition", "partition.idle-time-to-report-statistic",
+    ),
+    _VISIBLE: ("visibility-callback.enabled",),
+    _DONE: ("partition.idle-time-to-done", "partition.end-input-to-done"),
+}
+
+# Without effect here.
+SCAN_REMOVE_NORMALIZE = Key("scan.remove-normalize", TEXT, None,
+    meaning="Flink's tasks and operators", aliases=("log.scan.remove-normalize",))
+_IGNORED = {
+    "Flink's tasks and operators": (
+        "scan.infer-parallelism", "scan.infer-parallelism.max", "scan.max-splits-per-task",
+        "scan.split-enumerator.batch-size", "scan.split-enumerator.mode", "scan.dedicated-split-generation",
+        "streaming-read.shuffle-bucket-with-partition", "consumer.mode",
+    ),
+    "Flink's event-time watermarks of rows": (
+        "scan.watermark.emit.strategy", "scan.watermark.idle-timeout", "scan.watermark.alignment.group",
+        "scan.watermark.alignment.max-drift", "scan.watermark.alignment.update-interval",
+    ),
+    "whether Flink plans a batch instead of a stream; here `with_end(...)` ends a stream": ("scan.bounded",),
+    "Flink's MySQL source": ("scan.newly-added-table.enabled",),
+    "tags the snapshot of a batch read; use a consumer id": ("scan.plan-auto-tag-for-read.time-retained",),
+    "planning of batch reads": ("scan.native-plan.enabled", "scan.manifest.parallelism"),
+    "reads of a fallback branch, which is refused": ("scan.fallback-branch.read-fail-fast",),
+    "Flink's sources before 1.0": ("scan.push-down", "streaming-read-mode", "streaming-read-atomic"),
+}
+# fmt: on
+
+OPTION_KEYS: tuple[OptionKey[Any, Any], ...] = (
+    *(each for each in list(globals().values()) if isinstance(each, OptionKey)),
+    *(OptionKey(name, TEXT, None, _W, left_out=why) for why, names in _LEFT_OUT.items() for name in names),
+    *(OptionKey(name, TEXT, None, meaning=why) for why, names in _IGNORED.items() for name in names),
+)
+"""All of them."""
+
+
+def known_names(use: Use = _RWC | _M) -> frozenset[str]:
+    """The names and aliases of options for a use, and of those without effect; those of fields as `fields.<option>`."""
+    chosen = (each for each in OPTION_KEYS if not each.use or each.use & use)
+    names = (name for each in chosen for name in (each.name, *each.aliases))
+    plain = (re.sub(r"^fields\.#\.(.*\.)?", "fields.", name) for name in names)
+    return frozenset(name for name in plain if "#" not in name)

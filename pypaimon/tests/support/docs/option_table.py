@@ -1,0 +1,78 @@
+"""The tables of docs/options.md, from the registry of options. As a program it writes them into the page."""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from typing import Any
+
+from pypaimon.streaming.options.option_key import DURATION, SIZE, OptionKey, Use
+from pypaimon.streaming.options.option_keys import OPTION_KEYS
+from support.repository import ROOT
+
+PAGE = ROOT / "docs" / "options.md"
+_UNITS = {
+    DURATION.name: ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"), (1, "ms")),
+    SIZE.name: ((1 << 20, "mb"), (1 << 10, "kb"), (1, "bytes")),
+}
+_PARTS = {Use.READ: "reads", Use.WRITE: "writes", Use.COMPACT: "compactions", Use.MAINTAIN: "maintenance"}
+
+
+def with_tables(page: str) -> str:
+    """The page with the tables that the registry gives."""
+    for name, table in (("options", _used()), ("ignored options", _ignored())):
+        begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
+        pattern = f"{re.escape(begin)}.*?{re.escape(end)}"
+        text = f"{begin}\n{table}\n{end}"
+        page = re.sub(pattern, lambda _, text=text: text, page, flags=re.DOTALL)
+    return page
+
+
+def _used() -> str:
+    rows = [
+        f"| {_names(each)} | {_values(each)} | {_parts(each)} | {_meaning(each)} |" for each in OPTION_KEYS if each.use
+    ]
+    return "\n".join(["| option | values | used by | here |", "|---|---|---|---|", *rows, ""])
+
+
+def _ignored() -> str:
+    by_reason: dict[str, list[str]] = {}
+    for each in OPTION_KEYS:
+        if not each.use:
+            by_reason.setdefault(each.meaning, []).append(_names(each))
+    rows = [f"| {', '.join(names)} | {reason} |" for reason, names in by_reason.items()]
+    return "\n".join(["| option | why |", "|---|---|", *rows, ""])
+
+
+def _names(key: OptionKey[Any, Any]) -> str:
+    also = ", ".join(f"`{each}`" for each in key.aliases)
+    return f"`{key.name}`" + (f" (also {also})" if also else "")
+
+
+def _values(key: OptionKey[Any, Any]) -> str:
+    if key.default is None or key.default == "":
+        return key.kind.name
+    return f"{key.kind.name}; default: `{_shown(key)}`"
+
+
+def _shown(key: OptionKey[Any, Any]) -> str:
+    value = key.default
+    if isinstance(value, Enum):
+        return str(value.value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    units = _UNITS.get(key.kind.name.partition(" ")[0], ())
+    return next((f"{value // size} {unit}" for size, unit in units if value and value % size == 0), str(value))
+
+
+def _parts(key: OptionKey[Any, Any]) -> str:
+    return ", ".join(name for part, name in _PARTS.items() if part & key.use)
+
+
+def _meaning(key: OptionKey[Any, Any]) -> str:
+    left_out = "" if key.left_out is None else f"writers here leave it out and warn: {key.left_out.instead}"
+    return "; ".join(filter(None, (key.meaning, left_out)))
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
