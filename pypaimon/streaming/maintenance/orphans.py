@@ -1,7 +1,7 @@
 """Orphan files: what failed writers left in the directories of a table, which no snapshot, tag or changelog names.
 
-Only age distinguishes an orphan from a file whose commit is still to come, so young files stay. Java's rules, and how its own
-cleaner has deleted live files: docs/java-semantics.md#maintenance.
+Only age distinguishes an orphan from a file whose commit is still to come, so young files stay. Java's rules, and how
+its own cleaner has deleted live files: docs/java-semantics.md#maintenance.
 """
 
 from __future__ import annotations
