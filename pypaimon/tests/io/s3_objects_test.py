@@ -16,7 +16,7 @@ from support.stores.s3_objects import S3Objects
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
-TOLD = ("content-length", "content-range", "etag", "x-amz-meta-a")
+HEADERS = ("content-length", "content-range", "etag", "x-amz-meta-a")
 LISTED = ("Code", "ETag", "IsTruncated", "Key", "KeyCount", "MaxKeys", "Name", "Prefix", "Size")
 LARGE, SMALL = b"a" * (5 << 20), b"b" * 10
 TAG, OTHER = f'"{md5(SMALL).hexdigest()}"', f'"{md5(b"other").hexdigest()}"'
@@ -43,15 +43,15 @@ class Client:
         heads: list[tuple[str, list[tuple[str, str]]]] = []
         data = b"".join(self._store(environ, lambda status, fields, _=None: heads.append((status, fields))))
         ((text, fields),) = heads
-        told = {name.lower(): value for name, value in fields if name.lower() in TOLD}
+        kept = {name.lower(): value for name, value in fields if name.lower() in HEADERS}
         found: object = data
         if data.startswith(b"<"):
             parts = [(each.tag.rpartition("}")[2], each.text) for each in ElementTree.fromstring(data).iter()]
             # The texts of errors, and the order of parts, are each store's own.
             wanted = LISTED if text < "3" else ("Code",)
-            found, told = sorted((name, value or "") for name, value in parts if name in wanted), {}
+            found, kept = sorted((name, value or "") for name, value in parts if name in wanted), {}
         status = int(text.split()[0])
-        self.answers.append((f"{method} {target} {headers}", status, told if status < 300 else {}, found))
+        self.answers.append((f"{method} {target} {headers}", status, kept if status < 300 else {}, found))
         return data.decode("latin-1")
 
 

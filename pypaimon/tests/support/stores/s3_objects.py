@@ -40,7 +40,7 @@ _KEPT = ("CONTENT_TYPE", "HTTP_CACHE_CONTROL", "HTTP_CONTENT_DISPOSITION", "HTTP
 
 @dataclass(frozen=True)
 class _Object:
-    """Data, with what they were stored with."""
+    """Data, with the headers that they were stored with."""
 
     data: bytes
     headers: Mapping[str, str]
@@ -65,7 +65,7 @@ class _Answer:
 
 
 class _RefusedError(Exception):
-    """An answer that tells an error."""
+    """An answer that reports an error."""
 
     def __init__(self, status: int, code: str, message: str, **more: str) -> None:
         super().__init__(code)
@@ -252,7 +252,7 @@ def _read(request: _Request, found: _Object) -> _Answer:
 
 
 def _listed(request: _Request, objects: Mapping[str, _Object]) -> _Answer:
-    """Objects and common prefixes behind a key, at most so many."""
+    """One page of the objects and common prefixes below a prefix."""
     prefix, delimiter = request.query.get("prefix", ""), request.query.get("delimiter", "")
     most = min(int(request.query.get("max-keys", _MOST_LISTED)), _MOST_LISTED)
     token, start = request.query.get("continuation-token"), request.query.get("start-after", "")
