@@ -81,9 +81,6 @@ class FaultFileIO(LocalFileIO):
         """Calls by kind."""
         return Counter(kind for kind, _ in self.calls)
 
-    def _to_file(self, path: str) -> Path:
-        return Path(str(super()._to_file(local(path))))
-
     def new_input_stream(self, path: str) -> Any:
         return io.BytesIO(self._ask("read", path, lambda: self._bytes(path)))
 
