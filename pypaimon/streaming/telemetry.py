@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 else:
     metrics = LazyModule("opentelemetry.metrics")
 
+__all__ = ["StreamMetrics"]
+
 Observed = StreamScan | BatchStream | BlockingBatchStream
 Values = Iterable[tuple[float, Mapping[str, str]]]
 _LAG_SECONDS = 1.0

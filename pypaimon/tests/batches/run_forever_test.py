@@ -18,7 +18,6 @@ from pypaimon.streaming import (
     ConsumerConflictError,
     ConsumerManager,
     PositionExpiredError,
-    StoreError,
     StreamConfigError,
     StreamReadBuilder,
     logs,
@@ -27,6 +26,7 @@ from pypaimon.streaming import (
     stream_database,
 )
 from pypaimon.streaming.batches.run_forever import backoff_of, waiting_out
+from pypaimon.streaming.errors import StoreError
 from pypaimon.streaming.logs import FIELDS
 from support.stores.fault_file_io import UNAVAILABLE, Call, FaultFileIO
 from support.tables.streamed_table import Table

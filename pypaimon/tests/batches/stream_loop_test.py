@@ -16,7 +16,6 @@ import pytest
 
 from pypaimon.streaming import (
     BatchStream,
-    DatabasePosition,
     GroupStream,
     Lag,
     Position,
@@ -28,6 +27,7 @@ from pypaimon.streaming import (
 from pypaimon.streaming.batches.read_ahead import ReadingThread
 from pypaimon.streaming.batches.stream import StreamLoop
 from pypaimon.streaming.concurrency import forking
+from pypaimon.streaming.databases import DatabasePosition
 from support.crash.interrupted_call import Interrupt
 from support.samples import SOAK, how_to_repeat, is_drawn
 from support.tables.databases import Database, keys

@@ -16,7 +16,6 @@ from pypaimon.common.options import Options
 from pypaimon.filesystem.pyarrow_file_io import PyArrowFileIO
 
 from pypaimon.streaming import (
-    CommitFailedError,
     CorruptTableError,
     PaimonTarget,
     TableChangedError,
@@ -27,6 +26,7 @@ from pypaimon.streaming import (
 )
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
+from pypaimon.streaming.errors import CommitFailedError
 from pypaimon.streaming.io.conditional_writes import ChangedFileError
 from pypaimon.streaming.io.object_reads import SWITCH, ObjectReads
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -41,7 +41,8 @@ import json
 import sys
 import pyarrow as pa
 from pypaimon import CatalogFactory
-from pypaimon.streaming import CommitFailedError, stream_write_builder
+from pypaimon.streaming import stream_write_builder
+from pypaimon.streaming.errors import CommitFailedError
 table = CatalogFactory.create(json.loads(sys.argv[1])).get_table("db.t")
 with stream_write_builder(table).with_commit_user("elsewhere").open_sync() as writer:
     writer.write(pa.table({"k": [1], "v": ["v1"]}))

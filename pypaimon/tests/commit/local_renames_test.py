@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 from pypaimon.filesystem.local_file_io import LocalFileIO
 
-from pypaimon.streaming import CommitFailedError
+from pypaimon.streaming.errors import CommitFailedError
 from support.tables.streamed_table import Table
 from support.tables.written_tables import key_value_table, rows
 

@@ -10,13 +10,8 @@ import pyarrow as pa
 import pytest
 from pypaimon import Schema
 
-from pypaimon.streaming import (
-    CommitFailedError,
-    StreamWriteBuilder,
-    TableChangedError,
-    WriterClosedError,
-    stream_write_builder,
-)
+from pypaimon.streaming import StreamWriteBuilder, TableChangedError, stream_write_builder
+from pypaimon.streaming.errors import CommitFailedError, WriterClosedError
 from support.stores.lossy_store import SCHEME, LossyStore
 from support.stores.s3_server import S3Server
 from support.tables.streamed_table import USER, Table

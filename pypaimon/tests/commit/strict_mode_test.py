@@ -9,8 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pypaimon.streaming import StreamConfigError, StrictModeError, compact, stream_write_builder
+from pypaimon.streaming import StreamConfigError, compact, stream_write_builder
 from pypaimon.streaming.commit.strict_mode import LAST_SAFE_SNAPSHOT
+from pypaimon.streaming.errors import StrictModeError
 from support.tables.handles import sorted_rows
 from support.tables.streamed_table import Table
 

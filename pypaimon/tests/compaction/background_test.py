@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from pypaimon.streaming import CompactionReport, StreamConfigError, UnsupportedTableError, compactor
+from pypaimon.streaming import StreamConfigError, UnsupportedTableError, compactor
+from pypaimon.streaming.compaction import CompactionReport
 from support.spark.sink_world import World
 
 pytestmark = pytest.mark.slow

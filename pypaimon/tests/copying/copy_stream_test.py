@@ -9,14 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pypaimon.streaming import (
-    SchemaMismatchError,
-    StreamConfigError,
-    StreamReadBuilder,
-    TableChangedError,
-    copy_stream,
-    copy_stream_sync,
-)
+from pypaimon.streaming import StreamConfigError, StreamReadBuilder, TableChangedError, copy_stream, copy_stream_sync
+from pypaimon.streaming.errors import SchemaMismatchError
 from support.tables.handles import sorted_rows
 from support.tables.streamed_table import Table
 from support.tables.written_tables import changes, key_value_table, rows

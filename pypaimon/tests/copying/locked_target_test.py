@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pypaimon.streaming import BlockingBatch, TargetError, run_forever
+from pypaimon.streaming import BlockingBatch, run_forever
+from pypaimon.streaming.errors import TargetError
 from pypaimon.streaming.testing import SmallTable
 from support.tables.handles import batch_read
 from support.tables.live_tables import in_order

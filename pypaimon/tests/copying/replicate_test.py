@@ -14,16 +14,16 @@ from pypaimon.streaming import (
     ConsumerManager,
     DictTarget,
     DuckDBTarget,
-    PlanKind,
     Position,
     PositionExpiredError,
     StreamConfigError,
     StreamReadBuilder,
-    Target,
     replicate,
     replicate_async,
 )
 from pypaimon.streaming.planning.follow_up import DeltaFollowUpScanner
+from pypaimon.streaming.stream_types import PlanKind
+from pypaimon.streaming.targets import Target
 from pypaimon.streaming.targets.changes import AnyBatch
 from support.tables.copied_table import COLUMNS, batches, changed, keyed, rows_of, stream
 from support.tables.duckdb_copy import held

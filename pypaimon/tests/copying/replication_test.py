@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from pypaimon.streaming import DictTarget, Replication, StoreError, TargetError
+from pypaimon.streaming import DictTarget, Replication
+from pypaimon.streaming.errors import StoreError, TargetError
 from pypaimon.streaming.targets.changes import AnyBatch
 from pypaimon.streaming.testing import SmallTable
 from support.tables.handles import batch_read

@@ -25,13 +25,12 @@ from pypaimon.streaming import (
     Replication,
     StreamConfigError,
     StreamReadBuilder,
-    TargetError,
     replicate,
     replicate_async,
     stream_read_builder,
 )
 from pypaimon.streaming.copying.copy_loop import SharedCommits
-from pypaimon.streaming.errors import EndOfScan
+from pypaimon.streaming.errors import EndOfScan, TargetError
 from pypaimon.streaming.targets.changes import AnyBatch
 from pypaimon.streaming.testing import SmallTable
 from support.crash.killed_target import check_killed, in_order

@@ -10,14 +10,8 @@ from typing import Any
 
 import pytest
 
-from pypaimon.streaming import (
-    BlockingDatabaseStream,
-    DatabaseEvent,
-    TableAdded,
-    TableDropped,
-    TableRenamed,
-    list_consumers,
-)
+from pypaimon.streaming import BlockingDatabaseStream, list_consumers
+from pypaimon.streaming.databases import DatabaseEvent, TableAdded, TableDropped, TableRenamed
 from support.crash.interrupted_call import Interrupt
 from support.samples import SOAK, is_drawn
 from support.stores.fault_file_io import FaultFileIO

@@ -10,15 +10,8 @@ import pytest
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 
-from pypaimon.streaming import (
-    DatabaseEvent,
-    DuckDBDatabase,
-    StreamConfigError,
-    TableAdded,
-    TableFailed,
-    TablesFailedError,
-    copy_database,
-)
+from pypaimon.streaming import DuckDBDatabase, StreamConfigError, TablesFailedError, copy_database
+from pypaimon.streaming.databases import DatabaseEvent, TableAdded, TableFailed
 from support.samples import SOAK
 from support.tables.database_changes import alter, rows_of, write
 from support.tables.databases import Database

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from pypaimon.streaming import BlockingDatabaseStream, TableAdded, TableDropped
+from pypaimon.streaming import BlockingDatabaseStream
+from pypaimon.streaming.databases import TableAdded, TableDropped
 from pypaimon.streaming.databases.events import DatabaseEvent
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.samples import SOAK

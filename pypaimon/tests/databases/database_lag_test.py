@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pypaimon.streaming import DatabaseLag, DatabaseStreamBuilder, TableLag
+from pypaimon.streaming.databases import DatabaseLag, DatabaseStreamBuilder, TableLag
 from support.tables.databases import Database, keys
 
 pytestmark = pytest.mark.slow

@@ -12,14 +12,8 @@ from typing import Any
 import pytest
 from pyarrow.fs import FileSelector
 
-from pypaimon.streaming import (
-    BlockingDatabaseStream,
-    DatabaseEvent,
-    DatabasePosition,
-    TableAdded,
-    TableDropped,
-    TableRenamed,
-)
+from pypaimon.streaming import BlockingDatabaseStream
+from pypaimon.streaming.databases import DatabaseEvent, DatabasePosition, TableAdded, TableDropped, TableRenamed
 from support.groups.members import until
 from support.samples import SOAK, sample_seed
 from support.stores.s3_server import BUCKET, S3Server

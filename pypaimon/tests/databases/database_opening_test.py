@@ -18,12 +18,10 @@ from pypaimon.streaming import (
     CorruptTableError,
     StreamReadBuilder,
     TableChangedError,
-    TableDropped,
-    TableFailed,
     UnsupportedTableError,
     stream_read_builder,
 )
-from pypaimon.streaming.databases import followed_table, table_discovery, table_poller
+from pypaimon.streaming.databases import TableDropped, TableFailed, followed_table, table_discovery, table_poller
 from pypaimon.streaming.databases.engine_state import OPENERS, WORKERS
 from pypaimon.streaming.databases.followed_table import FollowedTable
 from pypaimon.streaming.databases.tables_of_database import TablesOfDatabase

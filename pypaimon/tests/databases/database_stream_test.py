@@ -13,21 +13,18 @@ from typing import Any
 
 import pytest
 
-from pypaimon.streaming import (
-    BlockingDatabaseStream,
+from pypaimon.streaming import BlockingDatabaseStream, StreamConfigError, TablesFailedError, stream_database
+from pypaimon.streaming.databases import (
     DatabaseEvent,
     DatabasePosition,
     SchemaChanged,
-    StreamConfigError,
     TableAdded,
     TableDropped,
     TableFailed,
     TablePlace,
     TableRecovered,
     TableRenamed,
-    TablesFailedError,
     TableSkipped,
-    stream_database,
 )
 from pypaimon.streaming.databases.engine_state import WORKERS
 from support.tables.databases import Database, keys

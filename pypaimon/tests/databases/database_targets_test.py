@@ -9,14 +9,8 @@ from typing import Any, Protocol
 import duckdb
 import pytest
 
-from pypaimon.streaming import (
-    DatabaseTarget,
-    DuckDBDatabase,
-    PaimonDatabase,
-    StreamConfigError,
-    TablesFailedError,
-    copy_database,
-)
+from pypaimon.streaming import DuckDBDatabase, PaimonDatabase, StreamConfigError, TablesFailedError, copy_database
+from pypaimon.streaming.databases import DatabaseTarget
 from support.tables.database_changes import rows_of
 from support.tables.databases import Database
 

@@ -9,15 +9,9 @@ import pytest
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 
-from pypaimon.streaming import (
-    DatabaseEvent,
-    PaimonDatabase,
-    TableDropped,
-    TableRenamed,
-    TablesFailedError,
-    TargetError,
-    copy_database,
-)
+from pypaimon.streaming import PaimonDatabase, TablesFailedError, copy_database
+from pypaimon.streaming.databases import DatabaseEvent, TableDropped, TableRenamed
+from pypaimon.streaming.errors import TargetError
 from support.samples import SOAK, sample_seed
 from support.stores.s3_server import S3Server
 from support.tables.database_changes import DatabaseChanges, alter, as_dicts, rows_of, write

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from pypaimon.streaming import (
-    AssignmentLostError,
     ConsumerConflictError,
     CorruptTableError,
     StreamReadBuilder,
     list_consumers,
     stream_read_builder,
 )
+from pypaimon.streaming.errors import AssignmentLostError
 from support.docs.cli_runs import Program
 from support.groups.members import BUCKETS, SESSION, Member, group, keys, write
 from support.stores.s3_server import S3Server

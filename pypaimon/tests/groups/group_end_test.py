@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from pypaimon.streaming import GroupStreamBuilder, StreamConfigError, stream_read_builder
+from pypaimon.streaming import StreamConfigError, stream_read_builder
+from pypaimon.streaming.groups import GroupStreamBuilder
 from support.docs.cli_runs import Program
 from support.groups.members import BUCKETS, FOR_EVER, SESSION, Member, group, keys, until, write
 from support.tables.streamed_table import Table

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from pypaimon import CatalogFactory
 
-from pypaimon.streaming import ConsumerConflictError, GroupStreamBuilder, stream_read_builder
+from pypaimon.streaming import ConsumerConflictError, stream_read_builder
+from pypaimon.streaming.groups import GroupStreamBuilder
 from support.java.live import LiveJava
 
 pytestmark = pytest.mark.java

@@ -11,13 +11,8 @@ from typing import Any
 
 import pytest
 
-from pypaimon.streaming import (
-    ConsumerConflictError,
-    GroupStreamBuilder,
-    StreamConfigError,
-    TableChangedError,
-    stream_read_builder,
-)
+from pypaimon.streaming import ConsumerConflictError, StreamConfigError, TableChangedError, stream_read_builder
+from pypaimon.streaming.groups import GroupStreamBuilder
 from support.groups.members import SESSION, Member, group, keys, until, write
 from support.groups.readers import Reader, Readers
 from support.tables.streamed_table import Table

@@ -15,16 +15,16 @@ from typing import Any
 import pytest
 
 from pypaimon.streaming import (
-    AssignmentLostError,
     ConsumerConflictError,
     DeltaFollowUpScanner,
-    GroupStreamBuilder,
     PositionExpiredError,
     StreamConfigError,
     UnsupportedTableError,
     list_consumers,
     stream_read_builder,
 )
+from pypaimon.streaming.errors import AssignmentLostError
+from pypaimon.streaming.groups import GroupStreamBuilder
 from pypaimon.streaming.groups.group_info import group_info
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.crash.interrupted_call import Interrupt

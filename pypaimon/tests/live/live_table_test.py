@@ -23,13 +23,13 @@ from pypaimon.streaming import (
     PositionBeyondLatestError,
     PositionExpiredError,
     SchemaChangedError,
-    StoreError,
     StreamConfigError,
     UnsupportedTableError,
     compact,
     list_consumers,
     stream_read_builder,
 )
+from pypaimon.streaming.errors import StoreError
 from pypaimon.streaming.testing import SmallTable
 from pypaimon.streaming.testing.table_changes import TableChanges
 from support.samples import SOAK, seeded

@@ -13,7 +13,6 @@ from pypaimon.schema.schema_change import SchemaChange
 from pypaimon.streaming import (
     CorruptTableError,
     DictTarget,
-    PlanKind,
     Position,
     PositionExpiredError,
     StreamConfigError,
@@ -23,6 +22,7 @@ from pypaimon.streaming import (
     replicate,
     stream_read_builder,
 )
+from pypaimon.streaming.stream_types import PlanKind
 from support.tables.chain_tables import DELTA, MERGED, SNAPSHOT, ChainTable, next_plan, read_all, rows, two_regions
 
 pytestmark = pytest.mark.slow

@@ -19,7 +19,6 @@ from pypaimon.schema.schema_change import SchemaChange
 
 from pypaimon.streaming import (
     CorruptTableError,
-    PlanKind,
     Position,
     PositionBeyondLatestError,
     PositionExpiredError,
@@ -33,6 +32,7 @@ from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import CatchUp, Limits, OnExpired, OnOverwrite
 from pypaimon.streaming.spec.openers import open_chunks
 from pypaimon.streaming.spec.spec_builder import resolved
+from pypaimon.streaming.stream_types import PlanKind
 from support.models.table import Record
 from support.stores.fault_file_io import Call, FaultFileIO
 from support.stores.virtual_clock import VirtualClock

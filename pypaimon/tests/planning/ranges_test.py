@@ -14,7 +14,6 @@ from pypaimon.schema.schema_change import SchemaChange
 from pypaimon.streaming import (
     CorruptTableError,
     DeltaFollowUpScanner,
-    PlanKind,
     Position,
     PositionBeyondLatestError,
     PositionExpiredError,
@@ -22,8 +21,9 @@ from pypaimon.streaming import (
     StreamReadBuilder,
     TableChangedError,
     UnsupportedTableError,
-    apply_to_dict,
 )
+from pypaimon.streaming.stream_types import PlanKind
+from pypaimon.streaming.targets import apply_to_dict
 from support.tables.streamed_table import Table, available, keys, rows
 
 pytestmark = pytest.mark.slow

@@ -18,14 +18,8 @@ import adbc_driver_sqlite.dbapi as adbc_sqlite
 import pyarrow as pa
 import pytest
 
-from pypaimon.streaming import (
-    PostgresTarget,
-    SQLiteTarget,
-    StreamConfigError,
-    TargetError,
-    UnsupportedTableError,
-    replicate,
-)
+from pypaimon.streaming import PostgresTarget, SQLiteTarget, StreamConfigError, UnsupportedTableError, replicate
+from pypaimon.streaming.errors import TargetError
 from pypaimon.streaming.testing import SmallTable, check_target
 from support.samples import sample_seed, some
 

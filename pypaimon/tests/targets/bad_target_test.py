@@ -12,12 +12,8 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from pypaimon.streaming import (
-    PostgresTarget,
-    StreamConfigError,
-    TargetError,
-    replicate,
-)
+from pypaimon.streaming import PostgresTarget, StreamConfigError, replicate
+from pypaimon.streaming.errors import TargetError
 from pypaimon.streaming.testing import SmallTable
 from support.crash.killed_target import in_order
 from support.samples import some

@@ -12,14 +12,9 @@ from deltalake import DeltaTable, write_deltalake
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 
-from pypaimon.streaming import (
-    DeltaTarget,
-    StreamConfigError,
-    Target,
-    TargetError,
-    UnsupportedTableError,
-    replicate,
-)
+from pypaimon.streaming import DeltaTarget, StreamConfigError, UnsupportedTableError, replicate
+from pypaimon.streaming.errors import TargetError
+from pypaimon.streaming.targets import Target
 from pypaimon.streaming.testing import SmallTable
 from support.crash.killed_target import in_order
 from support.tables.target_places import DeltaPlace

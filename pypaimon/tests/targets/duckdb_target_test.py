@@ -12,15 +12,9 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from pypaimon.streaming import (
-    CorruptTableError,
-    DuckDBTarget,
-    StreamConfigError,
-    TableChangedError,
-    TargetError,
-    replicate,
-)
+from pypaimon.streaming import CorruptTableError, DuckDBTarget, StreamConfigError, TableChangedError, replicate
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager
+from pypaimon.streaming.errors import TargetError
 from pypaimon.streaming.model.position import Phase
 from pypaimon.streaming.testing import SmallTable
 from support.repository import TESTS

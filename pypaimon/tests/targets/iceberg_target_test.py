@@ -14,12 +14,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 
-from pypaimon.streaming import (
-    IcebergTarget,
-    StreamConfigError,
-    Target,
-    replicate,
-)
+from pypaimon.streaming import IcebergTarget, StreamConfigError, replicate
+from pypaimon.streaming.targets import Target
 from pypaimon.streaming.testing import SmallTable
 from support.crash.killed_target import in_order
 from support.tables.target_places import IcebergPlace

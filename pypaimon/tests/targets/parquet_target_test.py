@@ -11,14 +11,8 @@ import pytest
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 
-from pypaimon.streaming import (
-    ParquetTarget,
-    StreamConfigError,
-    TargetError,
-    replicate,
-    stream_read_builder,
-    stream_write_builder,
-)
+from pypaimon.streaming import ParquetTarget, StreamConfigError, replicate, stream_read_builder, stream_write_builder
+from pypaimon.streaming.errors import TargetError
 from pypaimon.streaming.testing import SmallTable, check_target
 from support.samples import sample_seed
 from support.tables.handles import create_table

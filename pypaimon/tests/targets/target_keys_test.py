@@ -16,11 +16,11 @@ from pypaimon.streaming import (
     ParquetTarget,
     SQLiteTarget,
     StreamConfigError,
-    Target,
     compact,
     replicate,
     stream_read_builder,
 )
+from pypaimon.streaming.targets import Target
 from pypaimon.streaming.testing import SmallTable
 from support.tables.handles import batch_read
 from support.tables.live_tables import in_order

@@ -26,12 +26,12 @@ from pypaimon.streaming import (
     SQLiteTarget,
     StreamConfigError,
     StreamReadBuilder,
-    Target,
     compact,
     replicate,
 )
 from pypaimon.streaming.options.read_scope import ReadScope
 from pypaimon.streaming.spec.spec_builder import resolved
+from pypaimon.streaming.targets import Target
 from pypaimon.streaming.targets.target_state import SavedState, is_of_older_release
 from pypaimon.streaming.testing import SmallTable
 from support.crash.racing_targets import race

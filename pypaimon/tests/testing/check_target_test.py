@@ -13,7 +13,8 @@ import duckdb
 import pytest
 from pypaimon import CatalogFactory
 
-from pypaimon.streaming import DuckDBTarget, PaimonTarget, Position, is_to_apply, last_changes
+from pypaimon.streaming import DuckDBTarget, PaimonTarget, Position
+from pypaimon.streaming.targets import is_to_apply, last_changes
 from pypaimon.streaming.targets.changes import AnyBatch, inserts
 from pypaimon.streaming.testing import SmallTable, check_target
 from support.samples import sample_seed, some

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from pypaimon.streaming import StreamConfigError, WriterClosedError
+from pypaimon.streaming import StreamConfigError
+from pypaimon.streaming.errors import WriterClosedError
 from pypaimon.streaming.writing import pending_rows, table_writer
 from support.tables.streamed_table import Table
 from support.tables.written_tables import key_value_table, rows

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pypaimon.streaming import StreamConfigError, WriterClosedError, WriterConflictError, stream_write_builder
+from pypaimon.streaming import StreamConfigError, stream_write_builder
 from pypaimon.streaming.commit.table_state import TableState
-from pypaimon.streaming.errors import CorruptTableError
+from pypaimon.streaming.errors import CorruptTableError, WriterClosedError, WriterConflictError
 from pypaimon.streaming.metadata.index_manifests import HASH
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.writing.bucket_hash import key_hashes

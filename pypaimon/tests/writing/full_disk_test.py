@@ -14,8 +14,9 @@ import pytest
 from pypaimon import Schema
 from pypaimon.filesystem.local_file_io import LocalFileIO
 
-from pypaimon.streaming import PaimonStreamError, WriterClosedError, stream_write_builder
+from pypaimon.streaming import PaimonStreamError, stream_write_builder
 from pypaimon.streaming.commit import publishing
+from pypaimon.streaming.errors import WriterClosedError
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.samples import SOAK, seeded
 from support.stores.s3_server import S3Server

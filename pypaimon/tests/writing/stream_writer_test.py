@@ -13,16 +13,18 @@ import pytest
 from pypaimon.schema.schema_change import SchemaChange
 
 from pypaimon.streaming import (
-    BadRowError,
-    CommitConflictError,
     Position,
-    SchemaMismatchError,
     StreamConfigError,
     TableChangedError,
     UnsupportedTableError,
+    stream_write_builder,
+)
+from pypaimon.streaming.errors import (
+    BadRowError,
+    CommitConflictError,
+    SchemaMismatchError,
     WriterClosedError,
     WriterConflictError,
-    stream_write_builder,
 )
 from support.crash.crashing_file_io import MortalFileIO
 from support.tables.handles import batch_table

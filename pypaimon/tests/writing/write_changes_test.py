@@ -10,13 +10,8 @@ from typing import Any
 import pytest
 from pypaimon import CatalogFactory, Schema
 
-from pypaimon.streaming import (
-    BadChangeError,
-    BadRowError,
-    StreamConfigError,
-    stream_read_builder,
-    stream_write_builder,
-)
+from pypaimon.streaming import StreamConfigError, stream_read_builder, stream_write_builder
+from pypaimon.streaming.errors import BadChangeError, BadRowError
 from pypaimon.streaming.paimon.internals import AtomicType, DataField
 from support.tables.handles import batch_read
 from support.tables.streamed_table import Table

@@ -21,12 +21,11 @@ from pypaimon.streaming import (
     BlockingStreamWriter,
     PaimonStreamError,
     TableChangedError,
-    WriterClosedError,
-    WriterConflictError,
     compact,
     stream_write_builder,
 )
 from pypaimon.streaming.commit.ledger import WINDOW
+from pypaimon.streaming.errors import WriterClosedError, WriterConflictError
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.samples import SOAK, sample_seed
 from support.stores.counting_file_io import CountingFileIO

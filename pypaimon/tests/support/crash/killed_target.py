@@ -15,7 +15,8 @@ from typing import Any
 
 from pypaimon import CatalogFactory
 
-from pypaimon.streaming import Target, replicate, stream_read_builder
+from pypaimon.streaming import replicate, stream_read_builder
+from pypaimon.streaming.targets import Target
 from pypaimon.streaming.testing import SmallTable
 from support.samples import seeded
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from pypaimon import CatalogFactory
 
-from pypaimon.streaming import PaimonStreamError, Target, stream_read_builder
+from pypaimon.streaming import PaimonStreamError, stream_read_builder
+from pypaimon.streaming.targets import Target
 from support.crash.killed_target import IMPORTED
 
 _FORKS = multiprocessing.get_context("forkserver")

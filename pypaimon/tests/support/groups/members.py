@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from pypaimon.streaming import GroupStreamBuilder, PaimonStreamError, stream_read_builder
+from pypaimon.streaming import PaimonStreamError, stream_read_builder
+from pypaimon.streaming.groups import GroupStreamBuilder
 from support.tables.streamed_table import Table
 from support.tables.written_tables import rows
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from pypaimon import CatalogFactory
 
-from pypaimon.streaming import AssignmentLostError, stream_read_builder
+from pypaimon.streaming import stream_read_builder
+from pypaimon.streaming.errors import AssignmentLostError
 
 
 def main(settings: dict[str, Any]) -> None:

@@ -13,14 +13,11 @@ import duckdb
 from pypaimon import CatalogFactory
 
 from pypaimon.streaming import (
-    DatabaseEvent,
     DictTarget,
     DuckDBDatabase,
     PaimonDatabase,
     PaimonTarget,
     StreamReadBuilder,
-    TableSkipped,
-    Target,
     UnsupportedTableError,
     compact,
     copy_database,
@@ -28,6 +25,8 @@ from pypaimon.streaming import (
     replicate,
     stream_write_builder,
 )
+from pypaimon.streaming.databases import DatabaseEvent, TableSkipped
+from pypaimon.streaming.targets import Target
 from support.models.followed_tables import FollowedTable
 from support.tables.copied_table import copying
 from support.tables.handles import batch_read, catalog_with_database

@@ -9,7 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from pypaimon.streaming import DatabaseStreamBuilder, stream_database
+from pypaimon.streaming import stream_database
+from pypaimon.streaming.databases import DatabaseStreamBuilder
 from support.tables.handles import batch_read, catalog_with_database, create_table, option_names, write_by_stream
 
 COLUMNS = pa.schema([("k", pa.int64())])

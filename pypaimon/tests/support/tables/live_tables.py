@@ -12,7 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from pypaimon.streaming import Clock, StreamReadBuilder
+from pypaimon.streaming import StreamReadBuilder
+from pypaimon.streaming.concurrency.clock import Clock
 
 POLL_MS = 10
 

@@ -1,0 +1,1 @@
+from pypaimon.streaming.commit.report import CommitReport as CommitReport
