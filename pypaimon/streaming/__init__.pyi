@@ -13,11 +13,11 @@ from pypaimon.streaming.compaction.table_files import table_files as table_files
 from pypaimon.streaming.consumers.consumer_manager import ConsumerManager as ConsumerManager
 from pypaimon.streaming.consumers.consumer_manager import list_consumers as list_consumers
 from pypaimon.streaming.copying.copy_stream import copy_stream as copy_stream
-from pypaimon.streaming.copying.copy_stream import copy_stream_sync as copy_stream_sync
+from pypaimon.streaming.copying.copy_stream import copy_stream_async as copy_stream_async
 from pypaimon.streaming.copying.replication import Replication as Replication
 from pypaimon.streaming.copying.replication import replicate as replicate
 from pypaimon.streaming.copying.replication import replicate_async as replicate_async
-from pypaimon.streaming.databases.builder import stream_database as stream_database
+from pypaimon.streaming.databases.builder import database_stream_builder as database_stream_builder
 from pypaimon.streaming.databases.copy import copy_database as copy_database
 from pypaimon.streaming.databases.duckdb_database import DuckDBDatabase as DuckDBDatabase
 from pypaimon.streaming.databases.paimon_database import PaimonDatabase as PaimonDatabase

@@ -27,7 +27,7 @@ from pypaimon.streaming.cli.tables_of_pattern import (
     say_event,
 )
 from pypaimon.streaming.concurrency.signals import on_sigterm
-from pypaimon.streaming.copying.copy_stream import copy_stream_sync
+from pypaimon.streaming.copying.copy_stream import copy_stream
 from pypaimon.streaming.databases.builder import DatabaseStreamBuilder
 from pypaimon.streaming.databases.copy import DatabaseTarget, copy_database
 from pypaimon.streaming.databases.duckdb_database import DuckDBDatabase
@@ -325,7 +325,7 @@ def _copy(builder: StreamReadBuilder, writer: BlockingStreamWriter, replaces: bo
     running = Running[BlockingBatchStream]()
     with on_sigterm(running.stop), _bar(writer):
         try:
-            copy_stream_sync(builder, writer, replace=replaces, on_open=running.opened)
+            copy_stream(builder, writer, replace=replaces, on_open=running.opened)
             running.check_end(follow)
         except KeyboardInterrupt:
             say("interrupted; the next run continues where this one ended")

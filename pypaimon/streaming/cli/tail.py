@@ -28,7 +28,7 @@ from pypaimon.streaming.cli.tables_of_pattern import (
     say_event,
 )
 from pypaimon.streaming.concurrency.signals import on_sigterm
-from pypaimon.streaming.databases.builder import DatabaseStreamBuilder, stream_database
+from pypaimon.streaming.databases.builder import DatabaseStreamBuilder, database_stream_builder
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.time_zone import time_zone
 from pypaimon.streaming.options.stream_options import DEFAULT_READ_AHEAD_BYTES, OnExpired, Unmatched
@@ -213,7 +213,7 @@ def _tail_tables(
         )
     if not pattern.names(service.retry) and output.until_latest:
         click.echo(f"no table matches {pattern.text}", err=True)
-    builder = stream_database(pattern.source.catalog(), pattern.database, pattern.include, pattern.exclude)
+    builder = database_stream_builder(pattern.source.catalog(), pattern.database, pattern.include, pattern.exclude)
     builder.for_each(policies.apply)
     service.set_poll_interval(builder)
     _set_start(builder, reading.start, pattern)

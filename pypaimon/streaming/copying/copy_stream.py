@@ -20,12 +20,13 @@ from pypaimon.streaming.writing.stream_writer import BlockingStreamWriter, Strea
 from pypaimon.streaming.writing.table_writer import TableWriter
 
 
-async def copy_stream(
-    source: StreamReadBuilder | BatchStream,
-    writer: StreamWriter,
+def copy_stream(
+    source: StreamReadBuilder | BlockingBatchStream,
+    writer: BlockingStreamWriter,
     *,
     replace: bool = False,
     commit_interval_seconds: float | None = None,
+    on_open: Callable[[BlockingBatchStream], object] | None = None,
 ) -> Position | None:
     """Copy a stream into another Paimon table: the state first, then every change, with its row kind.
 
@@ -46,6 +47,7 @@ async def copy_stream(
             is a commit without the changes after it, because an overwrite has no changelog; a change of the source's
             schema begins another commit, and so does every plan of a table with `sequence.snapshot-ordering`. None:
             each plan is a commit.
+        on_open: Called with the stream once a builder has opened it, for other threads and signal handlers.
 
     Returns:
         Where the source continues.
@@ -61,23 +63,27 @@ async def copy_stream(
         PositionExpiredError: What comes next has expired; `with_on_expired("full")` begins with the state again.
         PaimonStreamError: As the stream or the writer says. What was written of a plan is taken back.
     """
-    if not isinstance(writer, StreamWriter):
-        raise StreamConfigError(f"copy_stream: writer: expected an open StreamWriter, got {shown(writer)}")
+    if not isinstance(writer, BlockingStreamWriter):
+        raise StreamConfigError(f"copy_stream: writer: expected an open BlockingStreamWriter, got {shown(writer)}")
     copy = _TableCopy("copy_stream", writer._opened, replace, commit_interval_seconds)
     if isinstance(source, StreamReadBuilder):
         refuse_itself(source.table, writer._opened.table.handle)
-        while not await _copy_from_start(source, writer, copy):
+        while not _copy_from_start(source, copy, on_open):
             pass
     else:
-        await _copy_batches(source, writer, copy)
+        _copy_batches(source, copy)
     return writer.position
 
 
-async def _copy_from_start(source: StreamReadBuilder, writer: StreamWriter, copy: _TableCopy) -> bool:
+def _copy_from_start(
+    source: StreamReadBuilder, copy: _TableCopy, on_open: Callable[[BlockingBatchStream], object] | None
+) -> bool:
     """Copy a stream up to its end. False: the columns have changed, and the copy starts again with the state."""
     try:
-        async with (await asyncio.to_thread(copy.stream_of, source)).open() as stream:
-            await _copy_batches(stream, writer, copy)
+        with copy.stream_of(source).open_sync() as stream:
+            if on_open is not None:
+                on_open(stream)
+            _copy_batches(stream, copy)
     except OtherColumnsError:
         if not copy.plans.begins_again:
             raise
@@ -85,64 +91,51 @@ async def _copy_from_start(source: StreamReadBuilder, writer: StreamWriter, copy
     return True
 
 
-async def _copy_batches(stream: BatchStream, writer: StreamWriter, copy: _TableCopy) -> None:
+def _copy_batches(stream: BlockingBatchStream, copy: _TableCopy) -> None:
+    try:
+        run(copy_batches(stream, copy.plans.apply, copy.commits))
+    finally:
+        copy.plans.leave()
+
+
+async def copy_stream_async(
+    source: StreamReadBuilder | BatchStream,
+    writer: StreamWriter,
+    *,
+    replace: bool = False,
+    commit_interval_seconds: float | None = None,
+) -> Position | None:
+    """As `copy_stream`, for asyncio: the writer works on another thread."""
+    if not isinstance(writer, StreamWriter):
+        raise StreamConfigError(f"copy_stream_async: writer: expected an open StreamWriter, got {shown(writer)}")
+    copy = _TableCopy("copy_stream_async", writer._opened, replace, commit_interval_seconds)
+    if isinstance(source, StreamReadBuilder):
+        refuse_itself(source.table, writer._opened.table.handle)
+        while not await _copy_from_start_async(source, writer, copy):
+            pass
+    else:
+        await _copy_batches_async(source, writer, copy)
+    return writer.position
+
+
+async def _copy_from_start_async(source: StreamReadBuilder, writer: StreamWriter, copy: _TableCopy) -> bool:
+    try:
+        async with (await asyncio.to_thread(copy.stream_of, source)).open() as stream:
+            await _copy_batches_async(stream, writer, copy)
+    except OtherColumnsError:
+        if not copy.plans.begins_again:
+            raise
+        return False
+    return True
+
+
+async def _copy_batches_async(stream: BatchStream, writer: StreamWriter, copy: _TableCopy) -> None:
     try:
         await run_async(copy_batches(stream, copy.plans.apply, copy.commits, writer._call))
     finally:
         # If the loop was cancelled, a call may still be under way; closing the writer waits for it.
         if writer._is_free:
             await writer._call(copy.plans.leave)
-
-
-def copy_stream_sync(
-    source: StreamReadBuilder | BlockingBatchStream,
-    writer: BlockingStreamWriter,
-    *,
-    replace: bool = False,
-    commit_interval_seconds: float | None = None,
-    on_open: Callable[[BlockingBatchStream], object] | None = None,
-) -> Position | None:
-    """As `copy_stream`, blocking.
-
-    Args:
-        source: As for `copy_stream`.
-        writer: As for `copy_stream`.
-        replace: As for `copy_stream`.
-        commit_interval_seconds: As for `copy_stream`.
-        on_open: Called with the stream once a builder has opened it, for other threads and signal handlers.
-    """
-    if not isinstance(writer, BlockingStreamWriter):
-        raise StreamConfigError(f"copy_stream_sync: writer: expected an open BlockingStreamWriter, got {shown(writer)}")
-    copy = _TableCopy("copy_stream_sync", writer._opened, replace, commit_interval_seconds)
-    if isinstance(source, StreamReadBuilder):
-        refuse_itself(source.table, writer._opened.table.handle)
-        while not _copy_from_start_sync(source, copy, on_open):
-            pass
-    else:
-        _copy_batches_sync(source, copy)
-    return writer.position
-
-
-def _copy_from_start_sync(
-    source: StreamReadBuilder, copy: _TableCopy, on_open: Callable[[BlockingBatchStream], object] | None
-) -> bool:
-    try:
-        with copy.stream_of(source).open_sync() as stream:
-            if on_open is not None:
-                on_open(stream)
-            _copy_batches_sync(stream, copy)
-    except OtherColumnsError:
-        if not copy.plans.begins_again:
-            raise
-        return False
-    return True
-
-
-def _copy_batches_sync(stream: BlockingBatchStream, copy: _TableCopy) -> None:
-    try:
-        run(copy_batches(stream, copy.plans.apply, copy.commits))
-    finally:
-        copy.plans.leave()
 
 
 class _TableCopy:

@@ -1,4 +1,4 @@
-"""`stream_database` and `DatabaseStreamBuilder`: the settings of a stream of all tables of a database."""
+"""`database_stream_builder` and `DatabaseStreamBuilder`: the settings of a stream of all tables of a database."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _Start(Enum):
     EARLIEST = "earliest"
 
 
-def stream_database(
+def database_stream_builder(
     catalog: Any, database: str, include: str | None = None, exclude: str | None = None
 ) -> DatabaseStreamBuilder:
     """A builder of a stream of all tables of a database, including tables that are created later. No IO.
@@ -44,19 +44,19 @@ def stream_database(
     Raises:
         StreamConfigError: Invalid regular expression.
     """
-    a_catalog("stream_database: catalog", catalog)
-    a_name("stream_database: database", database)
+    a_catalog("database_stream_builder: catalog", catalog)
+    a_name("database_stream_builder: database", database)
     return DatabaseStreamBuilder(catalog, database, _pattern("include", include), _pattern("exclude", exclude))
 
 
 class DatabaseStreamBuilder:
-    """Settings of a stream of a database. Setters change the builder and return it; made by `stream_database`.
+    """Settings of a stream of a database. Setters change the builder and return it; made by `database_stream_builder`.
 
     Args:
         catalog: pypaimon's catalog.
         database: Name of the database.
-        include: See `stream_database`.
-        exclude: See `stream_database`.
+        include: See `database_stream_builder`.
+        exclude: See `database_stream_builder`.
         clock: Where time comes from.
     """
 

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from pypaimon.streaming.databases.builder import DatabaseStreamBuilder, builder_for_copy, stream_database
+from pypaimon.streaming.databases.builder import DatabaseStreamBuilder, builder_for_copy, database_stream_builder
 from pypaimon.streaming.databases.events import DatabaseEvent, TableAdded, TableDropped, TableRenamed
 from pypaimon.streaming.databases.position import DatabasePosition
 from pypaimon.streaming.databases.stream import BlockingDatabaseStream, BlockingTableBatch
@@ -77,7 +77,7 @@ def copy_database(
         TablesFailedError: The end is reached, but some tables were not copied up to it.
         PaimonStreamError: An error of the stream or the target.
     """
-    builder = stream_database(catalog, database, include, exclude)
+    builder = database_stream_builder(catalog, database, include, exclude)
     needed("copy_database: target", target, "a target of a database such as DuckDBDatabase", "begin", "apply", "tell")
     if configure is not None:
         configure(builder)

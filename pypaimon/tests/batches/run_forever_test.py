@@ -20,10 +20,10 @@ from pypaimon.streaming import (
     PositionExpiredError,
     StreamConfigError,
     StreamReadBuilder,
+    database_stream_builder,
     logs,
     run_forever,
     run_forever_async,
-    stream_database,
 )
 from pypaimon.streaming.batches.run_forever import backoff_of, waiting_out
 from pypaimon.streaming.errors import StoreError
@@ -267,7 +267,7 @@ def test_a_stop_in_an_outage_of_the_handler_confirms_nothing(table: Table, serve
 def test_streams_of_groups_and_databases_are_served(table: Table, serve: Service, kind: str) -> None:
     builder: Any = table.builder().with_start("earliest").with_end(latest=True).with_group("etl", session_timeout=5.0)
     if kind == "database":
-        builder = stream_database(table.catalog, "db").with_start("earliest").with_end(latest=True)
+        builder = database_stream_builder(table.catalog, "db").with_start("earliest").with_end(latest=True)
     failures = iter([ValueError(), StoreError("locked")])
 
     def fails_twice(keys: list[int]) -> None:

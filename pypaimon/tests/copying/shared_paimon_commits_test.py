@@ -25,7 +25,7 @@ from pypaimon.streaming import (
     StreamConfigError,
     StreamReadBuilder,
     copy_stream,
-    copy_stream_sync,
+    copy_stream_async,
     replicate,
     replicate_async,
 )
@@ -179,14 +179,14 @@ def by_a_service(source: StreamReadBuilder, copy: Table, seconds: float) -> None
 
 def by_copy_stream_sync(source: StreamReadBuilder, copy: Table, seconds: float) -> None:
     with copy.writer("copier").open_sync() as writer:
-        position = copy_stream_sync(source, writer, commit_interval_seconds=seconds)
+        position = copy_stream(source, writer, commit_interval_seconds=seconds)
         assert position == writer.position
 
 
 def by_copy_stream(source: StreamReadBuilder, copy: Table, seconds: float) -> None:
     async def run() -> None:
         async with copy.writer("copier").open() as writer:
-            await copy_stream(source, writer, commit_interval_seconds=seconds)
+            await copy_stream_async(source, writer, commit_interval_seconds=seconds)
 
     asyncio.run(run())
 
@@ -294,7 +294,7 @@ def test_a_consumer_does_not_pass_what_is_not_committed(tmp_path: Path, is_build
     with copy.writer("copier").open_sync() as writer:
         if not is_builder:
             with builder.open_sync() as stream, pytest.raises(StreamConfigError, match="consumer of the open stream"):
-                copy_stream_sync(stream, writer, commit_interval_seconds=LONG)
+                copy_stream(stream, writer, commit_interval_seconds=LONG)
             assert not copy.ids() and consumers.consumers()["copy"] == 1
             return
         commit = writer._opened.commit
@@ -304,7 +304,7 @@ def test_a_consumer_does_not_pass_what_is_not_committed(tmp_path: Path, is_build
             return commit(*arguments, **given)
 
         writer._opened.commit = committed  # type: ignore[method-assign]
-        position = copy_stream_sync(builder, writer, commit_interval_seconds=LONG)
+        position = copy_stream(builder, writer, commit_interval_seconds=LONG)
         assert position is not None
         assert set(seen) <= {None, 1} and consumers.consumers()["copy"] == position.snapshot
 
@@ -319,7 +319,7 @@ def test_a_stream_that_is_stopped_commits_what_it_has_applied(tmp_path: Path) ->
     builder = source.builder().with_poll_interval_ms(10)
     with copy.writer("copier").open_sync() as writer:
         begun = time.monotonic()
-        copy_stream_sync(builder, writer, on_open=stop_soon, commit_interval_seconds=LONG)
+        copy_stream(builder, writer, on_open=stop_soon, commit_interval_seconds=LONG)
         assert time.monotonic() - begun < 60
     assert len(copy.ids()) == 1 and copy.rows() == source.rows()
 

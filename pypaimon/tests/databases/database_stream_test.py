@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pypaimon.streaming import BlockingDatabaseStream, StreamConfigError, TablesFailedError, stream_database
+from pypaimon.streaming import BlockingDatabaseStream, StreamConfigError, TablesFailedError, database_stream_builder
 from pypaimon.streaming.databases import (
     DatabaseEvent,
     DatabasePosition,
@@ -376,18 +376,18 @@ def test_stopping_hands_out_what_is_left_of_a_plan(database: Database) -> None:
 @pytest.mark.parametrize(
     ("build", "told"),
     [
-        (lambda catalog: stream_database(catalog, "db", include="("), "include"),
-        (lambda catalog: stream_database(catalog, "db").with_start(), "give either a mode or a timestamp"),
-        (lambda catalog: stream_database(catalog, "db").with_start("soon"), "latest-full"),
-        (lambda catalog: stream_database(catalog, "db").with_discovery_interval(0), "seconds"),
-        (lambda catalog: stream_database(catalog, "db").with_on_table_error("skip"), "park"),
-        (lambda catalog: stream_database(catalog, "db").with_position("{}"), "Invalid position"),
-        (lambda catalog: stream_database(catalog, "db").with_position(DatabasePosition("other")), "other"),
+        (lambda catalog: database_stream_builder(catalog, "db", include="("), "include"),
+        (lambda catalog: database_stream_builder(catalog, "db").with_start(), "give either a mode or a timestamp"),
+        (lambda catalog: database_stream_builder(catalog, "db").with_start("soon"), "latest-full"),
+        (lambda catalog: database_stream_builder(catalog, "db").with_discovery_interval(0), "seconds"),
+        (lambda catalog: database_stream_builder(catalog, "db").with_on_table_error("skip"), "park"),
+        (lambda catalog: database_stream_builder(catalog, "db").with_position("{}"), "Invalid position"),
+        (lambda catalog: database_stream_builder(catalog, "db").with_position(DatabasePosition("other")), "other"),
         (
-            lambda catalog: stream_database(catalog, "db").with_start("latest").with_consumer_id("x").open(),
+            lambda catalog: database_stream_builder(catalog, "db").with_start("latest").with_consumer_id("x").open(),
             "with_position",
         ),
-        (lambda catalog: next(stream_database(catalog, "none").open_sync()), "no database 'none'"),
+        (lambda catalog: next(database_stream_builder(catalog, "none").open_sync()), "no database 'none'"),
     ],
 )
 def test_what_cannot_be_is_refused(database: Database, build: Any, told: str) -> None:

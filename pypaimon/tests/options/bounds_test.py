@@ -14,7 +14,7 @@ from pypaimon.streaming import (
     StreamConfigError,
     compact,
     compactor,
-    stream_database,
+    database_stream_builder,
     stream_read_builder,
     stream_write_builder,
 )
@@ -134,7 +134,7 @@ BOUNDS = [
             lambda table: stream_read_builder(table.handle()).open_sync,
             lambda table: stream_read_builder(table.handle()).open,
             lambda table: stream_read_builder(table.handle()).with_group("g").open_sync,
-            lambda table: stream_database(table.catalog, "db").open_sync,
+            lambda table: database_stream_builder(table.catalog, "db").open_sync,
         )
     ),
     Bound("open_live: memory_limit", lambda _, v: memory_bound(v, None), *at_least(0)),
@@ -144,7 +144,7 @@ BOUNDS = [
     Bound("consumer.expiration-time", expiring, 4, 3.999, "4 sessions or more"),
     Bound(
         "with_discovery_interval",
-        lambda table, v: stream_database(table.catalog, "db").with_discovery_interval(v),
+        lambda table, v: database_stream_builder(table.catalog, "db").with_discovery_interval(v),
         *ABOVE_0,
     ),
     Bound("run_forever: attempts", lambda table, v: backoff_of(v, 0, 0), *at_least(1)),

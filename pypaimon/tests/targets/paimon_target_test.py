@@ -15,7 +15,7 @@ from pypaimon.streaming import (
     PaimonTarget,
     StreamConfigError,
     UnsupportedTableError,
-    copy_stream_sync,
+    copy_stream,
     replicate,
     stream_read_builder,
     stream_write_builder,
@@ -122,7 +122,7 @@ def test_a_table_that_would_merge_other_rows_is_refused_unless_it_is_shared(tabl
     with pytest.raises(StreamConfigError, match=match):
         replicate(stream(table), PaimonTarget(copy.handle()))
     with stream_write_builder(copy.handle()).open_sync() as writer, pytest.raises(StreamConfigError, match=match):
-        copy_stream_sync(stream(table), writer)
+        copy_stream(stream(table), writer)
     assert not copy.ids()
     PaimonTarget(copy.handle(), shared=True).apply(batches(stream(table))[0])
 

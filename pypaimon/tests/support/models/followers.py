@@ -21,7 +21,7 @@ from pypaimon.streaming import (
     UnsupportedTableError,
     compact,
     copy_database,
-    copy_stream_sync,
+    copy_stream,
     replicate,
     stream_write_builder,
 )
@@ -138,7 +138,7 @@ class _Copied:
     def follow(self) -> None:
         builder = stream_write_builder(_copied_table(self._source, self._directory)).with_commit_user("copy")
         with builder.open_sync() as writer:
-            copy_stream_sync(self._source.builder(), writer)
+            copy_stream(self._source.builder(), writer)
 
     def rows(self) -> Rows:
         return _held(_copied_table(self._source, self._directory))
