@@ -172,7 +172,7 @@ class StreamReadBuilder(SpecBuilder, PaimonStreamReadBuilder):
 
         return opened_sync(resolved(self), memory_bound(memory_limit, directory))
 
-    def with_group(
+    def new_group(
         self,
         group_id: str,
         *,

@@ -268,7 +268,7 @@ def _copy_tables(pattern: TablesOfPattern, place: TargetDatabase, copied: Copied
         click.echo(f"no table matches {pattern.text}", err=True)
 
     def configure(builder: DatabaseStreamBuilder) -> None:
-        builder.for_each(configure_each).on_event(say_event)
+        builder.with_each_table(configure_each).with_on_event(say_event)
         if not copied.follow:
             builder.with_end(latest=True)
         service.set_poll_interval(builder)

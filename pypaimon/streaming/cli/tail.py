@@ -214,7 +214,7 @@ def _tail_tables(
     if not pattern.names(service.retry) and output.until_latest:
         click.echo(f"no table matches {pattern.text}", err=True)
     builder = database_stream_builder(pattern.source.catalog(), pattern.database, pattern.include, pattern.exclude)
-    builder.for_each(policies.apply)
+    builder.with_each_table(policies.apply)
     service.set_poll_interval(builder)
     _set_start(builder, reading.start, pattern)
     if output.until_latest:
@@ -224,7 +224,7 @@ def _tail_tables(
     ahead = _READ_AHEAD_BYTES_OF_TABLES if output.most is None else 0
     writer = RowsOfTables(output.form, console())
     with (
-        builder.on_event(say_event).open_sync(read_ahead_bytes=ahead, batch_bytes=_BATCH_BYTES) as stream,
+        builder.with_on_event(say_event).open_sync(read_ahead_bytes=ahead, batch_bytes=_BATCH_BYTES) as stream,
         on_sigterm(stream.stop),
     ):
         for _ in _printed(stream, lambda batch, rows: writer.write(batch.table, batch, rows), output.most):
@@ -252,7 +252,7 @@ def _tail_group(builder: StreamReadBuilder, group: str, member: str | None, outp
     def show(what: str, slots: tuple[int, ...]) -> None:
         stderr.print(f"{what} {', '.join(map(str, slots))}", highlight=False)
 
-    shared = builder.with_group(
+    shared = builder.new_group(
         group,
         member=member,
         on_assigned=partial(show, "assigned slots"),

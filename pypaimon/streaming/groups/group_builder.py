@@ -1,4 +1,4 @@
-"""`GroupStreamBuilder`: opens the streams of a group, made by `StreamReadBuilder.with_group`."""
+"""`GroupStreamBuilder`: opens the streams of a group, made by `StreamReadBuilder.new_group`."""
 
 from __future__ import annotations
 

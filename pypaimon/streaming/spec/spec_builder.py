@@ -244,7 +244,7 @@ class SpecBuilder:
         bound, greatest_watermark = end_of_arguments(latest, snapshot_id, timestamp, watermark)
         return set_spec(self, replace(self._spec, end=bound, end_watermark=greatest_watermark))
 
-    def between(
+    def with_range(
         self: B,
         start: int | str | datetime | None,
         end: int | str | datetime,

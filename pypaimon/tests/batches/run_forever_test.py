@@ -265,7 +265,7 @@ def test_a_stop_in_an_outage_of_the_handler_confirms_nothing(table: Table, serve
 
 @pytest.mark.parametrize("kind", ["group", "database"])
 def test_streams_of_groups_and_databases_are_served(table: Table, serve: Service, kind: str) -> None:
-    builder: Any = table.builder().with_start("earliest").with_end(latest=True).with_group("etl", session_timeout=5.0)
+    builder: Any = table.builder().with_start("earliest").with_end(latest=True).new_group("etl", session_timeout=5.0)
     if kind == "database":
         builder = database_stream_builder(table.catalog, "db").with_start("earliest").with_end(latest=True)
     failures = iter([ValueError(), StoreError("locked")])

@@ -72,7 +72,7 @@ class Source:
             stream = self._database.stream()
             if replays:
                 stream.with_start("earliest").with_end(latest=True)
-                stream.for_each(lambda builder: builder.with_catch_up("replay"))
+                stream.with_each_table(lambda builder: builder.with_catch_up("replay"))
             return stream if commit is None else stream.with_consumer_id("etl", commit=commit)
         table = stream_read_builder(self._database.table("t")).with_poll_interval_ms(10)
         if replays:
@@ -80,7 +80,7 @@ class Source:
         if self.kind == "table":
             return table if commit is None else table.with_consumer_id("etl", commit=commit)
         self._groups += 1
-        return table.with_group(f"group-{self._groups}", session_timeout=SESSION, commit=commit or "auto")
+        return table.new_group(f"group-{self._groups}", session_timeout=SESSION, commit=commit or "auto")
 
     def write(self, *rows: int) -> None:
         self._database.write("t", *rows)

@@ -130,7 +130,7 @@ def test_a_start_with_the_state_is_taken(tmp_path: Path, start: dict[str, Any]) 
         (lambda builder: builder.with_start(snapshot_id=2), "leaves out rows"),
         (lambda builder: builder.with_start(position=Position("t", 2)), "continues where it stands"),
         (lambda builder: builder.with_include_row_kind(False), "deletes"),
-        (lambda builder: builder.between(1, 2), "a part of a table's history"),
+        (lambda builder: builder.with_range(1, 2), "a part of a table's history"),
         (lambda builder: builder.with_raw(True), "records as they were written"),
         (lambda builder: builder.with_on_overwrite("skip"), "differ from its table for ever"),
         (lambda builder: builder.with_on_expired("earliest"), "skips changes"),

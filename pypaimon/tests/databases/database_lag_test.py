@@ -95,7 +95,9 @@ def test_a_table_that_is_far_behind_is_asked_for_its_latest_snapshot(database: D
     database.create("a")
     for value in range(5):
         database.write("a", value)
-    builder = slowly(database.stream().with_start("earliest")).for_each(lambda each: each.with_limits(max_splits=1))
+    builder = slowly(database.stream().with_start("earliest")).with_each_table(
+        lambda each: each.with_limits(max_splits=1)
+    )
     with builder.open_sync(read_ahead_bytes=0) as stream:
         next(stream)
         lag = until(stream, lambda lag: not lag.unknown)

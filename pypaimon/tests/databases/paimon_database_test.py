@@ -37,7 +37,7 @@ def copied(database: Database, copies: Database, **settings: Any) -> list[Databa
     told: list[DatabaseEvent] = []
     target = PaimonDatabase(copies.catalog, "db", **settings)
     copy_database(
-        database.catalog, "db", target, configure=lambda stream: stream.with_end(latest=True).on_event(told.append)
+        database.catalog, "db", target, configure=lambda stream: stream.with_end(latest=True).with_on_event(told.append)
     )
     return told
 

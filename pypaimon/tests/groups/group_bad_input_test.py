@@ -30,7 +30,7 @@ def alone(table: Table) -> StreamReadBuilder:
 
 def bounded(table: Table, group_id: str = "etl") -> list[int]:
     builder = stream_read_builder(table.handle()).with_poll_interval_ms(20).with_end(latest=True)
-    with builder.with_group(group_id, session_timeout=SESSION).open_sync() as stream:
+    with builder.new_group(group_id, session_timeout=SESSION).open_sync() as stream:
         return sorted(key for batch in stream for key in keys(batch))
 
 

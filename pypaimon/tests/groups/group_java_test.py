@@ -34,7 +34,7 @@ class Shared:
     def group(self) -> GroupStreamBuilder:
         table = CatalogFactory.create({"warehouse": self._warehouse}).get_table("d.t")
         builder = stream_read_builder(table).with_poll_interval_ms(20)
-        return builder.with_group("etl", session_timeout=2.0, commit="manual")
+        return builder.new_group("etl", session_timeout=2.0, commit="manual")
 
 
 @pytest.fixture

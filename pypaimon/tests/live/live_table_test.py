@@ -260,7 +260,7 @@ def test_a_consumer_protects_what_is_not_read_yet(table: SmallTable) -> None:
         (lambda builder: builder.with_projection(["name"]), StreamConfigError, "id of the primary key of db.small"),
         (lambda builder: builder.with_start("latest"), StreamConfigError, "leave out with_start"),
         (lambda builder: builder.with_include_row_kind(False), StreamConfigError, "without the kinds"),
-        (lambda builder: builder.between(1, 1), StreamConfigError, "a part of a table's history"),
+        (lambda builder: builder.with_range(1, 1), StreamConfigError, "a part of a table's history"),
         (lambda builder: builder.with_raw(True), StreamConfigError, r"with_raw\(True\)"),
         (lambda builder: builder.with_on_overwrite("skip"), StreamConfigError, r"with_on_overwrite\('skip'\)"),
         (lambda builder: builder.with_filter("number > 1", unmatched="drop"), StreamConfigError, "unmatched='drop'"),

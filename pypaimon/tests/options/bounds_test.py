@@ -125,7 +125,7 @@ BOUNDS = [
     reading("with_io_timeout", lambda b, v: b.with_io_timeout(v), 1e308, math.inf, "seconds above 0"),
     reading("with_start: timestamp", lambda b, v: b.with_start(timestamp=v), 10**11, 10**11 - 1, "for seconds give"),
     reading("with_start: timestamp", lambda b, v: b.with_start(timestamp=v), 0, 1, "for seconds give"),
-    reading("between", lambda b, v: b.between(v, 2), 2, 3, "the start comes after the end"),
+    reading("between", lambda b, v: b.with_range(v, 2), 2, 3, "the start comes after the end"),
     reading("diff_threshold", lambda b, v: AsyncStreamingTableScan(b.table, diff_threshold=v), *at_least(0)),
     *(
         Bound(f"open: {name}", lambda table, v, name=name, open_=open_: open_(table)(**{name: v}), *at_least(least))
@@ -133,14 +133,14 @@ BOUNDS = [
         for open_ in (
             lambda table: stream_read_builder(table.handle()).open_sync,
             lambda table: stream_read_builder(table.handle()).open,
-            lambda table: stream_read_builder(table.handle()).with_group("g").open_sync,
+            lambda table: stream_read_builder(table.handle()).new_group("g").open_sync,
             lambda table: database_stream_builder(table.catalog, "db").open_sync,
         )
     ),
     Bound("open_live: memory_limit", lambda _, v: memory_bound(v, None), *at_least(0)),
     reading("wait_for: snapshot", live, *at_least(1)),
-    reading("with_group: session_timeout", lambda b, v: b.with_group("g", session_timeout=v), *ABOVE_0),
-    reading("with_group: max_hold", lambda b, v: b.with_group("g", max_hold=v), *ABOVE_0),
+    reading("new_group: session_timeout", lambda b, v: b.new_group("g", session_timeout=v), *ABOVE_0),
+    reading("new_group: max_hold", lambda b, v: b.new_group("g", max_hold=v), *ABOVE_0),
     Bound("consumer.expiration-time", expiring, 4, 3.999, "4 sessions or more"),
     Bound(
         "with_discovery_interval",

@@ -66,7 +66,7 @@ def test_a_copy_of_the_whole_table_is_refused(chain: ChainTable) -> None:
 
 
 def test_ranges_are_refused_by_name(tmp_path: Path) -> None:
-    builder = ChainTable(tmp_path).builder().between(0, 1)
+    builder = ChainTable(tmp_path).builder().with_range(0, 1)
     with pytest.raises(UnsupportedTableError, match=r"has no ranges.*'db.t.branch_Delta'"):
         builder.new_streaming_scan()
 

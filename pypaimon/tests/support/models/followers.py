@@ -186,7 +186,7 @@ class _Database:
 
         catalog = self._source.table.catalog
         copy_database(
-            catalog, "db", self._target, configure=lambda stream: stream.with_end(latest=True).on_event(on_event)
+            catalog, "db", self._target, configure=lambda stream: stream.with_end(latest=True).with_on_event(on_event)
         )
         if skipped:
             raise UnsupportedTableError(skipped[0])
