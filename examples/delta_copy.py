@@ -35,9 +35,9 @@ class CompactedDelta:
         self._target = DeltaTarget(uri, keys, storage_options)
         self._commits = 0
 
-    def position(self) -> Position | None:
+    def load_position(self) -> Position | None:
         """Where to continue."""
-        return self._target.position()
+        return self._target.load_position()
 
     def apply(self, batch: Batch | BlockingBatch) -> None:
         """Apply a batch; between two plans nobody else is at the table."""

@@ -67,7 +67,7 @@ def replicate(
     commits = shared_commits("replicate", target, commit_interval_seconds)
     while not _copy(builder, target, on_open, commits):
         pass
-    return target.position()
+    return target.load_position()
 
 
 async def replicate_async(
@@ -81,7 +81,7 @@ async def replicate_async(
     commits = shared_commits("replicate_async", target, commit_interval_seconds)
     while not await _copy_async(builder, target, commits):
         pass
-    return await _on_thread(target.position)
+    return await _on_thread(target.load_position)
 
 
 def shared_commits(call: str, target: Target, seconds: float | None) -> SharedCommits | None:
@@ -169,7 +169,7 @@ def _plans_of(target: Target) -> PlanTransactions | None:
 
 def _position(stream: ResolvedStream, target: Target) -> Position | None:
     """Where the target continues. Our targets refuse a stream that does not fit their rows."""
-    position, plans = target.position(), _plans_of(target)
+    position, plans = target.load_position(), _plans_of(target)
     if position is None or plans is None:
         return position
     return plans.position_for(source_of(stream))

@@ -60,9 +60,9 @@ class DuckDBDatabase:
         self._source = ""
         self._plans: dict[str, tuple[str, PlanTransactions]] = {}
 
-    def begin(self, database: str, location: str | None = None) -> DatabasePosition:
+    def load_position(self, database: str, location: str | None = None) -> DatabasePosition:
         """Where the copy of a database continues. Rolls back what was applied of an unfinished plan."""
-        self.leave()
+        self.roll_back()
         self._source, self._tables.location = database, location
         positions = self._tables.positions(database)
         tables = {name: TablePlace(each.table, each) for name, each in positions.items()}
@@ -88,12 +88,12 @@ class DuckDBDatabase:
             self._plans[batch.table] = known
         plans = known[1]
         with _translated():
-            if batch.is_first and not batch.begins_state and plans.position() is None:
+            if batch.is_first and not batch.begins_state and plans.load_position() is None:
                 return False
             plans.apply(batch)
             return True
 
-    def tell(self, event: DatabaseEvent) -> None:
+    def apply_event(self, event: DatabaseEvent) -> None:
         """Apply an event of a table. The same event may come again.
 
         Raises:
@@ -106,7 +106,7 @@ class DuckDBDatabase:
             elif isinstance(event, TableRenamed):
                 self._rename(event.former, event.table)
 
-    def leave(self) -> None:
+    def roll_back(self) -> None:
         """Roll back what was applied of an unfinished plan."""
         self._plans = {}
         # Fails if no transaction is open.

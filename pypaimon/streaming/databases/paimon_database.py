@@ -76,9 +76,9 @@ class PaimonDatabase:
         self._location: str | None = None
         self._open: dict[str, _OpenCopy] = {}
 
-    def begin(self, database: str, location: str | None = None) -> DatabasePosition:
+    def load_position(self, database: str, location: str | None = None) -> DatabasePosition:
         """Where the copy of a database continues. Rolls back what was applied of an unfinished plan."""
-        self.leave()
+        self.roll_back()
         self._source, self._location = database, location
         self._tables.make()
         found = self._tables.positions(database, _USER)
@@ -109,7 +109,7 @@ class PaimonDatabase:
         copy.target.apply(batch)
         return True
 
-    def tell(self, event: DatabaseEvent) -> None:
+    def apply_event(self, event: DatabaseEvent) -> None:
         """Apply an event of a table. The same event may come again.
 
         Raises:
@@ -121,7 +121,7 @@ class PaimonDatabase:
         elif isinstance(event, TableRenamed):
             self._rename(event.former, event.table)
 
-    def leave(self) -> None:
+    def roll_back(self) -> None:
         """Roll back what was applied of an unfinished plan."""
         for name in list(self._open):
             self._close(name)
@@ -146,7 +146,7 @@ class PaimonDatabase:
                 changes = _altered_columns(batch, fields, found.note.columns, names)
                 found = self._tables.alter(name, changes, self._noted(found.note, columns))
             copy = self._opened(name, found)
-        if not batch.begins_state and copy.target.position() is None:
+        if not batch.begins_state and copy.target.load_position() is None:
             return None
         return copy
 

@@ -82,7 +82,7 @@ def _with_attributes(expected: str, *names: str) -> Callable[[str, Any], Any]:
 a_table = _with_attributes("a table, as catalog.get_table(...) gives it", "identifier")
 a_builder = _with_attributes("the builder of a stream, as stream_read_builder(...) gives it", "open_sync", "new_read")
 a_batch = _with_attributes("a batch, as a stream gives it", "is_first", "plan_after")
-a_target = _with_attributes("a target with position() and apply(batch)", "position", "apply")
+a_target = _with_attributes("a target with load_position() and apply(batch)", "load_position", "apply")
 a_catalog = _with_attributes("a catalog of pypaimon", "get_table", "list_tables")
 
 

@@ -155,7 +155,7 @@ class _Place:
 
     def check(self, *allowed: _Held) -> _Held:
         """Assert that the target holds one of these states, and return it."""
-        found = _Held(self.target.position(), [dict(row) for row in self._read_rows(self._name)])
+        found = _Held(self.target.load_position(), [dict(row) for row in self._read_rows(self._name)])
         there = [each for each in allowed if each.position == found.position]
         if not there:
             raise self.wrong(

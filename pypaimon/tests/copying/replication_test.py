@@ -87,7 +87,7 @@ def test_a_signal_ends_it_also_in_an_outage(source: SmallTable) -> None:
 
     target = Away()
     Replication(source.builder(), target, **NEVER).run()
-    assert target.position() is None
+    assert target.load_position() is None
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 

@@ -145,7 +145,7 @@ def test_shared_commits_hold_what_single_commits_hold(
                 if begins:
                     target._plans.flush()
             target._plans.flush()
-        assert target.position() == plans[-1].plan_after
+        assert target.load_position() == plans[-1].plan_after
         target.close()
         assert together.rows() == alone.rows() == source.rows()
         assert len(together.ids()) == expected
@@ -166,7 +166,7 @@ def test_kinds_of_one_key_stay_in_order_within_a_commit(tmp_path: Path) -> None:
 
 def by_replicate(source: StreamReadBuilder, copy: Table, seconds: float) -> None:
     position = replicate(source, target := PaimonTarget(copy.handle()), commit_interval_seconds=seconds)
-    assert position == target.position()
+    assert position == target.load_position()
 
 
 def by_replicate_async(source: StreamReadBuilder, copy: Table, seconds: float) -> None:

@@ -88,7 +88,7 @@ def test_plans_that_wait_make_one_commit(tmp_path: Path, name: str) -> None:
     source.commit({"id": 9})
     position = replicate(source.builder(), target, commit_interval_seconds=LONG)
     assert in_order(place.held()) == in_order(batch_read(source.table))
-    assert position == target.position()
+    assert position == target.load_position()
 
 
 @pytest.mark.parametrize(("seconds", "files"), [(None, 5), (0.0, 5), (LONG, 1)])
@@ -240,7 +240,7 @@ def test_an_error_at_any_statement_takes_back_all_plans_of_a_transaction(tmp_pat
                 with pytest.raises(StreamConfigError, match="was not applied"):
                     target.apply(plans[-1])
             failing.left = 0
-            assert target.position() == (None if failed else plans[-1].plan_after), at
+            assert target.load_position() == (None if failed else plans[-1].plan_after), at
             apply_together(plans, target)
             assert rows_in(connection) == whole, at
     assert at > 15

@@ -142,7 +142,7 @@ def test_a_table_that_is_not_a_copy_is_never_touched(database: Database, copies:
     assert (copies.rows("mine"), copies.rows("other")) == ([(42,)], [(1,)])
     second = Database(database.home.parent, name="second")
     second.create("other", 7)
-    assert copies.target().begin("second").tables == {}
+    assert copies.target().load_position("second").tables == {}
     with pytest.raises(TablesFailedError, match="copy of a table of database 'db'"):
         copied(second, copies)
     assert copies.rows("other") == [(1,)]

@@ -40,7 +40,7 @@ class Right:
         self.columns: dict[int, str] = {}
         self.is_held = False
 
-    def position(self) -> Position | None:
+    def load_position(self) -> Position | None:
         return self.store.position
 
     def apply(self, batch: AnyBatch) -> None:

@@ -37,9 +37,9 @@ else:
 class IcebergTarget(TransactionTarget):
     """A table of Iceberg that follows a stream exactly once: one commit of its catalog for each plan (extra `iceberg`).
 
-    The rows of a plan and the position after it are one commit: after a crash the program continues at `position()`,
-    with nothing lost and nothing twice, also without keys. `replicate(builder, target)` begins there. The position is
-    in the properties of the table, and of the snapshots of its plan, as `paimon.position`.
+    The rows of a plan and the position after it are one commit: after a crash the program continues at
+    `load_position()`, with nothing lost and nothing twice, also without keys. `replicate(builder, target)` begins
+    there. The position is in the properties of the table, and of the snapshots of its plan, as `paimon.position`.
 
     With keys the files that hold a key of the plan are rewritten; without keys rows are appended. A full state replaces
     all rows. Columns are added, renamed and dropped as in Paimon. A type is changed if Iceberg promotes the old type

@@ -42,7 +42,8 @@ class DuckDBTarget(TransactionTarget):
     """A table of DuckDB that follows a stream exactly once.
 
     The rows of a plan and the position after it are saved in one transaction: after a crash the program continues at
-    `position()`, with nothing lost and nothing twice, also without keys. `replicate(builder, target)` begins there.
+    `load_position()`, with nothing lost and nothing twice, also without keys. `replicate(builder, target)` begins
+    there.
 
     A stream that begins earlier does no harm: plans that the table holds already are skipped. A full state replaces all
     rows of the table. Columns are added, renamed, widened and dropped as in Paimon
@@ -72,9 +73,9 @@ class DuckDBTarget(TransactionTarget):
         with self._translated():
             self._plans = PlanTransactions(_TargetTable(connection, name, keys), replace)
 
-    def position(self) -> Position | None:
+    def load_position(self) -> Position | None:
         with self._translated():
-            return super().position()
+            return super().load_position()
 
     def apply(self, batch: AnyBatch) -> None:
         with self._translated():

@@ -39,7 +39,8 @@ class PostgresTarget(TransactionTarget):
     """A table of PostgreSQL that follows a stream exactly once.
 
     The rows of a plan and the position after it are saved in one transaction: after a crash the program continues at
-    `position()`, with nothing lost and nothing twice, also without keys. `replicate(builder, target)` begins there.
+    `load_position()`, with nothing lost and nothing twice, also without keys. `replicate(builder, target)` begins
+    there.
 
     A full state replaces all rows of the table. Columns are added, renamed, widened and dropped as in Paimon. Times
     with nanoseconds, and columns of arrays, maps and rows, are refused.

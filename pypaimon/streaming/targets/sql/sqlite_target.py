@@ -24,7 +24,8 @@ class SQLiteTarget(TransactionTarget):
     """A table of SQLite that follows a stream exactly once.
 
     The rows of a plan and the position after it are saved in one transaction: after a crash the program continues at
-    `position()`, with nothing lost and nothing twice, also without keys. `replicate(builder, target)` begins there.
+    `load_position()`, with nothing lost and nothing twice, also without keys. `replicate(builder, target)` begins
+    there.
 
     A full state replaces all rows of the table. Columns are added, renamed, widened and dropped as in Paimon. Booleans
     are 0 and 1. Decimals, dates and times are text (times in ISO 8601, those with a time zone in UTC), because SQLite

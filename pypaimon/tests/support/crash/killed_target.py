@@ -59,7 +59,7 @@ def check_killed(
         ended = run(follow, name, chance.uniform(0, seconds))
         assert ended in (0, -signal.SIGKILL)
         died += ended != 0
-        position = opened(name).position()
+        position = opened(name).load_position()
         assert in_order(held(name)) == states[1 if position is None else position.snapshot], (number, position)
         if ended == 0:
             name = f"copy {number}"

@@ -57,7 +57,7 @@ def race(warehouse: Path, opened: Callable[[], Target], *, is_killed: bool) -> l
 def _fill(pipe: Connection, warehouse: Path, opened: Callable[[], Target]) -> None:
     source = CatalogFactory.create({"warehouse": str(warehouse)}).get_table("db.small")
     target = opened()
-    assert target.position() is None
+    assert target.load_position() is None
     with stream_read_builder(source).with_end(latest=True).open_sync(batch_bytes=1) as stream:
         *batches, last = stream
     assert batches and batches[0].is_first and not batches[-1].is_last

@@ -67,7 +67,7 @@ class _OfTarget:
     def _begin(self) -> None:
         """Read a part, perhaps with plans that are cut, and end there as a program that is killed does."""
         assert self._target is not None
-        with copying(self._builder(), self._target.position()).open_sync(batch_bytes=1) as stream:
+        with copying(self._builder(), self._target.load_position()).open_sync(batch_bytes=1) as stream:
             for batch in islice(stream, self._random.randint(1, 3)):
                 self._target.apply(batch)
         self._open_again()
