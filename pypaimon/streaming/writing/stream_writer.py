@@ -119,7 +119,7 @@ class BlockingStreamWriter(_Writer):
         self._opened.abort()
 
     def close(self) -> None:
-        """As `StreamWriter.close`; blocks."""
+        """As `StreamWriter.aclose`; blocks."""
         if self._writer is not None:
             self._writer.close(is_done=True)
 
@@ -261,7 +261,7 @@ class StreamWriter(_Writer):
         """Delete what was written since the last commit. The writer can be used on."""
         await self._call(self._opened.abort)
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """End the writer, after a call that is running, and delete what was not committed. Idempotent.
 
         Raises:

@@ -190,7 +190,7 @@ async def test_awaited_it_knows_the_same(source: Source) -> None:
     async with source.builder().open() as stream:
         assert keys(await anext(stream)) == [1, 2]
         source.write(3)
-        lag = await (stream.lag_async(fresh=True) if source.kind == "database" else stream.lag())
+        lag = await (stream.lag(fresh=True) if source.kind == "database" else stream.lag())
         assert (lag.snapshots, stream.status.lag.snapshots, stream.status.rows) == (1, 1, 2)
         place = source.place(stream.position)
         assert place is not None and place.snapshot == 2

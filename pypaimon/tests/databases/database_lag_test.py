@@ -144,6 +144,6 @@ def test_asyncio(database: Database) -> None:
         async with slowly(database.stream()).open() as stream:
             await anext(stream)
             database.write("a", 2)
-            return [behind(await stream.lag_async(fresh=True))]
+            return [behind(await stream.lag(fresh=True))]
 
     assert asyncio.run(program()) == [{"a": (1, 1)}]

@@ -129,7 +129,7 @@ def test_it_is_opened_once_and_as_its_face_says(table: Table) -> None:
             await writer.write(rows(1))
         async with writer:
             pass
-        await writer.close()
+        await writer.aclose()
         with pytest.raises(WriterClosedError, match="it was closed"):
             await writer.write(rows(1))
         with pytest.raises(StreamConfigError, match="opened once"):
