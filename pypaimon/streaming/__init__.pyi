@@ -7,7 +7,6 @@ from pypaimon.streaming.batches.batch_stream import BlockingBatchStream as Block
 from pypaimon.streaming.batches.run_forever import run_forever as run_forever
 from pypaimon.streaming.batches.run_forever import run_forever_async as run_forever_async
 from pypaimon.streaming.compaction.background import Compactor as Compactor
-from pypaimon.streaming.compaction.background import compactor as compactor
 from pypaimon.streaming.compaction.compactor import compact as compact
 from pypaimon.streaming.compaction.table_files import table_files as table_files
 from pypaimon.streaming.consumers.consumer_manager import ConsumerManager as ConsumerManager

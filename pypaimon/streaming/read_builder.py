@@ -6,6 +6,7 @@ Scans, reads and batches are imported when the first one is made, which keeps th
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -177,9 +178,9 @@ class StreamReadBuilder(SpecBuilder, PaimonStreamReadBuilder):
         group_id: str,
         *,
         member: str | None = None,
-        session_timeout: float | None = None,
+        session_timeout: float | timedelta | None = None,
         commit: Literal["auto", "manual"] = "auto",
-        max_hold: float | None = None,
+        max_hold: float | timedelta | None = None,
         on_assigned: Callable[[tuple[int, ...]], object] | None = None,
         on_revoked: Callable[[tuple[int, ...]], object] | None = None,
         on_lost: Callable[[tuple[int, ...]], object] | None = None,

@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Generic, Protocol, TypeVar
 
 from pypaimon.streaming.batches.chunks import BatchChunk
@@ -15,6 +16,7 @@ from pypaimon.streaming.concurrency.clock import Clock, Sleeper
 from pypaimon.streaming.concurrency.waits import Wait, Waits
 from pypaimon.streaming.errors import EndOfScan
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.options.arguments import finite_seconds
 from pypaimon.streaming.scanning.handover import AsyncIteration, BlockingIteration, Handover, Iteration
 from pypaimon.streaming.scanning.lag import Lag
 from pypaimon.streaming.scanning.metrics import ScanMetrics
@@ -208,14 +210,14 @@ class StreamLoop(Iteration[B], Generic[I, B]):
 class AsyncStream(StreamLoop[I, B], AsyncIteration[B]):
     """A stream of batches for asyncio."""
 
-    async def pause(self, seconds: float) -> None:
+    async def pause(self, duration: float | timedelta) -> None:
         """Wait for this time, or until `stop()` or `aclose()`: a pause of a handler that retries."""
-        await self._pause(seconds).awaitable()
+        await self._pause(finite_seconds("pause", duration)).awaitable()
 
 
 class BlockingStream(StreamLoop[I, B], BlockingIteration[B]):
     """A stream of batches for plain loops."""
 
-    def pause(self, seconds: float) -> None:
+    def pause(self, duration: float | timedelta) -> None:
         """Block for this time, or until `stop()` or `close()`: a pause of a handler that retries."""
-        self._pause(seconds).block()
+        self._pause(finite_seconds("pause", duration)).block()

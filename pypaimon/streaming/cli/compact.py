@@ -26,7 +26,7 @@ from pypaimon.streaming.cli.partitions import (
     partition_text,
 )
 from pypaimon.streaming.cli.tables import TableSource, on_table, patiently
-from pypaimon.streaming.compaction.background import Compactor, compactor
+from pypaimon.streaming.compaction.background import Compactor
 from pypaimon.streaming.compaction.compactor import Progress
 from pypaimon.streaming.compaction.compactor import compact as compact_table
 from pypaimon.streaming.compaction.reports import CompactedBucket, CompactionReport
@@ -88,7 +88,7 @@ def compact(
             raise click.UsageError("--follow and --dry-run contradict each other")
         _follow(
             source,
-            partial(compactor, full=full, threads=running.threads, interval_seconds=running.every, **chosen),
+            partial(Compactor, full=full, threads=running.threads, interval=running.every, **chosen),
             as_json,
         )
         return

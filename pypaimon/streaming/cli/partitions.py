@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import Any, TypedDict, TypeVar, cast
 
 import click
@@ -23,7 +24,7 @@ class Chosen(TypedDict):
 
     partition: Mapping[str, str] | None
     where: str | None
-    idle_seconds: float | None
+    partition_idle_time: timedelta | None
 
 
 def partition_options(command: F) -> F:
@@ -34,8 +35,7 @@ def partition_options(command: F) -> F:
         age = None if idle is None else duration(idle)
         if idle is not None and age is None:
             raise click.UsageError(f"--idle {idle!r}: give a time as 90s, 5m, 2h, 1d")
-        seconds = None if age is None else age.total_seconds()
-        chosen = Chosen(partition=pairs(partition, "--partition") or None, where=where, idle_seconds=seconds)
+        chosen = Chosen(partition=pairs(partition, "--partition") or None, where=where, partition_idle_time=age)
         return command(*args, chosen=chosen, **kwargs)
 
     wrapped: Any = with_chosen

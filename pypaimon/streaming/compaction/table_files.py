@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from html import escape
 from typing import Any
 
@@ -92,7 +93,7 @@ def table_files(
     *,
     partition: Mapping[str, Any] | None = None,
     where: str | None = None,
-    idle_seconds: float | None = None,
+    partition_idle_time: float | timedelta | None = None,
     full: bool = False,
 ) -> TableFiles:
     """Count the data files of a table, and those that `compact` with the same arguments would take. Blocks.
@@ -103,7 +104,7 @@ def table_files(
         table: pypaimon's table, as `catalog.get_table(...)` returns it. It may be one that cannot be compacted here.
         partition: As `compact` takes it.
         where: As `compact` takes it.
-        idle_seconds: As `compact` takes it.
+        partition_idle_time: As `compact` takes it.
         full: As `compact` takes it.
 
     Raises:
@@ -113,7 +114,7 @@ def table_files(
         StoreError: The store failed (retriable).
     """
     given = PaimonTable(a_table("table_files: table", table))
-    chosen = ChosenPartitions(given, partition, where, idle_seconds)
+    chosen = ChosenPartitions(given, partition, where, partition_idle_time)
     directory, name = given.new_directory(), given.name
     latest = under_latest_schema(given, directory)
     snapshot = directory.snapshots.get_latest_snapshot()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from datetime import timedelta
 
 from pypaimon.streaming.batches.batch_stream import BatchStream, BlockingBatchStream
 from pypaimon.streaming.concurrency.waits import run, run_async
@@ -25,7 +26,7 @@ def copy_stream(
     writer: BlockingStreamWriter,
     *,
     replace: bool = False,
-    commit_interval_seconds: float | None = None,
+    commit_interval: float | timedelta | None = None,
     on_open: Callable[[BlockingBatchStream], object] | None = None,
 ) -> Position | None:
     """Copy a stream into another Paimon table: the state first, then every change, with its row kind.
@@ -43,7 +44,7 @@ def copy_stream(
             holds is refused.
         writer: A writer of the other table, open, with no rows that wait in it. Nothing else uses it meanwhile.
         replace: The state of the source may replace rows that another stream, or another program, has written.
-        commit_interval_seconds: Plans that arrive within this many seconds are one commit. A state that replaces rows
+        commit_interval: Plans that arrive within this time are one commit. A state that replaces rows
             is a commit without the changes after it, because an overwrite has no changelog; a change of the source's
             schema begins another commit, and so does every plan of a table with `sequence.snapshot-ordering`. None:
             each plan is a commit.
@@ -65,7 +66,7 @@ def copy_stream(
     """
     if not isinstance(writer, BlockingStreamWriter):
         raise StreamConfigError(f"copy_stream: writer: expected an open BlockingStreamWriter, got {shown(writer)}")
-    copy = _TableCopy("copy_stream", writer._opened, replace, commit_interval_seconds)
+    copy = _TableCopy("copy_stream", writer._opened, replace, commit_interval)
     if isinstance(source, StreamReadBuilder):
         refuse_itself(source.table, writer._opened.table.handle)
         while not _copy_from_start(source, copy, on_open):
@@ -103,12 +104,12 @@ async def copy_stream_async(
     writer: StreamWriter,
     *,
     replace: bool = False,
-    commit_interval_seconds: float | None = None,
+    commit_interval: float | timedelta | None = None,
 ) -> Position | None:
     """As `copy_stream`, for asyncio: the writer works on another thread."""
     if not isinstance(writer, StreamWriter):
         raise StreamConfigError(f"copy_stream_async: writer: expected an open StreamWriter, got {shown(writer)}")
-    copy = _TableCopy("copy_stream_async", writer._opened, replace, commit_interval_seconds)
+    copy = _TableCopy("copy_stream_async", writer._opened, replace, commit_interval)
     if isinstance(source, StreamReadBuilder):
         refuse_itself(source.table, writer._opened.table.handle)
         while not await _copy_from_start_async(source, writer, copy):
@@ -141,12 +142,12 @@ async def _copy_batches_async(stream: BatchStream, writer: StreamWriter, copy: _
 class _TableCopy:
     """A copy into the table of an open writer."""
 
-    def __init__(self, call: str, writer: TableWriter, replace: bool, seconds: float | None) -> None:
+    def __init__(self, call: str, writer: TableWriter, replace: bool, interval: float | timedelta | None) -> None:
         if writer.has_pending:
             raise StreamConfigError("rows wait in the writer: commit() or abort() before a stream is copied by it")
         self.plans = PlanTransactions(PaimonRows(writer.table, lambda: writer), replace)
-        self.plans.shares_commits = seconds is not None
-        self.commits = None if seconds is None else SharedCommits(call, self.plans, seconds)
+        self.plans.shares_commits = interval is not None
+        self.commits = None if interval is None else SharedCommits(call, self.plans, interval)
 
     def stream_of(self, source: StreamReadBuilder) -> StreamReadBuilder:
         """A builder of the stream that the table needs."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, Literal
 
@@ -134,9 +134,9 @@ class DatabaseStreamBuilder:
         """
         return self.with_each_table(lambda builder: builder.with_poll_interval_ms(poll_interval_ms))
 
-    def with_discovery_interval(self, seconds: float) -> DatabaseStreamBuilder:
-        """Seconds between two listings of the tables; the default is 60."""
-        self._discovery_seconds = finite_seconds("with_discovery_interval", seconds, above_zero=True)
+    def with_discovery_interval(self, interval: float | timedelta) -> DatabaseStreamBuilder:
+        """Set the time between two listings of the tables; the default is a minute."""
+        self._discovery_seconds = finite_seconds("with_discovery_interval", interval, above_zero=True)
         return self
 
     def with_on_table_error(self, policy: Literal["park", "raise"]) -> DatabaseStreamBuilder:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from pypaimon.streaming.consumers.consumer_names import check_consumer_id
@@ -55,9 +56,9 @@ class GroupSettings:
 def group_settings(
     group_id: str,
     member: str | None,
-    session_timeout: float | None,
+    session_timeout: float | timedelta | None,
     commit: str,
-    max_hold: float | None,
+    max_hold: float | timedelta | None,
     **callbacks: Any,
 ) -> GroupSettings:
     """The arguments of `StreamReadBuilder.new_group`, checked.
@@ -68,14 +69,15 @@ def group_settings(
     check_consumer_id(group_id)
     if member is not None:
         check_consumer_id(member)
-    for name, value in (("session_timeout", session_timeout), ("max_hold", max_hold)):
-        if value is not None:
-            finite_seconds(f"new_group: {name}", value, above_zero=True)
+    timeout, hold = (
+        None if value is None else finite_seconds(f"new_group: {name}", value, above_zero=True)
+        for name, value in (("session_timeout", session_timeout), ("max_hold", max_hold))
+    )
     for name, call in callbacks.items():
         if call is not None and not callable(call):
             raise StreamConfigError(f"new_group: {name}: expected a function, got {call!r}")
     mode = choice(CommitMode, "new_group: commit", commit)
-    return GroupSettings(group_id, member, session_timeout, mode, max_hold, **callbacks)
+    return GroupSettings(group_id, member, timeout, mode, hold, **callbacks)
 
 
 def times_and_rule(parts: ScanParts, schema: TableSchema, settings: GroupSettings) -> tuple[GroupTimes, SlotRule]:

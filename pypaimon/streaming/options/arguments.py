@@ -6,7 +6,7 @@ import math
 import os
 import re
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, TypeVar, cast
 
@@ -127,7 +127,13 @@ def at_least(bound: int, what: str, value: Any) -> int:
 
 
 def finite_seconds(what: str, value: Any, *, above_zero: bool = False) -> float:
-    """Check that an argument is a finite number of seconds, at least 0 or (`above_zero`) greater."""
+    """The seconds of a duration, a finite number or a timedelta, which is at least 0 or (`above_zero`) greater.
+
+    Raises:
+        StreamConfigError: The argument is something else.
+    """
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not is_number or not 0 <= value < math.inf or (above_zero and not value):
         raise StreamConfigError(f"{what}: expected seconds {'above' if above_zero else 'from'} 0, got {value!r}")

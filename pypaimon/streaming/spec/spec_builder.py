@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pypaimon.streaming.concurrency.clock import Clock
@@ -383,8 +383,8 @@ class SpecBuilder:
         """
         return set_spec(self, replace(self._spec, prefetch=at_least(0, "with_prefetch", plans)))
 
-    def with_io_timeout(self: B, seconds: float) -> B:
-        """Set the time limit of one request in seconds; a longer one becomes a retriable `IOTimeoutError`.
+    def with_io_timeout(self: B, seconds: float | timedelta) -> B:
+        """Set the time limit of one request; a longer one becomes a retriable `IOTimeoutError`.
 
         Waiting for a turn, pauses between retries, decoding and merging do not count. For files on a disk it applies to
         `open`, `open_sync` and `to_arrow_async`, which read on a thread.

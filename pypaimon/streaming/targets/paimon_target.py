@@ -29,7 +29,7 @@ _USER = "pypaimon-copy"
 
 
 class PaimonTarget(TransactionTarget):
-    """Another Paimon table that follows a stream exactly once, one commit per plan, or per `commit_interval_seconds`.
+    """Another Paimon table that follows a stream exactly once, one commit per plan, or per `commit_interval`.
 
     The rows of a plan and the position after it are one commit: after a crash the program continues at
     `load_position()`, with nothing lost and nothing twice, also without a primary key. `replicate(builder, target)`

@@ -34,8 +34,8 @@ from support.tables.streamed_table import Table
 pytestmark = pytest.mark.slow
 
 AnyBatch = Batch | BlockingBatch
-QUICK = {"first_pause_seconds": 0.0, "longest_pause_seconds": 0.0}
-NEVER = {"first_pause_seconds": 1e6, "longest_pause_seconds": 1e6}
+QUICK = {"first_pause": 0.0, "longest_pause": 0.0}
+NEVER = {"first_pause": 1e6, "longest_pause": 1e6}
 """Pauses that outlast every test: only a stop ends one."""
 
 

@@ -372,7 +372,7 @@ def test_run_forever_handles_every_batch(source: Source) -> None:
                 raise ValueError("goes aside")
             stream.stop() if 4 in keys(batch) else source.write(len(handled) + 1)
 
-        quick: dict[str, Any] = {"first_pause_seconds": 0.0, "longest_pause_seconds": 0.0}
+        quick: dict[str, Any] = {"first_pause": 0.0, "longest_pause": 0.0}
         run_forever(stream, handle, attempts=2, dead_letter=lambda *each: put_aside(source, aside, *each), **quick)
         assert stream.is_stopping and stream.status.batches == 3
     assert handled == [[1, 2], [1, 2], [3], [3], [4]]

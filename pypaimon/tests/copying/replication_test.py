@@ -21,8 +21,8 @@ from support.tables.target_places import SQLitePlace
 
 pytestmark = pytest.mark.slow
 
-QUICK = {"first_pause_seconds": 0.0, "longest_pause_seconds": 0.0}
-NEVER = {"first_pause_seconds": 1e6, "longest_pause_seconds": 1e6}
+QUICK = {"first_pause": 0.0, "longest_pause": 0.0}
+NEVER = {"first_pause": 1e6, "longest_pause": 1e6}
 """Pauses that outlast every test: only a stop ends one."""
 
 

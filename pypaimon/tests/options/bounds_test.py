@@ -5,18 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import click
 import pytest
 
 from pypaimon.streaming import (
+    Compactor,
     StreamConfigError,
     compact,
-    compactor,
     database_stream_builder,
     stream_read_builder,
     stream_write_builder,
+    table_files,
 )
 from pypaimon.streaming.batches.run_forever import backoff_of
 from pypaimon.streaming.cli.app import program
@@ -29,6 +31,7 @@ from pypaimon.streaming.indexes.bitmap import BitmapIndexWriter
 from pypaimon.streaming.indexes.bloom_filter import BloomFilterWriter
 from pypaimon.streaming.live.temp_database import memory_bound
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
+from pypaimon.streaming.options.arguments import finite_seconds
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.stream_options import StreamOptions, options_of_table
 from pypaimon.streaming.spec.scan import AsyncStreamingTableScan
@@ -151,8 +154,8 @@ BOUNDS = [
     Bound("run_forever", lambda table, v: backoff_of(1, v, 1), 0, -TINY, "expected seconds from 0"),
     Bound("run_forever", lambda table, v: backoff_of(1, v, 1), 1, 1 + 1e-9, "pauses cannot grow from"),
     Bound("threads", lambda table, v: compact(table.handle(), threads=v), *at_least(1)),
-    Bound("idle_seconds", lambda table, v: compact(table.handle(), idle_seconds=v), *FROM_0),
-    Bound("interval_seconds", lambda table, v: compactor(table.handle(), interval_seconds=v), *FROM_0),
+    Bound("partition_idle_time", lambda table, v: compact(table.handle(), partition_idle_time=v), *FROM_0),
+    Bound("interval", lambda table, v: Compactor(table.handle(), interval=v), *FROM_0),
     Bound("with_memory_limit", lambda table, v: table.writer().with_memory_limit(v), *at_least(1)),
     Bound("commit: an identifier", commit, 0, -1, "between 0 and"),
     Bound("commit: an identifier", commit, GREATEST_LONG - 1, GREATEST_LONG, "between 0 and 2**63 - 2"),
@@ -195,6 +198,34 @@ BOUNDS = [
     Bound("bitmap", lambda _, v: BitmapIndexWriter(OptionValues({"version": v}), False), 1, 0, "version 1 or 2"),
     Bound("bitmap", lambda _, v: BitmapIndexWriter(OptionValues({"version": v}), False), 2, 3, "version 1 or 2"),
 ]
+
+
+def pause(table: Table, duration: Any) -> None:
+    with table.builder().open_sync() as stream:
+        stream.pause(duration)
+
+
+DURATIONS = {
+    "with_io_timeout": lambda table, v: table.builder().with_io_timeout(v),
+    "with_discovery_interval": lambda table, v: database_stream_builder(table.catalog, "db").with_discovery_interval(v),
+    "new_group: session_timeout": lambda table, v: table.builder().new_group("g", session_timeout=v),
+    "new_group: max_hold": lambda table, v: table.builder().new_group("g", max_hold=v),
+    "run_forever: first_pause": lambda _, v: backoff_of(1, v, v),
+    "Compactor: interval": lambda table, v: Compactor(table.handle(), interval=v),
+    "partition_idle_time": lambda table, v: table_files(table.handle(), partition_idle_time=v),
+    "pause": lambda table, v: pause(table, v),
+}
+
+
+@pytest.mark.parametrize("name", DURATIONS)
+def test_durations_are_seconds_or_timedeltas(table: Table, name: str) -> None:
+    call: Any = DURATIONS[name]
+    for taken in (0.001, timedelta(milliseconds=1)):
+        call(table, taken)
+    for refused in (timedelta(seconds=-1), "1 s"):
+        with pytest.raises(StreamConfigError, match=rf"(?s){name.split(': ')[-1]}.*seconds"):
+            call(table, refused)
+    assert finite_seconds("x", timedelta(minutes=1.5)) == 90
 
 
 @pytest.fixture(scope="module")

@@ -97,7 +97,7 @@ def copied(table: Table, target: Table, at: int | None, interval: float | None) 
     writer = target.writer("copy")
     writer._table.handle.file_io = SteppingCopyIO(step)
     with writer.open_sync() as opened:
-        copy_stream(builder, opened, commit_interval_seconds=interval)
+        copy_stream(builder, opened, commit_interval=interval)
     return step.count
 
 
