@@ -64,4 +64,5 @@ from pypaimon.streaming.writing.builder import stream_write_builder as stream_wr
 from pypaimon.streaming.writing.stream_writer import BlockingStreamWriter as BlockingStreamWriter
 from pypaimon.streaming.writing.stream_writer import StreamWriter as StreamWriter
 
+__all__: list[str]
 __version__: str

@@ -139,7 +139,7 @@ class StreamReadBuilder(SpecBuilder, PaimonStreamReadBuilder):
         return BlockingBatchStream(*opened, on_progress)
 
     async def open_live(
-        self, *, memory_limit: int = DEFAULT_LIVE_BYTES, directory: str | PathLike[str] | None = None
+        self, *, memory_limit_bytes: int = DEFAULT_LIVE_BYTES, directory: str | PathLike[str] | None = None
     ) -> live_table.LiveTable:
         """The table kept live in memory for lookups by key: `async with await builder.open_live() as live`.
 
@@ -148,7 +148,8 @@ class StreamReadBuilder(SpecBuilder, PaimonStreamReadBuilder):
         calls: rows that no longer follow the table are never returned.
 
         Args:
-            memory_limit: Bytes of memory for rows and their index, 2 GiB by default. Larger tables are kept in DuckDB
+            memory_limit_bytes: Bytes of memory for rows and their index, 2 GiB by default. Larger tables are kept in
+            DuckDB
                 on disk (extra `duckdb`), which is slower, until they are closed.
             directory: Where DuckDB creates a directory of its own; by default in the system's temporary directory.
 
@@ -162,16 +163,16 @@ class StreamReadBuilder(SpecBuilder, PaimonStreamReadBuilder):
         from pypaimon.streaming.live.live_table import opened
         from pypaimon.streaming.live.temp_database import memory_bound
 
-        return await opened(resolved(self), memory_bound(memory_limit, directory))
+        return await opened(resolved(self), memory_bound(memory_limit_bytes, directory))
 
     def open_live_sync(
-        self, *, memory_limit: int = DEFAULT_LIVE_BYTES, directory: str | PathLike[str] | None = None
+        self, *, memory_limit_bytes: int = DEFAULT_LIVE_BYTES, directory: str | PathLike[str] | None = None
     ) -> live_table.BlockingLiveTable:
         """As `open_live`, for a plain `with`; blocks until the state is there."""
         from pypaimon.streaming.live.live_table import opened_sync
         from pypaimon.streaming.live.temp_database import memory_bound
 
-        return opened_sync(resolved(self), memory_bound(memory_limit, directory))
+        return opened_sync(resolved(self), memory_bound(memory_limit_bytes, directory))
 
     def new_group(
         self,

@@ -5,7 +5,7 @@ from pypaimon.streaming.model.plan import PlanKind as PlanKind
 from pypaimon.streaming.model.plan import SplitMode as SplitMode
 from pypaimon.streaming.model.plan import StreamSplit as StreamSplit
 from pypaimon.streaming.model.position import Phase as Phase
-from pypaimon.streaming.model.position import Unit as Unit
+from pypaimon.streaming.model.position import ReadUnit as ReadUnit
 from pypaimon.streaming.planning.follow_up import SnapshotFiles as SnapshotFiles
 from pypaimon.streaming.planning.follow_up import SnapshotReader as SnapshotReader
 from pypaimon.streaming.reading.blob import Blob as Blob

@@ -140,18 +140,18 @@ def _row(each: CompactedBucket) -> Record:
         partition_text(each.partition),
         each.bucket,
         each.before.files,
-        decimal(each.before.size),
+        decimal(each.before.bytes),
         each.before.rows,
     )
-    return dict(zip(_COLUMNS, (*values, each.after.files, decimal(each.after.size)), strict=True))
+    return dict(zip(_COLUMNS, (*values, each.after.files, decimal(each.after.bytes)), strict=True))
 
 
 def _record(name: str, report: CompactionReport, dry_run: bool) -> Record:
     return {
         "table": name,
         "dry_run": dry_run,
-        "planned_at": report.planned_at,
-        "snapshots": report.snapshots,
+        "planned_at": report.snapshot_id,
+        "snapshots": report.new_snapshot_ids,
         "compacted": _records(report.compacted),
         "conflicts": _records(report.conflicts),
     }

@@ -49,7 +49,7 @@ def files(source: TableSource, chosen: Chosen, full: bool, form: str) -> None:
 
 def _row(each: BucketFiles, _: TableFiles) -> Record:
     levels = " ".join(f"{level}:{files.files}" for level, files in each.levels.items())
-    counts = each.files.files, decimal(each.files.size), each.files.rows, levels
+    counts = each.files.files, decimal(each.files.bytes), each.files.rows, levels
     runs = "" if each.sorted_runs is None else each.sorted_runs
     due = "" if each.due is None else each.due.files
     values = (partition_text(each.partition), each.bucket, *counts, runs, due)
@@ -59,7 +59,7 @@ def _row(each: BucketFiles, _: TableFiles) -> Record:
 def _record(each: BucketFiles, found: TableFiles) -> Record:
     return {
         "table": found.table,
-        "snapshot": found.snapshot,
+        "snapshot": found.snapshot_id,
         "partition": partition_record(each.partition),
         "bucket": each.bucket,
         **counted(each.files),
@@ -71,7 +71,7 @@ def _record(each: BucketFiles, found: TableFiles) -> Record:
 
 
 def _summary(found: TableFiles) -> str:
-    text = f"{files_text(found.files)} in {count(len(found.buckets), 'bucket')} at snapshot {found.snapshot}"
+    text = f"{files_text(found.files)} in {count(len(found.buckets), 'bucket')} at snapshot {found.snapshot_id}"
     if found.not_compacted is not None:
         return f"{text}; not compacted here: {found.not_compacted}"
     return f"{text}; {files_text(found.due)} would be compacted" if found.due.files else f"{text}; nothing is due"

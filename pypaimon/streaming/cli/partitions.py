@@ -61,9 +61,9 @@ def partition_record(partition: Mapping[str, Any]) -> Record:
 
 def files_text(files: FileCount) -> str:
     """`3 files (1.2 MB)`."""
-    return f"{count(files.files, 'file')} ({decimal(files.size)})"
+    return f"{count(files.files, 'file')} ({decimal(files.bytes)})"
 
 
 def counted(files: FileCount) -> Record:
     """Files for JSON."""
-    return {"files": files.files, "bytes": files.size, "records": files.rows}
+    return {"files": files.files, "bytes": files.bytes, "records": files.rows}

@@ -274,8 +274,8 @@ class _Run:
             return
         self._index = index
         self._compacted += described
-        if report.snapshot is not None:
-            self._snapshots.append(report.snapshot)
+        if report.snapshot_id is not None:
+            self._snapshots.append(report.snapshot_id)
 
     def _with_vectors(self, done: _Done) -> VectorIndex:
         """Change the deletion vectors along with the data files, for all tasks of a bucket together.

@@ -63,13 +63,13 @@ class TableFiles:
 
     Attributes:
         table: Full name of the table.
-        snapshot: Id of the snapshot; None: the table has no snapshot.
+        snapshot_id: Id of the snapshot; None: the table has no snapshot.
         buckets: Buckets with files, in the order of their partitions.
         not_compacted: Why such a table is not compacted here; None: it is.
     """
 
     table: str
-    snapshot: int | None
+    snapshot_id: int | None
     buckets: tuple[BucketFiles, ...] = ()
     not_compacted: str | None = None
 
@@ -170,7 +170,7 @@ class Bar:
     @property
     def size(self) -> int:
         """Total bytes of its files."""
-        return sum(each.size for each in self.levels.values())
+        return sum(each.bytes for each in self.levels.values())
 
 
 def html_bars(title: str, bars: Sequence[Bar], note: str | None) -> str:
@@ -197,7 +197,7 @@ def html_bars(title: str, bars: Sequence[Bar], note: str | None) -> str:
 def _row(bar: Bar, longest: int) -> str:
     parts = "".join(
         f'<span title="level {level}: {_words(files)}" style="display:inline-block;height:1em;'
-        f'width:{30 * files.size / longest:.2f}em;background:{_colour(level)}"></span>'
+        f'width:{30 * files.bytes / longest:.2f}em;background:{_colour(level)}"></span>'
         for level, files in bar.levels.items()
     )
     files = sum(bar.levels.values(), FileCount())
@@ -207,7 +207,7 @@ def _row(bar: Bar, longest: int) -> str:
 
 
 def _words(files: FileCount) -> str:
-    return f"{files.files:,} file{'' if files.files == 1 else 's'}, {_size(files.size)}"
+    return f"{files.files:,} file{'' if files.files == 1 else 's'}, {_size(files.bytes)}"
 
 
 def _size(size: float) -> str:

@@ -11,6 +11,6 @@ from pypaimon.streaming.databases.events import TableSkipped as TableSkipped
 from pypaimon.streaming.databases.lag import DatabaseLag as DatabaseLag
 from pypaimon.streaming.databases.lag import TableLag as TableLag
 from pypaimon.streaming.databases.position import DatabasePosition as DatabasePosition
-from pypaimon.streaming.databases.position import TablePlace as TablePlace
+from pypaimon.streaming.databases.position import TablePosition as TablePosition
 from pypaimon.streaming.databases.stream import BlockingTableBatch as BlockingTableBatch
 from pypaimon.streaming.databases.stream import TableBatch as TableBatch

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pypaimon.streaming.databases.duckdb_tables import CopiedTable, CopiedTables
 from pypaimon.streaming.databases.events import DatabaseEvent, TableDropped, TableRenamed
-from pypaimon.streaming.databases.position import DatabasePosition, TablePlace
+from pypaimon.streaming.databases.position import DatabasePosition, TablePosition
 from pypaimon.streaming.databases.stream import BlockingTableBatch
 from pypaimon.streaming.databases.warehouses import noted_location
 from pypaimon.streaming.errors import StreamConfigError, TargetError
@@ -65,7 +65,7 @@ class DuckDBDatabase:
         self.roll_back()
         self._source, self._tables.location = database, location
         positions = self._tables.positions(database)
-        tables = {name: TablePlace(each.table, each) for name, each in positions.items()}
+        tables = {name: TablePosition(each.table, each) for name, each in positions.items()}
         return DatabasePosition(database, tables, noted_location(self._tables.locations(database), location))
 
     def apply(self, batch: BlockingTableBatch) -> bool:

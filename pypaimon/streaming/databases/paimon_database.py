@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pypaimon.streaming.databases.events import DatabaseEvent, TableDropped, TableRenamed
 from pypaimon.streaming.databases.paimon_copies import CopyNote, FoundCopy, PaimonCopies
-from pypaimon.streaming.databases.position import DatabasePosition, TablePlace
+from pypaimon.streaming.databases.position import DatabasePosition, TablePosition
 from pypaimon.streaming.databases.stream import BlockingTableBatch
 from pypaimon.streaming.databases.warehouses import noted_location
 from pypaimon.streaming.errors import StreamConfigError, TargetError
@@ -82,7 +82,7 @@ class PaimonDatabase:
         self._source, self._location = database, location
         self._tables.make()
         found = self._tables.positions(database, _USER)
-        tables = {name: TablePlace(each.note.table, each.position) for name, each in found.items()}
+        tables = {name: TablePosition(each.note.table, each.position) for name, each in found.items()}
         noted = [each.note.location for each in found.values() if each.note.location is not None]
         return DatabasePosition(database, tables, noted_location(noted, location))
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from pypaimon.streaming.databases.position import TablePlace
+from pypaimon.streaming.databases.position import TablePosition
 from pypaimon.streaming.errors import (
     CorruptTableError,
     NoDatabaseError,
@@ -46,7 +46,7 @@ class OpenedTable:
 
     Attributes:
         builder: The settings of its stream, without a start.
-        identity: The identity of the table; see `TablePlace`.
+        identity: The identity of the table; see `TablePosition`.
         batch_bytes: A plan with more bytes of rows is split into several chunks.
         at: The time before the first request.
         chunks: Its stream, for a start by the options of the table.
@@ -165,7 +165,7 @@ class TablesOfDatabase:
                 raise
             raise CorruptTableError(f"{self.database}.{name}", f"its schema cannot be read: {error}") from error
 
-    def begin(self, opened: OpenedTable, place: TablePlace | None, *, is_new: bool) -> OpenedChunks:
+    def begin(self, opened: OpenedTable, place: TablePosition | None, *, is_new: bool) -> OpenedChunks:
         """The stream of a table from its start.
 
         A table that appeared while others were already followed is read from its first row: from snapshot 1 if changes

@@ -65,7 +65,7 @@ class DuckDBRowStore:
         if any(pa.types.is_floating(kind) for kind in self._state.keys.kinds):
             raise StreamConfigError(
                 f"the table takes more than {bound.max_bytes} bytes in memory, and DuckDB takes the keys 0.0 and "
-                "-0.0 for one: give open_live a greater memory_limit"
+                "-0.0 for one: give open_live a greater memory_limit_bytes"
             )
         self._table_version = TableVersion()
         self._lock = threading.Lock()

@@ -115,7 +115,7 @@ class LiveTable(_LiveTable):
     Reads do not wait, and may be called from any thread.
     """
 
-    async def wait_for(self, snapshot: int) -> None:
+    async def wait_for(self, snapshot_id: int) -> None:
         """Wait until the changes of a snapshot, and of all before it, are in the rows. A cancelled wait loses nothing.
 
         With the changelog producers `lookup` and `full-compaction` these are the changes of compactions: the changes of
@@ -123,13 +123,13 @@ class LiveTable(_LiveTable):
         end it.
 
         Args:
-            snapshot: The id of the snapshot, such as `commit().snapshot` of a writer.
+            snapshot_id: The id of the snapshot, such as `commit().snapshot_id` of a writer.
 
         Raises:
             StreamConfigError: The id is invalid, the stream has ended before it, or the live table is closed.
             PaimonStreamError: The stream has failed for good.
         """
-        await _awaited(self._updater.reached(_snapshot(snapshot)))
+        await _awaited(self._updater.reached(_snapshot(snapshot_id)))
 
     async def aclose(self) -> None:
         """Stop following the table. Idempotent."""
@@ -152,9 +152,9 @@ class LiveTable(_LiveTable):
 class BlockingLiveTable(_LiveTable):
     """A table kept live; made by `StreamReadBuilder.open_live_sync()`. As `LiveTable`; Ctrl-C interrupts its waits."""
 
-    def wait_for(self, snapshot: int) -> None:
+    def wait_for(self, snapshot_id: int) -> None:
         """As `LiveTable.wait_for`; blocks."""
-        _blocked(self._updater.reached(_snapshot(snapshot)))
+        _blocked(self._updater.reached(_snapshot(snapshot_id)))
 
     def close(self) -> None:
         """Stop following the table. Idempotent."""
@@ -201,7 +201,7 @@ def _updater(stream: ResolvedStream, bound: MemoryBound) -> LiveTableUpdater:
 
 
 def _snapshot(given: Any) -> int:
-    return at_least(1, "wait_for: snapshot", given)
+    return at_least(1, "wait_for: snapshot_id", given)
 
 
 async def _awaited(future: Future[None]) -> None:

@@ -45,7 +45,7 @@ def memory_bound(max_bytes: int, directory: str | PathLike[str] | None) -> Memor
     Raises:
         StreamConfigError: The bytes are invalid, or the directory does not exist.
     """
-    limit = at_least(0, "open_live: memory_limit", max_bytes)
+    limit = at_least(0, "open_live: memory_limit_bytes", max_bytes)
     if directory is None:
         return MemoryBound(limit)
     place = Path(a_path("open_live: directory", directory))
@@ -74,7 +74,8 @@ class TempDatabase:
         except ModuleNotFoundError as error:
             raise StreamConfigError(
                 f"the table takes more than {bound.max_bytes} bytes in memory, and its rows would go to DuckDB, which "
-                "is not installed: pip install 'pypaimon-streaming[duckdb]', or give open_live a greater memory_limit"
+                "is not installed: pip install 'pypaimon-streaming[duckdb]', or give open_live a greater "
+                "memory_limit_bytes"
             ) from error
         try:
             directory = Path(tempfile.mkdtemp(prefix="paimon-live-", dir=bound.directory))

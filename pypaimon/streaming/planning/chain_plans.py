@@ -20,7 +20,7 @@ from pypaimon.streaming.merge.ordering import KeyCodec
 from pypaimon.streaming.metadata.data_file_meta import OWN_PARTITION
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.model.plan import BranchFiles, SplitMode
-from pypaimon.streaming.model.position import Unit
+from pypaimon.streaming.model.position import ReadUnit
 from pypaimon.streaming.paimon.internals import DataField, DeletionFile
 from pypaimon.streaming.planning.chain_start import ChainStarts
 from pypaimon.streaming.planning.planned_units import PlannedUnits, without_statistics
@@ -35,7 +35,7 @@ _KEPT = "kept"
 
 
 def first_plan(
-    starts: ChainStarts, plans: SnapshotPlans, snapshot: Snapshot, chain: ChainStart, after: Unit | None
+    starts: ChainStarts, plans: SnapshotPlans, snapshot: Snapshot, chain: ChainStart, after: ReadUnit | None
 ) -> PlannedSplits:
     """The next part of the first plan of a chain table.
 

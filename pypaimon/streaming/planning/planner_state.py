@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.model.plan import Plan
-from pypaimon.streaming.model.position import ChainBase, Phase, Position, Unit
+from pypaimon.streaming.model.position import ChainBase, Phase, Position, ReadUnit
 from pypaimon.streaming.options.start import Start, StartMode
 
 
@@ -97,7 +97,7 @@ class PlannerState:
     start: Start | None
     next_id: int | None = None
     full: Snapshot | None = None
-    unit: Unit | None = None
+    unit: ReadUnit | None = None
     span: Span | None = None
     chain: ChainStart | None = None
     before: SnapshotMark | None = None

@@ -86,7 +86,7 @@ class SmallTable:
         with stream_write_builder(self.table).open_sync() as writer:
             # A table without keys takes no row kinds, not even `+I`.
             writer.write(rows if {*kinds} == {"+I"} else rows.append_column(ROW_KIND, pa.array(kinds, pa.string())))
-            snapshot = writer.commit().snapshot
+            snapshot = writer.commit().snapshot_id
         assert snapshot is not None
         return snapshot
 

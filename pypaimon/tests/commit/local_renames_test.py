@@ -61,7 +61,7 @@ def table(tmp_path: Path) -> Table:
 def commit(table: Table, key: int, user: str = "writer") -> int | None:
     with table.writer(user).open_sync() as writer:
         writer.write(rows(key))
-        return writer.commit().snapshot
+        return writer.commit().snapshot_id
 
 
 def test_who_has_looked_before_our_link_and_renames_behind_it_fails(

@@ -126,4 +126,4 @@ def test_a_store_that_compares_takes_several_at_the_same_time(server: S3Server) 
         for key in range(6):
             opened = second if key % 2 else first
             opened.write(pa.table({"k": [key]}))
-            assert opened.commit().snapshot == key + 1
+            assert opened.commit().snapshot_id == key + 1

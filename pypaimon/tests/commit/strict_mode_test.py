@@ -39,7 +39,7 @@ class Parts:
 
     def compact(self) -> None:
         """Another user's COMPACT, of partition `a` alone."""
-        assert compact(self.table, full=True).snapshots
+        assert compact(self.table, full=True).new_snapshot_ids
 
     def writes(self, user: str, rows: list[tuple[str, int]], over: Any = None, **options: str) -> None:
         """One commit of a writer that opens for it."""

@@ -21,7 +21,7 @@ from pypaimon.streaming.databases import (
     TableAdded,
     TableDropped,
     TableFailed,
-    TablePlace,
+    TablePosition,
     TableRecovered,
     TableRenamed,
     TableSkipped,
@@ -154,7 +154,7 @@ def test_a_table_that_was_renamed_before_it_was_read_begins_where_it_was_to_begi
     with database.stream().with_end(latest=True).open_sync() as stream:
         list(stream)
         places = stream.position.tables
-    known = TablePlace(places["known"].identity)
+    known = TablePosition(places["known"].identity)
     position = DatabasePosition("db", {"known": known, "seen_empty": places["seen_empty"]})
     for name in ("known", "seen_empty"):
         database.write(name, 1)

@@ -286,12 +286,12 @@ def test_a_table_without_keys_and_views_are_refused(table: SmallTable, tmp_path:
 @pytest.mark.parametrize("given", ["2", None, True, 1.0, 0])
 async def test_what_is_no_snapshot_is_refused_by_its_call_alone(table: SmallTable, given: Any) -> None:
     with often(table.table).open_live_sync() as live:
-        with pytest.raises(StreamConfigError, match="wait_for: snapshot"):
+        with pytest.raises(StreamConfigError, match="wait_for: snapshot_id"):
             live.wait_for(given)
         live.wait_for(table.commit({"id": 4}))
         assert len(live) == 4
     async with await often(table.table).open_live() as other:
-        with pytest.raises(StreamConfigError, match="wait_for: snapshot"):
+        with pytest.raises(StreamConfigError, match="wait_for: snapshot_id"):
             await other.wait_for(given)
         assert len(other) == 4
 
@@ -460,10 +460,10 @@ def test_errors_are_of_this_package(table: SmallTable) -> None:
         live.get("x")
 
 
-@pytest.mark.parametrize("memory_limit", [1 << 30, 0])
-def test_whoever_asks_gets_answers_of_one_snapshot(tmp_path: Path, memory_limit: int) -> None:
+@pytest.mark.parametrize("memory_limit_bytes", [1 << 30, 0])
+def test_whoever_asks_gets_answers_of_one_snapshot(tmp_path: Path, memory_limit_bytes: int) -> None:
     """Money moves between accounts, some of which come and go: no snapshot has more or less of it."""
-    random = seeded(f"accounts {memory_limit}")
+    random = seeded(f"accounts {memory_limit_bytes}")
     table = SmallTable(tmp_path, options={"bucket": "3"})
     accounts, total = 24, 24_000
     held = dict.fromkeys(range(accounts), total // accounts)
@@ -479,7 +479,7 @@ def test_whoever_asks_gets_answers_of_one_snapshot(tmp_path: Path, memory_limit:
         lambda: pc.sum(live.get_many(keys)["number"]).as_py(),
         in_sql,
     ]
-    with often(table.table).with_limits(max_splits=1).open_live_sync(memory_limit=memory_limit) as live:
+    with often(table.table).with_limits(max_splits=1).open_live_sync(memory_limit_bytes=memory_limit_bytes) as live:
         with ThreadPoolExecutor(len(asks)) as threads:
 
             def answers(ask: Callable[[], Any]) -> list[Any]:

@@ -140,8 +140,8 @@ BOUNDS = [
             lambda table: database_stream_builder(table.catalog, "db").open_sync,
         )
     ),
-    Bound("open_live: memory_limit", lambda _, v: memory_bound(v, None), *at_least(0)),
-    reading("wait_for: snapshot", live, *at_least(1)),
+    Bound("open_live: memory_limit_bytes", lambda _, v: memory_bound(v, None), *at_least(0)),
+    reading("wait_for: snapshot_id", live, *at_least(1)),
     reading("new_group: session_timeout", lambda b, v: b.new_group("g", session_timeout=v), *ABOVE_0),
     reading("new_group: max_hold", lambda b, v: b.new_group("g", max_hold=v), *ABOVE_0),
     Bound("consumer.expiration-time", expiring, 4, 3.999, "4 sessions or more"),

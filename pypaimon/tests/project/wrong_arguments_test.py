@@ -13,7 +13,7 @@ import duckdb
 import pytest
 
 import pypaimon.streaming as ours
-from pypaimon.streaming import DictTarget, StreamConfigError, UnsupportedTableError
+from pypaimon.streaming import DictTarget, StreamConfigError, UnsupportedTableError, targets
 from pypaimon.streaming.testing import SmallTable
 
 
@@ -52,11 +52,14 @@ WRONG: dict[str, tuple[Call, str]] = {
     "compact": (lambda _: ours.compact("db.t"), r"expected a table, .* got 'db.t' \(str\)"),
     "Compactor": (lambda _: ours.Compactor("db.t", full=True), "expected a table"),
     "table_files": (lambda _: ours.table_files("db.t"), "expected a table"),
-    "is_to_apply": (lambda _: ours.is_to_apply("x", None), "is_to_apply: batch: expected a batch"),
-    "last_changes": (lambda _: ours.last_changes("x", ["id"]), "last_changes: batch: expected a batch"),
-    "last_changes, keys": (lambda of: ours.last_changes(a_batch(of), 5), "'keys': expected a column or a sequence"),
-    "is_to_apply, a text": (lambda of: ours.is_to_apply(a_batch(of), "1"), r"is_to_apply: saved: expected a position"),
-    "apply_to_dict": (lambda of: ours.apply_to_dict(a_batch(of), 5, "id"), "apply_to_dict: state: expected a dict"),
+    "is_to_apply": (lambda _: targets.is_to_apply("x", None), "is_to_apply: batch: expected a batch"),
+    "last_changes": (lambda _: targets.last_changes("x", ["id"]), "last_changes: batch: expected a batch"),
+    "last_changes, keys": (lambda of: targets.last_changes(a_batch(of), 5), "'keys': expected a column or a sequence"),
+    "is_to_apply, a text": (
+        lambda of: targets.is_to_apply(a_batch(of), "1"),
+        r"is_to_apply: saved: expected a position",
+    ),
+    "apply_to_dict": (lambda of: targets.apply_to_dict(a_batch(of), 5, "id"), "apply_to_dict: state: expected a dict"),
     "DictTarget": (lambda _: DictTarget(5), "'keys': expected a column or a sequence of columns, got 5"),
     "DictTarget.apply": (lambda _: DictTarget().apply("x"), "expected a batch, as a stream gives it, got 'x'"),
     "ParquetTarget.apply": (lambda of: ours.ParquetTarget(of.table.table_path).apply("x"), "expected a batch"),
@@ -76,8 +79,8 @@ WRONG: dict[str, tuple[Call, str]] = {
     "replicate, on_open": (lambda of: ours.replicate(of.builder(), TARGET, on_open=1), "on_open: expected a function"),
     "open_live, directory": (lambda of: of.builder().open_live_sync(directory=5), "directory: expected a path, got 5"),
     "open_live, limit": (
-        lambda of: of.builder().open_live_sync(memory_limit="1"),
-        "memory_limit: expected int, got '1'",
+        lambda of: of.builder().open_live_sync(memory_limit_bytes="1"),
+        "memory_limit_bytes: expected int, got '1'",
     ),
     "list_consumers": (lambda _: ours.list_consumers("db.t"), "expected a table"),
 }

@@ -244,8 +244,8 @@ def test_two_writers_of_other_partitions_do_not_meet(warehouse: Any) -> None:
         for number in range(3):
             for writer, partition in ((one, "a"), (two, "b")):
                 writer.write(pa.table([[partition], [number], ["v"]], schema=PARTITIONED))
-            assert one.commit().snapshot == 2 * number + 1
-            assert two.commit().snapshot == 2 * number + 2
+            assert one.commit().snapshot_id == 2 * number + 1
+            assert two.commit().snapshot_id == 2 * number + 2
     assert len(owners(warehouse.get_table("db.t"))) == 3
 
 

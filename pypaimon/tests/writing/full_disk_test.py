@@ -184,6 +184,6 @@ def test_a_store_whose_credentials_ended_is_none_that_knows_no_conditions(server
         for key in range(2):
             writer.write(pa.table({"k": [key]}))
             with server.failing("/t/snapshot/snapshot-2", *[400] * key, method="PUT") as waiting:
-                assert writer.commit().snapshot == key + 1
+                assert writer.commit().snapshot_id == key + 1
             assert not waiting
     assert TableDirectory.of(table).store.objects.creates(f"{table.table_path}/snapshot/snapshot-3")

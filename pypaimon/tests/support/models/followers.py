@@ -155,7 +155,7 @@ class _Live:
         self._live = self._opened()
 
     def _opened(self) -> Any:
-        return often(self._source.table.handle()).open_live_sync(memory_limit=self._memory_limit)
+        return often(self._source.table.handle()).open_live_sync(memory_limit_bytes=self._memory_limit)
 
     def follow(self) -> None:
         if self._random.random() < 0.3:
