@@ -32,7 +32,7 @@ class CompactedDelta:
     def __init__(self, uri: str, keys: Sequence[str], storage_options: Mapping[str, str]) -> None:
         self._uri = uri
         self._options = dict(storage_options)
-        self._target = DeltaTarget(uri, keys, storage_options)
+        self._target = DeltaTarget(uri, keys, storage_options=storage_options)
         self._commits = 0
 
     def load_position(self) -> Position | None:

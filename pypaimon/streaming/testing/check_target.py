@@ -16,6 +16,7 @@ from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.read_builder import StreamReadBuilder
 from pypaimon.streaming.targets.target import Target
+from pypaimon.streaming.targets.target_keys import key_columns
 from pypaimon.streaming.testing.line_kills import homes_of, lines_of
 from pypaimon.streaming.testing.small_table import SmallTable
 from pypaimon.streaming.testing.table_changes import Rows, TableChanges, difference, shown
@@ -32,7 +33,7 @@ def check_target(
     make_target: MakeTarget,
     read_rows: ReadRows,
     *,
-    keys: Sequence[str] = ("id",),
+    keys: str | Sequence[str] = "id",
     schema_changes: bool = True,
     nans: bool = True,
     histories: int = 2,
@@ -53,7 +54,7 @@ def check_target(
             targets. The table has the columns `id` BIGINT, `name` STRING, `number` INT and `amount` DOUBLE, and
             columns that are added.
         read_rows: Returns the rows of the target with a name, in any order. Nulls may be left out.
-        keys: `("id",)`, or `()` for a target that only appends rows.
+        keys: `"id"`, or `()` for a target that only appends rows.
         schema_changes: Whether columns are added, renamed, widened and dropped.
         nans: Whether there are NaNs among the amounts; not for a target that refuses them.
         histories: The number of histories.
@@ -63,14 +64,15 @@ def check_target(
         AssertionError: The target is wrong: the error names the steps, what was expected, and what was found. Or the
             target cannot be killed, because `apply` runs no line of its module on the calling thread.
     """
-    assert tuple(keys) in (("id",), ()), f"keys {keys!r}: give ('id',) or ()"
+    columns = key_columns(keys)
+    assert columns in (["id"], []), f"keys {keys!r}: give 'id' or ()"
     drawn = SystemRandom().randrange(10**9) if seed is None else seed
     was_frozen = gc.get_freeze_count() > 0
     # Freezing the existing objects makes the collection after each dropped target cheap.
     gc.collect()
     gc.freeze()
     try:
-        _check(make_target, read_rows, _Drawn(bool(keys), schema_changes, nans, drawn), histories)
+        _check(make_target, read_rows, _Drawn(bool(columns), schema_changes, nans, drawn), histories)
     finally:
         # Collect the last targets here, not inside the next test.
         gc.collect()

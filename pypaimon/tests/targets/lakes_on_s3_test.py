@@ -42,7 +42,7 @@ class DeltaOnS3:
         }
 
     def opened(self) -> Target:
-        return DeltaTarget(self._uri, (), self._options)
+        return DeltaTarget(self._uri, (), storage_options=self._options)
 
     def held(self) -> Rows:
         table = DeltaTable(self._uri, storage_options=self._options)

@@ -55,8 +55,8 @@ class DeltaTarget(TransactionTarget):
         self,
         table: str | Path,
         keys: str | Sequence[str] | None = None,
-        storage_options: Mapping[str, str] | None = None,
         *,
+        storage_options: Mapping[str, str] | None = None,
         replace: bool = False,
     ) -> None:
         path = a_path("DeltaTarget: table", table)

@@ -49,7 +49,7 @@ class IcebergTarget(TransactionTarget):
 
     Args:
         catalog: A catalog of pyiceberg.
-        name: The table with its namespace, `sales.orders`; made by the first plan if it is not there.
+        table: Its name with its namespace, `sales.orders`; made by the first plan if it is not there.
         keys: The key column, or several; default: the primary key of the table. Rows of a table without one are
             appended.
         replace: The state of the table may replace rows that another stream, or another program, has written.
@@ -59,11 +59,11 @@ class IcebergTarget(TransactionTarget):
     """
 
     def __init__(
-        self, catalog: iceberg.Catalog, name: str, keys: str | Sequence[str] | None = None, *, replace: bool = False
+        self, catalog: iceberg.Catalog, table: str, keys: str | Sequence[str] | None = None, *, replace: bool = False
     ) -> None:
         needed("IcebergTarget: catalog", catalog, "a catalog of pyiceberg", "load_table", "create_table")
-        a_name("IcebergTarget: name", name)
-        self._plans = PlanTransactions(IcebergRows(catalog, name, keys), replace)
+        a_name("IcebergTarget: table", table)
+        self._plans = PlanTransactions(IcebergRows(catalog, table, keys), replace)
 
 
 _POSITION, _COLUMNS = "paimon.position", "paimon.columns"

@@ -125,7 +125,7 @@ def adbc_plans(
         TargetError: The database refuses.
     """
     needed(f"{call}: connection", connection, f"a connection of {dialect.driver}", "adbc_connection")
-    return PlanTransactions(AdbcTable(connection, a_name(f"{call}: name", name), keys, dialect), replace)
+    return PlanTransactions(AdbcTable(connection, a_name(f"{call}: table", name), keys, dialect), replace)
 
 
 class AdbcTable(TransactionalTable):

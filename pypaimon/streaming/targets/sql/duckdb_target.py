@@ -51,7 +51,7 @@ class DuckDBTarget(TransactionTarget):
 
     Args:
         connection: The database; nothing else may use this connection meanwhile.
-        name: The table; made by the first batch if it is not there.
+        table: Its name; made by the first batch if it is not there.
         keys: The key column, or several; default: the primary key of the table. Rows of a table without one are
             appended.
         replace: The state of the table may replace rows that another stream, or another program, has written.
@@ -63,15 +63,15 @@ class DuckDBTarget(TransactionTarget):
     def __init__(
         self,
         connection: duckdb.DuckDBPyConnection,
-        name: str,
+        table: str,
         keys: str | Sequence[str] | None = None,
         *,
         replace: bool = False,
     ) -> None:
         needed("DuckDBTarget: connection", connection, "a connection of duckdb", "execute", "register", "unregister")
-        self._name = a_name("DuckDBTarget: name", name)
+        self._name = a_name("DuckDBTarget: table", table)
         with self._translated():
-            self._plans = PlanTransactions(_TargetTable(connection, name, keys), replace)
+            self._plans = PlanTransactions(_TargetTable(connection, table, keys), replace)
 
     def load_position(self) -> Position | None:
         with self._translated():

@@ -48,7 +48,7 @@ class PostgresTarget(TransactionTarget):
     Args:
         connection: Of `adbc_driver_postgresql.dbapi` (extra `postgres`), without autocommit; nothing else may use it
             meanwhile.
-        name: The table, with or without its schema; made by the first batch if it is not there.
+        table: Its name, with or without its schema; made by the first batch if it is not there.
         keys: The key column, or several; default: the primary key of the table. Rows of a table without one are
             appended.
         replace: The state of the table may replace rows that another stream, or another program, has written.
@@ -59,9 +59,9 @@ class PostgresTarget(TransactionTarget):
     """
 
     def __init__(
-        self, connection: Any, name: str, keys: str | Sequence[str] | None = None, *, replace: bool = False
+        self, connection: Any, table: str, keys: str | Sequence[str] | None = None, *, replace: bool = False
     ) -> None:
-        self._plans = adbc_plans("PostgresTarget", connection, name, keys, _Postgres(), replace)
+        self._plans = adbc_plans("PostgresTarget", connection, table, keys, _Postgres(), replace)
 
 
 class _Postgres:
