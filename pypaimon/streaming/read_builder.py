@@ -10,7 +10,6 @@ from datetime import timedelta
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
-from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.options.stream_options import (
     DEFAULT_BATCH_BYTES,
@@ -57,16 +56,15 @@ class StreamReadBuilder(SpecBuilder, PaimonStreamReadBuilder):
     Args:
         table: pypaimon's table.
         view: `"audit_log"`, `"binlog"`, `"ro"` or `"row_tracking"`, or None for the table itself.
-        clock: The source of time.
 
     Raises:
         UnsupportedTableError: The table cannot be streamed.
         TableChangedError: The table is gone.
     """
 
-    def __init__(self, table: ReadableTable, view: View | None = None, clock: Clock | None = None) -> None:
+    def __init__(self, table: ReadableTable, view: View | None = None) -> None:
         # pypaimon's own __init__ is not run: it makes a batch builder with a second copy of the settings.
-        SpecBuilder.__init__(self, StreamedTable.of(table), view, clock)
+        SpecBuilder.__init__(self, StreamedTable.of(table), view)
 
     def __repr__(self) -> str:
         view = "" if self._spec.view is None else f", view {self._spec.view}"

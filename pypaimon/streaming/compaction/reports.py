@@ -51,7 +51,7 @@ class CompactedBucket:
 
 @dataclass(frozen=True, slots=True)
 class CompactionReport:
-    """What a compaction has done.
+    """What a compaction has done; returned by `compact`.
 
     Attributes:
         snapshot_id: Id of the snapshot that was compacted; None: the table has no snapshot.

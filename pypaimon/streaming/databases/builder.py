@@ -50,14 +50,9 @@ def database_stream_builder(
 
 
 class DatabaseStreamBuilder:
-    """Settings of a stream of a database. Setters change the builder and return it; made by `database_stream_builder`.
+    """Settings of a stream of a database, made by `database_stream_builder`.
 
-    Args:
-        catalog: pypaimon's catalog.
-        database: Name of the database.
-        include: See `database_stream_builder`.
-        exclude: See `database_stream_builder`.
-        clock: Where time comes from.
+    Setters change the builder and return it.
     """
 
     def __init__(
@@ -66,13 +61,12 @@ class DatabaseStreamBuilder:
         database: str,
         include: re.Pattern[str] | None = None,
         exclude: re.Pattern[str] | None = None,
-        clock: Clock | None = None,
     ) -> None:
         self._catalog = catalog
         self._database = database
         self._include = include
         self._exclude = exclude
-        self._clock = clock or Clock()
+        self._clock = Clock()
         self._start: dict[str, Any] = {}
         self._configure: tuple[Configure, ...] = ()
         self._of_table: dict[str, tuple[Configure, ...]] = {}

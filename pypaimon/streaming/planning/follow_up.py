@@ -41,11 +41,7 @@ class SnapshotFiles:
 
 
 class SnapshotReader:
-    """The files of a snapshot that `FollowUpScanner.scan` can choose. Sends no requests.
-
-    Args:
-        snapshot: The snapshot.
-    """
+    """The files of a snapshot that `FollowUpScanner.scan` can choose. Sends no requests."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot

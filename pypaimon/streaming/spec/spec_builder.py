@@ -53,15 +53,14 @@ class SpecBuilder:
     Args:
         table: The table.
         view: See `StreamReadBuilder`.
-        clock: The source of time.
     """
 
-    def __init__(self, table: StreamedTable, view: View | None = None, clock: Clock | None = None) -> None:
+    def __init__(self, table: StreamedTable, view: View | None = None) -> None:
         if view is not None and view not in VIEWS:
             raise StreamConfigError(f"view={view!r}: choose one of {', '.join(VIEWS)}")
         self._table = table
         self._spec = StreamSpec(view=view)
-        self._clock = clock or Clock()
+        self._clock = Clock()
 
     @property
     def table(self) -> Any:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pytest
 from pypaimon import CatalogFactory
 
@@ -422,3 +423,9 @@ def test_a_table_of_paimon_is_right(tmp_path: Path, keys: tuple[str, ...]) -> No
         histories=1,
         seed=sample_seed(),
     )
+
+
+@pytest.mark.parametrize("keys", ["key", ["key"], ("key", "j")])
+def test_a_text_is_one_key_column_of_a_small_table(tmp_path: Path, keys: Any) -> None:
+    columns = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in ("key", "j")])
+    assert SmallTable(tmp_path, keys, columns).table.primary_keys == (["key"] if keys == "key" else [*keys])

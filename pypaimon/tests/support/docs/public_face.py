@@ -26,14 +26,6 @@ PACKAGES = (
     "pypaimon.spark",
 )
 """The public modules: names of others may change with any release."""
-HANDED_OUT = frozenset(
-    (
-        "Assignment Batch BatchStream BlockingBatch BlockingBatchStream BlockingDatabaseStream BlockingGroupBatch "
-        "BlockingGroupStream BlockingTableBatch ConsumerInfo DatabaseStream GroupBatch GroupStream GroupStreamBuilder "
-        "Lag Plan ScanMetrics Snapshot SnapshotFiles SnapshotReader StreamSplit StreamStatus TableBatch Target"
-    ).split()
-)
-"""Classes that no user makes, or only as a class of their own, so that their constructors are not public."""
 
 
 def public_face() -> str:
@@ -77,8 +69,13 @@ def _name(path: str, value: Any) -> Iterator[str]:
         yield from (f"{path}.{member.name} = {member.value!r}" for member in value)
         return
     for name in sorted({name for each in value.__mro__ if _is_ours(each) for name in vars(each)}):
-        if not name.startswith("_") or (name == "__init__" and value.__name__ not in HANDED_OUT):
+        if not name.startswith("_") or (name == "__init__" and is_made_by_users(value)):
             yield f"{path}.{name}{_member(inspect.getattr_static(value, name))}"
+
+
+def is_made_by_users(kind: type) -> bool:
+    """Whether its constructor is public: the description of the class names its arguments."""
+    return "Args:" in (kind.__doc__ or "")
 
 
 def _bases(kind: type) -> list[str]:

@@ -51,7 +51,9 @@ class HeldClock(Clock):
 
 def often(table: Any, clock: Clock | None = None) -> StreamReadBuilder:
     """A stream that follows changes of the columns."""
-    return StreamReadBuilder(table, None, clock).with_poll_interval_ms(POLL_MS).with_on_schema_change("follow")
+    builder = StreamReadBuilder(table).with_poll_interval_ms(POLL_MS).with_on_schema_change("follow")
+    builder._clock = clock or builder._clock
+    return builder
 
 
 def in_order(rows: Iterable[Mapping[str, Any]]) -> list[str]:
