@@ -143,7 +143,7 @@ class Copied:
     """What is copied, and for how long."""
 
     follow: bool = option(
-        "--follow", is_flag=True, help="Copy each further change as it comes. [default: end at the latest snapshot]"
+        "--follow/--until-latest", default=False, help="Copy each further change as it comes. [default: until-latest]"
     )
     filter_text: str | None = option("--filter", metavar="SQL", help="Rows that match: \"status = 'paid' AND v > 3\".")
     columns: str | None = option("--columns", metavar="A,B", help="Only these columns.")

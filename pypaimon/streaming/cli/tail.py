@@ -54,7 +54,9 @@ class Output:
     commits: bool = option(
         "--commits", is_flag=True, help="Add `_snapshot_id` and `_commit_time` to each row (json, csv, arrow)."
     )
-    until_latest: bool = option("--until-latest", is_flag=True, help="End at the snapshot that is the latest now.")
+    until_latest: bool = option(
+        "--until-latest/--follow", default=False, help="End at the snapshot that is the latest now. [default: follow]"
+    )
     most: int | None = option("--rows", "-n", type=click.IntRange(1), metavar="N", help="End after N rows.")
 
     def check_end(self, stream: _Stoppable) -> None:
