@@ -128,7 +128,7 @@ BOUNDS = [
     reading("with_io_timeout", lambda b, v: b.with_io_timeout(v), 1e308, math.inf, "seconds above 0"),
     reading("with_start: timestamp", lambda b, v: b.with_start(timestamp=v), 10**11, 10**11 - 1, "for seconds give"),
     reading("with_start: timestamp", lambda b, v: b.with_start(timestamp=v), 0, 1, "for seconds give"),
-    reading("between", lambda b, v: b.with_range(v, 2), 2, 3, "the start comes after the end"),
+    reading("with_range", lambda b, v: b.with_range(v, 2), 2, 3, "the start comes after the end"),
     reading("diff_threshold", lambda b, v: AsyncStreamingTableScan(b.table, diff_threshold=v), *at_least(0)),
     *(
         Bound(f"open: {name}", lambda table, v, name=name, open_=open_: open_(table)(**{name: v}), *at_least(least))

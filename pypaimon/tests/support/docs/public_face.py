@@ -20,7 +20,7 @@ PACKAGES = (
     *(
         f"pypaimon.streaming.{module}"
         for module in (
-            "compaction databases errors feeds groups stream_types targets telemetry testing writing"
+            "compaction databases doctor errors feeds groups stream_types targets telemetry testing writing"
         ).split()
     ),
     "pypaimon.spark",
