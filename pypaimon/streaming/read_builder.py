@@ -136,14 +136,15 @@ class StreamReadBuilder(SpecBuilder, PaimonStreamReadBuilder):
         opened = open_ahead(resolved(self), read_ahead_bytes, batch_bytes, commit_columns)
         return BlockingBatchStream(*opened, on_progress)
 
-    async def open_live(
+    def open_live(
         self, *, memory_limit_bytes: int = DEFAULT_LIVE_BYTES, directory: str | PathLike[str] | None = None
-    ) -> live_table.LiveTable:
-        """The table kept live in memory for lookups by key: `async with await builder.open_live() as live`.
+    ) -> live_table.OpeningLiveTable:
+        """The table kept live in memory for lookups by key: `async with builder.open_live() as live`.
 
-        Returns with the state of the table. A thread then follows its changes, one snapshot at a time. The settings
-        choose rows and columns, the poll interval, and the policy for schema changes. An error is raised by later
-        calls: rows that no longer follow the table are never returned.
+        Entering it waits for the state of the table (`live = await builder.open_live()` does too). A thread then
+        follows its changes, one snapshot at a time. The settings choose rows and columns, the poll interval, and the
+        policy for schema changes. An error is raised by later calls: rows that no longer follow the table are never
+        returned.
 
         Args:
             memory_limit_bytes: Bytes of memory for rows and their index, 2 GiB by default. Larger tables are kept in
@@ -158,10 +159,11 @@ class StreamReadBuilder(SpecBuilder, PaimonStreamReadBuilder):
                 copy needs.
             PaimonStreamError: Reading failed.
         """
-        from pypaimon.streaming.live.live_table import opened
+        from pypaimon.streaming.live.live_table import OpeningLiveTable, opened
         from pypaimon.streaming.live.temp_database import memory_bound
 
-        return await opened(resolved(self), memory_bound(memory_limit_bytes, directory))
+        bound = memory_bound(memory_limit_bytes, directory)
+        return OpeningLiveTable(lambda: opened(resolved(self), bound))
 
     def open_live_sync(
         self, *, memory_limit_bytes: int = DEFAULT_LIVE_BYTES, directory: str | PathLike[str] | None = None

@@ -197,7 +197,10 @@ class DatabaseStream(_DatabaseLoop[TableBatch], AsyncStream[TableChunk, TableBat
 
 
 class BlockingDatabaseStream(_DatabaseLoop[BlockingTableBatch], BlockingStream[TableChunk, BlockingTableBatch]):
-    """As `DatabaseStream`, for a plain `for` and `with`. Ctrl-C interrupts it and loses nothing."""
+    """As `DatabaseStream`, for a plain `for` and `with`; made by `DatabaseStreamBuilder.open_sync()`.
+
+    Ctrl-C interrupts it and loses nothing.
+    """
 
     def lag(self, *, fresh: bool = False) -> DatabaseLag:
         """As `DatabaseStream.lag`; from any thread."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Future
 from datetime import datetime
 from functools import partial
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     import duckdb as duckdb_module  # type: ignore[import-not-found, unused-ignore]
 else:
     duckdb_module = LazyModule("duckdb")
+
+
+_FOR_ASYNCIO = "open_live() is for `async with`; without asyncio it is `with builder.open_live_sync()`"
 
 
 class _LiveTable:
@@ -143,7 +147,7 @@ class LiveTable(_LiveTable):
 
     def __enter__(self) -> NoReturn:
         self._updater.close()
-        raise TypeError("open_live() is for `async with`; without asyncio it is `with builder.open_live_sync()`")
+        raise TypeError(_FOR_ASYNCIO)
 
     def __exit__(self, *_: object) -> None:
         """Never reached; `with` asks for it before it enters."""
@@ -168,10 +172,35 @@ class BlockingLiveTable(_LiveTable):
 
     async def __aenter__(self) -> NoReturn:
         self._updater.close()
-        raise TypeError("open_live_sync() is for `with`; with asyncio it is `async with await builder.open_live()`")
+        raise TypeError("open_live_sync() is for `with`; with asyncio it is `async with builder.open_live()`")
 
     async def __aexit__(self, *_: object) -> None:
         """Never reached; `async with` asks for it before it enters."""
+
+
+class OpeningLiveTable:
+    """A live table that `open_live()` is about to open: for `async with`, or for `await`, which gives the table."""
+
+    def __init__(self, opened: Callable[[], Awaitable[LiveTable]]) -> None:
+        self._open = opened
+        self._live: LiveTable | None = None
+
+    def __await__(self) -> Generator[Any, None, LiveTable]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> LiveTable:
+        self._live = await self
+        return self._live
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._live is not None:
+            await self._live.aclose()
+
+    def __enter__(self) -> NoReturn:
+        raise TypeError(_FOR_ASYNCIO)
+
+    def __exit__(self, *_: object) -> None:
+        """Never reached; `with` asks for it before it enters."""
 
 
 async def opened(stream: ResolvedStream, bound: MemoryBound) -> LiveTable:

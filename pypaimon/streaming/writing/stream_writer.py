@@ -84,7 +84,10 @@ class _Writer:
 
 
 class BlockingStreamWriter(_Writer):
-    """Writes a table, blocking. It has the calls of `StreamWriter` without `await`. For one thread at a time."""
+    """Writes a table, blocking; made by `StreamWriteBuilder.open_sync()`. As `StreamWriter`, without `await`.
+
+    For one thread at a time.
+    """
 
     def write(self, data: Any) -> None:
         """As `StreamWriter.write`; blocks."""
@@ -140,7 +143,7 @@ class BlockingStreamWriter(_Writer):
 
 
 class StreamWriter(_Writer):
-    """Writes a table without blocking the event loop: blocking calls run on a thread.
+    """Writes a table without blocking the event loop; made by `StreamWriteBuilder.open()`.
 
     Rows are written to files at once, and become visible all together by `commit`. Leaving the context without a commit
     deletes them. For one task at a time: a second call is refused while another one is running.

@@ -290,7 +290,7 @@ async def test_what_is_no_snapshot_is_refused_by_its_call_alone(table: SmallTabl
             live.wait_for(given)
         live.wait_for(table.commit({"id": 4}))
         assert len(live) == 4
-    async with await often(table.table).open_live() as other:
+    async with often(table.table).open_live() as other:
         with pytest.raises(StreamConfigError, match="wait_for: snapshot_id"):
             await other.wait_for(given)
         assert len(other) == 4
@@ -301,7 +301,7 @@ async def test_what_ends_the_stream_is_raised_from_then_on(table: SmallTable, wh
     clock = HeldClock()
     builder = often(table.table, clock).with_on_schema_change("fail")
     table.commit({"id": 4})
-    async with await builder.open_live() as live:
+    async with builder.open_live() as live:
         assert len(live) == 4
         await asyncio.to_thread(clock.hold)
         error: type[Exception]
@@ -371,10 +371,22 @@ def test_whoever_closes_it_hears_so(table: SmallTable) -> None:
             call()
 
 
+async def test_it_is_opened_by_async_with_or_by_await(table: SmallTable) -> None:
+    async with often(table.table).open_live() as entered:
+        live = await often(table.table).open_live()
+        assert live.to_arrow().num_rows == entered.to_arrow().num_rows
+    await live.aclose()
+    for each in (live, entered):
+        with pytest.raises(StreamConfigError, match="the live table is closed"):
+            each.to_arrow()
+
+
 async def test_the_other_face_is_named(table: SmallTable) -> None:
     with pytest.raises(TypeError, match="open_live_sync"), await often(table.table).open_live():
         pass
-    with pytest.raises(TypeError, match=r"await builder\.open_live"):
+    with pytest.raises(TypeError, match="open_live_sync"), often(table.table).open_live():  # type: ignore[attr-defined]
+        pass
+    with pytest.raises(TypeError, match=r"async with builder\.open_live"):
         async with often(table.table).open_live_sync():
             pass
 
