@@ -159,7 +159,9 @@ def test_a_stream_that_begins_behind_what_the_copy_lacks_is_refused(plain: Table
     found = batches(builder)
     assert found
     for batch in found:
-        with pytest.raises(StreamConfigError, match=r"would be missing.*with_start\(position=target\.load_position\(\)\)"):
+        with pytest.raises(
+            StreamConfigError, match=r"would be missing.*with_start\(position=target\.load_position\(\)\)"
+        ):
             target.apply(batch)
     assert (held(database), target.load_position()) == (before, position)
     followed(database, stream(plain), [])
