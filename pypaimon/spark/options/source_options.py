@@ -39,7 +39,7 @@ _OWN = (
     *_LIMITS,
     *(_PAIMON_PREFIX + name for name in _LIMITS),
 )
-_ALIASES = {
+_HINTS = {
     "startingoffsets": "start",
     "startingposition": "start",
     "startingtimestamp": "scan.timestamp-millis",
@@ -56,7 +56,7 @@ _ALIASES = {
     "database": "table",
     "dbtable": "table",
 }
-_SCHEMA = OptionSchema(_OWN, _ALIASES)
+_SCHEMA = OptionSchema(_OWN, _HINTS)
 _OF_CATALOG = (
     "In SQL: CREATE TABLE name USING pypaimon OPTIONS (...), without columns: the options say where the table is."
 )

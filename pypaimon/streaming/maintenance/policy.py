@@ -7,16 +7,20 @@ from datetime import timedelta
 
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.options.arguments import finite_seconds
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.retention import changelogs_outlive
 
 _LEAST, _MOST, _MILLIS = 10, 2**31 - 1, 3_600_000
+_DAY = 86_400
 _NO_LIMIT = 2**63
 
 
 @dataclass(frozen=True, kw_only=True)
 class MaintenancePolicy:
     """What to keep. None: as an option of the table says, which is named in parentheses with its default.
+
+    Ages are numbers of seconds or timedeltas.
 
     Attributes:
         min_snapshots: The latest snapshots, which are kept at any age (`snapshot.num-retained.min`, 10); at least 1.
@@ -37,13 +41,13 @@ class MaintenancePolicy:
 
     min_snapshots: int | None = None
     max_snapshots: int | None = None
-    snapshot_age: timedelta | None = None
+    snapshot_age: float | timedelta | None = None
     min_changelogs: int | None = None
     max_changelogs: int | None = None
-    changelog_age: timedelta | None = None
+    changelog_age: float | timedelta | None = None
     expire_limit: int | None = None
     expire_tags: bool | None = None
-    orphan_age: timedelta | None = None
+    orphan_age: float | timedelta | None = None
     young_orphans: bool = False
     protect: tuple[Position | int, ...] = ()
 
@@ -53,12 +57,12 @@ class MaintenancePolicy:
             if value is not None and value < 1:
                 raise StreamConfigError(f"{name}: expected at least 1, got {value}.")
         for name in ("snapshot_age", "changelog_age", "orphan_age"):
-            age = getattr(self, name)
-            if age is not None and age < timedelta():
-                raise StreamConfigError(f"{name}: expected a duration from 0, got {age}.")
-        if self.orphan_age is not None and self.orphan_age < timedelta(days=1) and not self.young_orphans:
+            _seconds(name, getattr(self, name))
+        oldest = _seconds("orphan_age", self.orphan_age)
+        if oldest is not None and oldest < _DAY and not self.young_orphans:
             raise StreamConfigError(
-                f"orphan_age: {self.orphan_age} is less than a day, and a running writer may still commit such files.",
+                f"orphan_age: {timedelta(seconds=oldest)} is less than a day, and a running writer may still commit such "
+                "files.",
                 advice="Give a day or more, or, if no writer is running, young_orphans=True as well.",
             )
         if self.expire_limit is not None and self.expire_limit < 0:
@@ -96,7 +100,7 @@ class KeepRules:
         consumer_millis: Age after the last save at which a consumer file is deleted; None: never.
         changelog_only: Whether consumers keep only long-lived changelogs (`consumer.changelog-only`).
         expire_tags: Whether tags go whose own retention has passed.
-        orphan_age: Age from which a file that nothing names goes; None: none does.
+        orphan_seconds: Age from which a file that nothing names goes; None: none does.
     """
 
     snapshots: KeepRule
@@ -105,7 +109,7 @@ class KeepRules:
     consumer_millis: int | None
     changelog_only: bool
     expire_tags: bool
-    orphan_age: timedelta | None
+    orphan_seconds: float | None
 
     @staticmethod
     def of(policy: MaintenancePolicy, options: OptionValues) -> KeepRules:
@@ -128,7 +132,7 @@ class KeepRules:
             options.duration_millis("consumer.expiration-time"),
             outlive and options.boolean("consumer.changelog-only", False),
             options.boolean("tag.time-expire-enabled", True) if policy.expire_tags is None else policy.expire_tags,
-            policy.orphan_age,
+            _seconds("orphan_age", policy.orphan_age),
         )
 
 
@@ -136,11 +140,12 @@ def _rule(
     what: str,
     least: int | None,
     most: int | None,
-    age: timedelta | None,
+    age: float | timedelta | None,
     options: OptionValues,
     default: KeepRule | None,
 ) -> KeepRule:
-    millis = None if age is None else age // timedelta(milliseconds=1)
+    seconds = _seconds(f"{what}_age", age)
+    millis = None if seconds is None else int(1000 * seconds)
     default = default or KeepRule(_LEAST, _MOST, _MILLIS)
     found = KeepRule(
         _first(least, options.integer(f"{what}.num-retained.min", least=1), default.least),
@@ -153,6 +158,10 @@ def _rule(
             option=f"{what}.num-retained.min",
         )
     return found
+
+
+def _seconds(name: str, age: float | timedelta | None) -> float | None:
+    return None if age is None else finite_seconds(name, age)
 
 
 def _first(*values: int | None) -> int:

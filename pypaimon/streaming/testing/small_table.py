@@ -12,6 +12,7 @@ from pypaimon import CatalogFactory, Schema
 from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.paimon.internals import PyarrowFieldParser
 from pypaimon.streaming.read_builder import StreamReadBuilder, stream_read_builder
+from pypaimon.streaming.targets.changes import key_columns
 from pypaimon.streaming.writing.builder import stream_write_builder
 
 COLUMNS = pa.schema(
@@ -34,7 +35,7 @@ class SmallTable:
 
     Args:
         directory: The warehouse; it is made if it does not exist.
-        keys: Columns of the primary key; empty: an append table.
+        keys: The column of the primary key, or several; empty: an append table.
         columns: Its columns; by default `id`, `name`, `number` and `amount`.
         name: Its name, after its database.
         options: More options of the table.
@@ -47,7 +48,7 @@ class SmallTable:
     def __init__(
         self,
         directory: str | Path,
-        keys: Sequence[str] = ("id",),
+        keys: str | Sequence[str] = "id",
         columns: pa.Schema | None = None,
         name: str = "db.small",
         options: Mapping[str, str] | None = None,
@@ -55,9 +56,10 @@ class SmallTable:
         self.catalog: Any = CatalogFactory.create({"warehouse": str(directory)})
         self.name = name
         columns = COLUMNS if columns is None else columns
+        keys = key_columns(keys)
         of_kind = {"changelog-producer": "input"} if keys else {"bucket-key": columns.names[0]}
         self._schema = Schema.from_pyarrow_schema(
-            columns, primary_keys=list(keys) or None, options={"bucket": "2", **of_kind, **(options or {})}
+            columns, primary_keys=keys or None, options={"bucket": "2", **of_kind, **(options or {})}
         )
         self.catalog.create_database(name.partition(".")[0], True)
         self.catalog.create_table(name, self._schema, False)
@@ -86,7 +88,7 @@ class SmallTable:
         with stream_write_builder(self.table).open_sync() as writer:
             # A table without keys takes no row kinds, not even `+I`.
             writer.write(rows if {*kinds} == {"+I"} else rows.append_column(ROW_KIND, pa.array(kinds, pa.string())))
-            snapshot = writer.commit().snapshot
+            snapshot = writer.commit().snapshot_id
         assert snapshot is not None
         return snapshot
 

@@ -17,15 +17,8 @@ from deltalake import DeltaTable
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 from pyiceberg.catalog.sql import SqlCatalog
 
-from pypaimon.streaming import (
-    DeltaTarget,
-    DuckDBTarget,
-    IcebergTarget,
-    ParquetTarget,
-    PostgresTarget,
-    SQLiteTarget,
-    Target,
-)
+from pypaimon.streaming import DeltaTarget, DuckDBTarget, IcebergTarget, ParquetTarget, PostgresTarget, SQLiteTarget
+from pypaimon.streaming.targets import Target
 
 Keys = str | Sequence[str] | None
 Rows = list[dict[str, Any]]
