@@ -24,11 +24,11 @@ from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.paimon.internals import DataFileMeta
 from pypaimon.streaming.paimon.write_internals import CommitMessage
 from pypaimon.streaming.redaction import without_secrets
+from pypaimon.streaming.writing.pending_rows import kind_column
 from pypaimon.streaming.writing.pinned_schema import PinnedSchema
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from pypaimon.streaming.writing.row_layout import RowLayout, TargetTable, row_layout
 from pypaimon.streaming.writing.write_state import WriteState, write_state
-from pypaimon.streaming.writing.writer_settings import kind_column
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -5,10 +5,10 @@ The order makes every step repeatable, and lets no reader find a snapshot whose 
 1. Everything is planned. What cannot be read stops the run before anything is deleted.
 2. The plan is written to a file, so that a later run can finish it.
 3. The hint to the earliest snapshot is moved, so that nobody begins below it.
-4. Consumers, tags and branches are read again. If one has appeared, the hint moves back and the run plans anew.
+4. Consumers, tags and branches are read again. If one has appeared, the hint moves back and the run starts over.
 5. Long-lived changelogs are written, then snapshots are deleted.
-6. Snapshots, tags and branches are read once more: whoever tags a snapshot while it expires keeps its files. Who looks
-   for the snapshot again after having written a tag knows whether it was in time.
+6. Snapshots, tags and branches are read once more, because a tag that is written while its snapshot expires keeps the
+   files. A writer of tags that looks for the snapshot again afterwards knows whether it was in time.
 7. The other files are deleted.
 
 Java deletes data files first, so that a snapshot may be found whose files are gone.
@@ -350,7 +350,7 @@ class _Run:
     # ---- Plans that an earlier run did not finish
 
     def _unfinished(self) -> dict[str, list[TableFile]]:
-        """The files of plans by the path of the plan. Which of them are needed is found out anew."""
+        """The files of plans by the path of the plan. Which of them are still needed is found out again."""
         directory = self._consumers.directory
         names = [name for name in self._store.list_names(directory) if name.startswith(_PLAN_PREFIX)]
         paths = [f"{directory}/{name}" for name in names]

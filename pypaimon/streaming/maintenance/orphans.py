@@ -1,7 +1,7 @@
 """Orphan files: what failed writers left in the directories of a table, which no snapshot, tag or changelog names.
 
-Only age tells an orphan from a file whose commit is still to come, so young files stay. Java's rules, and how its own
-cleaner has deleted live files: docs/java-semantics.md#maintenance.
+Only age distinguishes an orphan from a file whose commit is still to come, so young files stay. Java's rules, and how
+its own cleaner has deleted live files: docs/java-semantics.md#maintenance.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ class OldFiles:
         yield from self._data_files(self._paths.data_root, len(self._paths.partition_fields))
         for home in branches:
             for name in ("snapshot", "changelog"):
-                # Whoever renames a file to its name may die before. Snapshots themselves are no orphans.
+                # A writer that renames its file may die before that. Only such temporary files are orphans here.
                 yield from (
                     each for each in self._files(f"{home}/{name}") if each.path.rpartition("/")[2].startswith(".")
                 )
 
     def _data_files(self, directory: str, depth: int) -> Iterator[TableFile]:
-        """The files of buckets exactly as deep as partitions are: what lies elsewhere is not the table's."""
+        """The files of buckets exactly as deep as partitions are: a file elsewhere is not the table's."""
         for status in self._store.list_statuses(directory):
             name = _name(status)
             if status.type != FileType.Directory:

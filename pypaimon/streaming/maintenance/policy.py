@@ -32,7 +32,7 @@ class MaintenancePolicy:
         expire_limit: Snapshots, and changelogs, that one run expires at most. `snapshot.expire.limit` counts only if
             the table sets it: its default of 50 is meant for the expiry after each commit.
         expire_tags: Whether tags go whose own retention has passed (`tag.time-expire-enabled`, true).
-        orphan_age: Files that nothing names go if they are this old; None: none does. At least a day, unless
+        orphan_age: Files that nothing names go if they are this old; None: they stay. At least a day, unless
             `young_orphans`: a commit that is still to come may name a younger file.
         young_orphans: Allow an `orphan_age` below a day, because no writer is running.
         protect: Positions, or ids of snapshots, from which a stream will still be read: checkpoints of Spark, progress
@@ -61,8 +61,8 @@ class MaintenancePolicy:
         oldest = _seconds("orphan_age", self.orphan_age)
         if oldest is not None and oldest < _DAY and not self.young_orphans:
             raise StreamConfigError(
-                f"orphan_age: {timedelta(seconds=oldest)} is less than a day, and a running writer may still commit such "
-                "files.",
+                f"orphan_age: {timedelta(seconds=oldest)} is less than a day, and a running writer may still commit "
+                "such files.",
                 advice="Give a day or more, or, if no writer is running, young_orphans=True as well.",
             )
         if self.expire_limit is not None and self.expire_limit < 0:
@@ -100,7 +100,7 @@ class KeepRules:
         consumer_millis: Age after the last save at which a consumer file is deleted; None: never.
         changelog_only: Whether consumers keep only long-lived changelogs (`consumer.changelog-only`).
         expire_tags: Whether tags go whose own retention has passed.
-        orphan_seconds: Age from which a file that nothing names goes; None: none does.
+        orphan_seconds: Age from which a file that nothing names goes; None: all stay.
     """
 
     snapshots: KeepRule

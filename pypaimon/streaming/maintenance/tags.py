@@ -18,7 +18,7 @@ class Tag:
     Attributes:
         name: Its name.
         snapshot: The snapshot that it keeps.
-        expires: When it expires, on the local clock of whoever made it; None: never.
+        expires: When it expires, on the local clock of its writer; None: never.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Tag:
         try:
             return Tag(name, snapshot, _local_time(created) + timedelta(seconds=float(retained)))
         except (TypeError, LookupError, OverflowError) as error:
-            raise ValueError(f"its creation time {created!r} or its retention {retained!r} is no time") from error
+            raise ValueError(f"its creation time {created!r} or its retention {retained!r} cannot be read") from error
 
 
 def _local_time(parts: list[int]) -> datetime:

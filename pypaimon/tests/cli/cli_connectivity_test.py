@@ -14,6 +14,7 @@ import click
 import pytest
 
 from pypaimon.streaming.cli import connectivity
+from support import programs
 from support.docs.cli_runs import PROGRAM, Outcome, Program
 from support.stores.s3_server import BUCKET, S3Server
 from support.tables.orders import create_orders
@@ -151,7 +152,7 @@ def test_a_listing_that_hangs_does_not_hold_up_the_end(server: S3Server, tables:
     given = [word for key, value in server.options().items() for word in ("-o", f"{key}={value}")]
     command = [*PROGRAM, "-w", f"s3://{BUCKET}/there", *given, "doctor", "db.orders"]
     with server.failing("snapshot", "hang"):
-        program = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        program = programs.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert server.hanging.wait(60)
         program.send_signal(signal.SIGINT)
         assert program.wait(60) == 130

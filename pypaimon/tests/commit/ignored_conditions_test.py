@@ -30,6 +30,7 @@ from pypaimon.streaming.errors import CommitFailedError
 from pypaimon.streaming.io.conditional_writes import ChangedFileError
 from pypaimon.streaming.io.object_reads import SWITCH, ObjectReads
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from support import programs
 from support.stores.s3_server import BUCKET, S3Server, forget_clients
 from support.tables.written_tables import Table, key_value_table, rows
 
@@ -149,7 +150,7 @@ def test_two_processes_find_each_other(overwriting: S3Server, tmp_path: Path) ->
     table = table_at(overwriting, tmp_path)
     options = {"warehouse": f"s3://{BUCKET}/{tmp_path.name}", **overwriting.options()}
     command = [sys.executable, "-c", _WRITER, json.dumps(options)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+    with programs.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdin is not None and other.stdout is not None
         assert other.stdout.readline() == "1\n"
         commit(table, "here", 2)

@@ -14,6 +14,7 @@ import pytest
 from pypaimon.streaming import PositionBeyondLatestError, StreamReadBuilder, TableChangedError
 from pypaimon.streaming.doctor.checks import diagnose
 from pypaimon.streaming.doctor.findings import Level
+from support import programs
 from support.docs.cli_runs import Program
 from support.tables.streamed_table import Table
 
@@ -73,14 +74,14 @@ with builder.open_sync() as stream:
 def test_after_a_rollback_the_program_that_follows_a_killed_one_ends_with_an_error(table: Table) -> None:
     name = f"{table.path.parent.stem}.{table.path.name}"
     command = [sys.executable, "-c", PROGRAM, str(table.path.parents[1]), name]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as killed:
+    with programs.Popen(command, stdout=subprocess.PIPE, text=True) as killed:
         assert killed.stdout is not None
         assert [int(next(killed.stdout)) for _ in range(6)] == [1, 2, 3, 4, 5, 6]
         killed.kill()
     table.rollback(3)
     for key in range(100, 105):
         table.commit([key])
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    ended = programs.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert ended.stdout == ""
     assert "TableChangedError: The table was rolled back" in ended.stderr
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -24,6 +23,7 @@ from pypaimon.streaming.errors import StoreError
 from pypaimon.streaming.io.conditional_writes import ChangedFileError
 from pypaimon.streaming.io.object_reads import SWITCH
 from pypaimon.streaming.io.store import Store
+from support import programs
 from support.samples import SOAK
 from support.stores.hadoop_file_io import HADOOP, HadoopFileIO
 from support.stores.s3_server import BUCKET, S3Server
@@ -157,7 +157,7 @@ def test_a_claim_of_a_killed_program_that_lands_late_does_not_end_its_successor(
     options = {"warehouse": f"s3://{BUCKET}/takeover", **server.options()}
     name = place.second("earliest").table.identifier.get_full_name()
     with place.holding() as (hanging, go_on):
-        killed = subprocess.Popen([sys.executable, "-c", PROGRAM, json.dumps(options), name])
+        killed = programs.Popen([sys.executable, "-c", PROGRAM, json.dumps(options), name])
         assert hanging.wait(120)
         killed.kill()
         killed.wait()

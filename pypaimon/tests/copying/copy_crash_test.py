@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from support import programs
 from support.crash import copy_crash
 from support.repository import program
 from support.samples import SOAK, seeded
@@ -34,7 +35,7 @@ class Copies:
     def __init__(self, directory: Path, kind: str, is_shared: bool) -> None:
         self.is_shared = is_shared
         interval = ["1000"] if is_shared else []
-        self._process = subprocess.Popen(
+        self._process = programs.Popen(
             program("support.crash.copy_crash", str(directory), kind, *interval),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

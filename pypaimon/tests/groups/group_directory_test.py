@@ -36,6 +36,7 @@ from pypaimon.streaming.groups.group_view import GroupTimes
 from pypaimon.streaming.groups.member import GroupMember
 from pypaimon.streaming.groups.membership import MemberThread
 from pypaimon.streaming.io.store import Store
+from support import programs
 from support.groups.process import at
 from support.repository import program
 from support.stores.s3_server import BUCKET, S3Server, methods
@@ -190,7 +191,7 @@ def test_a_killed_member_is_replaced_and_no_number_is_missing(tmp_path: Path) ->
     last, slots = 60, 6
     (tmp_path / "t").mkdir()
     command = program("support.groups.process", str(tmp_path / "t"), "etl", str(slots), str(last), "1", "3")
-    start = partial(subprocess.Popen, command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    start = partial(programs.Popen, command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     lines: list[tuple[int, list[int]]] = []
     said: dict[int, list[bool]] = defaultdict(list)
 

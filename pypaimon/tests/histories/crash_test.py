@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from support import programs
 from support.crash.crash_reader import CONSUMER, FIRST, LAST, Life, Reader
 from support.repository import program
 from support.samples import SOAK, some
@@ -45,7 +46,7 @@ class Process:
 
     def __init__(self, directory: Path, reader: Reader) -> None:
         directory.mkdir()
-        self._process = subprocess.Popen(
+        self._process = programs.Popen(
             program("support.crash.crash_reader", str(directory), json.dumps(vars(reader))),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -6,7 +6,6 @@ What is read, and when it happens, is drawn at random.
 from __future__ import annotations
 
 import random
-import subprocess
 import time
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 
 from pypaimon.streaming import PaimonStreamError
 from pypaimon.streaming.concurrency import forking
+from support import programs
 from support.corpus.follower import TABLES, Batches, Face, Plans, Rows, builder_of, follow
 from support.repository import program
 from support.samples import SOAK, seeded
@@ -83,7 +83,7 @@ def test_a_fork_at_any_request_leaves_the_rows_as_they_are() -> None:
         follow(builder, face)
         arguments += [scenario, face.__name__, str(draw.randint(before + 1, len(file_io.calls)))]
     command = program("support.crash.forked_follower", *arguments)
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    ran = programs.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert (ran.stdout.split(), ran.returncode) == (arguments[::3], 0), (arguments, ran.stderr)
 
 

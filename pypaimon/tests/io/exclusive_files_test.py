@@ -25,6 +25,7 @@ from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.errors import StoreError
 from pypaimon.streaming.io.object_reads import SWITCH
 from pypaimon.streaming.io.store import Store
+from support import programs
 from support.stores.fault_file_io import SCHEME, FaultFileIO
 from support.stores.hadoop_file_io import HADOOP, HadoopFileIO
 from support.stores.lossy_store import lossy_links
@@ -105,9 +106,7 @@ def test_of_threads_that_race_one_makes_each_name(stored: tuple[Callable[[], Sto
 
 def test_of_processes_that_race_one_makes_each_name(tmp_path: Path) -> None:
     command = [sys.executable, "-c", _RACE, str(tmp_path)]
-    racers = [
-        subprocess.Popen([*command, own], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for own in "ab"
-    ]
+    racers = [programs.Popen([*command, own], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for own in "ab"]
     for racer in racers:
         assert racer.stdout is not None and racer.stdout.readline() == "ready\n"
     for racer in racers:

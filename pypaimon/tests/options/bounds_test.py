@@ -255,6 +255,9 @@ RANGES = {
     "snapshots --to": ">=1",
     "compact --every": ">=0",
     "compact --threads": ">=1",
+    "maintain --min-snapshots": ">=1",
+    "maintain --max-snapshots": ">=1",
+    "maintain --limit": ">=0",
     "demo --seconds": ">=0",
     "demo --interval": ">=0.01",
 }

@@ -34,4 +34,3 @@ def test_a_prefetch_whose_caller_leaves_as_it_begins_is_no_error(caplog: pytest.
     ahead._pool.run(int)
     ahead.accept(taken)
     assert not caplog.records
-    ahead.release()

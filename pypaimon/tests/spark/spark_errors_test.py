@@ -23,7 +23,7 @@ from pypaimon.streaming import (
 from pypaimon.streaming.commit.ledger import QueryReusedError
 from pypaimon.streaming.errors import BatchOrderError, CommitUnknownError
 from pypaimon.streaming.options.option_values import OptionValues
-from pypaimon.streaming.writing.writer_settings import kind_column
+from pypaimon.streaming.writing.pending_rows import kind_column
 from support.spark.driver import Driver, batch_rows
 from support.tables.streamed_table import Table
 

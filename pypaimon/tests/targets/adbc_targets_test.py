@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import signal
-import subprocess
 import sys
 import weakref
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ import pytest
 from pypaimon.streaming import PostgresTarget, SQLiteTarget, StreamConfigError, UnsupportedTableError, replicate
 from pypaimon.streaming.errors import TargetError
 from pypaimon.streaming.testing import SmallTable, check_target
+from support import programs
 from support.samples import sample_seed, some
 
 pytestmark = [pytest.mark.server, pytest.mark.soak]
@@ -220,7 +220,7 @@ def test_whoever_is_killed_before_its_commit_goes_on_exactly_once(
     is_sqlite = database.target is SQLiteTarget
     place = str(tmp_path / "copy.sqlite") if is_sqlite else request.getfixturevalue("address")
     arguments = ["sqlite" if is_sqlite else "postgresql", place, str(tmp_path / "w"), database.named("copy")]
-    killed = subprocess.run([sys.executable, "-c", _DIES, *arguments], capture_output=True, check=False)
+    killed = programs.run([sys.executable, "-c", _DIES, *arguments], capture_output=True, check=False)
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
     assert [row["id"] for row in database.rows("copy")] == [0]
     replicate(source.builder(), database.opened(keys=()))

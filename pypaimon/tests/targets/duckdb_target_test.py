@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerMana
 from pypaimon.streaming.errors import TargetError
 from pypaimon.streaming.model.position import Phase
 from pypaimon.streaming.testing import SmallTable
+from support import programs
 from support.repository import TESTS
 from support.tables.copied_table import at, batches, changed, keyed, rows_of, stream
 from support.tables.duckdb_copy import KEYS, Copying, Interrupted, Interrupting, followed, held
@@ -110,7 +110,7 @@ for batch in batches(stream(table).with_start("earliest").with_catch_up("replay"
 def test_killed_in_the_midst_of_a_plan_nothing_is_lost_and_nothing_comes_twice(plain: Table, tmp_path: Path) -> None:
     file = str(tmp_path / "orders.db")
     arguments = [str(TESTS), str(tmp_path / "warehouse"), file]
-    killed = subprocess.run([sys.executable, "-c", _DIES, *arguments], capture_output=True, check=False)
+    killed = programs.run([sys.executable, "-c", _DIES, *arguments], capture_output=True, check=False)
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
     with duckdb.connect(file) as database:
         assert held(database) == [(0, "v0"), (1, "v1")]

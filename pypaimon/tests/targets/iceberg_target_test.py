@@ -6,11 +6,10 @@ import datetime as dt
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 
@@ -19,6 +18,9 @@ from pypaimon.streaming.targets import Target
 from pypaimon.streaming.testing import SmallTable
 from support.crash.killed_target import in_order
 from support.tables.target_places import IcebergPlace
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog.sql import SqlCatalog
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
-from pyiceberg.catalog.sql import SqlCatalog
 
 from pypaimon.streaming import DeltaTarget, IcebergTarget, StreamConfigError, replicate
 from pypaimon.streaming.errors import TargetError
@@ -58,6 +57,8 @@ class IcebergOnS3:
     written = ("metadata.json", ".avro", ".parquet")
 
     def __init__(self, server: S3Process, directory: Path) -> None:
+        from pyiceberg.catalog.sql import SqlCatalog
+
         self._catalog = SqlCatalog(
             "it",
             **{

@@ -19,6 +19,7 @@ from pypaimon import CatalogFactory
 from pypaimon.streaming import PaimonStreamError
 from pypaimon.streaming.formats import record_files
 from pypaimon.streaming.model.plan import SplitMode
+from support import programs
 from support.repository import program
 from support.tables.stream_files import meta, reader, split
 
@@ -52,7 +53,7 @@ def oddities(samples: Samples, directory: Path) -> list[str]:
     command = program("support.crash.adversarial_reader", str(path))
     try:
         limit = PATIENCE + len(samples.contents)
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit)
+        done = programs.run(command, capture_output=True, text=True, check=False, timeout=limit)
     except subprocess.TimeoutExpired as error:
         return [f"no end after {(error.stdout or b'').decode().splitlines()[-1:]}"]
     lines = done.stdout.splitlines()

@@ -7,6 +7,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+from support import programs
 from support.repository import TESTS
 
 _PROLOGUE = """
@@ -26,7 +27,7 @@ def run(tmp_path: Path, body: str) -> subprocess.Popen[str]:
     """Start a program; `table` in it is the table `db.t` of the warehouse `tmp_path/w`."""
     program = _PROLOGUE + textwrap.dedent(body)
     command = [sys.executable, "-W", "error", "-c", program, str(TESTS), str(tmp_path / "w")]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return programs.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def first_lines(process: subprocess.Popen[str], count: int) -> list[str]:

@@ -13,6 +13,7 @@ import click
 import pytest
 
 from pypaimon.streaming.cli.app import run
+from support import programs
 
 PROGRAM = (sys.executable, "-W", "error", "-m", "paimon_stream")
 
@@ -54,7 +55,7 @@ class Program:
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """One run as a program of its own."""
         command = [*PROGRAM, *arguments, "--warehouse", str(self.warehouse)]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        return programs.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def subcommands(group: click.Group) -> dict[str, click.Command]:

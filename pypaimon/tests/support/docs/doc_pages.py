@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pypaimon.streaming.cli.app import run
+from support import programs
 from support.repository import ROOT
 from support.spark.session import ATTEMPTS, NO_WORKER
 
@@ -72,7 +73,7 @@ def _comparable(text: str) -> list[str]:
 
 def run_program(text: str, lines: int) -> str:
     """The first lines that a program prints, which then may go on for ever."""
-    with subprocess.Popen([sys.executable, "-u", "-c", text], stdout=subprocess.PIPE, text=True) as program:
+    with programs.Popen([sys.executable, "-u", "-c", text], stdout=subprocess.PIPE, text=True) as program:
         assert program.stdout is not None
         printed = "".join(program.stdout.readline() for _ in range(lines))
         program.kill()

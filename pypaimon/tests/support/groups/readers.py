@@ -15,6 +15,7 @@ from typing import Any
 
 from pypaimon.streaming.groups.group_directory import GroupMemberInfo, group_info
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from support import programs
 from support.repository import program
 
 SLOTS = 6
@@ -73,7 +74,7 @@ class Readers:
         lines = self.home / f"reader-{len(self.all)}.jsonl"
         command = program("support.groups.reader_process", json.dumps({**self.settings, "member": member}))
         with lines.open("wb") as output, lines.with_suffix(".err").open("wb") as errors:
-            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=errors)
+            process = programs.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=errors)
         self.all.append(reader := Reader(process, lines))
         return reader
 

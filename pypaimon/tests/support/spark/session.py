@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
 
 from support.java.home import java_home
-from support.repository import ROOT, SUPPORT
+from support.programs import ProgramServer
+from support.repository import ROOT
 
-WARM_DAEMON = SUPPORT / "spark" / "warm_daemon.py"
+FORKED_PYTHON = Path(__file__).with_name("forked_python.py")
+_WORKERS = ("create_data_source", "lookup_data_sources", "plan_data_source_read", "data_source_pushdown_filters")
+MODULES = (
+    "pypaimon.catalog.catalog_factory",
+    "pypaimon.spark.source",
+    "pypaimon.streaming.read_builder",
+    "pyspark.daemon",
+    "pyspark.worker",
+    *(f"pyspark.sql.worker.{name}" for name in (*_WORKERS, "write_into_data_source", "commit_data_source_write")),
+    "pyspark.sql.streaming.python_streaming_source_runner",
+    "pyspark.sql.streaming.transform_with_state_driver_worker",
+)
+"""What the Python processes that Spark starts import."""
 NO_WORKER = "Python worker failed to connect back"
 """What Spark says where a Python process took more than ten seconds to start; no option makes that more."""
 ATTEMPTS = 20
@@ -29,14 +43,20 @@ CONFIGURATION = {
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.log.level": "OFF",
 }
+_CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
 FEW_ROWS = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.wholeStage": "false",
 }
 """Queries of a few rows end before the best code that compilers can make would pay."""
-QUICK = {**CONFIGURATION, **FEW_ROWS, "spark.python.daemon.module": WARM_DAEMON.stem}
-"""The configuration for many short queries; needs the environment of `environment`."""
+QUICK = {
+    **CONFIGURATION,
+    **FEW_ROWS,
+    # The usual one starts `chmod`, `stat` and `readlink` for each file of a checkpoint.
+    "spark.sql.streaming.checkpointFileManagerClass": f"{_CHECKPOINTING}.FileSystemBasedCheckpointFileManager",
+}
+"""The configuration for many short queries."""
 
 
 def environment(directory: Path) -> dict[str, str]:
@@ -50,8 +70,7 @@ def environment(directory: Path) -> dict[str, str]:
     """
     modules = directory / "modules"
     modules.mkdir()
-    for path in (ROOT / "pyspark_pypaimon.py", WARM_DAEMON):
-        (modules / path.name).write_bytes(path.read_bytes())
+    (modules / "pyspark_pypaimon.py").write_bytes((ROOT / "pyspark_pypaimon.py").read_bytes())
     return {
         "JAVA_HOME": str(java_home()),
         "PYTHONPATH": str(modules),
@@ -63,8 +82,17 @@ def environment(directory: Path) -> dict[str, str]:
 
 
 def quick_environment(directory: Path) -> dict[str, str]:
-    """The same, and Python processes that start sooner."""
-    return {**environment(directory), "SPARK_HOME": str(unpacked_home(directory / "spark"))}
+    """The same, and Python processes that start sooner, as forks of one."""
+    found = {**environment(directory), "SPARK_HOME": str(unpacked_home(directory / "spark"))}
+    if sys.platform == "linux":
+        # Spark sets this variable for its Python processes.
+        server = ProgramServer(MODULES, PYTHONHASHSEED="0", PYTHONPATH=found["PYTHONPATH"])
+        python = directory / "python"
+        command = (sys.executable, "-IS", str(FORKED_PYTHON), server.name, sys.executable)
+        python.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
+        python.chmod(0o755)
+        found["PYSPARK_PYTHON"] = found["PYSPARK_DRIVER_PYTHON"] = str(python)
+    return found
 
 
 def unpacked_home(home: Path) -> Path:

@@ -93,6 +93,9 @@ class FaultFileIO(LocalFileIO):
     def delete(self, path: str, recursive: bool = False) -> Any:
         return self._ask("delete", path, lambda: LocalFileIO.delete(self, local(path), recursive))
 
+    def _to_file(self, path: str) -> Path:
+        return Path(super()._to_file(local(path)))
+
     def _bytes(self, path: str) -> bytes:
         with LocalFileIO.new_input_stream(self, local(path)) as stream:
             data: bytes = stream.read()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import socket
 import threading
@@ -14,14 +13,15 @@ from typing import Any
 from pyarrow.fs import S3FileSystem
 from pypaimon import CatalogFactory
 
+from support.stores.http_server import SOCKET, HttpServer
+from support.stores.s3_objects import S3Objects
+
 ACCESS_KEY, SECRET_KEY = "an-access-key", "a-secret-key-that-nobody-may-see"
 BUCKET = "lake"
 CODES = {400: "ExpiredToken", 401: "Unauthorized", 403: "AccessDenied", 404: "NoSuchKey", 500: "InternalError"}
 _SIGNED_BY = re.compile(r"Credential=([^/]+)/")
 _CONDITIONS = frozenset(("HTTP_IF_MATCH", "HTTP_IF_NONE_MATCH"))
-_RANGE = re.compile(r"bytes=(\d+)-(\d*)")
 Fault = int | str | None
-Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 class S3Server:
@@ -42,12 +42,6 @@ class S3Server:
     """
 
     def __init__(self) -> None:
-        # It takes a second of each worker that has no server.
-        from moto.core import DEFAULT_ACCOUNT_ID
-        from moto.s3.models import s3_backends
-        from moto.server import create_backend_app
-        from werkzeug.serving import make_server
-
         self.keys: dict[str, str | None] | None = None
         self.agents = ""
         self.heeds_conditions = True
@@ -59,24 +53,19 @@ class S3Server:
         self._faults: dict[tuple[str, str, str], deque[Fault]] = {}
         self._on_hang: Callable[[], object] = lambda: None
         self._lock = threading.Lock()
-        self._comparing = threading.Lock()
-        self._application: Application = self._compared
-        self._backend: Application = create_backend_app("s3")
-        self._objects = s3_backends[DEFAULT_ACCOUNT_ID]["aws"]
-        self._server = make_server("127.0.0.1", 0, self._answer, threaded=True)
-        self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
+        self._objects = S3Objects()
+        self._server = HttpServer(self._answer)
+        self.endpoint = self._server.endpoint
 
     def start(self) -> None:
         """Listen on a free port, with an empty bucket."""
-        logging.getLogger("werkzeug").setLevel(logging.CRITICAL)
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        self._server.start()
         self.file_system(allow_bucket_creation=True).create_dir(BUCKET)
 
     def stop(self) -> None:
         """End it."""
         self.go_on.set()
-        self._server.shutdown()
-        self._server.server_close()
+        self._server.stop()
 
     @contextmanager
     def asked(self) -> Iterator[list[tuple[str, str]]]:
@@ -178,45 +167,24 @@ class S3Server:
         if isinstance(fault, int):
             return _error(fault, environ, start_response)
         if fault == "lost":
-            b"".join(self._application(environ, lambda *_: lambda _: None))
+            self._carried_out(environ, lambda *_: None)
         if fault in ("reset", "lost") or (fault == "cut" and environ["REQUEST_METHOD"] == "HEAD"):
-            environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+            environ[SOCKET].shutdown(socket.SHUT_RDWR)
             raise ConnectionResetError
-        answer = self._application(environ, start_response)
+        answer = self._carried_out(environ, start_response)
         if fault == "hang":
             self.carried_out.set()
         return _half(answer) if fault == "cut" else answer
 
-    def _compared(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        """What the store answers. It compares and stores in two steps, which nobody may come between."""
-        if not environ.keys() & _CONDITIONS or environ["REQUEST_METHOD"] == "GET":
-            return self._plainly_read(environ, start_response) or self._backend(environ, start_response)
-        if not self.heeds_conditions:
-            environ = {key: value for key, value in environ.items() if key not in _CONDITIONS}
-        elif self.bare_tags and "HTTP_IF_MATCH" in environ:
-            tag = environ["HTTP_IF_MATCH"]
-            environ = {**environ, "HTTP_IF_MATCH": '"another"' if '"' in tag else f'"{tag}"'}
-        with self._comparing:
-            return list(self._backend(environ, start_response))
-
-    def _plainly_read(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes] | None:
-        """An object that is there, as moto answers, in half of its time; None: what else is asked for."""
-        method, bounds = environ["REQUEST_METHOD"], _RANGE.fullmatch(environ.get("HTTP_RANGE", "bytes=0-"))
-        if method not in ("GET", "HEAD") or environ.get("QUERY_STRING") or environ.keys() & _CONDITIONS or not bounds:
-            return None
-        bucket, _, key = environ["PATH_INFO"].encode("latin-1").decode().removeprefix("/").partition("/")
-        found = self._objects.get_object(bucket, key) if key and bucket in self._objects.buckets else None
-        if found is None or (found.checksum_algorithm and "HTTP_X_AMZ_CHECKSUM_MODE" in environ):
-            return None
-        first, last = int(bounds[1]), min(int(bounds[2] or found.size), found.size - 1)
-        if first > last and "HTTP_RANGE" in environ:
-            return None
-        headers = {**found.metadata, **found.response_dict, "Accept-Ranges": "bytes"}
-        headers["content-length"] = str(last + 1 - first)
-        if "HTTP_RANGE" in environ:
-            headers["content-range"] = f"bytes {first}-{last}/{found.size}"
-        start_response("206 Partial Content" if "HTTP_RANGE" in environ else "200 OK", [*headers.items()])
-        return [b"" if method == "HEAD" else found.value[first : last + 1]]
+    def _carried_out(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        """What the store answers, with conditions of writes as it treats them."""
+        if environ["REQUEST_METHOD"] != "GET" and environ.keys() & _CONDITIONS:
+            if not self.heeds_conditions:
+                environ = {key: value for key, value in environ.items() if key not in _CONDITIONS}
+            elif self.bare_tags and "HTTP_IF_MATCH" in environ:
+                tag = environ["HTTP_IF_MATCH"]
+                environ = {**environ, "HTTP_IF_MATCH": '"another"' if '"' in tag else f'"{tag}"'}
+        return self._objects(environ, start_response)
 
     def _is_refused(self, environ: dict[str, Any]) -> bool:
         agent = environ.get("HTTP_USER_AGENT", "")

@@ -108,7 +108,8 @@ def _latest(table: Path) -> dict[str, Any] | None:
 
 
 def _names(table: Path) -> set[str]:
-    return {os.path.relpath(os.path.join(folder, name), table) for folder, _, names in os.walk(table) for name in names}
+    start = len(str(table)) + 1
+    return {os.path.join(folder, name)[start:] for folder, _, names in os.walk(table) for name in names}
 
 
 def _keep(key: str, table: Path, names: set[str]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import adbc_driver_postgresql.dbapi as adbc_postgres
 import adbc_driver_sqlite.dbapi as adbc_sqlite
@@ -15,10 +15,12 @@ import duckdb
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
-from pyiceberg.catalog.sql import SqlCatalog
 
 from pypaimon.streaming import DeltaTarget, DuckDBTarget, IcebergTarget, ParquetTarget, PostgresTarget, SQLiteTarget
 from pypaimon.streaming.targets import Target
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog.sql import SqlCatalog
 
 Keys = str | Sequence[str] | None
 Rows = list[dict[str, Any]]
@@ -173,6 +175,9 @@ class IcebergPlace:
 
     def catalog(self) -> SqlCatalog:
         """It, to be closed."""
+        # With SQLAlchemy it takes each process half a second that has no table of Iceberg.
+        from pyiceberg.catalog.sql import SqlCatalog
+
         where = {"uri": f"sqlite:///{self.directory}/catalog.sqlite", "warehouse": f"file://{self.directory}/iceberg"}
         return SqlCatalog("it", **where)
 
