@@ -20,6 +20,7 @@ __all__ = [
     "CorruptTableError",
     "EndOfScan",
     "IOTimeoutError",
+    "MaintenanceConflictError",
     "NullColumnError",
     "PaimonStreamError",
     "PositionBeyondLatestError",

@@ -79,7 +79,7 @@ def classify_options(options: Mapping[str, str], schema: OptionSchema) -> Classi
 
 
 def _letters(key: str) -> str:
-    """A key in lower case without what separates its words: `mergeSchema` and `merge-schema` are one."""
+    # Without what separates its words: `mergeSchema` and `merge-schema` are one.
     return key.lower().replace("-", "").replace(".", "")
 
 
