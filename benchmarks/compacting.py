@@ -93,7 +93,7 @@ def _write(table: Any, *, keyed: bool) -> None:
 
 def _share_read(table: Any) -> float:
     """Bytes of data files that a compaction reads, compared with the size of the files."""
-    size = table_files(table).files.size
+    size = table_files(table).files.bytes
     table.file_io = CountingFileIO()
     compact(table, full=True)
     return float(table.file_io.of(".parquet") / size)

@@ -11,7 +11,8 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from benchmarks.measuring import Figure, compared, timed
 from benchmarks.tables import catalog, commit, create, some_rows
-from pypaimon.streaming import StreamReadBuilder, TorchFeed, stream_read_builder
+from pypaimon.streaming import StreamReadBuilder, stream_read_builder
+from pypaimon.streaming.feeds import TorchFeed
 from pypaimon.streaming.feeds.torch_feed import tensors
 
 ROWS = 1_000_000

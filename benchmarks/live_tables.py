@@ -14,10 +14,11 @@ import pyarrow as pa
 
 from benchmarks.measuring import PEER, Figure, compared, text, worked
 from benchmarks.tables import catalog, create, some_rows
-from pypaimon.streaming import BlockingBatch, apply_to_dict, stream_read_builder, stream_write_builder
+from pypaimon.streaming import BlockingBatch, stream_read_builder, stream_write_builder
 from pypaimon.streaming.live.arrow_row_store import ArrowRowStore
 from pypaimon.streaming.live.duckdb_row_store import MemoryBound
 from pypaimon.streaming.live.row_store import RowStore, TableVersion
+from pypaimon.streaming.targets import apply_to_dict
 
 ROWS = 1_000_000
 BATCH = 10_000

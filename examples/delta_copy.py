@@ -32,12 +32,12 @@ class CompactedDelta:
     def __init__(self, uri: str, keys: Sequence[str], storage_options: Mapping[str, str]) -> None:
         self._uri = uri
         self._options = dict(storage_options)
-        self._target = DeltaTarget(uri, keys, storage_options)
+        self._target = DeltaTarget(uri, keys, storage_options=storage_options)
         self._commits = 0
 
-    def position(self) -> Position | None:
+    def load_position(self) -> Position | None:
         """Where to continue."""
-        return self._target.position()
+        return self._target.load_position()
 
     def apply(self, batch: Batch | BlockingBatch) -> None:
         """Apply a batch; between two plans nobody else is at the table."""

@@ -56,7 +56,7 @@ def follow(writer: BlockingStreamWriter, consumer: Any, topic: str, offsets: dic
         waiting += take(writer, consumer.consume(num_messages=10_000, timeout=1.0), offsets)
         if waiting >= MOST_MESSAGES or (waiting and time.monotonic() - since >= SECONDS):
             report = writer.commit(properties={OFFSETS: json.dumps({topic: offsets})})
-            print(f"snapshot {report.snapshot}: {waiting} messages")
+            print(f"snapshot {report.snapshot_id}: {waiting} messages")
             waiting, since = 0, time.monotonic()
 
 

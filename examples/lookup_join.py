@@ -27,7 +27,7 @@ async def joined(changes: StreamReadBuilder, column: str, dimension: StreamReadB
         column: Its column that holds keys of the dimension.
         dimension: A table whose primary key is one column.
     """
-    async with await dimension.open_live() as live, changes.open() as stream:
+    async with dimension.open_live() as live, changes.open() as stream:
         async for batch in stream:
             await up_to_date(live, dimension)
             found = live.get_many(batch.rows[column])

@@ -16,7 +16,8 @@ from collections.abc import Callable, Sequence
 import adbc_driver_postgresql.dbapi
 from pypaimon import CatalogFactory
 
-from pypaimon.streaming import PostgresTarget, StreamReadBuilder, TargetError, replicate, stream_read_builder
+from pypaimon.streaming import PostgresTarget, StreamReadBuilder, replicate, stream_read_builder
+from pypaimon.streaming.errors import TargetError
 
 LONGEST_PAUSE = 60.0
 

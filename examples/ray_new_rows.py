@@ -19,7 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pypaimon import CatalogFactory
 
-from pypaimon.streaming import Position, RayFeed, StreamReadBuilder, stream_read_builder
+from pypaimon.streaming import Position, StreamReadBuilder, stream_read_builder
+from pypaimon.streaming.feeds import RayFeed
 
 _POSITION = "_position.json"
 

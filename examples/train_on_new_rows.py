@@ -18,7 +18,8 @@ import torch
 from pypaimon import CatalogFactory
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from pypaimon.streaming import StreamReadBuilder, TorchFeed, stream_read_builder
+from pypaimon.streaming import StreamReadBuilder, stream_read_builder
+from pypaimon.streaming.feeds import TorchFeed
 
 BATCHES_OF_A_CHECKPOINT = 20
 

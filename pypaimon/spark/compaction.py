@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -34,7 +35,7 @@ def compact(
     full: bool = False,
     partition: Mapping[str, Any] | None = None,
     where: str | None = None,
-    idle_seconds: float | None = None,
+    partition_idle_time: float | timedelta | None = None,
     dry_run: bool = False,
 ) -> CompactionReport:
     """Compact the buckets of a table that are due by its options, one task per bucket or part of one. Blocks.
@@ -51,7 +52,7 @@ def compact(
         partition: Values of some or all partition columns, as in a writer's `with_overwrite`: compact only partitions
             with these values. None: all.
         where: A condition on partition columns: compact only partitions that match.
-        idle_seconds: Compact only partitions without files younger than this. None: all.
+        partition_idle_time: Compact only partitions without files younger than this. None: all.
         dry_run: Write nothing; the report says what would be compacted.
 
     Raises:
@@ -64,7 +65,7 @@ def compact(
     with readable_errors(ErrorContext.of(options)):
         parsed = parse_sink({key.lower(): value for key, value in options.items()})
         table = load_sink_table(parsed)
-        chosen = ChosenPartitions(table, partition, where, idle_seconds)
+        chosen = ChosenPartitions(table, partition, where, partition_idle_time)
         return Compaction(table, chosen, full=full, workers=_Tasks(spark, parsed)).run(dry_run=dry_run)
 
 

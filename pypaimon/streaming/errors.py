@@ -9,6 +9,38 @@ from pypaimon.streaming.redaction import without_secrets
 
 E = TypeVar("E", bound=BaseException)
 
+__all__ = [
+    "AssignmentLostError",
+    "BadChangeError",
+    "BadRowError",
+    "CommitConflictError",
+    "CommitFailedError",
+    "CommitUnknownError",
+    "ConsumerConflictError",
+    "CorruptTableError",
+    "EndOfScan",
+    "IOTimeoutError",
+    "MaintenanceConflictError",
+    "NullColumnError",
+    "PaimonStreamError",
+    "PositionBeyondLatestError",
+    "PositionExpiredError",
+    "SchemaChangeRefusedError",
+    "SchemaChangedError",
+    "SchemaMismatchError",
+    "StoreError",
+    "StreamConfigError",
+    "StrictModeError",
+    "TableChangedError",
+    "TablesFailedError",
+    "TargetError",
+    "UnsupportedFileError",
+    "UnsupportedTableError",
+    "WriterClosedError",
+    "WriterConflictError",
+]
+"""The public errors. The others are raised as what they are derived from, or never leave the library."""
+
 
 class PaimonStreamError(Exception):
     """Root of all errors of this package. Its text hides passwords, keys and tokens of paths and options.

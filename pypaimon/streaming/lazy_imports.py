@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.abc import MetaPathFinder
@@ -33,6 +34,39 @@ class LazyModule:
                 raise
             return Any
         return getattr(module, attribute)
+
+
+def lazy_names(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a module whose public names are those that its stub imports.
+
+    The stub is the only list of these names: type checkers read it, and so does the first use of a name that is not
+    there yet. `__all__` is one of them, so that `from module import *` works.
+    """
+    homes: dict[str, str] = {}
+
+    def read_stub() -> dict[str, str]:
+        if not homes:
+            from pkgutil import get_data
+
+            package = sys.modules[module].__package__ or ""
+            stub = "__init__.pyi" if package == module else f"{module.rpartition('.')[2]}.pyi"
+            text = (get_data(package, stub) or b"").decode()
+            homes.update({name: home for home, name in re.findall(r"^from (\S+) import (\w+) as \2$", text, re.M)})
+        return homes
+
+    def get_attribute(name: str) -> Any:
+        if name == "__all__":
+            return sorted(read_stub())
+        if (name.startswith("__") and name.endswith("__")) or name not in read_stub():
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        value = getattr(import_module(homes[name]), name)
+        vars(sys.modules[module])[name] = value
+        return value
+
+    def names() -> list[str]:
+        return sorted({*vars(sys.modules[module]), *read_stub()})
+
+    return get_attribute, names
 
 
 class _DeferredModule(ModuleType):

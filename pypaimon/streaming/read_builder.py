@@ -6,10 +6,10 @@ Scans, reads and batches are imported when the first one is made, which keeps th
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
-from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.options.read_scope import View
 from pypaimon.streaming.options.stream_options import (
@@ -57,16 +57,15 @@ class StreamReadBuilder(SpecBuilder, PaimonStreamReadBuilder):
     Args:
         table: pypaimon's table.
         view: `"audit_log"`, `"binlog"`, `"ro"` or `"row_tracking"`, or None for the table itself.
-        clock: The source of time.
 
     Raises:
         UnsupportedTableError: The table cannot be streamed.
         TableChangedError: The table is gone.
     """
 
-    def __init__(self, table: ReadableTable, view: View | None = None, clock: Clock | None = None) -> None:
+    def __init__(self, table: ReadableTable, view: View | None = None) -> None:
         # pypaimon's own __init__ is not run: it makes a batch builder with a second copy of the settings.
-        SpecBuilder.__init__(self, StreamedTable.of(table), view, clock)
+        SpecBuilder.__init__(self, StreamedTable.of(table), view)
 
     def __repr__(self) -> str:
         view = "" if self._spec.view is None else f", view {self._spec.view}"
@@ -138,17 +137,19 @@ class StreamReadBuilder(SpecBuilder, PaimonStreamReadBuilder):
         opened = open_ahead(resolved(self), read_ahead_bytes, batch_bytes, commit_columns)
         return BlockingBatchStream(*opened, on_progress)
 
-    async def open_live(
-        self, *, memory_limit: int = DEFAULT_LIVE_BYTES, directory: str | PathLike[str] | None = None
-    ) -> live_table.LiveTable:
-        """The table kept live in memory for lookups by key: `async with await builder.open_live() as live`.
+    def open_live(
+        self, *, memory_limit_bytes: int = DEFAULT_LIVE_BYTES, directory: str | PathLike[str] | None = None
+    ) -> live_table.OpeningLiveTable:
+        """The table kept live in memory for lookups by key: `async with builder.open_live() as live`.
 
-        Returns with the state of the table. A thread then follows its changes, one snapshot at a time. The settings
-        choose rows and columns, the poll interval, and the policy for schema changes. An error is raised by later
-        calls: rows that no longer follow the table are never returned.
+        Entering it waits for the state of the table (`live = await builder.open_live()` does too). A thread then
+        follows its changes, one snapshot at a time. The settings choose rows and columns, the poll interval, and the
+        policy for schema changes. An error is raised by later calls: rows that no longer follow the table are never
+        returned.
 
         Args:
-            memory_limit: Bytes of memory for rows and their index, 2 GiB by default. Larger tables are kept in DuckDB
+            memory_limit_bytes: Bytes of memory for rows and their index, 2 GiB by default. Larger tables are kept in
+            DuckDB
                 on disk (extra `duckdb`), which is slower, until they are closed.
             directory: Where DuckDB creates a directory of its own; by default in the system's temporary directory.
 
@@ -160,27 +161,28 @@ class StreamReadBuilder(SpecBuilder, PaimonStreamReadBuilder):
             PaimonStreamError: Reading failed.
         """
         from pypaimon.streaming.live.duckdb_row_store import memory_bound
-        from pypaimon.streaming.live.live_table import opened
+        from pypaimon.streaming.live.live_table import OpeningLiveTable, opened
 
-        return await opened(resolved(self), memory_bound(memory_limit, directory))
+        bound = memory_bound(memory_limit_bytes, directory)
+        return OpeningLiveTable(lambda: opened(resolved(self), bound))
 
     def open_live_sync(
-        self, *, memory_limit: int = DEFAULT_LIVE_BYTES, directory: str | PathLike[str] | None = None
+        self, *, memory_limit_bytes: int = DEFAULT_LIVE_BYTES, directory: str | PathLike[str] | None = None
     ) -> live_table.BlockingLiveTable:
         """As `open_live`, for a plain `with`; blocks until the state is there."""
         from pypaimon.streaming.live.duckdb_row_store import memory_bound
         from pypaimon.streaming.live.live_table import opened_sync
 
-        return opened_sync(resolved(self), memory_bound(memory_limit, directory))
+        return opened_sync(resolved(self), memory_bound(memory_limit_bytes, directory))
 
-    def with_group(
+    def new_group(
         self,
         group_id: str,
         *,
         member: str | None = None,
-        session_timeout: float | None = None,
+        session_timeout: float | timedelta | None = None,
         commit: Literal["auto", "manual"] = "auto",
-        max_hold: float | None = None,
+        max_hold: float | timedelta | None = None,
         on_assigned: Callable[[tuple[int, ...]], object] | None = None,
         on_revoked: Callable[[tuple[int, ...]], object] | None = None,
         on_lost: Callable[[tuple[int, ...]], object] | None = None,

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 else:
     metrics = LazyModule("opentelemetry.metrics")
 
+__all__ = ["StreamMetrics"]
+
 Observed = StreamScan | BatchStream | BlockingBatchStream
 Values = Iterable[tuple[float, Mapping[str, str]]]
 _LAG_SECONDS = 1.0
@@ -34,14 +36,13 @@ class StreamMetrics:
 
     Args:
         meter: The meter of the application; None for one of the global provider.
-        clock: The source of time.
     """
 
-    def __init__(self, meter: metrics.Meter | None = None, clock: Clock | None = None) -> None:
+    def __init__(self, meter: metrics.Meter | None = None) -> None:
         from opentelemetry import metrics
 
         self._meter = meter or metrics.get_meter("pypaimon.streaming")
-        self._clock = clock or Clock()
+        self._clock = Clock()
         self._attributes: weakref.WeakKeyDictionary[Observed, Mapping[str, str]] = weakref.WeakKeyDictionary()
         self._lags: weakref.WeakKeyDictionary[Observed, tuple[float, Lag | None]] = weakref.WeakKeyDictionary()
         for name, unit, values in _COUNTERS:

@@ -25,13 +25,15 @@ class OptionSchema:
 
     Attributes:
         keys: The names of the source's or the sink's own options.
-        aliases: Words of other systems, in lower case, and what is called so here.
+        hints: Words of other systems, in lower case, and what has that name here; their values may differ.
+        aliases: Words of other systems, in lower case, that are taken for what has that name here.
         table_families: Further prefixes of table options.
         ignored: Options in lower case that Spark hands on and that are not for us.
     """
 
     keys: tuple[str, ...]
-    aliases: Mapping[str, str]
+    hints: Mapping[str, str] = field(default_factory=dict)
+    aliases: Mapping[str, str] = field(default_factory=dict)
     table_families: tuple[str, ...] = ()
     ignored: Collection[str] = ()
 
@@ -48,8 +50,10 @@ class ClassifiedOptions:
 def classify_options(options: Mapping[str, str], schema: OptionSchema) -> ClassifiedOptions:
     """Sort options, whose keys Spark has lower-cased.
 
+    Options of the source or the sink may be spelled in Spark's way or in Paimon's: `mergeSchema` or `merge-schema`.
+
     Raises:
-        StreamConfigError: One is unknown; the nearest known one is named.
+        StreamConfigError: One is unknown, in which case the nearest known one is named, or is set twice.
     """
     # The process that only hands out readers imports nothing of pypaimon.
     from pypaimon.streaming.options.known_options import accepted_names
@@ -62,11 +66,15 @@ def classify_options(options: Mapping[str, str], schema: OptionSchema) -> Classi
         (schema.keys, found.own),
     ):
         known.update({key.lower(): (key, target) for key in keys})
+    spellings = {_letters(key): key for key in schema.keys} | dict(schema.aliases)
     for given, value in options.items():
         key = given.lower()
-        if key in known:
+        own = spellings.get(key) or spellings.get(_letters(key))
+        if key in known and (own is None or key == own.lower()):
             name, target = known[key]
-            target[name] = value
+            _set(target, name, value)
+        elif own is not None:
+            _set(found.own, own, value)
         elif key.startswith(_CATALOG_FAMILIES):
             found.catalog[key] = value
         elif key.startswith((*_TABLE_FAMILIES, *schema.table_families)):
@@ -74,6 +82,16 @@ def classify_options(options: Mapping[str, str], schema: OptionSchema) -> Classi
         elif key not in schema.ignored:
             raise _unknown(key, {each: name for each, (name, _) in known.items()}, schema)
     return found
+
+
+def _letters(key: str) -> str:
+    # Without what separates its words: `mergeSchema` and `merge-schema` are one.
+    return key.lower().replace("-", "").replace(".", "")
+
+
+def _set(options: dict[str, str], name: str, value: str) -> None:
+    if options.setdefault(name, value) != value:
+        raise StreamConfigError(f"Option '{name}' is set twice, in two spellings. Give it once.")
 
 
 def require_table_location(own: Mapping[str, str], catalog: Mapping[str, str], by_path: str, of_catalog: str) -> None:
@@ -119,7 +137,7 @@ def separated_names(own: Mapping[str, str], key: OptionKey[str, None]) -> tuple[
 
 
 def _unknown(key: str, known: Mapping[str, str], schema: OptionSchema) -> StreamConfigError:
-    near = [schema.aliases[key]] if key in schema.aliases else get_close_matches(key, known, n=1, cutoff=0.7)
+    near = [schema.hints[key]] if key in schema.hints else get_close_matches(key, known, n=1, cutoff=0.7)
     hint = f" Did you mean '{known[near[0].lower()]}'?" if near else ""
     return StreamConfigError(
         f"Unknown option '{key}'.{hint} Correct its name or remove it. Known are: {', '.join(sorted(schema.keys))}; "

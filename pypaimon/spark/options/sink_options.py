@@ -33,14 +33,11 @@ _JAVA_FAMILIES = (
 # Spark's own, which it hands on.
 _SPARKS = ("checkpointlocation", "queryname", "outputmode")
 _ALIASES = {
-    "mergeschema": _MERGE_SCHEMA.name,
     "txnappid": _QUERY_ID.name,
     "txnversion": _BATCH_ID.name,
-    "primarykey": _PRIMARY_KEY.name,
-    "partitionby": _PARTITION_BY.name,
     "write.merge-schema": _MERGE_SCHEMA.name,
 }
-_SCHEMA = OptionSchema(_OWN, _ALIASES, _JAVA_FAMILIES, _SPARKS)
+_SCHEMA = OptionSchema(_OWN, aliases=_ALIASES, table_families=_JAVA_FAMILIES, ignored=_SPARKS)
 _OF_CATALOG = (
     "Spark passes no options of a catalog table to a writer: INSERT INTO name WITH (warehouse = '...', table = "
     "'db.name') ..., or into a temporary view USING pypaimon."

@@ -50,7 +50,7 @@ _MAX_FILES, _MAX_BYTES, _MAX_ROWS, _MIN_ROWS, _MAX_DELAY = (
 _OWN = tuple(
     name for each in list(globals().values()) if isinstance(each, OptionKey) for name in (each.name, *each.aliases)
 )
-_ALIASES = {
+_HINTS = {
     "startingoffsets": _START.name,
     "startingposition": _START.name,
     "startingtimestamp": option_keys.SCAN_TIMESTAMP_MILLIS.name,
@@ -67,7 +67,7 @@ _ALIASES = {
     "database": TABLE.name,
     "dbtable": TABLE.name,
 }
-_SCHEMA = OptionSchema(_OWN, _ALIASES)
+_SCHEMA = OptionSchema(_OWN, _HINTS)
 _OF_CATALOG = (
     "In SQL: CREATE TABLE name USING pypaimon OPTIONS (...), without columns: the options say where the table is."
 )

@@ -246,15 +246,15 @@ class Sink:
         written = report.written
         if report.repeated:
             state = "was in the table already, nothing added"
-        elif report.snapshot is None:
+        elif report.snapshot_id is None:
             state = "had nothing to commit"
         else:
             state = "committed"
         # A line of its own on standard error: Spark's workers do not show what is logged below a warning.
         line = (
-            f"pypaimon sink: {self.options.name}: {what} {state}; snapshot={report.snapshot} "
+            f"pypaimon sink: {self.options.name}: {what} {state}; snapshot={report.snapshot_id} "
             f"rowsIn={sum(task.rows for task in tasks)} rows={written.rows} files={written.files} "
-            f"bytes={written.size}\n"
+            f"bytes={written.bytes}\n"
         )
         sys.stderr.write(without_secrets(line))
 

@@ -175,7 +175,7 @@ class BlockingBatchStream(_TableLoop[BlockingBatch], BlockingStream[BatchChunk, 
         """
         if not self._driver.parts.get().options.is_bounded:
             raise StreamConfigError(
-                "a reader of record batches needs a stream that ends: give it a with_end(...) or a between(...)"
+                "a reader of record batches needs a stream that ends: give it a with_end(...) or a with_range(...)"
             )
         return pa.RecordBatchReader.from_batches(schema := self._ahead.schema, self._record_batches(schema))
 

@@ -6,6 +6,7 @@ import inspect
 import itertools
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
 from pypaimon.streaming.batches.batch import Batch, BlockingBatch
@@ -29,8 +30,8 @@ def run_forever(
     *,
     attempts: int = 5,
     dead_letter: Callable[[S, Exception], object] | None = None,
-    first_pause_seconds: float = 1.0,
-    longest_pause_seconds: float = 60.0,
+    first_pause: float | timedelta = 1.0,
+    longest_pause: float | timedelta = 60.0,
 ) -> None:
     """Call a handler with every batch of a stream, until the stream ends or is stopped.
 
@@ -54,8 +55,8 @@ def run_forever(
         handle: Called with each batch.
         attempts: Calls of the handler with one batch.
         dead_letter: Called with a batch and the last error of the handler; stores the batch, or raises to end the loop.
-        first_pause_seconds: Pause after one failure; half of it is random.
-        longest_pause_seconds: Bound of the doubling pauses.
+        first_pause: Pause after one failure; half of it is random.
+        longest_pause: Bound of the doubling pauses.
 
     Raises:
         StreamConfigError: The handler or `dead_letter` is asynchronous, or a setting is invalid.
@@ -63,7 +64,7 @@ def run_forever(
     """
     _check_functions("run_forever", handle, dead_letter)
     needed("run_forever: stream", stream, "an open stream, as open_sync() gives it", "__next__", "stop", "pause")
-    loop = _Loop(stream, backoff_of(attempts, first_pause_seconds, longest_pause_seconds), handle, dead_letter)
+    loop = _Loop(stream, backoff_of(attempts, first_pause, longest_pause), handle, dead_letter)
     with on_sigterm(stream.stop):
         run(loop.steps())
 
@@ -74,8 +75,8 @@ async def run_forever_async(
     *,
     attempts: int = 5,
     dead_letter: Callable[[A, Exception], Awaitable[object]] | None = None,
-    first_pause_seconds: float = 1.0,
-    longest_pause_seconds: float = 60.0,
+    first_pause: float | timedelta = 1.0,
+    longest_pause: float | timedelta = 60.0,
 ) -> None:
     """As `run_forever`, for a stream of `open()`, with a handler and a `dead_letter` that are awaited.
 
@@ -83,7 +84,7 @@ async def run_forever_async(
     """
     _check_functions("run_forever_async", handle, dead_letter)
     needed("run_forever_async: stream", stream, "an open stream, as open() gives it", "__anext__", "stop", "pause")
-    loop = _Loop(stream, backoff_of(attempts, first_pause_seconds, longest_pause_seconds), handle, dead_letter)
+    loop = _Loop(stream, backoff_of(attempts, first_pause, longest_pause), handle, dead_letter)
     with on_sigterm(stream.stop):
         await run_async(loop.steps())
 
@@ -95,20 +96,20 @@ def waiting_out(stream: BlockingStream[Any, S]) -> Iterator[S]:
         yield batch
 
 
-def backoff_of(attempts: int = 5, first_pause_seconds: float = 1.0, longest_pause_seconds: float = 60.0) -> Backoff:
+def backoff_of(
+    attempts: int = 5, first_pause: float | timedelta = 1.0, longest_pause: float | timedelta = 60.0
+) -> Backoff:
     """The back-off of a service; see `run_forever`. Only calls of a handler are limited by the attempts.
 
     Raises:
         StreamConfigError: Invalid argument.
     """
     at_least(1, "run_forever: attempts", attempts)
-    finite_seconds("run_forever: first_pause_seconds", first_pause_seconds)
-    finite_seconds("run_forever: longest_pause_seconds", longest_pause_seconds)
-    if not first_pause_seconds <= longest_pause_seconds:
-        raise StreamConfigError(
-            f"run_forever: pauses cannot grow from {first_pause_seconds!r} to {longest_pause_seconds!r} seconds"
-        )
-    return Backoff(attempts, first_pause_seconds, longest_pause_seconds)
+    first = finite_seconds("run_forever: first_pause", first_pause)
+    longest = finite_seconds("run_forever: longest_pause", longest_pause)
+    if not first <= longest:
+        raise StreamConfigError(f"run_forever: pauses cannot grow from {first:g} to {longest:g} seconds")
+    return Backoff(attempts, first, longest)
 
 
 @dataclass(frozen=True, slots=True)

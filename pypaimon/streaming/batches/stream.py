@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Generic, Protocol, TypeVar
 
 import pyarrow as pa
@@ -23,6 +23,7 @@ from pypaimon.streaming.concurrency.waits import Wait, Waits
 from pypaimon.streaming.errors import EndOfScan
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.model.system_columns import ROW_KIND
+from pypaimon.streaming.options.arguments import finite_seconds
 from pypaimon.streaming.scanning.handover import AsyncIteration, BlockingIteration, Handover, Iteration
 from pypaimon.streaming.scanning.lag import Lag
 from pypaimon.streaming.scanning.metrics import ScanMetrics
@@ -291,14 +292,14 @@ class StreamLoop(Iteration[B], Generic[I, B]):
 class AsyncStream(StreamLoop[I, B], AsyncIteration[B]):
     """A stream of batches for asyncio."""
 
-    async def pause(self, seconds: float) -> None:
+    async def pause(self, duration: float | timedelta) -> None:
         """Wait for this time, or until `stop()` or `aclose()`: a pause of a handler that retries."""
-        await self._pause(seconds).awaitable()
+        await self._pause(finite_seconds("pause", duration)).awaitable()
 
 
 class BlockingStream(StreamLoop[I, B], BlockingIteration[B]):
     """A stream of batches for plain loops."""
 
-    def pause(self, seconds: float) -> None:
+    def pause(self, duration: float | timedelta) -> None:
         """Block for this time, or until `stop()` or `close()`: a pause of a handler that retries."""
-        self._pause(seconds).block()
+        self._pause(finite_seconds("pause", duration)).block()

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from typing import Any, TypedDict, TypeVar, cast
 
@@ -19,7 +20,7 @@ from rich.progress import Progress as Bar
 from pypaimon.streaming.cli.options import Retrying, grouped, option
 from pypaimon.streaming.cli.output import Record, console, format_option, print_result, show, table_of
 from pypaimon.streaming.cli.tables import TableSource, duration, on_table, pairs, patiently, retry_option
-from pypaimon.streaming.compaction.background import Compactor, compactor
+from pypaimon.streaming.compaction.background import Compactor
 from pypaimon.streaming.compaction.compactor import Progress
 from pypaimon.streaming.compaction.compactor import compact as compact_table
 from pypaimon.streaming.compaction.reports import CompactedBucket, CompactionReport, FileCount
@@ -33,7 +34,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Chosen(TypedDict):
     partition: Mapping[str, str] | None
     where: str | None
-    idle_seconds: float | None
+    partition_idle_time: timedelta | None
 
 
 def partition_options(command: F) -> F:
@@ -44,8 +45,7 @@ def partition_options(command: F) -> F:
         age = None if idle is None else duration(idle)
         if idle is not None and age is None:
             raise click.UsageError(f"--idle {idle!r}: give a time as 90s, 5m, 2h, 1d")
-        seconds = None if age is None else age.total_seconds()
-        chosen = Chosen(partition=pairs(partition, "--partition") or None, where=where, idle_seconds=seconds)
+        chosen = Chosen(partition=pairs(partition, "--partition") or None, where=where, partition_idle_time=age)
         return command(*args, chosen=chosen, **kwargs)
 
     wrapped: Any = with_chosen
@@ -69,11 +69,11 @@ def partition_record(partition: Mapping[str, Any]) -> Record:
 
 
 def files_text(files: FileCount) -> str:
-    return f"{count(files.files, 'file')} ({decimal(files.size)})"
+    return f"{count(files.files, 'file')} ({decimal(files.bytes)})"
 
 
 def counted(files: FileCount) -> Record:
-    return {"files": files.files, "bytes": files.size, "records": files.rows}
+    return {"files": files.files, "bytes": files.bytes, "records": files.rows}
 
 
 _COLUMNS = ("partition", "bucket", "files", "size", "records", "files_after", "size_after")
@@ -124,7 +124,7 @@ def compact(
             raise click.UsageError("--follow and --dry-run contradict each other")
         _follow(
             source,
-            partial(compactor, full=full, threads=running.threads, interval_seconds=running.every, **chosen),
+            partial(Compactor, full=full, threads=running.threads, interval=running.every, **chosen),
             as_json,
         )
         return
@@ -174,18 +174,18 @@ def _row(each: CompactedBucket) -> Record:
         partition_text(each.partition),
         each.bucket,
         each.before.files,
-        decimal(each.before.size),
+        decimal(each.before.bytes),
         each.before.rows,
     )
-    return dict(zip(_COLUMNS, (*values, each.after.files, decimal(each.after.size)), strict=True))
+    return dict(zip(_COLUMNS, (*values, each.after.files, decimal(each.after.bytes)), strict=True))
 
 
 def _record(name: str, report: CompactionReport, dry_run: bool) -> Record:
     return {
         "table": name,
         "dry_run": dry_run,
-        "planned_at": report.planned_at,
-        "snapshots": report.snapshots,
+        "planned_at": report.snapshot_id,
+        "snapshots": report.new_snapshot_ids,
         "compacted": _records(report.compacted),
         "conflicts": _records(report.conflicts),
     }
@@ -250,7 +250,7 @@ def files(source: TableSource, chosen: Chosen, full: bool, form: str) -> None:
 
 def _files_row(each: BucketFiles, _: TableFiles) -> Record:
     levels = " ".join(f"{level}:{files.files}" for level, files in each.levels.items())
-    counts = each.files.files, decimal(each.files.size), each.files.rows, levels
+    counts = each.files.files, decimal(each.files.bytes), each.files.rows, levels
     runs = "" if each.sorted_runs is None else each.sorted_runs
     due = "" if each.due is None else each.due.files
     values = (partition_text(each.partition), each.bucket, *counts, runs, due)
@@ -260,7 +260,7 @@ def _files_row(each: BucketFiles, _: TableFiles) -> Record:
 def _files_record(each: BucketFiles, found: TableFiles) -> Record:
     return {
         "table": found.table,
-        "snapshot": found.snapshot,
+        "snapshot": found.snapshot_id,
         "partition": partition_record(each.partition),
         "bucket": each.bucket,
         **counted(each.files),
@@ -272,7 +272,7 @@ def _files_record(each: BucketFiles, found: TableFiles) -> Record:
 
 
 def _files_summary(found: TableFiles) -> str:
-    text = f"{files_text(found.files)} in {count(len(found.buckets), 'bucket')} at snapshot {found.snapshot}"
+    text = f"{files_text(found.files)} in {count(len(found.buckets), 'bucket')} at snapshot {found.snapshot_id}"
     if found.not_compacted is not None:
         return f"{text}; not compacted here: {found.not_compacted}"
     return f"{text}; {files_text(found.due)} would be compacted" if found.due.files else f"{text}; nothing is due"

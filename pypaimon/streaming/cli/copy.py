@@ -26,7 +26,7 @@ from pypaimon.streaming.cli.tables_of_pattern import (
     say_event,
 )
 from pypaimon.streaming.concurrency.signals import on_sigterm
-from pypaimon.streaming.copying.copy_stream import copy_stream_sync
+from pypaimon.streaming.copying.copy_stream import copy_stream
 from pypaimon.streaming.databases.builder import DatabaseStreamBuilder
 from pypaimon.streaming.databases.copy import DatabaseTarget, copy_database
 from pypaimon.streaming.databases.duckdb_database import DuckDBDatabase
@@ -124,7 +124,7 @@ class TargetTable:
 @dataclass(frozen=True)
 class Copied:
     follow: bool = option(
-        "--follow", is_flag=True, help="Copy each further change as it comes. [default: end at the latest snapshot]"
+        "--follow/--until-latest", default=False, help="Copy each further change as it comes. [default: until-latest]"
     )
     filter_text: str | None = option("--filter", metavar="SQL", help="Rows that match: \"status = 'paid' AND v > 3\".")
     columns: str | None = option("--columns", metavar="A,B", help="Only these columns.")
@@ -241,7 +241,7 @@ def _copy_tables(pattern: TablesOfPattern, place: TargetDatabase, copied: Copied
         click.echo(f"no table matches {pattern.text}", err=True)
 
     def configure(builder: DatabaseStreamBuilder) -> None:
-        builder.for_each(configure_each).on_event(say_event)
+        builder.with_each_table(configure_each).with_on_event(say_event)
         if not copied.follow:
             builder.with_end(latest=True)
         service.set_poll_interval(builder)
@@ -297,7 +297,7 @@ def _copy(builder: StreamReadBuilder, writer: BlockingStreamWriter, replaces: bo
     running = Running[BlockingBatchStream]()
     with on_sigterm(running.stop), _bar(writer):
         try:
-            copy_stream_sync(builder, writer, replace=replaces, on_open=running.opened)
+            copy_stream(builder, writer, replace=replaces, on_open=running.opened)
             running.check_end(follow)
         except KeyboardInterrupt:
             say("interrupted; the next run continues where this one ended")

@@ -139,14 +139,14 @@ def _lines(name: str, report: MaintenanceReport) -> Iterator[str]:
 
 
 def _parts(plan: MaintenancePlan, resumed: int) -> Iterator[str]:
-    if plan.snapshots:
-        yield f"{count(len(plan.snapshots), 'snapshot')} ({plan.snapshots[0]} to {plan.snapshots[-1]})"
-    for what, found in (("changelog", plan.changelogs), ("tag", plan.tags), ("consumer", plan.consumers)):
+    if plan.snapshot_ids:
+        yield f"{count(len(plan.snapshot_ids), 'snapshot')} ({plan.snapshot_ids[0]} to {plan.snapshot_ids[-1]})"
+    for what, found in (("changelog", plan.changelog_ids), ("tag", plan.tags), ("consumer", plan.consumers)):
         if found:
             yield f"{count(len(found), what)} ({', '.join(map(str, found[:3]))}{', ...' if len(found) > 3 else ''})"
     if plan.files:
         kinds = ", ".join(f"{number} {kind}" for kind, number in plan.file_counts.items())
-        yield f"{count(len(plan.files), 'file')} ({kinds}; {decimal(plan.size)})"
+        yield f"{count(len(plan.files), 'file')} ({kinds}; {decimal(plan.bytes)})"
     if resumed:
         yield f"{count(resumed, 'file')} of a run that did not end"
 

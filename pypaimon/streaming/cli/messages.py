@@ -40,7 +40,7 @@ _ADVICE = {
     "with_filter: unmatched": "Use a changelog producer lookup or full-compaction, or accept that with "
     "--unmatched drop.",
     "with_on_schema_change": "Start the program again.",
-    "with_position": "Leave --start out.",
+    "with_start of a database": "Leave --start out.",
     "with_projection": "Leave such columns out with --columns.",
     "with_raw": None,
     "with_start": "Choose where to continue with --start, or with paimon-stream consumers reset.",

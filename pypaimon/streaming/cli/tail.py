@@ -26,7 +26,7 @@ from pypaimon.streaming.cli.tables_of_pattern import (
     say_event,
 )
 from pypaimon.streaming.concurrency.signals import on_sigterm
-from pypaimon.streaming.databases.builder import DatabaseStreamBuilder, stream_database
+from pypaimon.streaming.databases.builder import DatabaseStreamBuilder, database_stream_builder
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.system_columns import with_commit_fields
 from pypaimon.streaming.model.time_zone import time_zone
@@ -51,7 +51,9 @@ class Output:
     commits: bool = option(
         "--commits", is_flag=True, help="Add `_snapshot_id` and `_commit_time` to each row (json, csv, arrow)."
     )
-    until_latest: bool = option("--until-latest", is_flag=True, help="End at the snapshot that is the latest now.")
+    until_latest: bool = option(
+        "--until-latest/--follow", default=False, help="End at the snapshot that is the latest now. [default: follow]"
+    )
     most: int | None = option("--rows", "-n", type=click.IntRange(1), metavar="N", help="End after N rows.")
 
     def check_end(self, stream: _Stoppable) -> None:
@@ -200,8 +202,8 @@ def _tail_tables(
         )
     if not pattern.names(service.retry) and output.until_latest:
         click.echo(f"no table matches {pattern.text}", err=True)
-    builder = stream_database(pattern.source.catalog(), pattern.database, pattern.include, pattern.exclude)
-    builder.for_each(policies.apply)
+    builder = database_stream_builder(pattern.source.catalog(), pattern.database, pattern.include, pattern.exclude)
+    builder.with_each_table(policies.apply)
     service.set_poll_interval(builder)
     _set_start(builder, reading.start, pattern)
     if output.until_latest:
@@ -211,7 +213,7 @@ def _tail_tables(
     ahead = _READ_AHEAD_BYTES_OF_TABLES if output.most is None else 0
     writer = RowsOfTables(output.form, console())
     with (
-        builder.on_event(say_event).open_sync(read_ahead_bytes=ahead, batch_bytes=_BATCH_BYTES) as stream,
+        builder.with_on_event(say_event).open_sync(read_ahead_bytes=ahead, batch_bytes=_BATCH_BYTES) as stream,
         on_sigterm(stream.stop),
     ):
         for _ in _printed(stream, lambda batch, rows: writer.write(batch.table, batch, rows), output.most):
@@ -239,7 +241,7 @@ def _tail_group(builder: StreamReadBuilder, group: str, member: str | None, outp
     def show(what: str, slots: tuple[int, ...]) -> None:
         stderr.print(f"{what} {', '.join(map(str, slots))}", highlight=False)
 
-    shared = builder.with_group(
+    shared = builder.new_group(
         group,
         member=member,
         on_assigned=partial(show, "assigned slots"),

@@ -333,7 +333,7 @@ class _Load:
         notes = {ROWS_DONE: str(self._taken), INPUT: self._name}
         self._is_committing = True
         report = self._writer.commit(properties=notes)
-        self._commits.append(report.snapshot)
+        self._commits.append(report.snapshot_id)
         self._committed = self._taken
         self._rows = self._size = 0
         self._is_committing = False

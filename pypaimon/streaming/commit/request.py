@@ -25,7 +25,7 @@ class Written:
 
     rows: int
     files: int
-    size: int
+    bytes: int
 
     @staticmethod
     def of(messages: Iterable[Any]) -> Written:
@@ -43,12 +43,12 @@ class CommitReport:
     """The result of a commit.
 
     Attributes:
-        snapshot: Id of its snapshot; None if there was nothing to commit, or the snapshot has expired.
+        snapshot_id: Id of its snapshot; None if there was nothing to commit, or the snapshot has expired.
         written: What was written for it, this time.
         repeated: It was in the table already, and nothing was added.
     """
 
-    snapshot: int | None
+    snapshot_id: int | None
     written: Written
     repeated: bool = False
 

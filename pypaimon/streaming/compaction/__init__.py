@@ -3,3 +3,7 @@
 Calls block. A call that reads or writes the store may raise `StoreError` or `CorruptTableError`; docstrings name the
 other errors.
 """
+
+from pypaimon.streaming.lazy_imports import lazy_names
+
+__getattr__, __dir__ = lazy_names(__name__)

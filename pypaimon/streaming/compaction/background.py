@@ -1,10 +1,11 @@
-"""`compactor`: compacts a table in the background while a context is open."""
+"""`Compactor`: compacts a table in the background while a context is open."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from datetime import timedelta
 from typing import Any
 
 from pypaimon.streaming.compaction.compaction_options import CompactionOptions
@@ -25,70 +26,55 @@ from pypaimon.streaming.paimon.handles import WritableTable
 _LOG = StreamLog(__name__)
 
 
-def compactor(
-    table: WritableTable,
-    *,
-    full: bool = False,
-    partition: Mapping[str, Any] | None = None,
-    where: str | None = None,
-    idle_seconds: float | None = None,
-    threads: int = 1,
-    interval_seconds: float = 60.0,
-    on_report: Callable[[CompactionReport], object] | None = None,
-) -> Compactor:
-    """Compact a table in the background: `async with compactor(table): ...`, or `with compactor(table): ...`.
+class Compactor:
+    """Compacts a table while it is open: `async with Compactor(table): ...`, or `with Compactor(table): ...`.
 
-    It runs at once, and again after each pause; each run reads only what has changed since the last one. After a
-    retriable error it runs again after a pause.
+    It runs on a thread of its own: at once, and again after each interval; each run reads only what has changed since
+    the last one. After a retriable error it runs again after a pause. It is opened once.
+
+    Leaving the context stops it. Files that were not committed yet are deleted. If it has failed meanwhile with an
+    error that is not retriable, leaving raises that error, unless the block raised one itself.
 
     Args:
         table: pypaimon's table, as `catalog.get_table(...)` gives it.
         full: As `compact` takes it.
         partition: As `compact` takes it.
         where: As `compact` takes it.
-        idle_seconds: As `compact` takes it.
+        partition_idle_time: As `compact` takes it.
         threads: As `compact` takes it.
-        interval_seconds: Pause between the end of one run and the next.
+        interval: Pause between the end of one run and the next.
         on_report: Called, on the compactor's thread, with the report of each run that has compacted something. An error
             that it raises ends the compactor.
+
+    Attributes:
+        last_report: The report of the last run; None before the first one has ended.
 
     Raises:
         StreamConfigError: An argument is invalid, or each run would rewrite everything: `full` of a table with
             `compaction.force-rewrite-all-files`.
     """
-    given = PaimonTable(a_table("compactor: table", table))
-    if full and CompactionOptions.of(given).force_rewrite:
-        raise StreamConfigError(
-            "compactor: 'compaction.force-rewrite-all-files' = 'true' makes each full compaction rewrite all files: "
-            "run compact(table, full=True) once, or remove the option from the table."
-        )
-    chosen = ChosenPartitions(given, partition, where, idle_seconds)
-    return Compactor(Compaction(given, chosen, full=full, workers=Threads(threads)), interval_seconds, on_report)
-
-
-class Compactor:
-    """Compacts a table while it is open, on a thread of its own. Made by `compactor`; opened once.
-
-    Leaving the context stops it. Files that were not committed yet are deleted. If it has failed meanwhile with an
-    error that is not retriable, leaving raises that error, unless the block raised one itself.
-
-    Args:
-        compaction: The compaction to run.
-        interval_seconds: As `compactor` takes it.
-        on_report: As `compactor` takes it.
-
-    Attributes:
-        last_report: The report of the last run; None before the first one has ended.
-    """
 
     def __init__(
         self,
-        compaction: Compaction,
-        interval_seconds: float,
+        table: WritableTable,
+        *,
+        full: bool = False,
+        partition: Mapping[str, Any] | None = None,
+        where: str | None = None,
+        partition_idle_time: float | timedelta | None = None,
+        threads: int = 1,
+        interval: float | timedelta = 60.0,
         on_report: Callable[[CompactionReport], object] | None = None,
     ) -> None:
-        self._compaction = compaction
-        self._interval = finite_seconds("compactor: interval_seconds", interval_seconds)
+        given = PaimonTable(a_table("Compactor: table", table))
+        if full and CompactionOptions.of(given).force_rewrite:
+            raise StreamConfigError(
+                "Compactor: 'compaction.force-rewrite-all-files' = 'true' makes each full compaction rewrite all "
+                "files: run compact(table, full=True) once, or remove the option from the table."
+            )
+        chosen = ChosenPartitions(given, partition, where, partition_idle_time)
+        self._compaction = Compaction(given, chosen, full=full, workers=Threads(threads))
+        self._interval = finite_seconds("Compactor: interval", interval)
         self._on_report = on_report
         self._stopped = threading.Event()
         self._ended: Future[None] = Future()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from itertools import count
 from typing import Any
@@ -54,7 +54,7 @@ def compact(
     full: bool = False,
     partition: Mapping[str, Any] | None = None,
     where: str | None = None,
-    idle_seconds: float | None = None,
+    partition_idle_time: float | timedelta | None = None,
     threads: int = 1,
     dry_run: bool = False,
     on_progress: Progress | None = None,
@@ -70,7 +70,7 @@ def compact(
         partition: Values of partition columns, all or some, as `with_overwrite` of a writer takes them. Only partitions
             with these values are compacted. None: all.
         where: A condition on partition columns, as `with_filter` takes it. Only partitions that meet it are compacted.
-        idle_seconds: Only partitions without a younger file are compacted, by the local clock. None: all.
+        partition_idle_time: Only partitions without a younger file are compacted, by the local clock. None: all.
         threads: Number of buckets, or parts of them, that are compacted at the same time.
         dry_run: Write nothing. The report says what would be compacted.
         on_progress: Called with the bytes that are done, and the total bytes to be done.
@@ -83,7 +83,7 @@ def compact(
         StoreError: The store failed (retriable).
     """
     given = PaimonTable(a_table("compact: table", table))
-    chosen = ChosenPartitions(given, partition, where, idle_seconds)
+    chosen = ChosenPartitions(given, partition, where, partition_idle_time)
     return Compaction(given, chosen, full=full, workers=Threads(threads)).run(dry_run=dry_run, on_progress=on_progress)
 
 
@@ -253,8 +253,8 @@ class _Run:
             return
         self.index = index
         self.compacted += described
-        if report.snapshot is not None:
-            self.snapshots.append(report.snapshot)
+        if report.snapshot_id is not None:
+            self.snapshots.append(report.snapshot_id)
 
     def _with_vectors(self, done: _Done) -> VectorIndex:
         """Change the deletion vectors along with the data files, for all tasks of a bucket together.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -269,11 +269,11 @@ class ChosenPartitions:
     Args:
         partition: As `PartitionSpec.of` takes it; None: any.
         where: A condition on partition columns, as `with_filter` takes it; None: any.
-        idle_seconds: Only partitions without a younger file; None: any.
+        partition_idle_time: Only partitions without a younger file; None: any.
 
     Raises:
         StreamConfigError: `partition` or `where` names a column that is not a partition column, a value does not fit
-            its column, or `idle_seconds` is not a time.
+            its column, or `partition_idle_time` is not a time.
     """
 
     def __init__(
@@ -281,7 +281,7 @@ class ChosenPartitions:
         table: PaimonTable,
         partition: Mapping[str, Any] | None = None,
         where: str | None = None,
-        idle_seconds: float | None = None,
+        partition_idle_time: float | timedelta | None = None,
     ) -> None:
         self._zone = table.zone
         self._fields = table.partition_fields
@@ -291,7 +291,9 @@ class ChosenPartitions:
                 raise StreamConfigError(f"where {where!r}: the table has no partitions, leave it out.")
             parts.append(parse_filter(where, self._fields))
         self._predicate = conjunction(parts)
-        self._idle_millis = None if idle_seconds is None else 1000 * finite_seconds("idle_seconds", idle_seconds)
+        self._idle_millis = (
+            None if partition_idle_time is None else 1000 * finite_seconds("partition_idle_time", partition_idle_time)
+        )
 
     @property
     def by_time(self) -> bool:

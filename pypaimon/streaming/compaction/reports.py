@@ -15,16 +15,16 @@ class FileCount:
 
     Attributes:
         files: Number of files.
-        size: Bytes.
+        bytes: Their bytes.
         rows: Records, including superseded ones and deletes.
     """
 
     files: int = 0
-    size: int = 0
+    bytes: int = 0
     rows: int = 0
 
     def __add__(self, other: FileCount) -> FileCount:
-        return FileCount(self.files + other.files, self.size + other.size, self.rows + other.rows)
+        return FileCount(self.files + other.files, self.bytes + other.bytes, self.rows + other.rows)
 
 
 def counted(files: Iterable[DataFileMeta]) -> FileCount:
@@ -50,17 +50,17 @@ class CompactedBucket:
 
 @dataclass(frozen=True, slots=True)
 class CompactionReport:
-    """What a compaction has done.
+    """What a compaction has done; returned by `compact`.
 
     Attributes:
-        planned_at: Id of the snapshot that was compacted; None: the table has no snapshot.
-        snapshots: Ids of the snapshots that it made.
+        snapshot_id: Id of the snapshot that was compacted; None: the table has no snapshot.
+        new_snapshot_ids: Ids of the snapshots that it made.
         compacted: What was compacted, or would be in a dry run.
         conflicts: Files that another job has changed meanwhile. They were left as they are, for the next compaction.
     """
 
-    planned_at: int | None
-    snapshots: tuple[int, ...] = ()
+    snapshot_id: int | None
+    new_snapshot_ids: tuple[int, ...] = ()
     compacted: tuple[CompactedBucket, ...] = ()
     conflicts: tuple[CompactedBucket, ...] = ()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from html import escape
 from typing import Any
 
@@ -60,13 +61,13 @@ class TableFiles:
 
     Attributes:
         table: Full name of the table.
-        snapshot: Id of the snapshot; None: the table has no snapshot.
+        snapshot_id: Id of the snapshot; None: the table has no snapshot.
         buckets: Buckets with files, in the order of their partitions.
         not_compacted: Why such a table is not compacted here; None: it is.
     """
 
     table: str
-    snapshot: int | None
+    snapshot_id: int | None
     buckets: tuple[BucketFiles, ...] = ()
     not_compacted: str | None = None
 
@@ -90,7 +91,7 @@ def table_files(
     *,
     partition: Mapping[str, Any] | None = None,
     where: str | None = None,
-    idle_seconds: float | None = None,
+    partition_idle_time: float | timedelta | None = None,
     full: bool = False,
 ) -> TableFiles:
     """Count the data files of a table, and those that `compact` with the same arguments would take. Blocks.
@@ -101,7 +102,7 @@ def table_files(
         table: pypaimon's table, as `catalog.get_table(...)` returns it. It may be one that cannot be compacted here.
         partition: As `compact` takes it.
         where: As `compact` takes it.
-        idle_seconds: As `compact` takes it.
+        partition_idle_time: As `compact` takes it.
         full: As `compact` takes it.
 
     Raises:
@@ -111,7 +112,7 @@ def table_files(
         StoreError: The store failed (retriable).
     """
     given = PaimonTable(a_table("table_files: table", table))
-    chosen = ChosenPartitions(given, partition, where, idle_seconds)
+    chosen = ChosenPartitions(given, partition, where, partition_idle_time)
     directory, name = given.new_directory(), given.name
     latest = under_latest_schema(given, directory)
     snapshot = directory.snapshots.get_latest_snapshot()
@@ -160,7 +161,7 @@ class Bar:
 
     @property
     def size(self) -> int:
-        return sum(each.size for each in self.levels.values())
+        return sum(each.bytes for each in self.levels.values())
 
 
 def html_bars(title: str, bars: Sequence[Bar], note: str | None) -> str:
@@ -182,7 +183,7 @@ def html_bars(title: str, bars: Sequence[Bar], note: str | None) -> str:
 def _row(bar: Bar, longest: int) -> str:
     parts = "".join(
         f'<span title="level {level}: {_words(files)}" style="display:inline-block;height:1em;'
-        f'width:{30 * files.size / longest:.2f}em;background:{_colour(level)}"></span>'
+        f'width:{30 * files.bytes / longest:.2f}em;background:{_colour(level)}"></span>'
         for level, files in bar.levels.items()
     )
     files = sum(bar.levels.values(), FileCount())
@@ -192,7 +193,7 @@ def _row(bar: Bar, longest: int) -> str:
 
 
 def _words(files: FileCount) -> str:
-    return f"{files.files:,} file{'' if files.files == 1 else 's'}, {_size(files.size)}"
+    return f"{files.files:,} file{'' if files.files == 1 else 's'}, {_size(files.bytes)}"
 
 
 def _size(size: float) -> str:

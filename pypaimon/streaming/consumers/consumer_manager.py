@@ -122,7 +122,6 @@ class ConsumerManager:
         file_io: The table's `FileIO`.
         table_path: Path of the table.
         branch: Branch name; None or blank means `main`.
-        store: Store of the table; None: a new one.
     """
 
     CONSUMER_PREFIX = CONSUMER_PREFIX

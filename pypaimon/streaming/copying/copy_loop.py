@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from pypaimon.streaming.batches.batch_stream import BatchStream, BlockingBatchStream
@@ -29,14 +30,13 @@ class SharedCommits:
     """Decides when plans that share a transaction are committed, and confirmed to a consumer.
 
     Args:
-        seconds: A transaction is committed after this many seconds, at the end of a plan.
+        interval: A transaction is committed after this time (seconds, or a timedelta), at the end of a plan.
     """
 
-    def __init__(self, call: str, plans: PlanTransactions, seconds: float) -> None:
-        finite_seconds(f"{call}: commit_interval_seconds", seconds)
+    def __init__(self, call: str, plans: PlanTransactions, interval: float | timedelta) -> None:
         self._call = call
         self._plans = plans
-        self._seconds = seconds
+        self._seconds = finite_seconds(f"{call}: commit_interval", interval)
         self._first: AnyBatch | None = None
         self._since = 0.0
         self._confirms = False
@@ -54,7 +54,7 @@ class SharedCommits:
         """Refuse a stream whose consumer passes plans that are not committed. Known with the first batch."""
         if stream._driver.commit_mode is CommitMode.AUTO:
             raise StreamConfigError(
-                f"{self._call}: commit_interval_seconds: the consumer of the open stream would be saved before the "
+                f"{self._call}: commit_interval: the consumer of the open stream would be saved before the "
                 "rows are committed. Give the builder instead of a stream, or open the stream with "
                 'with_consumer_id(..., commit="manual").'
             )

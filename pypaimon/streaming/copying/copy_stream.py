@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from datetime import timedelta
 
 from pypaimon.streaming.batches.batch_stream import BatchStream, BlockingBatchStream
 from pypaimon.streaming.concurrency.waits import run, run_async
@@ -20,12 +21,13 @@ from pypaimon.streaming.writing.stream_writer import BlockingStreamWriter, Strea
 from pypaimon.streaming.writing.table_writer import TableWriter
 
 
-async def copy_stream(
-    source: StreamReadBuilder | BatchStream,
-    writer: StreamWriter,
+def copy_stream(
+    source: StreamReadBuilder | BlockingBatchStream,
+    writer: BlockingStreamWriter,
     *,
     replace: bool = False,
-    commit_interval_seconds: float | None = None,
+    commit_interval: float | timedelta | None = None,
+    on_open: Callable[[BlockingBatchStream], object] | None = None,
 ) -> Position | None:
     """Copy a stream into another Paimon table: the state first, then every change, with its row kind.
 
@@ -42,10 +44,11 @@ async def copy_stream(
             holds is refused.
         writer: A writer of the other table, open, with no rows that wait in it. Nothing else uses it meanwhile.
         replace: The state of the source may replace rows that another stream, or another program, has written.
-        commit_interval_seconds: Plans that arrive within this many seconds are one commit. A state that replaces rows
+        commit_interval: Plans that arrive within this time are one commit. A state that replaces rows
             is a commit without the changes after it, because an overwrite has no changelog; a change of the source's
             schema begins another commit, and so does every plan of a table with `sequence.snapshot-ordering`. None:
             each plan is a commit.
+        on_open: Called with the stream once a builder has opened it, for other threads and signal handlers.
 
     Returns:
         Where the source continues.
@@ -61,23 +64,27 @@ async def copy_stream(
         PositionExpiredError: What comes next has expired; `with_on_expired("full")` begins with the state again.
         PaimonStreamError: As the stream or the writer says. What was written of a plan is taken back.
     """
-    if not isinstance(writer, StreamWriter):
-        raise StreamConfigError(f"copy_stream: writer: expected an open StreamWriter, got {shown(writer)}")
-    copy = _TableCopy("copy_stream", writer._opened, replace, commit_interval_seconds)
+    if not isinstance(writer, BlockingStreamWriter):
+        raise StreamConfigError(f"copy_stream: writer: expected an open BlockingStreamWriter, got {shown(writer)}")
+    copy = _TableCopy("copy_stream", writer._opened, replace, commit_interval)
     if isinstance(source, StreamReadBuilder):
         refuse_itself(source.table, writer._opened.table.handle)
-        while not await _copy_from_start(source, writer, copy):
+        while not _copy_from_start(source, copy, on_open):
             pass
     else:
-        await _copy_batches(source, writer, copy)
+        _copy_batches(source, copy)
     return writer.position
 
 
-async def _copy_from_start(source: StreamReadBuilder, writer: StreamWriter, copy: _TableCopy) -> bool:
+def _copy_from_start(
+    source: StreamReadBuilder, copy: _TableCopy, on_open: Callable[[BlockingBatchStream], object] | None
+) -> bool:
     """Copy a stream up to its end. False: the columns have changed, and the copy starts again with the state."""
     try:
-        async with (await asyncio.to_thread(copy.stream_of, source)).open() as stream:
-            await _copy_batches(stream, writer, copy)
+        with copy.stream_of(source).open_sync() as stream:
+            if on_open is not None:
+                on_open(stream)
+            _copy_batches(stream, copy)
     except OtherColumnsError:
         if not copy.plans.begins_again:
             raise
@@ -85,7 +92,45 @@ async def _copy_from_start(source: StreamReadBuilder, writer: StreamWriter, copy
     return True
 
 
-async def _copy_batches(stream: BatchStream, writer: StreamWriter, copy: _TableCopy) -> None:
+def _copy_batches(stream: BlockingBatchStream, copy: _TableCopy) -> None:
+    try:
+        run(copy_batches(stream, copy.plans.apply, copy.commits))
+    finally:
+        copy.plans.leave()
+
+
+async def copy_stream_async(
+    source: StreamReadBuilder | BatchStream,
+    writer: StreamWriter,
+    *,
+    replace: bool = False,
+    commit_interval: float | timedelta | None = None,
+) -> Position | None:
+    """As `copy_stream`, for asyncio: the writer works on another thread."""
+    if not isinstance(writer, StreamWriter):
+        raise StreamConfigError(f"copy_stream_async: writer: expected an open StreamWriter, got {shown(writer)}")
+    copy = _TableCopy("copy_stream_async", writer._opened, replace, commit_interval)
+    if isinstance(source, StreamReadBuilder):
+        refuse_itself(source.table, writer._opened.table.handle)
+        while not await _copy_from_start_async(source, writer, copy):
+            pass
+    else:
+        await _copy_batches_async(source, writer, copy)
+    return writer.position
+
+
+async def _copy_from_start_async(source: StreamReadBuilder, writer: StreamWriter, copy: _TableCopy) -> bool:
+    try:
+        async with (await asyncio.to_thread(copy.stream_of, source)).open() as stream:
+            await _copy_batches_async(stream, writer, copy)
+    except OtherColumnsError:
+        if not copy.plans.begins_again:
+            raise
+        return False
+    return True
+
+
+async def _copy_batches_async(stream: BatchStream, writer: StreamWriter, copy: _TableCopy) -> None:
     try:
         await run_async(copy_batches(stream, copy.plans.apply, copy.commits, writer._call))
     finally:
@@ -94,64 +139,13 @@ async def _copy_batches(stream: BatchStream, writer: StreamWriter, copy: _TableC
             await writer._call(copy.plans.leave)
 
 
-def copy_stream_sync(
-    source: StreamReadBuilder | BlockingBatchStream,
-    writer: BlockingStreamWriter,
-    *,
-    replace: bool = False,
-    commit_interval_seconds: float | None = None,
-    on_open: Callable[[BlockingBatchStream], object] | None = None,
-) -> Position | None:
-    """As `copy_stream`, blocking.
-
-    Args:
-        source: As for `copy_stream`.
-        writer: As for `copy_stream`.
-        replace: As for `copy_stream`.
-        commit_interval_seconds: As for `copy_stream`.
-        on_open: Called with the stream once a builder has opened it, for other threads and signal handlers.
-    """
-    if not isinstance(writer, BlockingStreamWriter):
-        raise StreamConfigError(f"copy_stream_sync: writer: expected an open BlockingStreamWriter, got {shown(writer)}")
-    copy = _TableCopy("copy_stream_sync", writer._opened, replace, commit_interval_seconds)
-    if isinstance(source, StreamReadBuilder):
-        refuse_itself(source.table, writer._opened.table.handle)
-        while not _copy_from_start_sync(source, copy, on_open):
-            pass
-    else:
-        _copy_batches_sync(source, copy)
-    return writer.position
-
-
-def _copy_from_start_sync(
-    source: StreamReadBuilder, copy: _TableCopy, on_open: Callable[[BlockingBatchStream], object] | None
-) -> bool:
-    try:
-        with copy.stream_of(source).open_sync() as stream:
-            if on_open is not None:
-                on_open(stream)
-            _copy_batches_sync(stream, copy)
-    except OtherColumnsError:
-        if not copy.plans.begins_again:
-            raise
-        return False
-    return True
-
-
-def _copy_batches_sync(stream: BlockingBatchStream, copy: _TableCopy) -> None:
-    try:
-        run(copy_batches(stream, copy.plans.apply, copy.commits))
-    finally:
-        copy.plans.leave()
-
-
 class _TableCopy:
-    def __init__(self, call: str, writer: TableWriter, replace: bool, seconds: float | None) -> None:
+    def __init__(self, call: str, writer: TableWriter, replace: bool, interval: float | timedelta | None) -> None:
         if writer.has_pending:
             raise StreamConfigError("rows wait in the writer: commit() or abort() before a stream is copied by it")
         self.plans = PlanTransactions(PaimonRows(writer.table, lambda: writer), replace)
-        self.plans.shares_commits = seconds is not None
-        self.commits = None if seconds is None else SharedCommits(call, self.plans, seconds)
+        self.plans.shares_commits = interval is not None
+        self.commits = None if interval is None else SharedCommits(call, self.plans, interval)
 
     def stream_of(self, source: StreamReadBuilder) -> StreamReadBuilder:
         stream = resolved(source)

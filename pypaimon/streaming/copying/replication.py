@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
+from datetime import timedelta
 from typing import Any, TypeVar
 
 from pypaimon.streaming.batches.batch_stream import BlockingBatchStream
@@ -34,7 +35,7 @@ def replicate(
     target: Target,
     *,
     on_open: Callable[[BlockingBatchStream], object] | None = None,
-    commit_interval_seconds: float | None = None,
+    commit_interval: float | timedelta | None = None,
 ) -> Position | None:
     """Copy a table to a target, and follow it: the state first, then every change, from where the target stands.
 
@@ -46,7 +47,7 @@ def replicate(
             expiring; its saved progress is ignored.
         target: A target of its own for each stream: a full state replaces all that it holds.
         on_open: Called with the stream once it is open, for other threads and signal handlers: `stop`, `status`, `lag`.
-        commit_interval_seconds: Plans share a transaction of the target, which is committed at the latest with the plan
+        commit_interval: Plans share a transaction of the target, which is committed at the latest with the plan
             that ends after this many seconds. Every target but a PaimonTarget commits earlier if no more rows are read
             yet, because its transaction holds locks; a PaimonTarget waits for them, because each commit is a snapshot.
             None: each plan has a transaction of its own.
@@ -59,44 +60,44 @@ def replicate(
             without a complete changelog.
         StreamConfigError: The builder has a start without the state, a range, a view, or leaves out changes or the
             kinds of rows; the target holds rows of another table, of another filter, shard or key, or rows that no
-            target has written; or `commit_interval_seconds` is given for a target without transactions.
+            target has written; or `commit_interval` is given for a target without transactions.
         PositionExpiredError: What comes next has expired; `with_on_expired("full")` begins with the state again.
         PaimonStreamError: As the stream, or the target, says.
     """
     check_arguments("replicate", builder, target, on_open)
-    commits = shared_commits("replicate", target, commit_interval_seconds)
+    commits = shared_commits("replicate", target, commit_interval)
     while not _copy(builder, target, on_open, commits):
         pass
-    return target.position()
+    return target.load_position()
 
 
 async def replicate_async(
-    builder: StreamReadBuilder, target: Target, *, commit_interval_seconds: float | None = None
+    builder: StreamReadBuilder, target: Target, *, commit_interval: float | timedelta | None = None
 ) -> Position | None:
     """As `replicate`, without blocking the event loop: the target works on another thread.
 
     If it is cancelled it waits for the batch that is being applied, so that the target is free again when it ends.
     """
     check_arguments("replicate_async", builder, target)
-    commits = shared_commits("replicate_async", target, commit_interval_seconds)
+    commits = shared_commits("replicate_async", target, commit_interval)
     while not await _copy_async(builder, target, commits):
         pass
-    return await _on_thread(target.position)
+    return await _on_thread(target.load_position)
 
 
-def shared_commits(call: str, target: Target, seconds: float | None) -> SharedCommits | None:
+def shared_commits(call: str, target: Target, interval: float | timedelta | None) -> SharedCommits | None:
     """How plans of a target share transactions; None: each plan is committed by itself."""
-    if seconds is None:
+    if interval is None:
         return None
     plans = _plans_of(target)
     if plans is None:
-        finite_seconds(f"{call}: commit_interval_seconds", seconds)
+        finite_seconds(f"{call}: commit_interval", interval)
         raise StreamConfigError(
-            f"{call}: commit_interval_seconds: {type(target).__name__} commits each plan by itself. Leave it out, or "
+            f"{call}: commit_interval: {type(target).__name__} commits each plan by itself. Leave it out, or "
             "give a DuckDBTarget, SQLiteTarget, PostgresTarget, ParquetTarget, DeltaTarget, IcebergTarget or "
             "PaimonTarget."
         )
-    return SharedCommits(call, plans, seconds)
+    return SharedCommits(call, plans, interval)
 
 
 def _copy(
@@ -158,7 +159,7 @@ def _plans_of(target: Target) -> PlanTransactions | None:
 
 
 def _position(stream: ResolvedStream, target: Target) -> Position | None:
-    position, plans = target.position(), _plans_of(target)
+    position, plans = target.load_position(), _plans_of(target)
     if position is None or plans is None:
         return position
     return plans.position_for(source_of(stream))
@@ -190,9 +191,9 @@ class Replication:
     Args:
         builder: As for `replicate`.
         target: As for `replicate`.
-        first_pause_seconds: The pause after the first failure; half of it is random.
-        longest_pause_seconds: Pauses double up to this many seconds.
-        commit_interval_seconds: As for `replicate`.
+        first_pause: The pause after the first failure; half of it is random.
+        longest_pause: Pauses double up to this one.
+        commit_interval: As for `replicate`.
 
     Raises:
         StreamConfigError: An argument is invalid.
@@ -203,16 +204,16 @@ class Replication:
         builder: StreamReadBuilder,
         target: Target,
         *,
-        first_pause_seconds: float = 1.0,
-        longest_pause_seconds: float = 60.0,
-        commit_interval_seconds: float | None = None,
+        first_pause: float | timedelta = 1.0,
+        longest_pause: float | timedelta = 60.0,
+        commit_interval: float | timedelta | None = None,
     ) -> None:
         check_arguments("Replication", builder, target)
-        shared_commits("Replication", target, commit_interval_seconds)
+        shared_commits("Replication", target, commit_interval)
         self._builder = builder
         self._target = target
-        self._backoff = backoff_of(5, first_pause_seconds, longest_pause_seconds)
-        self._commit_interval_seconds = commit_interval_seconds
+        self._backoff = backoff_of(5, first_pause, longest_pause)
+        self._commit_interval = commit_interval
         self._sleeper = Sleeper(resolved(builder).clock)
         self._stream: BlockingBatchStream | None = None
         self._stopping = False
@@ -236,7 +237,7 @@ class Replication:
                         self._builder,
                         self._target,
                         on_open=self._opened,
-                        commit_interval_seconds=self._commit_interval_seconds,
+                        commit_interval=self._commit_interval,
                     )
                     return
                 except PaimonStreamError as error:

@@ -1,11 +1,11 @@
-"""`stream_database` and `DatabaseStreamBuilder`: the settings of a stream of all tables of a database."""
+"""`database_stream_builder` and `DatabaseStreamBuilder`: the settings of a stream of all tables of a database."""
 
 from __future__ import annotations
 
 import copy
 import re
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, Literal
 
@@ -30,7 +30,7 @@ class _Start(Enum):
     EARLIEST = "earliest"
 
 
-def stream_database(
+def database_stream_builder(
     catalog: Any, database: str, include: str | None = None, exclude: str | None = None
 ) -> DatabaseStreamBuilder:
     """A builder of a stream of all tables of a database, including tables that are created later. No IO.
@@ -44,20 +44,15 @@ def stream_database(
     Raises:
         StreamConfigError: Invalid regular expression.
     """
-    a_catalog("stream_database: catalog", catalog)
-    a_name("stream_database: database", database)
+    a_catalog("database_stream_builder: catalog", catalog)
+    a_name("database_stream_builder: database", database)
     return DatabaseStreamBuilder(catalog, database, _pattern("include", include), _pattern("exclude", exclude))
 
 
 class DatabaseStreamBuilder:
-    """Settings of a stream of a database. Setters change the builder and return it; made by `stream_database`.
+    """Settings of a stream of a database, made by `database_stream_builder`.
 
-    Args:
-        catalog: pypaimon's catalog.
-        database: Name of the database.
-        include: See `stream_database`.
-        exclude: See `stream_database`.
-        clock: Where time comes from.
+    Setters change the builder and return it.
     """
 
     def __init__(
@@ -66,13 +61,12 @@ class DatabaseStreamBuilder:
         database: str,
         include: re.Pattern[str] | None = None,
         exclude: re.Pattern[str] | None = None,
-        clock: Clock | None = None,
     ) -> None:
         self._catalog = catalog
         self._database = database
         self._include = include
         self._exclude = exclude
-        self._clock = clock or Clock()
+        self._clock = Clock()
         self._start: dict[str, Any] = {}
         self._configure: tuple[Configure, ...] = ()
         self._of_table: dict[str, tuple[Configure, ...]] = {}
@@ -88,64 +82,55 @@ class DatabaseStreamBuilder:
         mode: Literal["latest-full", "latest", "earliest"] | None = None,
         *,
         timestamp: datetime | str | int | None = None,
+        position: DatabasePosition | str | None = None,
     ) -> DatabaseStreamBuilder:
         """Where the stream begins in tables that exist when it is opened; the default is set by the table's options.
 
-        A table that is created later is read from its first row.
+        A table that is created later is read from its first row, and with a position so is each table that it lacks.
+        Renamed tables continue. Events report tables that were renamed, dropped or re-created.
 
         Args:
             mode: See `StreamReadBuilder.with_start`.
             timestamp: See `StreamReadBuilder.with_start`.
+            position: Continue at the position of an earlier stream of this database: `stream.position`, or its JSON. A
+                mode or a timestamp then applies to those of its tables that had not been read.
 
         Raises:
-            StreamConfigError: Neither or both are given.
+            StreamConfigError: Nothing is given, or both a mode and a timestamp. The position is invalid, or belongs to
+                another database.
         """
-        if (mode is None) == (timestamp is None):
-            raise StreamConfigError("with_start of a database: give either a mode or a timestamp")
+        if mode is not None and timestamp is not None or (mode is timestamp is position is None):
+            raise StreamConfigError("with_start of a database: give a mode or a timestamp, or a position")
         if mode is not None:
             choice(_Start, "with_start of a database", mode)
-        self._start = {"mode": mode} if mode is not None else {"timestamp": timestamp}
-        return self
-
-    def with_position(self, position: DatabasePosition | str) -> DatabaseStreamBuilder:
-        """Continue at the position of an earlier stream of this database: `stream.position`, or its JSON.
-
-        Tables that are not in the position are read from their first row. Renamed tables continue. Events report tables
-        that were renamed, dropped or re-created.
-
-        Raises:
-            StreamConfigError: The position is invalid, or belongs to another database.
-        """
-        found = position if isinstance(position, DatabasePosition) else DatabasePosition.from_json(position)
-        if found.database != self._database:
-            raise StreamConfigError(
-                f"with_position: this position belongs to database '{found.database}', not '{self._database}'"
-            )
-        self._position = found
+        if mode is not None or timestamp is not None:
+            self._start = {"mode": mode} if mode is not None else {"timestamp": timestamp}
+        if position is not None:
+            self._position = self._own(position)
         return self
 
     def with_end(self, *, latest: bool = False, timestamp: datetime | str | int | None = None) -> DatabaseStreamBuilder:
         """Where the stream of each table ends; see `StreamReadBuilder.with_end`. Later tables are not read."""
         self._is_bounded = True
-        return self.for_each(lambda builder: builder.with_end(latest=latest, timestamp=timestamp))
+        return self.with_each_table(lambda builder: builder.with_end(latest=latest, timestamp=timestamp))
 
     def with_consumer_id(
         self, consumer_id: str, *, commit: Literal["auto", "manual"] = "auto"
     ) -> DatabaseStreamBuilder:
         """Save progress under this id in each table; see `StreamReadBuilder.with_consumer_id`."""
         self._has_consumer = True
-        return self.for_each(lambda builder: builder.with_consumer_id(consumer_id, commit=commit))
+        return self.with_each_table(lambda builder: builder.with_consumer_id(consumer_id, commit=commit))
 
-    def with_poll_interval_ms(self, milliseconds: int) -> DatabaseStreamBuilder:
+    def with_poll_interval_ms(self, poll_interval_ms: int) -> DatabaseStreamBuilder:
         """The least time between two polls of a table.
 
         A table that was quiet for long is polled less often: after an eighth of that time, at most 30 s.
         """
-        return self.for_each(lambda builder: builder.with_poll_interval_ms(milliseconds))
+        return self.with_each_table(lambda builder: builder.with_poll_interval_ms(poll_interval_ms))
 
-    def with_discovery_interval(self, seconds: float) -> DatabaseStreamBuilder:
-        """Seconds between two listings of the tables; the default is 60."""
-        self._discovery_seconds = finite_seconds("with_discovery_interval", seconds, above_zero=True)
+    def with_discovery_interval(self, interval: float | timedelta) -> DatabaseStreamBuilder:
+        """Set the time between two listings of the tables; the default is a minute."""
+        self._discovery_seconds = finite_seconds("with_discovery_interval", interval, above_zero=True)
         return self
 
     def with_on_table_error(self, policy: Literal["park", "raise"]) -> DatabaseStreamBuilder:
@@ -158,8 +143,8 @@ class DatabaseStreamBuilder:
         self._on_table_error = choice(OnTableError, "with_on_table_error", policy)
         return self
 
-    def on_event(self, call: OnEvent) -> DatabaseStreamBuilder:
-        """A function to call with each event, before the batch that the event concerns.
+    def with_on_event(self, call: OnEvent) -> DatabaseStreamBuilder:
+        """Call a function with each event, before the batch that the event concerns.
 
         It runs on the thread that asks for the next batch. If it raises, the same event comes again. For `open()` it
         may be a coroutine function.
@@ -167,15 +152,15 @@ class DatabaseStreamBuilder:
         self._on_event = call
         return self
 
-    def for_each(self, configure: Callable[[StreamReadBuilder], object]) -> DatabaseStreamBuilder:
-        """A function to call with the builder of each table before the table is opened, on another thread."""
+    def with_each_table(self, configure: Callable[[StreamReadBuilder], object]) -> DatabaseStreamBuilder:
+        """Call a function with the builder of each table, on another thread, before the table is opened."""
         self._configure = (*self._configure, configure)
         return self
 
-    def for_table(self, name: str, configure: Callable[[StreamReadBuilder], object]) -> DatabaseStreamBuilder:
-        """As `for_each`, for one table:
+    def with_table(self, name: str, configure: Callable[[StreamReadBuilder], object]) -> DatabaseStreamBuilder:
+        """As `with_each_table`, for one table:
 
-        `stream.for_table("orders", lambda builder: builder.with_filter("amount > 3"))`."""
+        `stream.with_table("orders", lambda builder: builder.with_filter("amount > 3"))`."""
         self._of_table = {**self._of_table, name: (*self._of_table.get(name, ()), configure)}
         return self
 
@@ -204,13 +189,21 @@ class DatabaseStreamBuilder:
         engine = self._engine(read_ahead_bytes, batch_bytes)
         return BlockingDatabaseStream(self._database, engine, self._on_event, self._clock)
 
+    def _own(self, position: DatabasePosition | str) -> DatabasePosition:
+        found = position if isinstance(position, DatabasePosition) else DatabasePosition.from_json(position)
+        if found.database != self._database:
+            raise StreamConfigError(
+                f"with_start: position: it belongs to database '{found.database}', not '{self._database}'"
+            )
+        return found
+
     def _engine(self, read_ahead_bytes: int, batch_bytes: int) -> DatabaseEngine:
         if self._has_consumer and self._position is None and self._start.get("mode", "latest-full") != "latest-full":
             raise StreamConfigError(
                 "with_consumer_id cannot be combined with a start at changes: a table that was created while nobody "
                 "was reading would not be recognised as new.",
-                advice="Leave out with_start(...), or save stream.position and give it to with_position(...).",
-                option="with_position",
+                advice="Leave out with_start(...), or save stream.position and give it to with_start(position=...).",
+                option="with_start of a database",
             )
         tables = TablesOfDatabase(
             self._catalog,
@@ -251,10 +244,10 @@ def builder_for_copy(
 
     tables = {name: place for name, place in position.tables.items() if matches(name, include, exclude)}
     held = DatabasePosition(position.database, tables)
-    copied = builder.copy().with_start("latest-full").with_position(held).on_event(on_each)
-    copied.for_each(_configure_for_copy)
+    copied = builder.copy().with_start("latest-full", position=held).with_on_event(on_each)
+    copied.with_each_table(_configure_for_copy)
     for name in builder._of_table:
-        copied.for_table(name, _configure_for_copy)
+        copied.with_table(name, _configure_for_copy)
     return copied
 
 

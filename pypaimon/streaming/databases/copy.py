@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from pypaimon.streaming.databases.builder import DatabaseStreamBuilder, builder_for_copy, stream_database
+from pypaimon.streaming.databases.builder import DatabaseStreamBuilder, builder_for_copy, database_stream_builder
 from pypaimon.streaming.databases.events import DatabaseEvent, TableAdded, TableDropped, TableRenamed
 from pypaimon.streaming.databases.position import DatabasePosition
 from pypaimon.streaming.databases.stream import BlockingDatabaseStream, BlockingTableBatch
@@ -18,7 +18,7 @@ from pypaimon.streaming.options.arguments import needed
 class DatabaseTarget(Protocol):
     """A target of `copy_database`. Calls block, and are made one at a time."""
 
-    def begin(self, database: str, location: str | None = None) -> DatabasePosition:
+    def load_position(self, database: str, location: str | None = None) -> DatabasePosition:
         """Where the copy of a database continues. Discards what was applied of an unfinished plan.
 
         Args:
@@ -33,10 +33,10 @@ class DatabaseTarget(Protocol):
             Whether the batch was applied. False: the target does not hold the rows before it, so the copy must restart.
         """
 
-    def tell(self, event: DatabaseEvent) -> None:
+    def apply_event(self, event: DatabaseEvent) -> None:
         """Apply an event of a table, between plans. The same event may come again."""
 
-    def leave(self) -> None:
+    def roll_back(self) -> None:
         """Roll back what was applied of an unfinished plan."""
 
 
@@ -77,15 +77,23 @@ def copy_database(
         TablesFailedError: The end is reached, but some tables were not copied up to it.
         PaimonStreamError: An error of the stream or the target.
     """
-    builder = stream_database(catalog, database, include, exclude)
-    needed("copy_database: target", target, "a target of a database such as DuckDBDatabase", "begin", "apply", "tell")
+    builder = database_stream_builder(catalog, database, include, exclude)
+    needed(
+        "copy_database: target",
+        target,
+        "a target of a database such as DuckDBDatabase",
+        "load_position",
+        "apply",
+        "apply_event",
+        "roll_back",
+    )
     if configure is not None:
         configure(builder)
     location = warehouse_of(catalog)
-    refuse_another_warehouse(catalog, target.begin(database, location), location)
+    refuse_another_warehouse(catalog, target.load_position(database, location), location)
     while not _Copying(builder, target).is_done(database, location, on_open or (lambda _: None)):
         pass
-    return target.begin(database, location)
+    return target.load_position(database, location)
 
 
 class _Copying:
@@ -105,7 +113,7 @@ class _Copying:
 
     def is_done(self, database: str, location: str | None, on_open: Callable[[BlockingDatabaseStream], object]) -> bool:
         """Copy until the end of the stream; False if the target no longer holds the rows before a plan."""
-        builder = builder_for_copy(self._builder, self._target.begin(database, location), self._on_event)
+        builder = builder_for_copy(self._builder, self._target.load_position(database, location), self._on_event)
         failed: Mapping[str, Exception] = {}
         try:
             with builder.open_sync() as stream:
@@ -118,7 +126,7 @@ class _Copying:
                     failed = error.errors
             self._roll_back()
         finally:
-            self._target.leave()
+            self._target.roll_back()
         if failed or self._event_errors:
             raise TablesFailedError({**failed, **self._event_errors})
         return True
@@ -162,7 +170,7 @@ class _Copying:
     def _roll_back(self) -> None:
         """Roll back the current plan."""
         self._open_table = None
-        self._target.leave()
+        self._target.roll_back()
         self._apply_events()
 
     def _apply_events(self) -> None:
@@ -171,7 +179,7 @@ class _Copying:
             event = self._later[0]
             self._event_errors.pop(event.table, None)
             try:
-                self._target.tell(event)
+                self._target.apply_event(event)
             except PaimonStreamError as error:
                 if error.retriable:
                     raise

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pypaimon.streaming.databases.duckdb_tables import CopiedTable, CopiedTables
 from pypaimon.streaming.databases.events import DatabaseEvent, TableDropped, TableRenamed
-from pypaimon.streaming.databases.position import DatabasePosition, TablePlace
+from pypaimon.streaming.databases.position import DatabasePosition, TablePosition
 from pypaimon.streaming.databases.stream import BlockingTableBatch
 from pypaimon.streaming.databases.warehouses import noted_location
 from pypaimon.streaming.errors import StreamConfigError, TargetError
@@ -60,12 +60,12 @@ class DuckDBDatabase:
         self._source = ""
         self._plans: dict[str, tuple[str, PlanTransactions]] = {}
 
-    def begin(self, database: str, location: str | None = None) -> DatabasePosition:
+    def load_position(self, database: str, location: str | None = None) -> DatabasePosition:
         """Where the copy of a database continues. Rolls back what was applied of an unfinished plan."""
-        self.leave()
+        self.roll_back()
         self._source, self._tables.location = database, location
         positions = self._tables.positions(database)
-        tables = {name: TablePlace(each.table, each) for name, each in positions.items()}
+        tables = {name: TablePosition(each.table, each) for name, each in positions.items()}
         return DatabasePosition(database, tables, noted_location(self._tables.locations(database), location))
 
     def apply(self, batch: BlockingTableBatch) -> bool:
@@ -88,12 +88,12 @@ class DuckDBDatabase:
             self._plans[batch.table] = known
         plans = known[1]
         with _translated():
-            if batch.is_first and not batch.begins_state and plans.position() is None:
+            if batch.is_first and not batch.begins_state and plans.load_position() is None:
                 return False
             plans.apply(batch)
             return True
 
-    def tell(self, event: DatabaseEvent) -> None:
+    def apply_event(self, event: DatabaseEvent) -> None:
         """Apply an event of a table. The same event may come again.
 
         Raises:
@@ -106,7 +106,7 @@ class DuckDBDatabase:
             elif isinstance(event, TableRenamed):
                 self._rename(event.former, event.table)
 
-    def leave(self) -> None:
+    def roll_back(self) -> None:
         """Roll back what was applied of an unfinished plan."""
         self._plans = {}
         # Fails if no transaction is open.

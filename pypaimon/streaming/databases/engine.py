@@ -14,7 +14,7 @@ from pypaimon.streaming.databases.events import DatabaseEvent, TableRecovered
 from pypaimon.streaming.databases.followed_table import FollowedTable
 from pypaimon.streaming.databases.jobs import EngineSettings, Job, KeepAliveJob, OpenJob, StartJob
 from pypaimon.streaming.databases.lag import DatabaseLag
-from pypaimon.streaming.databases.position import TablePlace
+from pypaimon.streaming.databases.position import TablePosition
 from pypaimon.streaming.databases.table_discovery import TableDiscovery
 from pypaimon.streaming.databases.table_poller import KEEPING_ALIVE, TablePoller
 from pypaimon.streaming.databases.tables_of_database import TablesOfDatabase
@@ -119,11 +119,11 @@ class DatabaseEngine:
         with self._state.lock:
             if self._state.registry.followed.get(table.name) is table:
                 if chunk.position is not None:
-                    self._state.registry.places[table.name] = TablePlace(table.identity, chunk.position)
+                    self._state.registry.places[table.name] = TablePosition(table.identity, chunk.position)
                 table.was_handed_out(chunk)
 
     @property
-    def places(self) -> dict[str, TablePlace]:
+    def places(self) -> dict[str, TablePosition]:
         """The position in each table, after everything that the caller has received."""
         if self._state.taken is not None:
             # If the engine is closed in the meantime, `close` has applied it.

@@ -26,7 +26,7 @@ from pypaimon.streaming.databases.jobs import (
     PendingEvent,
     StartJob,
 )
-from pypaimon.streaming.databases.position import TablePlace
+from pypaimon.streaming.databases.position import TablePosition
 from pypaimon.streaming.databases.table_registry import TableRegistry
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.scanning.metrics import ScanMetrics, total_of
@@ -370,7 +370,7 @@ class EngineState:
         self.rows.pass_over(table)
         self.schedule_soon(self.discovery, DISCOVERY_PAUSE if table.failures else 0.0)
 
-    def forget(self, name: str) -> tuple[FollowedTable | None, TablePlace | None]:
+    def forget(self, name: str) -> tuple[FollowedTable | None, TablePosition | None]:
         """Stop following a table; returns its stream and the position in it."""
         table, place = self.registry.forget(name)
         if table is not None:

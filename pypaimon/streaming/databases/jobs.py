@@ -9,7 +9,7 @@ from enum import Enum
 from pypaimon.streaming.concurrency.backoff import Backoff
 from pypaimon.streaming.databases.events import DatabaseEvent
 from pypaimon.streaming.databases.followed_table import CutPlan, FollowedTable
-from pypaimon.streaming.databases.position import TablePlace
+from pypaimon.streaming.databases.position import TablePosition
 from pypaimon.streaming.databases.tables_of_database import OpenedTable
 from pypaimon.streaming.paimon.internals import TableSchema
 
@@ -41,7 +41,7 @@ class EngineSettings:
     batch_bytes: int
     on_table_error: OnTableError
     is_bounded: bool
-    places: dict[str, TablePlace] | None
+    places: dict[str, TablePosition] | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,7 +88,7 @@ class StartJob:
     name: str
     opened: OpenedTable
     is_new: bool
-    place: TablePlace | None = None
+    place: TablePosition | None = None
     schema: TableSchema | None = None
     cut: CutPlan | None = None
     attempt: int = 0

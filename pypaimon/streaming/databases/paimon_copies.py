@@ -35,7 +35,7 @@ class CopyNote:
 
     Attributes:
         database: The database of the source.
-        table: The identity of the source; see `TablePlace.identity`.
+        table: The identity of the source; see `TablePosition.identity`.
         columns: The columns that were copied so far.
         is_dropped: Whether the source was dropped.
         location: The warehouse of the source, if recorded.

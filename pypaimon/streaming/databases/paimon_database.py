@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pypaimon.streaming.databases.events import DatabaseEvent, TableDropped, TableRenamed
 from pypaimon.streaming.databases.paimon_copies import CopyNote, FoundCopy, PaimonCopies
-from pypaimon.streaming.databases.position import DatabasePosition, TablePlace
+from pypaimon.streaming.databases.position import DatabasePosition, TablePosition
 from pypaimon.streaming.databases.stream import BlockingTableBatch
 from pypaimon.streaming.databases.warehouses import noted_location
 from pypaimon.streaming.errors import StreamConfigError, TargetError
@@ -75,13 +75,13 @@ class PaimonDatabase:
         self._location: str | None = None
         self._open: dict[str, _OpenCopy] = {}
 
-    def begin(self, database: str, location: str | None = None) -> DatabasePosition:
+    def load_position(self, database: str, location: str | None = None) -> DatabasePosition:
         """Where the copy of a database continues. Rolls back what was applied of an unfinished plan."""
-        self.leave()
+        self.roll_back()
         self._source, self._location = database, location
         self._tables.make()
         found = self._tables.positions(database, _USER)
-        tables = {name: TablePlace(each.note.table, each.position) for name, each in found.items()}
+        tables = {name: TablePosition(each.note.table, each.position) for name, each in found.items()}
         noted = [each.note.location for each in found.values() if each.note.location is not None]
         return DatabasePosition(database, tables, noted_location(noted, location))
 
@@ -108,7 +108,7 @@ class PaimonDatabase:
         copy.target.apply(batch)
         return True
 
-    def tell(self, event: DatabaseEvent) -> None:
+    def apply_event(self, event: DatabaseEvent) -> None:
         """Apply an event of a table. The same event may come again.
 
         Raises:
@@ -120,7 +120,7 @@ class PaimonDatabase:
         elif isinstance(event, TableRenamed):
             self._rename(event.former, event.table)
 
-    def leave(self) -> None:
+    def roll_back(self) -> None:
         """Roll back what was applied of an unfinished plan."""
         for name in list(self._open):
             self._close(name)
@@ -145,7 +145,7 @@ class PaimonDatabase:
                 changes = _altered_columns(batch, fields, found.note.columns, names)
                 found = self._tables.alter(name, changes, self._noted(found.note, columns))
             copy = self._opened(name, found)
-        if not batch.begins_state and copy.target.position() is None:
+        if not batch.begins_state and copy.target.load_position() is None:
             return None
         return copy
 

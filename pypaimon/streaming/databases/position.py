@@ -14,7 +14,7 @@ _VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class TablePlace:
+class TablePosition:
     """The position in one table.
 
     Attributes:
@@ -40,7 +40,7 @@ class DatabasePosition:
     """
 
     database: str
-    tables: Mapping[str, TablePlace] = field(default_factory=dict)
+    tables: Mapping[str, TablePosition] = field(default_factory=dict)
     location: str | None = None
 
     def to_json(self) -> str:
@@ -78,7 +78,7 @@ class DatabasePosition:
             raise StreamConfigError(f"Invalid position of a database: {error!r}.") from error
 
 
-def _place(value: Mapping[str, Any]) -> TablePlace:
+def _place(value: Mapping[str, Any]) -> TablePosition:
     given = value["position"]
     position = None if given is None else Position.from_json(json.dumps(given))
-    return TablePlace(str(value["identity"]), position, bool(value.get("empty", False)))
+    return TablePosition(str(value["identity"]), position, bool(value.get("empty", False)))

@@ -92,24 +92,12 @@ class _DatabaseLoop(StreamLoop[TableChunk, B]):
         self._note_delivered()
         return DatabasePosition(self.database, self._engine.places)
 
-    def lag(self, *, fresh: bool = False) -> DatabaseLag:
-        """The lag of what was handed out, for each table and in total. From any thread.
-
-        `status.lag` holds the total afterwards.
-
-        Args:
-            fresh: Ask each table for its latest snapshot, which blocks. Otherwise the lag is that of the last polls,
-                and needs no IO.
-        """
+    def _lag_now(self, fresh: bool) -> DatabaseLag:
         self._handover.refuse_elsewhere()
         self._note_delivered()
         lag = self._engine.lag(fresh=fresh)
         self._lag = Lag(lag.snapshots, lag.rows, None, lag.seconds, None, None, None)
         return lag
-
-    async def lag_async(self, *, fresh: bool = False) -> DatabaseLag:
-        """As `lag`, without blocking the event loop."""
-        return await call_on_thread(partial(self.lag, fresh=fresh), "paimon-database-lag-call")
 
     def retry(self, table: str) -> None:
         """Resume a table that is parked. From any thread.
@@ -194,12 +182,29 @@ class DatabaseStream(_DatabaseLoop[TableBatch], AsyncStream[TableChunk, TableBat
     consumer id, asking for the next batch confirms the one before, unless `commit="manual"`.
     """
 
+    async def lag(self, *, fresh: bool = False) -> DatabaseLag:
+        """The lag of what was handed out, for each table and in total.
+
+        `status.lag` holds the total afterwards.
+
+        Args:
+            fresh: Ask each table for its latest snapshot. Otherwise the lag is that of the last polls, without IO.
+        """
+        return await call_on_thread(partial(self._lag_now, fresh), "paimon-database-lag-call")
+
     def _new_batch(self, item: TableChunk) -> TableBatch:
         return TableBatch(item, lambda: run_async(self._commit(item)))
 
 
 class BlockingDatabaseStream(_DatabaseLoop[BlockingTableBatch], BlockingStream[TableChunk, BlockingTableBatch]):
-    """As `DatabaseStream`, for a plain `for` and `with`. Ctrl-C interrupts it and loses nothing."""
+    """As `DatabaseStream`, for a plain `for` and `with`; made by `DatabaseStreamBuilder.open_sync()`.
+
+    Ctrl-C interrupts it and loses nothing.
+    """
+
+    def lag(self, *, fresh: bool = False) -> DatabaseLag:
+        """As `DatabaseStream.lag`; from any thread."""
+        return self._lag_now(fresh)
 
     def _new_batch(self, item: TableChunk) -> BlockingTableBatch:
         return BlockingTableBatch(item, lambda: run(self._commit(item)))

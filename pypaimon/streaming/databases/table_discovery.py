@@ -9,7 +9,7 @@ from pypaimon.streaming.databases.engine_state import DISCOVERY_PAUSE, EngineSta
 from pypaimon.streaming.databases.events import DatabaseEvent, TableAdded, TableRenamed, TableSkipped
 from pypaimon.streaming.databases.followed_table import FollowedTable
 from pypaimon.streaming.databases.jobs import BACKOFF, OpenJob, StartJob
-from pypaimon.streaming.databases.position import TablePlace
+from pypaimon.streaming.databases.position import TablePosition
 from pypaimon.streaming.databases.tables_of_database import OpenedTable, TablesOfDatabase
 from pypaimon.streaming.errors import (
     NoDatabaseError,
@@ -169,7 +169,7 @@ class TableDiscovery:
             if table is not None:
                 beginning = replace(beginning, schema=table.schema, cut=table.cut)
         # From here on a saved position contains the table.
-        place = beginning.place or TablePlace(beginning.opened.identity, was_empty=beginning.is_new)
+        place = beginning.place or TablePosition(beginning.opened.identity, was_empty=beginning.is_new)
         self._state.registry.places[beginning.name] = place
         self._state.schedule_soon(beginning)
 
@@ -197,7 +197,7 @@ class TableDiscovery:
     def _started(self, beginning: StartJob) -> FollowedTable:
         place, cut, opened = beginning.place, beginning.cut, beginning.opened
         if cut is not None:
-            place = TablePlace(opened.identity, cut.begin)
+            place = TablePosition(opened.identity, cut.begin)
         now = self._state.clock.monotonic()
         chunks = self._tables.begin(opened, place, is_new=beginning.is_new)
         table = FollowedTable(beginning.name, opened.identity, chunks, now, opened.latest, opened.at)

@@ -9,7 +9,7 @@ from pypaimon.streaming.batches.chunks import BatchChunk
 from pypaimon.streaming.databases.engine_state import EngineState
 from pypaimon.streaming.databases.followed_table import FollowedTable, begin_of
 from pypaimon.streaming.databases.jobs import BACKOFF, KeepAliveJob
-from pypaimon.streaming.databases.position import TablePlace
+from pypaimon.streaming.databases.position import TablePosition
 from pypaimon.streaming.errors import EndOfScan, PaimonStreamError, what_fails
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.model.plan import PlanKind
@@ -117,7 +117,9 @@ class TablePoller:
         """With the lock held and nothing buffered: move the position past snapshots without rows."""
         if not self._state.closed and self._state.registry.is_followed(table) and not table.chunks:
             position = table.driver.position
-            self._state.registry.places[table.name] = TablePlace(table.identity, position, was_empty=position is None)
+            self._state.registry.places[table.name] = TablePosition(
+                table.identity, position, was_empty=position is None
+            )
 
     def _save_start(self, table: FollowedTable, chunk: BatchChunk) -> None:
         """With the lock held: save the start that was found, because a later search would find another one.
@@ -127,7 +129,7 @@ class TablePoller:
         place = self._state.registry.places.get(table.name)
         begin = begin_of(chunk)
         if place is not None and place.position is None and begin is not None and chunk.plan.kind is not PlanKind.FULL:
-            self._state.registry.places[table.name] = TablePlace(table.identity, begin)
+            self._state.registry.places[table.name] = TablePosition(table.identity, begin)
 
     def _on_error(self, table: FollowedTable, error: Exception) -> None:
         with self._state.lock:

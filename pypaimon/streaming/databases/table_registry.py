@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pypaimon.streaming.databases.followed_table import FollowedTable, begin_of
 from pypaimon.streaming.databases.jobs import OpenJob
 from pypaimon.streaming.databases.lag import TableLag
-from pypaimon.streaming.databases.position import TablePlace
+from pypaimon.streaming.databases.position import TablePosition
 from pypaimon.streaming.errors import TableMissingError
 from pypaimon.streaming.model.position import Position
 
@@ -79,10 +79,10 @@ class TableRegistry:
         lost: The error that the database does not exist, if the last listing found that.
     """
 
-    def __init__(self, places: dict[str, TablePlace] | None) -> None:
+    def __init__(self, places: dict[str, TablePosition] | None) -> None:
         self._given = None if places is None else frozenset(places)
         self.followed: dict[str, FollowedTable] = {}
-        self.places: dict[str, TablePlace] = dict(places or {})
+        self.places: dict[str, TablePosition] = dict(places or {})
         self.opening: set[str] = set()
         self.skipped: dict[str, str] = {}
         self.failed: dict[str, Exception] = {}
@@ -177,7 +177,7 @@ class TableRegistry:
         self._seen.pop(name, None)
         return OpenJob(name, self.rounds > 1 or (self._given is not None and name not in self._given))
 
-    def place_of(self, name: str) -> TablePlace | None:
+    def place_of(self, name: str) -> TablePosition | None:
         """The position in the table of this name; None without one, or if the table was just dropped or renamed."""
         return None if name in self._leaving else self.places.get(name)
 
@@ -241,7 +241,7 @@ class TableRegistry:
         self.is_leaving(same[0])
         return same[0]
 
-    def forget(self, name: str) -> tuple[FollowedTable | None, TablePlace | None]:
+    def forget(self, name: str) -> tuple[FollowedTable | None, TablePosition | None]:
         """Remove a table; returns its stream and the position in it."""
         self._leaving.discard(name)
         self.failed.pop(name, None)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from pypaimon.streaming.databases.position import TablePlace
+from pypaimon.streaming.databases.position import TablePosition
 from pypaimon.streaming.errors import (
     CorruptTableError,
     NoDatabaseError,
@@ -46,7 +46,7 @@ class OpenedTable:
 
     Attributes:
         builder: The settings of its stream, without a start.
-        identity: The identity of the table; see `TablePlace`.
+        identity: The identity of the table; see `TablePosition`.
         batch_bytes: A plan with more bytes of rows is split into several chunks.
         at: The time before the first request.
         chunks: Its stream, for a start by the options of the table.
@@ -108,7 +108,7 @@ class TablesOfDatabase:
         name: str,
         batch_bytes: int,
         monotonic: Callable[[], float],
-        place: TablePlace | None = None,
+        place: TablePosition | None = None,
         *,
         is_followed: bool = False,
     ) -> OpenedTable | None:
@@ -143,7 +143,7 @@ class TablesOfDatabase:
         chunks = open_chunks(stream, batch_bytes)
         return OpenedTable(builder, stream.identity, batch_bytes, opened_at, chunks, latest)
 
-    def _begins_with_latest(self, place: TablePlace | None) -> bool:
+    def _begins_with_latest(self, place: TablePosition | None) -> bool:
         """Whether a stream begins with the latest snapshot, or probably after it. Options of a table may differ."""
         if place is not None:
             return place.position is not None
@@ -180,10 +180,9 @@ class TablesOfDatabase:
             raise CorruptTableError(f"{self.database}.{name}", f"its schema cannot be read: {error}") from error
 
     def _limit(self, table: Any) -> None:
-        """Have the directories of a table share limits with the other tables."""
         TableDirectory.share(table, _MOST_REQUESTS, self.manifests)
 
-    def begin(self, opened: OpenedTable, place: TablePlace | None, *, is_new: bool) -> OpenedChunks:
+    def begin(self, opened: OpenedTable, place: TablePosition | None, *, is_new: bool) -> OpenedChunks:
         """The stream of a table from its start.
 
         A table that appeared while others were already followed is read from its first row: from snapshot 1 if changes

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo
 from pypaimon.streaming.doctor.consumer_checks import consumers, expiry
 from pypaimon.streaming.doctor.examination import Examination, examine
@@ -236,19 +235,22 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
 """All checks by name, in the order of their findings."""
 
 
-def diagnose(table: ReadableTable, clock: Clock | None = None) -> Diagnosis:
+def diagnose(table: ReadableTable) -> Diagnosis:
     """Check what a stream of a table gives, what it costs, and what threatens it. Reads metadata once; writes nothing.
 
     Args:
         table: A table of pypaimon.
-        clock: Where the time comes from.
 
     Raises:
         UnsupportedTableError: The table cannot be streamed, for example because it has another format.
         StreamConfigError: An option of the table that decides its kind, or expiry, is invalid.
         StoreError: The store kept failing (retriable).
     """
-    seen = examine(table, clock)
+    return diagnosis_of(examine(table))
+
+
+def diagnosis_of(seen: Examination) -> Diagnosis:
+    """What the checks find in what was seen of a table."""
     findings = (replace(finding, check=name) for name, check in CHECKS.items() for finding in check(seen))
     return Diagnosis(seen.table, tuple(findings), seen.requests)
 

@@ -278,7 +278,7 @@ def _refuse(options: StreamOptions, what: str) -> None:
             options.on_expired is not OnExpired.FAIL,
             "each worker would continue somewhere else; after an error, restart all of them",
         ),
-        "between": (options.between is not None, "use with_start(...) and with_end(...)"),
+        "with_range": (options.between is not None, "use with_start(...) and with_end(...)"),
     }
     for call, (is_given, why) in refused.items():
         if is_given:

@@ -87,7 +87,7 @@ class TorchFeed(IterableDataset[Any]):
 
     Args:
         builder: The stream, with its current settings. It must not have a consumer id, shard, chosen buckets, limits,
-            range (`between`) or policy for expired snapshots.
+            range (`with_range`) or policy for expired snapshots.
         batch_rows: Rows of a batch.
         full_batches: Whether every batch but the last has `batch_rows` rows, of as many snapshots as needed. Otherwise
             the last batch of each snapshot may be smaller, and no rows wait for later snapshots.

@@ -81,3 +81,7 @@ How to follow a heartbeat to an assignment
     `membership.py` is this process as a member. `slot_cursor.py` reads the slots at one position, by a stream with a
     `SlotSet`, whose files `planning/selection.py` keeps.
 """
+
+from pypaimon.streaming.lazy_imports import lazy_names
+
+__getattr__, __dir__ = lazy_names(__name__)

@@ -143,7 +143,7 @@ def _last_snapshot(end: End, parts: ScanParts, clock: Clock) -> int:
     snapshots = parts.directory.snapshots
     if end.millis is not None and end.millis >= clock.time_millis():
         raise StreamConfigError(
-            "with_group: the end is a time in the future, and no member knows when the last commit before it has "
+            "new_group: the end is a time in the future, and no member knows when the last commit before it has "
             "arrived. Use a time in the past, latest=True, or a snapshot_id."
         )
     latest = snapshots.latest_id()

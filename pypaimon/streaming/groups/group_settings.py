@@ -1,10 +1,11 @@
-"""`GroupSettings`: the arguments of `with_group`, and the checks whether a stream and its table can be a group's."""
+"""`GroupSettings`: the arguments of `new_group`, and the checks whether a stream and its table can be a group's."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from pypaimon.streaming.consumers.consumer_names import check_consumer_id
@@ -53,23 +54,24 @@ class GroupSettings:
 def group_settings(
     group_id: str,
     member: str | None,
-    session_timeout: float | None,
+    session_timeout: float | timedelta | None,
     commit: str,
-    max_hold: float | None,
+    max_hold: float | timedelta | None,
     **callbacks: Any,
 ) -> GroupSettings:
-    """The arguments of `StreamReadBuilder.with_group`, checked."""
+    """The arguments of `StreamReadBuilder.new_group`, checked."""
     check_consumer_id(group_id)
     if member is not None:
         check_consumer_id(member)
-    for name, value in (("session_timeout", session_timeout), ("max_hold", max_hold)):
-        if value is not None:
-            finite_seconds(f"with_group: {name}", value, above_zero=True)
+    timeout, hold = (
+        None if value is None else finite_seconds(f"new_group: {name}", value, above_zero=True)
+        for name, value in (("session_timeout", session_timeout), ("max_hold", max_hold))
+    )
     for name, call in callbacks.items():
         if call is not None and not callable(call):
-            raise StreamConfigError(f"with_group: {name}: expected a function, got {call!r}")
-    mode = choice(CommitMode, "with_group: commit", commit)
-    return GroupSettings(group_id, member, session_timeout, mode, max_hold, **callbacks)
+            raise StreamConfigError(f"new_group: {name}: expected a function, got {call!r}")
+    mode = choice(CommitMode, "new_group: commit", commit)
+    return GroupSettings(group_id, member, timeout, mode, hold, **callbacks)
 
 
 def times_and_rule(parts: ScanParts, schema: TableSchema, settings: GroupSettings) -> tuple[GroupTimes, SlotRule]:
@@ -78,14 +80,14 @@ def times_and_rule(parts: ScanParts, schema: TableSchema, settings: GroupSetting
     _check_options(options)
     if traits.primary_key and not set(schema.partition_keys) <= set(schema.primary_keys):
         raise UnsupportedTableError(
-            "with_group: the primary key does not contain the partition columns. A key can move to another partition, "
+            "new_group: the primary key does not contain the partition columns. A key can move to another partition, "
             "and its rows to another member.",
             advice="Read the table with with_consumer_id(...).",
             option="with_consumer_id",
         )
     if traits.primary_key and options.read_overwrite:
         raise StreamConfigError(
-            "with_group: a group does not read overwrites of a table with primary keys, because the rows before and "
+            "new_group: a group does not read overwrites of a table with primary keys, because the rows before and "
             "after may go to different members. Leave with_on_overwrite('read') out."
         )
     poll = options.poll_interval_ms / 1000
@@ -94,7 +96,7 @@ def times_and_rule(parts: ScanParts, schema: TableSchema, settings: GroupSetting
     expiration = None if millis is None else millis / 1000
     if expiration is not None and expiration < _SESSIONS_PER_EXPIRATION * session:
         raise StreamConfigError(
-            f"with_group: consumer.expiration-time is {expiration:g} s, and a session {session:g} s: what the group "
+            f"new_group: consumer.expiration-time is {expiration:g} s, and a session {session:g} s: what the group "
             f"needs may expire before its members notice that one is gone. Set the option to "
             f"{_SESSIONS_PER_EXPIRATION} sessions or more, or pass a shorter session_timeout."
         )
@@ -140,7 +142,7 @@ def _check_options(options: StreamOptions) -> None:
         ),
     ):
         if given:
-            raise StreamConfigError(f"with_group cannot be combined with {what}. Leave it out.")
+            raise StreamConfigError(f"new_group cannot be combined with {what}. Leave it out.")
 
 
 def _predicate_value(predicate: Any) -> Any:

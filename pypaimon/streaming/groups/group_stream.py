@@ -298,10 +298,9 @@ class BlockingGroupStream(_GroupLoop[BlockingGroupBatch], BlockingStream[SlotChu
 
 
 class GroupStreamBuilder:
-    """Opens streams that share a table as the members of a group. Each `open` is a member.
+    """Opens streams that share a table as the members of a group; made by `StreamReadBuilder.new_group`.
 
-    Args:
-        stream: The stream: filter, start and limits, the same for all members.
+    Each `open` is a member. Filter, start and limits of the stream are the same for all members.
     """
 
     def __init__(self, stream: ResolvedStream, settings: GroupSettings) -> None:

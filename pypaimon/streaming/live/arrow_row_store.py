@@ -264,7 +264,7 @@ class VersionedRows:
         end = chunks.num_rows + rows.num_rows
         if end > MOST_ROWS:
             raise UnsupportedTableError(
-                f"{end} rows are more than a live table holds in memory: give open_live a memory_limit."
+                f"{end} rows are more than a live table holds in memory: give open_live a memory_limit_bytes."
             )
         numbers = np.full(len(hashes), -1, np.int64)
         numbers[sets] = np.arange(chunks.num_rows, end)

@@ -46,7 +46,7 @@ class MemoryBound:
 
 
 def memory_bound(max_bytes: int, directory: str | PathLike[str] | None) -> MemoryBound:
-    limit = at_least(0, "open_live: memory_limit", max_bytes)
+    limit = at_least(0, "open_live: memory_limit_bytes", max_bytes)
     if directory is None:
         return MemoryBound(limit)
     place = Path(a_path("open_live: directory", directory))
@@ -64,7 +64,8 @@ class TempDatabase:
         except ModuleNotFoundError as error:
             raise StreamConfigError(
                 f"the table takes more than {bound.max_bytes} bytes in memory, and its rows would go to DuckDB, which "
-                "is not installed: pip install 'pypaimon-streaming[duckdb]', or give open_live a greater memory_limit"
+                "is not installed: pip install 'pypaimon-streaming[duckdb]', or give open_live a greater "
+                "memory_limit_bytes"
             ) from error
         try:
             directory = Path(tempfile.mkdtemp(prefix="paimon-live-", dir=bound.directory))
@@ -140,7 +141,7 @@ class DuckDBRowStore:
         if any(pa.types.is_floating(kind) for kind in self._state.keys.kinds):
             raise StreamConfigError(
                 f"the table takes more than {bound.max_bytes} bytes in memory, and DuckDB takes the keys 0.0 and "
-                "-0.0 for one: give open_live a greater memory_limit"
+                "-0.0 for one: give open_live a greater memory_limit_bytes"
             )
         self._table_version = TableVersion()
         self._lock = threading.Lock()

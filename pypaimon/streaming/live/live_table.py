@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Future
 from datetime import datetime
 from functools import partial
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     import duckdb as duckdb_module  # type: ignore[import-not-found, unused-ignore]
 else:
     duckdb_module = LazyModule("duckdb")
+
+
+_FOR_ASYNCIO = "open_live() is for `async with`; without asyncio it is `with builder.open_live_sync()`"
 
 
 class _LiveTable:
@@ -115,7 +119,7 @@ class LiveTable(_LiveTable):
     Reads do not wait, and may be called from any thread.
     """
 
-    async def wait_for(self, snapshot: int) -> None:
+    async def wait_for(self, snapshot_id: int) -> None:
         """Wait until the changes of a snapshot, and of all before it, are in the rows. A cancelled wait loses nothing.
 
         With the changelog producers `lookup` and `full-compaction` these are the changes of compactions: the changes of
@@ -123,13 +127,13 @@ class LiveTable(_LiveTable):
         end it.
 
         Args:
-            snapshot: The id of the snapshot, such as `commit().snapshot` of a writer.
+            snapshot_id: The id of the snapshot, such as `commit().snapshot_id` of a writer.
 
         Raises:
             StreamConfigError: The id is invalid, the stream has ended before it, or the live table is closed.
             PaimonStreamError: The stream has failed for good.
         """
-        await _awaited(self._updater.reached(_snapshot(snapshot)))
+        await _awaited(self._updater.reached(_snapshot(snapshot_id)))
 
     async def aclose(self) -> None:
         """Stop following the table. Idempotent."""
@@ -143,7 +147,7 @@ class LiveTable(_LiveTable):
 
     def __enter__(self) -> NoReturn:
         self._updater.close()
-        raise TypeError("open_live() is for `async with`; without asyncio it is `with builder.open_live_sync()`")
+        raise TypeError(_FOR_ASYNCIO)
 
     def __exit__(self, *_: object) -> None:
         """Never reached; `with` asks for it before it enters."""
@@ -152,9 +156,9 @@ class LiveTable(_LiveTable):
 class BlockingLiveTable(_LiveTable):
     """A table kept live; made by `StreamReadBuilder.open_live_sync()`. As `LiveTable`; Ctrl-C interrupts its waits."""
 
-    def wait_for(self, snapshot: int) -> None:
+    def wait_for(self, snapshot_id: int) -> None:
         """As `LiveTable.wait_for`; blocks."""
-        _blocked(self._updater.reached(_snapshot(snapshot)))
+        _blocked(self._updater.reached(_snapshot(snapshot_id)))
 
     def close(self) -> None:
         """Stop following the table. Idempotent."""
@@ -168,10 +172,35 @@ class BlockingLiveTable(_LiveTable):
 
     async def __aenter__(self) -> NoReturn:
         self._updater.close()
-        raise TypeError("open_live_sync() is for `with`; with asyncio it is `async with await builder.open_live()`")
+        raise TypeError("open_live_sync() is for `with`; with asyncio it is `async with builder.open_live()`")
 
     async def __aexit__(self, *_: object) -> None:
         """Never reached; `async with` asks for it before it enters."""
+
+
+class OpeningLiveTable:
+    """A live table that `open_live()` is about to open: for `async with`, or for `await`, which gives the table."""
+
+    def __init__(self, opened: Callable[[], Awaitable[LiveTable]]) -> None:
+        self._open = opened
+        self._live: LiveTable | None = None
+
+    def __await__(self) -> Generator[Any, None, LiveTable]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> LiveTable:
+        self._live = await self
+        return self._live
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._live is not None:
+            await self._live.aclose()
+
+    def __enter__(self) -> NoReturn:
+        raise TypeError(_FOR_ASYNCIO)
+
+    def __exit__(self, *_: object) -> None:
+        """Never reached; `with` asks for it before it enters."""
 
 
 async def opened(stream: ResolvedStream, bound: MemoryBound) -> LiveTable:
@@ -200,7 +229,7 @@ def _updater(stream: ResolvedStream, bound: MemoryBound) -> LiveTableUpdater:
 
 
 def _snapshot(given: Any) -> int:
-    return at_least(1, "wait_for: snapshot", given)
+    return at_least(1, "wait_for: snapshot_id", given)
 
 
 async def _awaited(future: Future[None]) -> None:

@@ -152,9 +152,9 @@ class _Run:
         return _Picture(roots[own], others, tags[own], tag_names, tuple(self._consumers.infos()))
 
     def _old_files(self) -> list[TableFile]:
-        if self._rules.orphan_age is None:
+        if self._rules.orphan_seconds is None:
             return []
-        before = datetime.fromtimestamp(self._now, timezone.utc) - self._rules.orphan_age
+        before = datetime.fromtimestamp(max(self._now - self._rules.orphan_seconds, 0), timezone.utc)
         homes = [branch_directory(self._table.path, name) for name in ("main", *self._directory.branch_names())]
         return list(OldFiles(self._store, self._table.paths, before).of_table(homes))
 
@@ -175,14 +175,14 @@ class _Run:
         remaining = own.snapshots[len(snapshots) :]
         return MaintenancePlan(
             self._table.name,
-            snapshots=ids,
-            changelogs=old,
-            kept_changelogs=tuple(each.id for each in late if each.id not in old),
+            snapshot_ids=ids,
+            changelog_ids=old,
+            kept_changelog_ids=tuple(each.id for each in late if each.id not in old),
             tags=tuple(each.name for each in self._expired_tags(picture.tags)),
             consumers=tuple(each.name.text for each in expired),
             protections=tuple(protections),
-            earliest=remaining[0].id if remaining else None,
-            latest=remaining[-1].id if remaining else None,
+            earliest_id=remaining[0].id if remaining else None,
+            latest_id=remaining[-1].id if remaining else None,
         )
 
     def _expired_tags(self, tags: Sequence[Tag]) -> list[Tag]:
@@ -221,7 +221,7 @@ class _Run:
     def _kept(self, picture: _Picture, plan: MaintenancePlan) -> Roots:
         """The roots of the branch after the plan."""
         own = picture.own
-        gone, old, late = set(plan.snapshots), set(plan.changelogs), set(plan.kept_changelogs)
+        gone, old, late = set(plan.snapshot_ids), set(plan.changelog_ids), set(plan.kept_changelog_ids)
         changelogs = {each.id: each for each in (*own.changelogs, *own.snapshots) if each.id not in old}
         long_lived = {each.id for each in own.changelogs} | late
         return Roots(
@@ -253,7 +253,7 @@ class _Run:
     def _candidates(self, picture: _Picture, plan: MaintenancePlan) -> Iterator[TableFile]:
         candidates = Candidates(self._directory.manifests, self._table.paths)
         own = picture.own
-        gone, old = set(plan.snapshots), set(plan.changelogs)
+        gone, old = set(plan.snapshot_ids), set(plan.changelog_ids)
         following = next((each for each in own.snapshots if each.id not in gone), None)
         if gone:
             yield from candidates.of_snapshots([each for each in own.snapshots if each.id in gone], following)
@@ -268,12 +268,12 @@ class _Run:
         hint = f"{self._home}/snapshot/EARLIEST"
         before = picture.own.snapshots[0].id if picture.own.snapshots else None
         self._store.write_atomic(path, _plan_text(plan.files, self._table.path))
-        if plan.snapshots and plan.earliest is not None:
-            self._store.write_atomic(hint, str(plan.earliest).encode())
+        if plan.snapshot_ids and plan.earliest_id is not None:
+            self._store.write_atomic(hint, str(plan.earliest_id).encode())
         try:
             self._check_unchanged(picture, plan)
         except BaseException:
-            if plan.snapshots and before is not None:
+            if plan.snapshot_ids and before is not None:
                 self._store.write_atomic(hint, str(before).encode())
             self._store.delete(path)
             raise
@@ -281,14 +281,14 @@ class _Run:
             self._store.delete(f"{self._consumers.directory}/consumer-{name}")
         self._store.delete_all([self._directory.tag_path(name) for name in plan.tags])
         self._expire_changelogs(picture, plan)
-        self._store.delete_all([f"{self._home}/snapshot/snapshot-{number}" for number in plan.snapshots])
+        self._store.delete_all([f"{self._home}/snapshot/snapshot-{number}" for number in plan.snapshot_ids])
         self._delete(unreferenced(plan.files, self._newly_needed(picture)))
         self._store.delete(path)
         _LOG.info(
             "maintained",
             "%(table)s: expired %(snapshots)d snapshots and deleted %(files)d files",
             table=plan.table,
-            snapshots=len(plan.snapshots),
+            snapshots=len(plan.snapshot_ids),
             files=len(plan.files),
         )
 
@@ -307,20 +307,20 @@ class _Run:
 
     def _expire_changelogs(self, picture: _Picture, plan: MaintenancePlan) -> None:
         directory = f"{self._home}/changelog"
-        late = set(plan.kept_changelogs)
+        late = set(plan.kept_changelog_ids)
         for each in picture.own.snapshots:
             if each.id in late:
                 stored = self._store.read(f"{self._home}/snapshot/snapshot-{each.id}")
                 self._store.write_atomic(f"{directory}/changelog-{each.id}", stored)
         if late:
             self._store.write_atomic(f"{directory}/LATEST", str(max(late)).encode())
-        if plan.changelogs:
-            left = {each.id for each in picture.own.changelogs} - set(plan.changelogs) | late
+        if plan.changelog_ids:
+            left = {each.id for each in picture.own.changelogs} - set(plan.changelog_ids) | late
             if left:
                 self._store.write_atomic(f"{directory}/EARLIEST", str(min(left)).encode())
             else:
                 self._store.delete_all([f"{directory}/EARLIEST", f"{directory}/LATEST"])
-            self._store.delete_all([f"{directory}/changelog-{number}" for number in plan.changelogs])
+            self._store.delete_all([f"{directory}/changelog-{number}" for number in plan.changelog_ids])
 
     def _check_unchanged(self, picture: _Picture, plan: MaintenancePlan) -> None:
         """Find out whether something has appeared that needs what is to be deleted."""
@@ -334,7 +334,9 @@ class _Run:
         known = {each.name.text for each in picture.consumers}
         for info in self._consumers.infos():
             late = info.name.text in plan.consumers and info not in picture.consumers
-            new = info.name.text not in known and plan.earliest is not None and info.next_snapshot <= plan.earliest
+            new = (
+                info.name.text not in known and plan.earliest_id is not None and info.next_snapshot <= plan.earliest_id
+            )
             if late or new:
                 raise MaintenanceConflictError(plan.table, f"consumer {info.name.text!r} has saved meanwhile")
         last = picture.own.snapshots[-1] if picture.own.snapshots else None

@@ -17,57 +17,57 @@ class MaintenancePlan:
 
     Attributes:
         table: Name of the table.
-        snapshots: Ids of the snapshots that expire, ascending.
-        changelogs: Ids of the long-lived changelogs that expire, ascending.
-        kept_changelogs: Ids of expired snapshots whose changelog is kept as a long-lived one.
+        snapshot_ids: Ids of the snapshots that expire, ascending.
+        changelog_ids: Ids of the long-lived changelogs that expire, ascending.
+        kept_changelog_ids: Ids of expired snapshots whose changelog is kept as a long-lived one.
         tags: Names of the tags that expire.
         consumers: Consumer files that expire, by their names.
         files: The files that nothing needs any more.
         protections: The consumers and positions that keep snapshots.
-        earliest: The earliest snapshot that stays; None if there is none.
-        latest: The latest one.
+        earliest_id: Id of the earliest snapshot that stays; None if there is none.
+        latest_id: Id of the latest one.
     """
 
     table: str
-    snapshots: tuple[int, ...] = ()
-    changelogs: tuple[int, ...] = ()
-    kept_changelogs: tuple[int, ...] = ()
+    snapshot_ids: tuple[int, ...] = ()
+    changelog_ids: tuple[int, ...] = ()
+    kept_changelog_ids: tuple[int, ...] = ()
     tags: tuple[str, ...] = ()
     consumers: tuple[str, ...] = ()
     files: tuple[TableFile, ...] = ()
     protections: tuple[Protection, ...] = ()
-    earliest: int | None = None
-    latest: int | None = None
+    earliest_id: int | None = None
+    latest_id: int | None = None
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to delete."""
-        return not (self.snapshots or self.changelogs or self.tags or self.consumers or self.files)
+        return not (self.snapshot_ids or self.changelog_ids or self.tags or self.consumers or self.files)
 
     @property
-    def size(self) -> int:
+    def bytes(self) -> int:
         """Bytes of the files, as far as manifests say them: all but manifest lists and small extra files."""
-        return sum(each.size or 0 for each in self.files)
+        return sum(each.bytes or 0 for each in self.files)
 
     @property
     def held_back(self) -> tuple[Protection, ...]:
         """The protections that the earliest snapshot that stays needs: they keep snapshots from expiring."""
-        earliest = self.earliest
+        earliest = self.earliest_id
         return tuple(each for each in self.protections if earliest is not None and each.first_kept <= earliest)
 
     def to_value(self) -> dict[str, Any]:
         """The plan for JSON."""
         return {
             "table": self.table,
-            "snapshots": list(self.snapshots),
-            "changelogs": list(self.changelogs),
-            "kept_changelogs": list(self.kept_changelogs),
+            "snapshots": list(self.snapshot_ids),
+            "changelogs": list(self.changelog_ids),
+            "kept_changelogs": list(self.kept_changelog_ids),
             "tags": list(self.tags),
             "consumers": list(self.consumers),
-            "files": [{"path": each.path, "kind": each.kind, "size": each.size} for each in self.files],
-            "bytes": self.size,
-            "earliest": self.earliest,
-            "latest": self.latest,
+            "files": [{"path": each.path, "kind": each.kind, "size": each.bytes} for each in self.files],
+            "bytes": self.bytes,
+            "earliest": self.earliest_id,
+            "latest": self.latest_id,
             "protected_by": [
                 {"kind": each.kind, "name": each.name, "next_snapshot": each.next_snapshot} for each in self.protections
             ],

@@ -9,9 +9,11 @@ from typing import Any
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.arguments import finite_seconds
 from pypaimon.streaming.options.option_key import OptionKey, TableOptions
 from pypaimon.streaming.options.table_traits import changelogs_outlive
 
+_DAY = 86_400
 _NO_LIMIT = 2**63
 
 
@@ -19,7 +21,9 @@ _NO_LIMIT = 2**63
 class MaintenancePolicy:
     """What to keep. None: as an option of the table says, which is named in parentheses with its default.
 
-    Attributes:
+    Ages are numbers of seconds or timedeltas.
+
+    Args:
         min_snapshots: The latest snapshots, which are kept at any age (`snapshot.num-retained.min`, 10); at least 1.
         max_snapshots: Snapshots that are kept at most (`snapshot.num-retained.max`, no limit).
         snapshot_age: How long other snapshots are kept (`snapshot.time-retained`, 1 hour).
@@ -38,13 +42,13 @@ class MaintenancePolicy:
 
     min_snapshots: int | None = None
     max_snapshots: int | None = None
-    snapshot_age: timedelta | None = None
+    snapshot_age: float | timedelta | None = None
     min_changelogs: int | None = None
     max_changelogs: int | None = None
-    changelog_age: timedelta | None = None
+    changelog_age: float | timedelta | None = None
     expire_limit: int | None = None
     expire_tags: bool | None = None
-    orphan_age: timedelta | None = None
+    orphan_age: float | timedelta | None = None
     young_orphans: bool = False
     protect: tuple[Position | int, ...] = ()
 
@@ -54,12 +58,12 @@ class MaintenancePolicy:
             if value is not None and value < 1:
                 raise StreamConfigError(f"{name}: expected at least 1, got {value}.")
         for name in ("snapshot_age", "changelog_age", "orphan_age"):
-            age = getattr(self, name)
-            if age is not None and age < timedelta():
-                raise StreamConfigError(f"{name}: expected a duration from 0, got {age}.")
-        if self.orphan_age is not None and self.orphan_age < timedelta(days=1) and not self.young_orphans:
+            _seconds(name, getattr(self, name))
+        oldest = _seconds("orphan_age", self.orphan_age)
+        if oldest is not None and oldest < _DAY and not self.young_orphans:
             raise StreamConfigError(
-                f"orphan_age: {self.orphan_age} is less than a day, and a running writer may still commit such files.",
+                f"orphan_age: {timedelta(seconds=oldest)} is less than a day, and a running writer may still commit "
+                "such files.",
                 advice="Give a day or more, or, if no writer is running, young_orphans=True as well.",
             )
         if self.expire_limit is not None and self.expire_limit < 0:
@@ -97,7 +101,7 @@ class KeepRules:
         consumer_millis: Age after the last save at which a consumer file is deleted; None: never.
         changelog_only: Whether consumers keep only long-lived changelogs (`consumer.changelog-only`).
         expire_tags: Whether tags go whose own retention has passed.
-        orphan_age: Age from which a file that nothing names goes; None: all stay.
+        orphan_seconds: Age from which a file that nothing names goes; None: all stay.
     """
 
     snapshots: KeepRule
@@ -106,7 +110,7 @@ class KeepRules:
     consumer_millis: int | None
     changelog_only: bool
     expire_tags: bool
-    orphan_age: timedelta | None
+    orphan_seconds: float | None
 
     @staticmethod
     def of(policy: MaintenancePolicy, options: TableOptions) -> KeepRules:
@@ -131,7 +135,7 @@ class KeepRules:
             option_keys.CONSUMER_EXPIRATION_TIME.of(options),
             outlive and option_keys.CONSUMER_CHANGELOG_ONLY.of(options),
             option_keys.TAG_TIME_EXPIRE_ENABLED.of(options) if policy.expire_tags is None else policy.expire_tags,
-            policy.orphan_age,
+            _seconds("orphan_age", policy.orphan_age),
         )
 
 
@@ -153,12 +157,13 @@ def _rule(
     keys: _Keys,
     least: int | None,
     most: int | None,
-    age: timedelta | None,
+    age: float | timedelta | None,
     options: TableOptions,
     default: KeepRule,
 ) -> KeepRule:
-    millis = None if age is None else age // timedelta(milliseconds=1)
     of_least, of_most, of_age = keys
+    seconds = _seconds(of_age.name, age)
+    millis = None if seconds is None else int(1000 * seconds)
     found = KeepRule(
         _first(least, of_least.of(options), default.least),
         _first(most, of_most.of(options), default.most),
@@ -170,6 +175,10 @@ def _rule(
             option=of_least.name,
         )
     return found
+
+
+def _seconds(name: str, age: float | timedelta | None) -> float | None:
+    return None if age is None else finite_seconds(name, age)
 
 
 def _first(*values: int | None) -> int:

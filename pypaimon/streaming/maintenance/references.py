@@ -35,12 +35,12 @@ class TableFile:
     Attributes:
         path: Its full path.
         kind: What it is: `data`, `changelog`, `manifest`, `index` or `statistics`.
-        size: Its size in bytes; None if no entry says it.
+        bytes: Its size; None if no entry says it.
     """
 
     path: str
     kind: str
-    size: int | None = None
+    bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

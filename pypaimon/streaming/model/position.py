@@ -35,7 +35,7 @@ def bucket_order(bucket: int) -> tuple[bool, int]:
 
 @total_ordering
 @dataclass(frozen=True, slots=True)
-class Unit:
+class ReadUnit:
     """The smallest piece of a snapshot that a plan hands out: a file, or a whole bucket if its files are merged.
 
     Attributes:
@@ -54,7 +54,7 @@ class Unit:
         """Sort key in canonical order."""
         return partition_order(self.partition), bucket_order(self.bucket), self.index
 
-    def __lt__(self, other: Unit) -> bool:
+    def __lt__(self, other: ReadUnit) -> bool:
         return self.order() < other.order()
 
 
@@ -102,7 +102,7 @@ class Position:
     snapshot: int
     fingerprint: str | None = None
     phase: Phase = Phase.FOLLOW
-    unit: Unit | None = None
+    unit: ReadUnit | None = None
     since: int | None = None
     base: ChainBase | None = None
 
@@ -192,11 +192,11 @@ def _read(source: Any, read: Callable[[Any, str], JsonFields]) -> Position:
         raise StreamConfigError(f"not a position: {source!r}. Give what Position.to_json() wrote.") from error
 
 
-def _unit(fields: JsonFields) -> Unit:
+def _unit(fields: JsonFields) -> ReadUnit:
     partition = fields.get("partition", list)
     if not all(part is None or isinstance(part, str) for part in partition):
         raise ValueError(f"partition: expected text and null, got {partition!r}")
-    return Unit(tuple(partition), fields.get("bucket", int), fields.get("file", str), fields.get("index", int))
+    return ReadUnit(tuple(partition), fields.get("bucket", int), fields.get("file", str), fields.get("index", int))
 
 
 def _base(fields: JsonFields) -> ChainBase:

@@ -6,7 +6,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, TypeVar, cast
 
@@ -82,7 +82,7 @@ def _with_attributes(expected: str, *names: str) -> Callable[[str, Any], Any]:
 a_table = _with_attributes("a table, as catalog.get_table(...) gives it", "identifier")
 a_builder = _with_attributes("the builder of a stream, as stream_read_builder(...) gives it", "open_sync", "new_read")
 a_batch = _with_attributes("a batch, as a stream gives it", "is_first", "plan_after")
-a_target = _with_attributes("a target with position() and apply(batch)", "position", "apply")
+a_target = _with_attributes("a target with load_position() and apply(batch)", "load_position", "apply")
 a_catalog = _with_attributes("a catalog of pypaimon", "get_table", "list_tables")
 
 
@@ -127,7 +127,13 @@ def at_least(bound: int, what: str, value: Any) -> int:
 
 
 def finite_seconds(what: str, value: Any, *, above_zero: bool = False) -> float:
-    """Check that an argument is a finite number of seconds, at least 0 or (`above_zero`) greater."""
+    """The seconds of a duration, a finite number or a timedelta, which is at least 0 or (`above_zero`) greater.
+
+    Raises:
+        StreamConfigError: The argument is something else.
+    """
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not is_number or not 0 <= value < math.inf or (above_zero and not value):
         raise StreamConfigError(f"{what}: expected seconds {'above' if above_zero else 'from'} 0, got {value!r}")

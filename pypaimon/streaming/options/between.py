@@ -71,14 +71,14 @@ class Between:
 
 
 def between_of_arguments(start: Any, end: Any, mode: Any, tag_to_snapshot: Any) -> Between:
-    """The range that the arguments of the builder's `between` ask for.
+    """The range that the arguments of the builder's `with_range` ask for.
 
     Raises:
         StreamConfigError: The ends are of different kinds or the wrong way round, or `mode` is unknown.
     """
-    given = f"between({_shown(start)}, {_shown(end)})"
-    chosen = choice(BetweenMode, "between: mode", mode)
-    by_ids = typed(bool, "between: tag_to_snapshot", tag_to_snapshot)
+    given = f"with_range({_shown(start)}, {_shown(end)})"
+    chosen = choice(BetweenMode, "with_range: mode", mode)
+    by_ids = typed(bool, "with_range: tag_to_snapshot", tag_to_snapshot)
     if by_ids and not (isinstance(start, str) and isinstance(end, str)):
         raise StreamConfigError(f"{given}: tag_to_snapshot=True goes with two tags.")
     if start is None and isinstance(end, str):
@@ -90,7 +90,7 @@ def between_of_arguments(start: Any, end: Any, mode: Any, tag_to_snapshot: Any) 
             "automatic tag."
         )
     if kind is datetime:
-        times = millis("between: start", start), millis("between: end", end)
+        times = millis("with_range: start", start), millis("with_range: end", end)
         return Between(given, Ends.TIMES, *times, chosen)
     return Between(given, Ends.SNAPSHOTS, start, end, chosen, by_ids)
 

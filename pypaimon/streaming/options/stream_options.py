@@ -8,7 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
-from pypaimon.streaming.model.position import Unit
+from pypaimon.streaming.model.position import ReadUnit
 from pypaimon.streaming.model.row_selection import RowSelection
 from pypaimon.streaming.model.time_zone import zone_of
 from pypaimon.streaming.options import option_keys
@@ -96,7 +96,7 @@ class Limits:
     max_rows: int | None = None
     max_bytes: int | None = None
     max_splits: int | None = None
-    until: Unit | None = None
+    until: ReadUnit | None = None
 
     def __bool__(self) -> bool:
         return any(each is not None for each in (self.max_rows, self.max_bytes, self.max_splits, self.until))

@@ -232,7 +232,6 @@ class IncrementalDiffScanner:
 
     Args:
         table: pypaimon's table.
-        plans: Plans of single snapshots for a stream's filter and shard. Default: the whole table.
     """
 
     def __init__(self, table: ReadableTable, plans: SnapshotPlans | None = None) -> None:

@@ -23,7 +23,7 @@ from pypaimon.streaming.metadata.history import SnapshotRangeValidator
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import BranchFiles, SplitMode
-from pypaimon.streaming.model.position import Position, Unit
+from pypaimon.streaming.model.position import Position, ReadUnit
 from pypaimon.streaming.options.table_traits import ChainBranches
 from pypaimon.streaming.paimon.internals import DataField, DeletionFile, TableSchema
 from pypaimon.streaming.planning.planned_units import PlannedUnits, without_statistics
@@ -166,7 +166,7 @@ _KEPT = "kept"
 
 
 def first_plan(
-    starts: ChainStarts, plans: SnapshotPlans, snapshot: Snapshot, chain: ChainStart, after: Unit | None
+    starts: ChainStarts, plans: SnapshotPlans, snapshot: Snapshot, chain: ChainStart, after: ReadUnit | None
 ) -> PlannedSplits:
     """The next part of the first plan of a chain table.
 

@@ -22,7 +22,7 @@ from pypaimon.streaming.filtering.pruning import Scan
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.manifest_tables import BOUNDS, STATISTICS
 from pypaimon.streaming.metadata.manifests import ManifestReader
-from pypaimon.streaming.model.position import Unit
+from pypaimon.streaming.model.position import ReadUnit
 from pypaimon.streaming.options.stream_options import Limits
 from pypaimon.streaming.planning.selection import EntrySelection, filtered
 from pypaimon.streaming.planning.splits import Files, SplitFactory
@@ -60,7 +60,7 @@ class PlannedUnits:
     of_range: bool = False
     files: Files | None = None
 
-    def part(self, after: Unit | None, limits: Limits) -> tuple[_Numbers, Unit | None]:
+    def part(self, after: ReadUnit | None, limits: Limits) -> tuple[_Numbers, ReadUnit | None]:
         """Whole units until a limit would be passed, but at least one, and none after `limits.until`.
 
         Returns:
@@ -118,7 +118,7 @@ class PlannedUnits:
     def _sums(self, name: str) -> _Numbers:
         return np.concatenate([[0], np.cumsum(column(self.units.entries, name)[self._entries])])
 
-    def _first_after(self, last: Unit) -> int:
+    def _first_after(self, last: ReadUnit) -> int:
         return int(np.searchsorted(self._entries, self.units.first_after(last)))
 
 
@@ -137,8 +137,8 @@ class KeptUnits:
     _held: tuple[object, PlannedUnits] | None = None
 
     def part(
-        self, key: object, after: Unit | None, limits: Limits, plan: Callable[[], PlannedUnits]
-    ) -> tuple[PlannedUnits, _Numbers, Unit | None]:
+        self, key: object, after: ReadUnit | None, limits: Limits, plan: Callable[[], PlannedUnits]
+    ) -> tuple[PlannedUnits, _Numbers, ReadUnit | None]:
         """The next part of a snapshot: its units, the chosen entries, and the last unit if more are left.
 
         Args:

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.model.plan import Plan
-from pypaimon.streaming.model.position import ChainBase, Phase, Position, Unit
+from pypaimon.streaming.model.position import ChainBase, Phase, Position, ReadUnit
 from pypaimon.streaming.options.start import Start, StartMode
 
 P = TypeVar("P", bound="_Phase")
@@ -147,7 +147,7 @@ class ReadingFull(_Phase):
     """
 
     snapshot: Snapshot
-    unit: Unit | None = None
+    unit: ReadUnit | None = None
     chain: ChainStart | None = None
     created_after: int | None = None
     verified: bool = False
@@ -175,7 +175,7 @@ class ReadingRange(_Phase):
     """
 
     span: Span
-    unit: Unit | None = None
+    unit: ReadUnit | None = None
 
     @property
     def next_id(self) -> int:
@@ -206,7 +206,7 @@ class Following(_Phase):
     """
 
     next_id: int
-    unit: Unit | None = None
+    unit: ReadUnit | None = None
     before: SnapshotMark | None = None
     ahead: tuple[Snapshot, ...] = ()
     created_after: int | None = None

@@ -20,7 +20,7 @@ from pypaimon.streaming.metadata.manifests import live, without
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
-from pypaimon.streaming.model.position import Unit
+from pypaimon.streaming.model.position import ReadUnit
 from pypaimon.streaming.options.stream_options import StreamOptions
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.paimon.internals import TableSchema
@@ -56,7 +56,7 @@ class PlannedSplits:
     """
 
     splits: list[StreamSplit]
-    last: Unit | None = None
+    last: ReadUnit | None = None
 
 
 class SnapshotPlans:
@@ -101,7 +101,7 @@ class SnapshotPlans:
         """Plans of another branch of the table, with its own options, under the same schema and settings."""
         return SnapshotPlans(directory, self.schema.copy(new_options=dict(options)), self._options)
 
-    def full(self, snapshot: Snapshot, after: Unit | None = None) -> PlannedSplits:
+    def full(self, snapshot: Snapshot, after: ReadUnit | None = None) -> PlannedSplits:
         """The state of the table at a snapshot, without the levels that come as changelog later.
 
         Which levels are left out: docs/java-semantics.md#first-plans.
@@ -115,7 +115,7 @@ class SnapshotPlans:
         mode = self._merge_mode()
         return self._part(snapshot, "full", mode, after, lambda: self._state_of_places(snapshot), deletions_of=snapshot)
 
-    def delta(self, snapshot: Snapshot, after: Unit | None = None) -> PlannedSplits:
+    def delta(self, snapshot: Snapshot, after: ReadUnit | None = None) -> PlannedSplits:
         """The files that a snapshot added. Raises FileNotFoundError if a manifest is gone."""
         mode = SplitMode.RECORDS if self.traits.primary_key else self._merge_mode()
         return self._added(snapshot, "delta", snapshot.delta_manifest_list, mode, after)
@@ -132,12 +132,12 @@ class SnapshotPlans:
         removed = _of_kind(self._entries(snapshot.delta_manifest_list), EntryKind.DELETE)
         return bool(self.selection.of_partitions(removed, "delta").any())
 
-    def changelog(self, snapshot: Snapshot, after: Unit | None = None) -> PlannedSplits:
+    def changelog(self, snapshot: Snapshot, after: ReadUnit | None = None) -> PlannedSplits:
         """The changelog files of a snapshot. Raises FileNotFoundError if a manifest is gone."""
         return self._added(snapshot, "changelog", snapshot.changelog_manifest_list, SplitMode.CHANGELOG, after)
 
     def _added(
-        self, snapshot: Snapshot, scan: Scan, manifest_list: str | None, mode: SplitMode, after: Unit | None
+        self, snapshot: Snapshot, scan: Scan, manifest_list: str | None, mode: SplitMode, after: ReadUnit | None
     ) -> PlannedSplits:
         def plan() -> PlannedUnits:
             prefetched = self._prefetcher.take((manifest_list or "", scan))
@@ -148,7 +148,7 @@ class SnapshotPlans:
     def _entries_added(self, manifest_list: str | None) -> pa.Table:
         return _of_kind(self._entries(manifest_list), EntryKind.ADD)
 
-    def overwrite(self, before: Snapshot | None, snapshot: Snapshot, after: Unit | None = None) -> PlannedSplits:
+    def overwrite(self, before: Snapshot | None, snapshot: Snapshot, after: ReadUnit | None = None) -> PlannedSplits:
         """What an OVERWRITE snapshot replaced: the rows of the files before are retracted, then the new ones come.
 
         Deletion vectors count on both sides, so that rows that were deleted before are not retracted. If a key may be
@@ -194,7 +194,7 @@ class SnapshotPlans:
         return self._compared(SplitMode.NET, self.state, before, snapshot)
 
     def diff(
-        self, before: Snapshot | None, snapshot: Snapshot, after: Unit | None = None, *, kinds: bool
+        self, before: Snapshot | None, snapshot: Snapshot, after: ReadUnit | None = None, *, kinds: bool
     ) -> PlannedSplits:
         """The difference of two states, all levels included.
 
@@ -226,7 +226,7 @@ class SnapshotPlans:
         state: Callable[[Snapshot], pa.Table],
         before: Snapshot | None,
         snapshot: Snapshot,
-        after: Unit | None = None,
+        after: ReadUnit | None = None,
     ) -> PlannedSplits:
         def plan() -> PlannedUnits:
             both = sides(None if before is None else state(before), state(snapshot))
@@ -251,7 +251,7 @@ class SnapshotPlans:
         return PlannedSplits(self.sorted_by_partition(splits), last)
 
     def added_files(
-        self, entries: Callable[[], pa.Table], snapshot: Snapshot, after: Unit | None = None
+        self, entries: Callable[[], pa.Table], snapshot: Snapshot, after: ReadUnit | None = None
     ) -> PlannedSplits:
         """Splits of data files that several snapshots of an append table added, as those of one snapshot."""
         return self._part(snapshot, "added", self._merge_mode(), after, entries)
@@ -299,7 +299,7 @@ class SnapshotPlans:
         snapshot: Snapshot,
         scan: AnyScan,
         mode: SplitMode,
-        after: Unit | None,
+        after: ReadUnit | None,
         entries: Callable[[], pa.Table],
         *,
         deletions_of: Snapshot | None = None,
@@ -318,7 +318,12 @@ class SnapshotPlans:
         return self._planned(units, scan, deletions_of)
 
     def _cut(
-        self, snapshot: Snapshot, scan: AnyScan, mode: SplitMode, after: Unit | None, plan: Callable[[], PlannedUnits]
+        self,
+        snapshot: Snapshot,
+        scan: AnyScan,
+        mode: SplitMode,
+        after: ReadUnit | None,
+        plan: Callable[[], PlannedUnits],
     ) -> PlannedSplits:
         planned, chosen, last = self.next_part(snapshot, scan, after, plan)
         if not len(chosen):
@@ -328,8 +333,8 @@ class SnapshotPlans:
         return PlannedSplits(self.sorted_by_partition(splits), last)
 
     def next_part(
-        self, snapshot: Snapshot, scan: str, after: Unit | None, plan: Callable[[], PlannedUnits]
-    ) -> tuple[PlannedUnits, _Numbers, Unit | None]:
+        self, snapshot: Snapshot, scan: str, after: ReadUnit | None, plan: Callable[[], PlannedUnits]
+    ) -> tuple[PlannedUnits, _Numbers, ReadUnit | None]:
         """The next part of a snapshot: its units, the chosen entries, and the last unit if more are left.
 
         Args:

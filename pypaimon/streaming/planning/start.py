@@ -208,7 +208,7 @@ class PositionResolver:
             raise StreamConfigError(
                 f"The position is inside a range that is one plan: after snapshot {position.since}, up to snapshot "
                 f"{position.snapshot}. Give the builder the range that it was made with, by the same ids, tags or "
-                "times: between(...)."
+                "times: with_range(...)."
             )
         created_after = self.configured.created_after(in_first_plan=position.phase is Phase.FULL)
         if position.phase is Phase.FULL:

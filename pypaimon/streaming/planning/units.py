@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pypaimon.streaming.errors import TableChangedError, UnsupportedTableError
 from pypaimon.streaming.filtering.pruning import row_ranges
 from pypaimon.streaming.metadata.snapshots import Snapshot
-from pypaimon.streaming.model.position import POSTPONE_BUCKET, Unit, bucket_order, partition_order
+from pypaimon.streaming.model.position import POSTPONE_BUCKET, ReadUnit, bucket_order, partition_order
 from pypaimon.streaming.paimon.internals import DeletionFile
 
 PartitionTexts = Callable[[pa.Array], Sequence[tuple[str | None, ...]]]
@@ -64,16 +64,16 @@ class Units:
             self.index[inside],
         )
 
-    def unit_at(self, entry: int) -> Unit:
+    def unit_at(self, entry: int) -> ReadUnit:
         """The unit that ends with this entry."""
-        return Unit(
+        return ReadUnit(
             self.partitions[self.partition[entry]],
             int(self.bucket[entry]),
             self.entries["file_name"][entry].as_py(),
             int(self.index[entry]),
         )
 
-    def first_after(self, last: Unit) -> int:
+    def first_after(self, last: ReadUnit) -> int:
         """The first entry that comes after a unit that was handed out."""
         first, end = self._ranks(last.partition)
         # A partition that is gone gets the rank of the first one after it.
@@ -89,7 +89,7 @@ class Units:
         part = self.entries.slice(first, end - first)
         return part if len(positions) == end - first else part.take(pa.array(positions - first))
 
-    def check_holds(self, last: Unit, kept: _Mask) -> None:
+    def check_holds(self, last: ReadUnit, kept: _Mask) -> None:
         """Check that the unit that was handed out last is still in its place.
 
         Args:
@@ -106,7 +106,7 @@ class Units:
                 option="with_start",
             )
 
-    def check_in_place(self, last: Unit, kept: _Mask) -> None:
+    def check_in_place(self, last: ReadUnit, kept: _Mask) -> None:
         """As `check_holds`, for entries that other settings may order differently: the place need not be read.
 
         Raises:
@@ -123,7 +123,7 @@ class Units:
                 advice="Resume with the settings of the position, or leave it out to start again.",
             )
 
-    def _in_place(self, last: Unit) -> Iterator[int]:
+    def _in_place(self, last: ReadUnit) -> Iterator[int]:
         """Entries in the place of a unit: at most one in each partition with its texts."""
         for rank in range(*self._ranks(last.partition)):
             order: tuple[int, ...] = (rank, *bucket_order(last.bucket), last.index)

@@ -218,15 +218,11 @@ _BUFFER = 1 << 20
 
 
 class Blob(PaimonBlob):
-    """A blob in its file. A subclass of pypaimon's `Blob`; not thread-safe.
+    """A blob in its file, made by `StreamTableRead.blobs`. A subclass of pypaimon's `Blob`; not thread-safe.
 
     Every method that reads raises:
         CorruptTableError: The file does not exist (any more), or ends within the blob.
         StoreError: The store kept failing (retriable); `IOTimeoutError` if it hung.
-
-    Args:
-        fetcher: Reads the file.
-        descriptor: Where the blob is.
 
     Attributes:
         uri: The file that holds the blob.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pypaimon.streaming.concurrency.clock import Clock
@@ -50,15 +50,14 @@ class SpecBuilder:
     Args:
         table: The table.
         view: See `StreamReadBuilder`.
-        clock: The source of time.
     """
 
-    def __init__(self, table: StreamedTable, view: View | None = None, clock: Clock | None = None) -> None:
+    def __init__(self, table: StreamedTable, view: View | None = None) -> None:
         if view is not None and view not in VIEWS:
             raise StreamConfigError(f"view={view!r}: choose one of {', '.join(VIEWS)}")
         self._table = table
         self._spec = StreamSpec(view=view)
-        self._clock = clock or Clock()
+        self._clock = Clock()
 
     @property
     def table(self) -> Any:
@@ -241,7 +240,7 @@ class SpecBuilder:
         bound, greatest_watermark = end_of_arguments(latest, snapshot_id, timestamp, watermark)
         return set_spec(self, replace(self._spec, end=bound, end_watermark=greatest_watermark))
 
-    def between(
+    def with_range(
         self: B,
         start: int | str | datetime | None,
         end: int | str | datetime,
@@ -380,8 +379,8 @@ class SpecBuilder:
         """
         return set_spec(self, replace(self._spec, prefetch=at_least(0, "with_prefetch", plans)))
 
-    def with_io_timeout(self: B, seconds: float) -> B:
-        """Set the time limit of one request in seconds; a longer one becomes a retriable `IOTimeoutError`.
+    def with_io_timeout(self: B, seconds: float | timedelta) -> B:
+        """Set the time limit of one request; a longer one becomes a retriable `IOTimeoutError`.
 
         Waiting for a turn, pauses between retries, decoding and merging do not count. For files on a disk it applies to
         `open`, `open_sync` and `to_arrow_async`, which read on a thread.

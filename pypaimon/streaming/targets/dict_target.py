@@ -34,7 +34,7 @@ class DictTarget:
         self._saved: Saved | None = None
         self._passes_over = False
 
-    def position(self) -> Position | None:
+    def load_position(self) -> Position | None:
         """Where a stream continues. None: the dict holds nothing yet, or a part of a state."""
         return self._position
 

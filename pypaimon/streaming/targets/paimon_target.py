@@ -106,11 +106,11 @@ _USER = "pypaimon-copy"
 
 
 class PaimonTarget(TransactionTarget):
-    """Another Paimon table that follows a stream exactly once, one commit per plan, or per `commit_interval_seconds`.
+    """Another Paimon table that follows a stream exactly once, one commit per plan, or per `commit_interval`.
 
-    The rows of a plan and the position after it are one commit: after a crash the program continues at `position()`,
-    with nothing lost and nothing twice, also without a primary key. `replicate(builder, target)` begins there. The
-    files of an unfinished plan are deleted.
+    The rows of a plan and the position after it are one commit: after a crash the program continues at
+    `load_position()`, with nothing lost and nothing twice, also without a primary key. `replicate(builder, target)`
+    begins there. The files of an unfinished plan are deleted.
 
     A table with a primary key takes deletes and updates with their kinds; one with the option `rowkind.field` gets the
     kind of each row in that column. A full state replaces all rows of the table, in the commit of its first plan.
@@ -148,9 +148,9 @@ class PaimonTarget(TransactionTarget):
         )
         self._plans = PlanTransactions(self._rows, replace)
 
-    def position(self) -> Position | None:
+    def load_position(self) -> Position | None:
         """Where a stream continues. None: the table holds nothing of it yet, or is shared without a commit user."""
-        return super().position() if self._resumes else None
+        return super().load_position() if self._resumes else None
 
     def close(self) -> None:
         """Close the target, and delete the files of an unfinished plan. Idempotent.

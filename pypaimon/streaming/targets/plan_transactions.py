@@ -122,7 +122,7 @@ class PlanTransactions:
         self._saved: Saved | None = None
         """What this object has saved last, so that it need not ask; None: not known."""
 
-    def position(self) -> Position | None:
+    def load_position(self) -> Position | None:
         """Where to continue; None: the table holds nothing yet, or is gone."""
         saved = self._table.saved()
         if not self._open:
@@ -131,7 +131,7 @@ class PlanTransactions:
 
     def position_for(self, source: SourceTable) -> Position | None:
         """Where a stream continues; None: with the state of its table, because the target holds nothing of it."""
-        position = self.position()
+        position = self.load_position()
         return None if self._is_another(source) else position
 
     @property
@@ -294,19 +294,19 @@ class TransactionTarget:
 
     _plans: PlanTransactions
 
-    def position(self) -> Position | None:
+    def load_position(self) -> Position | None:
         """Where a stream continues, `with_start(position=...)`. None: the target holds nothing yet, or is gone.
 
         Raises:
             StreamConfigError: Others have rolled back what the target has saved.
             TargetError: The target cannot be read.
         """
-        return self._plans.position()
+        return self._plans.load_position()
 
     def apply(self, batch: AnyBatch) -> None:
         """Apply a batch. The last one of a plan commits it. A plan that the target holds already is skipped.
 
-        An error takes back what was applied of the plan. Open a new stream at `position()` then.
+        An error takes back what was applied of the plan. Open a new stream at `load_position()` then.
 
         Raises:
             StreamConfigError: A key column is missing, the keys do not contain the primary key, columns have changed in

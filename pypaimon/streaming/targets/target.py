@@ -20,7 +20,7 @@ class Target(Protocol):
     After the last batch of each plan it holds what the table held at one of its snapshots.
     """
 
-    def position(self) -> Position | None:
+    def load_position(self) -> Position | None:
         """The position up to which it holds the table. None: it holds nothing, and needs the whole state."""
 
     def apply(self, batch: AnyBatch) -> None:
@@ -71,7 +71,7 @@ def is_to_apply(batch: AnyBatch, saved: Position | None) -> bool:
         raise StreamConfigError(
             f"The batch holds changes up to snapshot {batch.snapshot_id}, some of which the target may hold already: "
             f"it stands before snapshot {saved.snapshot}.",
-            advice="Open the stream with with_start(position=target.position()).",
+            advice="Open the stream with with_start(position=target.load_position()).",
             option="with_start: position",
         )
     _check_history(begin, saved)
@@ -80,7 +80,7 @@ def is_to_apply(batch: AnyBatch, saved: Position | None) -> bool:
         raise StreamConfigError(
             f"The stream continues with changes of snapshot {begin.snapshot}, and the target stands before snapshot "
             f"{saved.snapshot}: the changes in between would be missing.",
-            advice="Open a stream with with_start(position=target.position()).",
+            advice="Open a stream with with_start(position=target.load_position()).",
             option="with_start: position",
         )
     return True
@@ -117,7 +117,7 @@ def _refuse_a_part(batch: AnyBatch, inside: Position | None) -> None:
         raise StreamConfigError(
             f"The batch is a part of the full state of snapshot {batch.snapshot_id}, whose beginning the target does "
             "not hold.",
-            advice="Open the stream where the target stands, with_start(position=target.position()), or at its "
+            advice="Open the stream where the target stands, with_start(position=target.load_position()), or at its "
             "configured start if that is None.",
             option="with_start: position",
         )

@@ -15,6 +15,7 @@ from pypaimon.streaming.copying.replication import replicate
 from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.read_builder import StreamReadBuilder
+from pypaimon.streaming.targets.changes import key_columns
 from pypaimon.streaming.targets.target import Target
 from pypaimon.streaming.testing.line_kills import homes_of, lines_of
 from pypaimon.streaming.testing.small_table import SmallTable
@@ -32,7 +33,7 @@ def check_target(
     make_target: MakeTarget,
     read_rows: ReadRows,
     *,
-    keys: Sequence[str] = ("id",),
+    keys: str | Sequence[str] = "id",
     schema_changes: bool = True,
     nans: bool = True,
     histories: int = 2,
@@ -54,14 +55,15 @@ def check_target(
             columns that are added.
         seed: The seed of the histories; random by default. The error names it.
     """
-    assert tuple(keys) in (("id",), ()), f"keys {keys!r}: give ('id',) or ()"
+    columns = key_columns(keys)
+    assert columns in (["id"], []), f"keys {keys!r}: give 'id' or ()"
     drawn = SystemRandom().randrange(10**9) if seed is None else seed
     was_frozen = gc.get_freeze_count() > 0
     # Freezing the existing objects makes the collection after each dropped target cheap.
     gc.collect()
     gc.freeze()
     try:
-        _check(make_target, read_rows, _Drawn(bool(keys), schema_changes, nans, drawn), histories)
+        _check(make_target, read_rows, _Drawn(bool(columns), schema_changes, nans, drawn), histories)
     finally:
         # Collect the last targets here, not inside the next test.
         gc.collect()
@@ -131,7 +133,7 @@ class _Place:
         self.check(held)
 
     def check(self, *allowed: _Held) -> _Held:
-        found = _Held(self.target.position(), [dict(row) for row in self._read_rows(self._name)])
+        found = _Held(self.target.load_position(), [dict(row) for row in self._read_rows(self._name)])
         there = [each for each in allowed if each.position == found.position]
         if not there:
             raise self.wrong(

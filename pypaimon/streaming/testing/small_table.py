@@ -13,6 +13,7 @@ from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.options.option_keys import BUCKET_KEY, CHANGELOG_PRODUCER
 from pypaimon.streaming.paimon.internals import PyarrowFieldParser
 from pypaimon.streaming.read_builder import StreamReadBuilder, stream_read_builder
+from pypaimon.streaming.targets.changes import key_columns
 from pypaimon.streaming.writing.builder import stream_write_builder
 
 COLUMNS = pa.schema(
@@ -35,7 +36,7 @@ class SmallTable:
 
     Args:
         directory: The warehouse; it is made if it does not exist.
-        keys: Columns of the primary key; empty: an append table.
+        keys: The column of the primary key, or several; empty: an append table.
         columns: Its columns; by default `id`, `name`, `number` and `amount`.
         name: Its name, after its database.
         options: More options of the table.
@@ -48,7 +49,7 @@ class SmallTable:
     def __init__(
         self,
         directory: str | Path,
-        keys: Sequence[str] = ("id",),
+        keys: str | Sequence[str] = "id",
         columns: pa.Schema | None = None,
         name: str = "db.small",
         options: Mapping[str, str] | None = None,
@@ -56,11 +57,10 @@ class SmallTable:
         self.catalog: Any = CatalogFactory.create({"warehouse": str(directory)})
         self.name = name
         columns = COLUMNS if columns is None else columns
+        keys = key_columns(keys)
         option, value = (CHANGELOG_PRODUCER, "input") if keys else (BUCKET_KEY, columns.names[0])
         self._schema = Schema.from_pyarrow_schema(
-            columns,
-            primary_keys=list(keys) or None,
-            options={"bucket": "2", option.name: value, **(options or {})},
+            columns, primary_keys=keys or None, options={"bucket": "2", option.name: value, **(options or {})}
         )
         self.catalog.create_database(name.partition(".")[0], True)
         self.catalog.create_table(name, self._schema, False)
@@ -89,7 +89,7 @@ class SmallTable:
         with stream_write_builder(self.table).open_sync() as writer:
             # A table without keys takes no row kinds, not even `+I`.
             writer.write(rows if {*kinds} == {"+I"} else rows.append_column(ROW_KIND, pa.array(kinds, pa.string())))
-            snapshot = writer.commit().snapshot
+            snapshot = writer.commit().snapshot_id
         assert snapshot is not None
         return snapshot
 

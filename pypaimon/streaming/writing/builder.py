@@ -82,7 +82,7 @@ class StreamWriteBuilder:
         self._settings = replace(self._settings, kind_column=name)
         return self
 
-    def with_memory_limit(self, bytes_held: int) -> StreamWriteBuilder:
+    def with_memory_limit(self, limit_bytes: int) -> StreamWriteBuilder:
         """Set how many bytes of rows may be held in memory before they are written to files.
 
         Default: the table's `write-buffer-size`.
@@ -90,7 +90,7 @@ class StreamWriteBuilder:
         Raises:
             StreamConfigError: It is not a positive number.
         """
-        self._settings = replace(self._settings, memory_limit=at_least(1, "with_memory_limit", bytes_held))
+        self._settings = replace(self._settings, memory_limit=at_least(1, "with_memory_limit", limit_bytes))
         return self
 
     def with_time_zone(self, name: str) -> StreamWriteBuilder:

@@ -83,7 +83,10 @@ class _Writer:
 
 
 class BlockingStreamWriter(_Writer):
-    """Writes a table, blocking. It has the calls of `StreamWriter` without `await`. For one thread at a time."""
+    """Writes a table, blocking; made by `StreamWriteBuilder.open_sync()`. As `StreamWriter`, without `await`.
+
+    For one thread at a time.
+    """
 
     def write(self, data: Any) -> None:
         """As `StreamWriter.write`; blocks."""
@@ -118,7 +121,7 @@ class BlockingStreamWriter(_Writer):
         self._opened.abort()
 
     def close(self) -> None:
-        """As `StreamWriter.close`; blocks."""
+        """As `StreamWriter.aclose`; blocks."""
         if self._writer is not None:
             self._writer.close(is_done=True)
 
@@ -139,7 +142,7 @@ class BlockingStreamWriter(_Writer):
 
 
 class StreamWriter(_Writer):
-    """Writes a table without blocking the event loop: blocking calls run on a thread.
+    """Writes a table without blocking the event loop; made by `StreamWriteBuilder.open()`.
 
     Rows are written to files at once, and become visible all together by `commit`. Leaving the context without a commit
     deletes them. For one task at a time: a second call is refused while another one is running.
@@ -260,7 +263,7 @@ class StreamWriter(_Writer):
         """Delete what was written since the last commit. The writer can be used on."""
         await self._call(self._opened.abort)
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """End the writer, after a call that is running, and delete what was not committed. Idempotent.
 
         Raises:

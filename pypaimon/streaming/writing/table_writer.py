@@ -303,7 +303,7 @@ class TableWriter:
             ) from error
         except BatchOrderError as error:
             raise self._conflict(f"commit {error.later}, which is later, is in the table") from error
-        if report.repeated and report.snapshot is None:
+        if report.repeated and report.snapshot_id is None:
             # It was found among older commits, so no snapshot can name these files.
             discard(table, messages)
         if report.repeated and (not named or identifier >= self._progress.next):
@@ -314,10 +314,10 @@ class TableWriter:
     def _note(self, report: CommitReport, identifier: int, properties: Mapping[str, str], replaced: bool) -> None:
         if report.repeated:
             self._pending.note_left_out()
-        if report.snapshot is None or report.repeated:
+        if report.snapshot_id is None or report.repeated:
             return
-        self._pending.note_committed(report.snapshot, replaced=replaced)
-        self._progress = CommitProgress(LastCommit(identifier, report.snapshot, properties), identifier + 1)
+        self._pending.note_committed(report.snapshot_id, replaced=replaced)
+        self._progress = CommitProgress(LastCommit(identifier, report.snapshot_id, properties), identifier + 1)
 
     def _conflict(self, what: str) -> WriterConflictError:
         return WriterConflictError(

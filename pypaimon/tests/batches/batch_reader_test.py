@@ -79,7 +79,7 @@ def test_a_stream_without_an_end_is_refused(table: Any) -> None:
 
 
 def test_a_range_and_a_greatest_watermark_are_ends(table: Any) -> None:
-    for builder in (stream_read_builder(table).between(1, 4), stream_read_builder(table).with_end(watermark=9)):
+    for builder in (stream_read_builder(table).with_range(1, 4), stream_read_builder(table).with_end(watermark=9)):
         with builder.open_sync() as stream:
             assert stream.to_arrow_batch_reader().schema.names[-1] == "kind"
 

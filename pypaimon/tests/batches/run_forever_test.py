@@ -18,15 +18,15 @@ from pypaimon.streaming import (
     ConsumerConflictError,
     ConsumerManager,
     PositionExpiredError,
-    StoreError,
     StreamConfigError,
     StreamReadBuilder,
+    database_stream_builder,
     logs,
     run_forever,
     run_forever_async,
-    stream_database,
 )
 from pypaimon.streaming.batches.run_forever import backoff_of, waiting_out
+from pypaimon.streaming.errors import StoreError
 from pypaimon.streaming.logs import FIELDS
 from support.stores.fault_file_io import UNAVAILABLE, Call, FaultFileIO
 from support.tables.streamed_table import Table
@@ -34,8 +34,8 @@ from support.tables.streamed_table import Table
 pytestmark = pytest.mark.slow
 
 AnyBatch = Batch | BlockingBatch
-QUICK = {"first_pause_seconds": 0.0, "longest_pause_seconds": 0.0}
-NEVER = {"first_pause_seconds": 1e6, "longest_pause_seconds": 1e6}
+QUICK = {"first_pause": 0.0, "longest_pause": 0.0}
+NEVER = {"first_pause": 1e6, "longest_pause": 1e6}
 """Pauses that outlast every test: only a stop ends one."""
 
 
@@ -265,9 +265,9 @@ def test_a_stop_in_an_outage_of_the_handler_confirms_nothing(table: Table, serve
 
 @pytest.mark.parametrize("kind", ["group", "database"])
 def test_streams_of_groups_and_databases_are_served(table: Table, serve: Service, kind: str) -> None:
-    builder: Any = table.builder().with_start("earliest").with_end(latest=True).with_group("etl", session_timeout=5.0)
+    builder: Any = table.builder().with_start("earliest").with_end(latest=True).new_group("etl", session_timeout=5.0)
     if kind == "database":
-        builder = stream_database(table.catalog, "db").with_start("earliest").with_end(latest=True)
+        builder = database_stream_builder(table.catalog, "db").with_start("earliest").with_end(latest=True)
     failures = iter([ValueError(), StoreError("locked")])
 
     def fails_twice(keys: list[int]) -> None:

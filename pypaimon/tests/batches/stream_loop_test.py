@@ -16,7 +16,6 @@ import pytest
 
 from pypaimon.streaming import (
     BatchStream,
-    DatabasePosition,
     GroupStream,
     Lag,
     Position,
@@ -28,6 +27,7 @@ from pypaimon.streaming import (
 from pypaimon.streaming.batches.read_ahead import ReadingThread
 from pypaimon.streaming.batches.stream import StreamLoop
 from pypaimon.streaming.concurrency import forking
+from pypaimon.streaming.databases import DatabasePosition
 from support.crash.interrupted_call import Interrupt
 from support.samples import SOAK, how_to_repeat, is_drawn
 from support.tables.databases import Database, keys
@@ -72,7 +72,7 @@ class Source:
             stream = self._database.stream()
             if replays:
                 stream.with_start("earliest").with_end(latest=True)
-                stream.for_each(lambda builder: builder.with_catch_up("replay"))
+                stream.with_each_table(lambda builder: builder.with_catch_up("replay"))
             return stream if commit is None else stream.with_consumer_id("etl", commit=commit)
         table = stream_read_builder(self._database.table("t")).with_poll_interval_ms(10)
         if replays:
@@ -80,7 +80,7 @@ class Source:
         if self.kind == "table":
             return table if commit is None else table.with_consumer_id("etl", commit=commit)
         self._groups += 1
-        return table.with_group(f"group-{self._groups}", session_timeout=SESSION, commit=commit or "auto")
+        return table.new_group(f"group-{self._groups}", session_timeout=SESSION, commit=commit or "auto")
 
     def write(self, *rows: int) -> None:
         self._database.write("t", *rows)
@@ -190,7 +190,7 @@ async def test_awaited_it_knows_the_same(source: Source) -> None:
     async with source.builder().open() as stream:
         assert keys(await anext(stream)) == [1, 2]
         source.write(3)
-        lag = await (stream.lag_async(fresh=True) if source.kind == "database" else stream.lag())
+        lag = await (stream.lag(fresh=True) if source.kind == "database" else stream.lag())
         assert (lag.snapshots, stream.status.lag.snapshots, stream.status.rows) == (1, 1, 2)
         place = source.place(stream.position)
         assert place is not None and place.snapshot == 2
@@ -372,7 +372,7 @@ def test_run_forever_handles_every_batch(source: Source) -> None:
                 raise ValueError("goes aside")
             stream.stop() if 4 in keys(batch) else source.write(len(handled) + 1)
 
-        quick: dict[str, Any] = {"first_pause_seconds": 0.0, "longest_pause_seconds": 0.0}
+        quick: dict[str, Any] = {"first_pause": 0.0, "longest_pause": 0.0}
         run_forever(stream, handle, attempts=2, dead_letter=lambda *each: put_aside(source, aside, *each), **quick)
         assert stream.is_stopping and stream.status.batches == 3
     assert handled == [[1, 2], [1, 2], [3], [3], [4]]

@@ -85,7 +85,7 @@ def test_a_pair_over_two_schemas_is_not_joined() -> None:
 def test_batches_of_a_stream_say_what_has_a_partner(tmp_path: Path, mode: str, expected: list[Any]) -> None:
     """In the changelog the two rows of the update are of two snapshots."""
     builder = stream_read_builder(orders(catalog(tmp_path / "warehouse"))).with_projection(COLUMNS)
-    with builder.between(1, 4, mode).open_sync() as stream:
+    with builder.with_range(1, 4, mode).open_sync() as stream:
         rows = [row for batch in stream for row in batch.update_pairs().to_pylist()]
     sides = [[side and (side["id"], side["status"]) for side in (row["before"], row["after"])] for row in rows]
     assert [(row["_row_kind"], *each) for row, each in zip(rows, sides, strict=True)] == expected

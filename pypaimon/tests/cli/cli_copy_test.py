@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from pypaimon.streaming.cli.app import program as commands
 from pypaimon.streaming.cli.copy import Running
-from support.docs.cli_runs import Outcome, Program
+from support.docs.cli_runs import Outcome, Program, subcommands
 from support.tables.handles import create_table, sorted_rows
 from support.tables.streamed_table import KEYED, Table
 from support.tables.written_tables import changes, key_value_table, rows
@@ -127,6 +128,17 @@ def test_a_copy_has_the_dynamic_buckets_of_its_source(program: Program, tmp_path
     grown(dynamic, rows(1, 2))
     assert program("copy", "db.dynamic", "db.copy", "--create").code == 0
     assert options(dynamic, "db.copy") == {"bucket": "-1"} and held(dynamic, "db.copy") == dynamic.rows()
+
+
+def test_tail_and_copy_follow_or_end_by_the_same_flags(program: Program, source: Table) -> None:
+    for name in ("tail", "copy"):
+        command = subcommands(commands)[name]
+        assert {"--follow", "--until-latest"} in [{*each.opts, *each.secondary_opts} for each in command.params]
+    for ends in (("--until-latest",), ("--follow", "--until-latest")):
+        assert program("copy", "db.source", "db.copy", "--create", *ends).code == 0
+        assert program("tail", "db.copy", "--format", "json", *ends).code == 0
+    assert program("tail", "db.copy", "--until-latest", "--follow", "--rows", "3", "--format", "json").code == 0
+    assert held(source, "db.copy") == source.rows()
 
 
 def test_it_follows_until_it_is_ended(program: Program, source: Table, tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 from pypaimon import CatalogFactory, Schema
 
-from pypaimon.streaming import FileCount, compact, stream_write_builder, table_files
+from pypaimon.streaming import compact, stream_write_builder, table_files
+from pypaimon.streaming.compaction import FileCount
 from support.docs.cli_runs import Program
 
 pytestmark = pytest.mark.slow

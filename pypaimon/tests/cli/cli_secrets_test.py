@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paimon_stream import _code_of
-from pypaimon.streaming import ConsumerManager, CorruptTableError, StoreError, StreamConfigError
+from pypaimon.streaming import ConsumerManager, CorruptTableError, StreamConfigError
 from pypaimon.streaming.cli.connectivity import Endpoint
 from pypaimon.streaming.cli.messages import ShownLines, keep_secret, say, shown
 from pypaimon.streaming.cli.output import cell, print_result, to_json
+from pypaimon.streaming.errors import StoreError
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.redaction import without_secrets
 from support.docs.cli_runs import Program

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from pypaimon.streaming import ConsumerManager, StoreError
+from pypaimon.streaming import ConsumerManager
 from pypaimon.streaming.cli.lag import LagOfTables
 from pypaimon.streaming.cli.output import Record
 from pypaimon.streaming.cli.tables import TableSource
 from pypaimon.streaming.cli.tables_of_pattern import TableChoice, TablesOfPattern, say_failures
 from pypaimon.streaming.consumers.consumer_manager import Consumer
+from pypaimon.streaming.errors import StoreError
 from support.docs.cli_runs import Program
 from support.tables.databases import Database
 

@@ -119,8 +119,8 @@ def kept(table: Any) -> list[tuple[str, int]]:
 def test_the_catalog_gets_the_snapshot_and_counts_by_partition(table: Any) -> None:
     publishing: Publishing = table.catalog_environment.catalog_loader
     session = CommitSession()
-    assert commit(table, 0, (19_000, 1), (19_000, 2), (None, 3), session=session).snapshot == 1
-    assert commit(table, 1, (19_001, 4), session=session).snapshot == 2
+    assert commit(table, 0, (19_000, 1), (19_000, 2), (None, 3), session=session).snapshot_id == 1
+    assert commit(table, 1, (19_001, 4), session=session).snapshot_id == 2
     counts = [{(each.spec["dt"], each.record_count, each.file_count) for each in found} for found in publishing.asked]
     assert counts == [{("19000", 2, 1), ("__DEFAULT_PARTITION__", 1, 1)}, {("19001", 1, 1)}]
     assert all(each.file_size_in_bytes > 0 and each.last_file_creation_time > 0 for each in publishing.asked[0])
@@ -133,7 +133,7 @@ def test_who_is_slower_comes_after_the_other_one(table: Any, goes_on: bool) -> N
     session = CommitSession()
     commit(table, 0, (1, 1), session=session)
     publishing.before = lambda: commit(table, 0, (2, 2), user="other")
-    assert commit(table, 1, (3, 3), session=session if goes_on else None).snapshot == 3
+    assert commit(table, 1, (3, 3), session=session if goes_on else None).snapshot_id == 3
     assert kept(table) == [("query", 0), ("other", 0), ("query", 1)]
     latest = TableDirectory.of(table).snapshots.get_latest_snapshot()
     assert latest is not None and latest.total_record_count == 3
@@ -143,7 +143,7 @@ def test_a_lost_answer_of_the_catalog_is_found(table: Any) -> None:
     publishing: Publishing = table.catalog_environment.catalog_loader
     publishing.loses_answers = True
     report = commit(table, 0, (1, 1))
-    assert (report.snapshot, report.repeated) == (1, False)
+    assert (report.snapshot_id, report.repeated) == (1, False)
     assert commit(table, 0, (1, 1)).repeated and kept(table) == [("query", 0)]
 
 
@@ -152,7 +152,7 @@ def test_a_twin_that_was_faster_is_found(table: Any) -> None:
     commit(table, 0, (1, 1))
     publishing.before = lambda: commit(table, 1, (2, 2))
     report = commit(table, 1, (2, 2))
-    assert (report.snapshot, report.repeated) == (2, True)
+    assert (report.snapshot_id, report.repeated) == (2, True)
     assert kept(table) == [("query", 0), ("query", 1)]
 
 
@@ -194,7 +194,7 @@ def test_two_writers_take_turns(rewritten: Any) -> None:
     with one, two:
         for number, each in enumerate((one, one, two, one, two, two, one)):
             each.write(row(number))
-            assert each.commit().snapshot == number + 1
+            assert each.commit().snapshot_id == number + 1
     assert [user for user, _ in kept(rewritten)] == ["one", "one", "two", "one", "two", "two", "one"]
 
 

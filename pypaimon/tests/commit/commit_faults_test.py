@@ -153,7 +153,7 @@ def test_a_link_is_made_and_told_as_a_failure(tmp_path: Path, goes_on: bool, mon
     _commit(world, table, 0, session)
     with lossy_links(monkeypatch):
         report = _commit(world, table, 1, session if goes_on else CommitSession())
-    assert (report.snapshot, report.repeated) == (2, False)
+    assert (report.snapshot_id, report.repeated) == (2, False)
     assert _identifiers(world) == [0, 1] and world.data_files() == world.live_files()
 
 

@@ -79,8 +79,8 @@ def test_the_fields_of_a_snapshot_are_javas(world: World) -> None:
 
 
 def test_a_commit_without_rows_leaves_a_snapshot_where_progress_needs_it(world: World) -> None:
-    assert commit(world, 0, []).snapshot is None
-    assert commit(world, 1, [], keep_empty=True, properties={"position": "7"}).snapshot == 1
+    assert commit(world, 0, []).snapshot_id is None
+    assert commit(world, 1, [], keep_empty=True, properties={"position": "7"}).snapshot_id == 1
     found = snapshot(world)
     assert (found["deltaRecordCount"], found["properties"]) == (0, {"position": "7"})
     assert commit(world, 1, [], keep_empty=True).repeated
@@ -109,7 +109,7 @@ def test_statistics_of_the_table_are_kept_while_its_schema_is(world: World) -> N
 def test_a_commit_of_changelog_alone_is_a_commit(world: World) -> None:
     (message,) = write(world.table(), [(1, 1)], "query", False)
     logged = CommitMessage(message.partition, message.bucket, [], changelog_files=message.new_files)
-    assert commit_once(CommitRequest(PaimonTable(world.table()), "query", 0, [logged])).snapshot == 1
+    assert commit_once(CommitRequest(PaimonTable(world.table()), "query", 0, [logged])).snapshot_id == 1
     found = snapshot(world)
     assert (found["changelogRecordCount"], found["totalRecordCount"]) == (1, 0)
     directory = TableDirectory.of(world.table())
@@ -132,7 +132,7 @@ def test_a_compaction_replaces_files_and_keeps_what_came_meanwhile(world: World)
     before = [file for message in messages[:2] for file in message.new_files]
     work = compaction(world, before, [(1, 0), (1, 1)])
     report = commit_compaction(CommitRequest(PaimonTable(world.table()), "compactor", 0, [work]), planned_at=2)
-    assert (report.snapshot, report.repeated, report.written.rows) == (4, False, 2)
+    assert (report.snapshot_id, report.repeated, report.written.rows) == (4, False, 2)
     assert world.rows() == [(1, 0), (1, 1), (1, 2)]
     found = snapshot(world)
     assert (found["commitKind"], found["deltaRecordCount"], found["totalRecordCount"]) == ("COMPACT", 0, 3)
@@ -141,7 +141,7 @@ def test_a_compaction_replaces_files_and_keeps_what_came_meanwhile(world: World)
     # Expiry replays them in this order.
     assert directory.manifests.entries(manifests)["kind"].to_pylist() == [1, 1, 0]
     again = commit_compaction(CommitRequest(PaimonTable(world.table()), "compactor", 0, [work]), planned_at=2)
-    assert (again.snapshot, again.repeated) == (4, True)
+    assert (again.snapshot_id, again.repeated) == (4, True)
     assert world.rows() == [(1, 0), (1, 1), (1, 2)] and world.latest() == 4
 
 

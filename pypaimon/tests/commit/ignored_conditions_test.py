@@ -16,7 +16,6 @@ from pypaimon.common.options import Options
 from pypaimon.filesystem.pyarrow_file_io import PyArrowFileIO
 
 from pypaimon.streaming import (
-    CommitFailedError,
     CorruptTableError,
     PaimonTarget,
     TableChangedError,
@@ -27,6 +26,7 @@ from pypaimon.streaming import (
 )
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
+from pypaimon.streaming.errors import CommitFailedError
 from pypaimon.streaming.io.conditional_writes import ChangedFileError
 from pypaimon.streaming.io.object_reads import SWITCH, ObjectReads
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -42,11 +42,12 @@ import json
 import sys
 import pyarrow as pa
 from pypaimon import CatalogFactory
-from pypaimon.streaming import CommitFailedError, stream_write_builder
+from pypaimon.streaming import stream_write_builder
+from pypaimon.streaming.errors import CommitFailedError
 table = CatalogFactory.create(json.loads(sys.argv[1])).get_table("db.t")
 with stream_write_builder(table).with_commit_user("elsewhere").open_sync() as writer:
     writer.write(pa.table({"k": [1], "v": ["v1"]}))
-    print(writer.commit().snapshot, flush=True)
+    print(writer.commit().snapshot_id, flush=True)
     sys.stdin.readline()
     writer.write(pa.table({"k": [3], "v": ["v3"]}))
     try:
@@ -280,7 +281,7 @@ def test_a_store_that_knows_its_tags_only_without_quotes_compares(server: S3Serv
         with stream_write_builder(handle).with_commit_user("writer").open_sync() as opened:
             for key in range(5):
                 opened.write(rows(key))
-                assert opened.commit().snapshot == key + 1
+                assert opened.commit().snapshot_id == key + 1
         assert keys_of(table) == list(range(5))
 
 

@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 from pypaimon.filesystem.local_file_io import LocalFileIO
 
-from pypaimon.streaming import CommitFailedError
+from pypaimon.streaming.errors import CommitFailedError
 from support.tables.streamed_table import Table
 from support.tables.written_tables import key_value_table, rows
 
@@ -61,7 +61,7 @@ def table(tmp_path: Path) -> Table:
 def commit(table: Table, key: int, user: str = "writer") -> int | None:
     with table.writer(user).open_sync() as writer:
         writer.write(rows(key))
-        return writer.commit().snapshot
+        return writer.commit().snapshot_id
 
 
 def test_who_has_looked_before_our_link_and_renames_behind_it_fails(

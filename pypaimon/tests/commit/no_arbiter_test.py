@@ -10,13 +10,8 @@ import pyarrow as pa
 import pytest
 from pypaimon import Schema
 
-from pypaimon.streaming import (
-    CommitFailedError,
-    StreamWriteBuilder,
-    TableChangedError,
-    WriterClosedError,
-    stream_write_builder,
-)
+from pypaimon.streaming import StreamWriteBuilder, TableChangedError, stream_write_builder
+from pypaimon.streaming.errors import CommitFailedError, WriterClosedError
 from support.stores.lossy_store import SCHEME, LossyStore
 from support.stores.s3_server import S3Server
 from support.tables.streamed_table import USER, Table
@@ -131,4 +126,4 @@ def test_a_store_that_compares_takes_several_at_the_same_time(server: S3Server) 
         for key in range(6):
             opened = second if key % 2 else first
             opened.write(pa.table({"k": [key]}))
-            assert opened.commit().snapshot == key + 1
+            assert opened.commit().snapshot_id == key + 1

@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pypaimon.streaming import StreamConfigError, StrictModeError, compact, stream_write_builder
+from pypaimon.streaming import StreamConfigError, compact, stream_write_builder
+from pypaimon.streaming.errors import StrictModeError
 from support.tables.handles import sorted_rows
 from support.tables.streamed_table import Table
 
@@ -39,7 +40,7 @@ class Parts:
 
     def compact(self) -> None:
         """Another user's COMPACT, of partition `a` alone."""
-        assert compact(self.table, full=True).snapshots
+        assert compact(self.table, full=True).new_snapshot_ids
 
     def writes(self, user: str, rows: list[tuple[str, int]], over: Any = None, **options: str) -> None:
         """One commit of a writer that opens for it."""

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from pypaimon.streaming import CompactionReport, StreamConfigError, UnsupportedTableError, compactor
+from pypaimon.streaming import Compactor, StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.compaction import CompactionReport
 from support.spark.sink_world import World
 
 pytestmark = pytest.mark.slow
@@ -22,7 +23,7 @@ LONG = 60
 def test_it_follows_what_is_written(tmp_path: Path) -> None:
     world = World(tmp_path)
     reports: queue.SimpleQueue[CompactionReport] = queue.SimpleQueue()
-    with compactor(world.table().copy(DUE), interval_seconds=0.01, on_report=reports.put) as running:
+    with Compactor(world.table().copy(DUE), interval=0.01, on_report=reports.put) as running:
         for _ in range(3):
             for _ in range(3):
                 world.run()
@@ -45,7 +46,7 @@ def test_the_event_loop_goes_on(tmp_path: Path) -> None:
         def tell(report: CompactionReport) -> None:
             loop.call_soon_threadsafe(told.put_nowait, report)
 
-        async with compactor(world.table().copy(DUE), on_report=tell):
+        async with Compactor(world.table().copy(DUE), on_report=tell):
             return await asyncio.wait_for(told.get(), LONG)
 
     assert asyncio.run(program()).after.files == 1
@@ -68,7 +69,7 @@ def test_leaving_stops_it_in_the_midst(tmp_path: Path, monkeypatch: pytest.Monke
         return opened(path)
 
     monkeypatch.setattr(table.file_io, "new_output_stream", held)
-    with compactor(table):
+    with Compactor(table):
         assert reading.wait(LONG)
         threading.Timer(0.05, left.set).start()
     assert (world.data_files(), world.latest()) in [(before, latest), (world.data_files(), latest + 1)]
@@ -77,14 +78,14 @@ def test_leaving_stops_it_in_the_midst(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_an_error_is_raised_when_it_is_left(tmp_path: Path) -> None:
     table = World(tmp_path, keyed=True).table().copy_without_time_travel({"clustering.incremental": "true"})
-    with pytest.raises(UnsupportedTableError, match="clustering"), compactor(table) as running:
+    with pytest.raises(UnsupportedTableError, match="clustering"), Compactor(table) as running:
         with pytest.raises(UnsupportedTableError):
             running.wait()
         assert not running.is_running
-    with pytest.raises(ZeroDivisionError), compactor(table):
+    with pytest.raises(ZeroDivisionError), Compactor(table):
         raise ZeroDivisionError
-    with pytest.raises(StreamConfigError, match="interval_seconds"):
-        compactor(table, interval_seconds=-1)
+    with pytest.raises(StreamConfigError, match="interval"):
+        Compactor(table, interval=-1)
 
 
 def test_what_a_report_is_handed_to_may_end_it(tmp_path: Path) -> None:
@@ -95,13 +96,13 @@ def test_what_a_report_is_handed_to_may_end_it(tmp_path: Path) -> None:
     def fail(report: CompactionReport) -> None:
         raise KeyError(report.after.files)
 
-    with pytest.raises(KeyError), compactor(world.table().copy(DUE), on_report=fail) as running:
+    with pytest.raises(KeyError), Compactor(world.table().copy(DUE), on_report=fail) as running:
         running.wait()
 
 
 def test_what_would_write_everything_anew_with_each_look_is_refused(tmp_path: Path) -> None:
     table = World(tmp_path).table().copy({"compaction.force-rewrite-all-files": "true"})
     with pytest.raises(StreamConfigError, match="force-rewrite-all-files"):
-        compactor(table, full=True)
-    with compactor(table) as running:
+        Compactor(table, full=True)
+    with Compactor(table) as running:
         assert running.is_running

@@ -58,7 +58,7 @@ def test_a_partition_is_as_old_as_its_youngest_file(table: Any) -> None:
     hours = {buckets[0].row: [5, 5], buckets[2].row: [1, 5], buckets[4].row: [1, 1]}
     given = [aged(bucket, hours[bucket.row][bucket.bucket]) for bucket in buckets]
     assert len(given) == 6
-    chosen = ChosenPartitions(PaimonTable(table), idle_seconds=3 * 3600)
+    chosen = ChosenPartitions(PaimonTable(table), partition_idle_time=3 * 3600)
     assert [(each.row, each.bucket) for each in chosen.idle(given)] == [(buckets[0].row, 0), (buckets[0].row, 1)]
     assert list(ChosenPartitions(PaimonTable(table)).idle(given)) == given
 
@@ -72,5 +72,5 @@ def test_conditions_on_partitions_of_times(table: Any) -> None:
 
 @pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf")])
 def test_an_age_that_is_none_is_refused(table: Any, seconds: float) -> None:
-    with pytest.raises(StreamConfigError, match="idle_seconds"):
-        ChosenPartitions(PaimonTable(table), idle_seconds=seconds)
+    with pytest.raises(StreamConfigError, match="partition_idle_time"):
+        ChosenPartitions(PaimonTable(table), partition_idle_time=seconds)

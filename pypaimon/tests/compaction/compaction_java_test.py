@@ -25,7 +25,7 @@ def test_java_goes_on_after_our_compactions(java: LiveJava, tmp_path: Path, kind
         shared.ours((turn % 5, f"ours {turn}"), (50 + turn, "ours"))
         shared.javas((turn % 4, f"java {turn}"), (100 + turn, "java"))
         report = compact(shared.table.copy(FEW), full=turn == 7)
-        made += len(report.snapshots)
+        made += len(report.new_snapshot_ids)
         shared.check()
         if turn in (5, 9):
             shared.java.call("expire", options={"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1"})
@@ -45,7 +45,7 @@ def test_java_expires_what_was_merged_and_keeps_the_rows(java: LiveJava, tmp_pat
     shared = Shared(java, tmp_path, keyed=True, **options)
     for turn in range(6):
         shared.javas(*((key, f"java {turn}") for key in range(turn, turn + 9)))
-        assert compact(shared.table, full=True).snapshots
+        assert compact(shared.table, full=True).new_snapshot_ids
         shared.check()
     assert len(merged(shared)) == 6
     last = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1"}

@@ -66,7 +66,7 @@ def meanwhile(world: World, action: Callable[[], Any]) -> Any:
 def test_a_writer_commits_meanwhile(tmp_path: Path, keyed: bool) -> None:
     world = world_of(tmp_path / "w", keyed=keyed)
     report = compact(meanwhile(world, world.other), full=True)
-    assert len(report.snapshots) == 1
+    assert len(report.new_snapshot_ids) == 1
     world.check()
     assert not report.conflicts
     compact(due(world), full=True)
@@ -79,9 +79,9 @@ def test_another_compaction_was_faster(tmp_path: Path, keyed: bool) -> None:
     world = world_of(tmp_path / "w", keyed=keyed)
     faster: list[Any] = []
     report = compact(meanwhile(world, lambda: faster.append(compact(due(world), full=True))), full=True)
-    assert faster[0].snapshots
+    assert faster[0].new_snapshot_ids
     assert report.conflicts
-    assert not report.snapshots
+    assert not report.new_snapshot_ids
     world.check()
     # What the slower one wrote is gone; the files of the state before stay until it expires.
     fresh = compact(due(world), full=True)
@@ -101,7 +101,7 @@ def test_it_takes_longer_than_snapshots_are_kept(tmp_path: Path, keyed: bool) ->
             world.expire()
 
     report = Compaction(PaimonTable(due(world)), full=True).run(check=meanwhile)
-    assert report.snapshots == (world.latest(),)
+    assert report.new_snapshot_ids == (world.latest(),)
     assert not report.conflicts
     world.check()
     compact(due(world), full=True)
@@ -209,7 +209,7 @@ def test_the_table_is_altered_and_written_between_any_two_requests(tmp_path: Pat
 
         file_io = MortalFileIO()
         file_io.interruption = (steps, alter)
-        assert compact(due(world, file_io)).snapshots
+        assert compact(due(world, file_io)).new_snapshot_ids
         assert world.rows() == world.model
 
 
@@ -240,11 +240,11 @@ def test_several_threads_do_what_one_does(tmp_path: Path) -> None:
 def test_each_run_of_one_compaction_commits_anew(tmp_path: Path) -> None:
     world = world_of(tmp_path, keyed=False)
     compaction = Compaction(PaimonTable(due(world)), full=True)
-    assert len(compaction.run().snapshots) == 1
-    assert not compaction.run().snapshots
+    assert len(compaction.run().new_snapshot_ids) == 1
+    assert not compaction.run().new_snapshot_ids
     for _ in range(3):
         world.run()
-    assert len(compaction.run().snapshots) == 1
+    assert len(compaction.run().new_snapshot_ids) == 1
     world.check()
 
 
@@ -330,7 +330,7 @@ def test_a_column_may_be_called_after_a_type_that_is_refused(tmp_path: Path) -> 
     catalog = World(tmp_path).catalog
     columns = pa.schema([("place", pa.struct([("blob_id", pa.int64())]))])
     catalog.create_table("db.named", Schema.from_pyarrow_schema(columns), False)
-    assert compact(catalog.get_table("db.named")).planned_at is None
+    assert compact(catalog.get_table("db.named")).snapshot_id is None
 
 
 @pytest.mark.parametrize(
@@ -364,7 +364,7 @@ def test_postponed_buckets_are_refused(tmp_path: Path) -> None:
 
 def test_a_table_without_a_snapshot_has_nothing_to_do(tmp_path: Path) -> None:
     report = compact(World(tmp_path).table())
-    assert (report.planned_at, report.compacted) == (None, ())
+    assert (report.snapshot_id, report.compacted) == (None, ())
 
 
 def test_errors_are_those_of_this_library(tmp_path: Path) -> None:

@@ -235,7 +235,7 @@ def test_rows_that_are_marked_meanwhile_stay_gone(tmp_path: Path, levels: Marked
     table = marked.table.copy({"compaction.force-rewrite-all-files": force})
     report = Compaction(PaimonTable(table), full=True).run(check=meanwhile)
     assert report.conflicts
-    assert not report.snapshots
+    assert not report.new_snapshot_ids
     marked.check()
     marked.compact(full=True)
     marked.check()
@@ -281,7 +281,7 @@ def test_vectors_that_others_have_replaced_and_that_have_expired_are_a_conflict(
             path.unlink()
 
     report = Compaction(PaimonTable(marked.table)).run(check=meanwhile)
-    assert (len(report.conflicts), report.snapshots) == (1, ())
+    assert (len(report.conflicts), report.new_snapshot_ids) == (1, ())
     marked.check()
 
 

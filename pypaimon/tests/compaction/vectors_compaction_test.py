@@ -76,7 +76,7 @@ def test_what_was_deleted_stays_deleted(java: LiveJava, tmp_path: Path, bitmap64
         marked = shared.index()
         assert marked
         report = compact(shared.table, full=turn == 3)
-        assert len(report.snapshots) == 1
+        assert len(report.new_snapshot_ids) == 1
         shared.check()
         left = shared.index()
         assert left.keys() < marked.keys()
@@ -95,7 +95,7 @@ def test_rows_of_a_bucket_stay_in_order_and_nothing_is_written_twice(java: LiveJ
     shared.delete(0)
     rows = shared.ours()
     assert shared.index()
-    assert compact(shared.table, full=True).snapshots
+    assert compact(shared.table, full=True).new_snapshot_ids
     assert shared.ours() == rows
     shared.check()
     assert not shared.index()
@@ -129,11 +129,11 @@ def test_rows_that_are_deleted_meanwhile_stay_deleted(java: LiveJava, tmp_path: 
 
     report = Compaction(PaimonTable(shared.table), full=True).run(check=meanwhile)
     assert report.conflicts
-    assert not report.snapshots
+    assert not report.new_snapshot_ids
     shared.check()
     files = set((shared.warehouse / "d.db" / "t").glob("*/data-*"))
     assert len(files) == 6, "the files of the compaction that gave up are deleted"
-    assert compact(shared.table, full=True).snapshots
+    assert compact(shared.table, full=True).new_snapshot_ids
     shared.check()
     assert not shared.index()
 

@@ -51,7 +51,7 @@ def member(builder: StreamReadBuilder) -> list[int]:
 
 
 def group(builder: StreamReadBuilder) -> list[int]:
-    return keys(builder.with_group("etl", session_timeout=2))
+    return keys(builder.new_group("etl", session_timeout=2))
 
 
 def saved(table: Table) -> list[dict[str, Any]]:

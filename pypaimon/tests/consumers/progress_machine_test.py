@@ -23,7 +23,7 @@ from pypaimon.streaming.consumers.progress import Progress, ResumePoint
 from pypaimon.streaming.consumers.shared_start_coordinator import StartSettings
 from pypaimon.streaming.errors import ConsumerConflictError
 from pypaimon.streaming.io.store import Store
-from pypaimon.streaming.model.position import Phase, Position, Unit
+from pypaimon.streaming.model.position import Phase, Position, ReadUnit
 from support.crash.crashing_store import SCHEME, DyingStore
 from support.samples import SOAK
 
@@ -236,7 +236,7 @@ class ProgressMachine(RuleBasedStateMachine):
         if cut and len({unit for _, unit in rows}) > 1:
             last = min(unit for _, unit in rows)
             rows = {row for row in rows if row[1] <= last}
-            after = Position("t", first or start.snapshot, phase=start.phase, unit=Unit((), 0, "", last))
+            after = Position("t", first or start.snapshot, phase=start.phase, unit=ReadUnit((), 0, "", last))
         reader.progress.on_plan(after, None if first is None else Position("t", first))
         reader.open_plans.append((after, rows))
         reader.position = after

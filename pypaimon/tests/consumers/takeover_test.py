@@ -16,9 +16,10 @@ import pyarrow as pa
 import pytest
 from pypaimon.filesystem.local_file_io import LocalFileIO
 
-from pypaimon.streaming import ConsumerConflictError, StoreError, StreamReadBuilder
+from pypaimon.streaming import ConsumerConflictError, StreamReadBuilder
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
+from pypaimon.streaming.errors import StoreError
 from pypaimon.streaming.io.conditional_writes import ChangedFileError
 from pypaimon.streaming.io.object_reads import SWITCH
 from pypaimon.streaming.io.store import Store

@@ -9,14 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pypaimon.streaming import (
-    SchemaMismatchError,
-    StreamConfigError,
-    StreamReadBuilder,
-    TableChangedError,
-    copy_stream,
-    copy_stream_sync,
-)
+from pypaimon.streaming import StreamConfigError, StreamReadBuilder, TableChangedError, copy_stream, copy_stream_async
+from pypaimon.streaming.errors import SchemaMismatchError
 from support.tables.handles import sorted_rows
 from support.tables.streamed_table import Table
 from support.tables.written_tables import changes, key_value_table, rows
@@ -51,13 +45,13 @@ def stream(table: Table) -> StreamReadBuilder:
 
 def copy(table: Table, target: Table) -> None:
     with target.writer(USER).open_sync() as writer:
-        assert copy_stream_sync(stream(table), writer) == writer.position
+        assert copy_stream(stream(table), writer) == writer.position
 
 
 def copy_async(table: Table, target: Table) -> None:
     async def run() -> None:
         async with target.writer(USER).open() as writer:
-            assert await copy_stream(stream(table), writer) == writer.position
+            assert await copy_stream_async(stream(table), writer) == writer.position
 
     asyncio.run(run())
 
@@ -91,13 +85,13 @@ def test_a_stream_that_is_open_goes_on_where_the_copy_stands(source: Table, targ
         for _ in range(2):
             # The second time it holds all of it, and passes over it.
             with stream(source).with_start(snapshot_id=1, full=True).open_sync() as opened:
-                copy_stream_sync(opened, writer)
+                copy_stream(opened, writer)
         assert target.rows() == source.rows()
         grown(source, rows(6), rows(7))
         gap = stream(source).with_start(snapshot_id=5)
         with gap.open_sync() as opened, pytest.raises(StreamConfigError, match="would be missing"):
-            copy_stream_sync(opened, writer)
-        copy_stream_sync(stream(source), writer)
+            copy_stream(opened, writer)
+        copy_stream(stream(source), writer)
     assert target.rows() == source.rows()
     assert len(target.ids()) == 5
 
@@ -107,12 +101,12 @@ def test_a_full_state_replaces_what_the_copy_holds(source: Table, target: Table)
     with pytest.raises(StreamConfigError, match="holds rows already that this target has not written"):
         copy(source, target)
     with target.writer(USER).open_sync() as writer:
-        copy_stream_sync(stream(source), writer, replace=True)
+        copy_stream(stream(source), writer, replace=True)
     assert target.rows() == source.rows(), "at the start"
     grown(source, changes(("-D", 1, "v1")), changes(("-D", 2, "v2"), ("+I", 8, "v8")))
     source.expire(source.latest())
     with target.writer(USER).open_sync() as writer:
-        copy_stream_sync(stream(source).with_on_expired("full"), writer)
+        copy_stream(stream(source).with_on_expired("full"), writer)
     assert target.rows() == source.rows() == [(3, "v3"), (8, "v8")]
     kinds = [target.snapshot(each)["commitKind"] for each in target.ids()]
     assert kinds == ["APPEND", "OVERWRITE", "OVERWRITE"]
@@ -120,7 +114,7 @@ def test_a_full_state_replaces_what_the_copy_holds(source: Table, target: Table)
 
 def test_plans_of_several_batches_are_one_commit(source: Table, target: Table) -> None:
     with stream(source).open_sync(batch_bytes=1) as opened, target.writer(USER).open_sync() as writer:
-        copy_stream_sync(opened, writer)
+        copy_stream(opened, writer)
     assert len(target.ids()) == 1
     assert target.rows() == source.rows()
 
@@ -131,7 +125,7 @@ def test_row_kinds_go_where_the_target_wants_them(source: Table, tmp_path: Path)
     from pypaimon.streaming import stream_write_builder
 
     with stream_write_builder(target.handle()).open_sync() as writer:
-        copy_stream_sync(stream(source).with_start(snapshot_id=1, full=True), writer)
+        copy_stream(stream(source).with_start(snapshot_id=1, full=True), writer)
     assert sorted_rows(target.handle(), ["k", "v"]) == source.rows()
 
 
@@ -144,8 +138,8 @@ def test_a_column_that_the_target_lacks(source: Table, target: Table) -> None:
     target.catalog.alter_table(target.name, [SchemaChange.drop_column("v")], False)
     with target.writer(USER).open_sync() as writer:
         with pytest.raises(SchemaMismatchError, match="no column 'v'"):
-            copy_stream_sync(stream(source), writer)
-        copy_stream_sync(stream(source).with_projection(["k"]), writer)
+            copy_stream(stream(source), writer)
+        copy_stream(stream(source).with_projection(["k"]), writer)
     assert target.rows() == [(1,), (2,), (3,)]
 
 
@@ -166,7 +160,7 @@ def test_a_table_with_a_key_into_one_without(source: Table, tmp_path: Path) -> N
     target = key_value_table(tmp_path, "append", keyed=False)
     with target.writer(USER).open_sync() as writer:
         with pytest.raises(StreamConfigError, match=r"primary key \['k'\], and the target has no keys"):
-            copy_stream_sync(stream(source), writer)
+            copy_stream(stream(source), writer)
         writer.commit()
     assert target.data_files() == []
 
@@ -184,7 +178,7 @@ def test_a_writer_in_which_rows_wait(source: Table, target: Table) -> None:
     with target.writer(USER).open_sync() as writer:
         writer.write(rows(1))
         with pytest.raises(StreamConfigError, match="rows wait in the writer"):
-            copy_stream_sync(stream(source), writer)
+            copy_stream(stream(source), writer)
 
 
 def test_a_copy_that_is_cancelled_in_the_midst_of_a_plan(target: Table, tmp_path: Path) -> None:
@@ -204,7 +198,7 @@ def test_a_copy_that_is_cancelled_in_the_midst_of_a_plan(target: Table, tmp_path
 
         opening = stream(source).open(batch_bytes=1, on_progress=at_the_second_batch)
         async with target.writer(USER).with_memory_limit(1).open() as writer, opening as opened:
-            copying = asyncio.create_task(copy_stream(opened, writer))
+            copying = asyncio.create_task(copy_stream_async(opened, writer))
             with pytest.raises(asyncio.CancelledError):
                 await copying
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pypaimon.streaming import BlockingBatch, TargetError, run_forever
+from pypaimon.streaming import BlockingBatch, run_forever
+from pypaimon.streaming.errors import TargetError
 from pypaimon.streaming.testing import SmallTable
 from support.tables.handles import batch_read
 from support.tables.live_tables import in_order
@@ -33,7 +34,7 @@ def test_a_service_waits_for_a_lock(tmp_path: Path) -> None:
                 errors.append(error)
                 raise
 
-        run_forever(stream, handle, attempts=1, first_pause_seconds=0.0)
+        run_forever(stream, handle, attempts=1, first_pause=0.0)
     assert [error.retriable for error in errors] == [True, True]
     assert in_order(place.held()) == in_order(batch_read(source.table))
 
@@ -44,5 +45,5 @@ def test_what_does_not_pass_ends_a_service(tmp_path: Path) -> None:
     place.execute("CREATE VIEW copy AS SELECT 1 AS id WHERE 0")
     target = place.opened(None)
     with source.builder().open_sync() as stream, pytest.raises(TargetError) as raised:
-        run_forever(stream, target.apply, first_pause_seconds=0.0)
+        run_forever(stream, target.apply, first_pause=0.0)
     assert not raised.value.retriable

@@ -14,16 +14,16 @@ from pypaimon.streaming import (
     ConsumerManager,
     DictTarget,
     DuckDBTarget,
-    PlanKind,
     Position,
     PositionExpiredError,
     StreamConfigError,
     StreamReadBuilder,
-    Target,
     replicate,
     replicate_async,
 )
 from pypaimon.streaming.planning.follow_up import DeltaFollowUpScanner
+from pypaimon.streaming.stream_types import PlanKind
+from pypaimon.streaming.targets import Target
 from pypaimon.streaming.targets.changes import AnyBatch
 from support.tables.copied_table import COLUMNS, batches, changed, keyed, rows_of, stream
 from support.tables.duckdb_copy import held
@@ -57,7 +57,7 @@ def test_the_state_comes_first_and_then_what_changed(tmp_path: Path) -> None:
     position = replicate(stream(table), target)
     assert values(target) == rows_of(table)
     assert target.kinds == [PlanKind.FULL, PlanKind.DELTA]
-    assert position == target.position()
+    assert position == target.load_position()
     assert position is not None
     assert position.snapshot == table.latest() + 1
 
@@ -130,7 +130,7 @@ def test_a_start_with_the_state_is_taken(tmp_path: Path, start: dict[str, Any]) 
         (lambda builder: builder.with_start(snapshot_id=2), "leaves out rows"),
         (lambda builder: builder.with_start(position=Position("t", 2)), "continues where it stands"),
         (lambda builder: builder.with_include_row_kind(False), "deletes"),
-        (lambda builder: builder.between(1, 2), "a part of a table's history"),
+        (lambda builder: builder.with_range(1, 2), "a part of a table's history"),
         (lambda builder: builder.with_raw(True), "records as they were written"),
         (lambda builder: builder.with_on_overwrite("skip"), "differ from its table for ever"),
         (lambda builder: builder.with_on_expired("earliest"), "skips changes"),
@@ -179,7 +179,7 @@ async def test_it_does_not_hold_up_the_event_loop(tmp_path: Path) -> None:
     table, target = keyed(tmp_path / "w"), DictTarget("k")
     position = await replicate_async(stream(table), target)
     assert values(target) == rows_of(table)
-    assert position == target.position()
+    assert position == target.load_position()
 
 
 def test_a_dict_that_holds_a_part_of_a_new_state_stands_nowhere(tmp_path: Path) -> None:
@@ -189,10 +189,10 @@ def test_a_dict_that_holds_a_part_of_a_new_state_stands_nowhere(tmp_path: Path) 
     table.commit([("+U", 1, "later")])
     table.commit([("+U", 2, "later")])
     table.expire(table.latest())
-    builder = stream(table).with_on_expired("full").with_start(position=target.position())
+    builder = stream(table).with_on_expired("full").with_start(position=target.load_position())
     with builder.open_sync(batch_bytes=1) as state:
         target.apply(next(iter(state)))
-    assert target.position() is None
+    assert target.load_position() is None
     replicate(stream(table), target)
     assert values(target) == rows_of(table)
 
@@ -233,4 +233,4 @@ def test_all_targets_are_targets(tmp_path: Path) -> None:
     targets: list[Target] = [DictTarget("k"), DuckDBTarget(duckdb.connect(), "copy", ["k"])]
     table = keyed(tmp_path / "w")
     for target in targets:
-        assert replicate(stream(table), target) == target.position()
+        assert replicate(stream(table), target) == target.load_position()

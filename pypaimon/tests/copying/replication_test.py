@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from pypaimon.streaming import DictTarget, Replication, StoreError, TargetError
+from pypaimon.streaming import DictTarget, Replication
+from pypaimon.streaming.errors import StoreError, TargetError
 from pypaimon.streaming.targets.changes import AnyBatch
 from pypaimon.streaming.testing import SmallTable
 from support.tables.handles import batch_read
@@ -20,8 +21,8 @@ from support.tables.target_places import SQLitePlace
 
 pytestmark = pytest.mark.slow
 
-QUICK = {"first_pause_seconds": 0.0, "longest_pause_seconds": 0.0}
-NEVER = {"first_pause_seconds": 1e6, "longest_pause_seconds": 1e6}
+QUICK = {"first_pause": 0.0, "longest_pause": 0.0}
+NEVER = {"first_pause": 1e6, "longest_pause": 1e6}
 """Pauses that outlast every test: only a stop ends one."""
 
 
@@ -86,7 +87,7 @@ def test_a_signal_ends_it_also_in_an_outage(source: SmallTable) -> None:
 
     target = Away()
     Replication(source.builder(), target, **NEVER).run()
-    assert target.position() is None
+    assert target.load_position() is None
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 

@@ -25,7 +25,7 @@ from pypaimon.streaming import (
     StreamConfigError,
     StreamReadBuilder,
     copy_stream,
-    copy_stream_sync,
+    copy_stream_async,
     replicate,
     replicate_async,
 )
@@ -145,7 +145,7 @@ def test_shared_commits_hold_what_single_commits_hold(
                 if begins:
                     target._plans.flush()
             target._plans.flush()
-        assert target.position() == plans[-1].plan_after
+        assert target.load_position() == plans[-1].plan_after
         target.close()
         assert together.rows() == alone.rows() == source.rows()
         assert len(together.ids()) == expected
@@ -156,7 +156,7 @@ def test_shared_commits_hold_what_single_commits_hold(
 def test_kinds_of_one_key_stay_in_order_within_a_commit(tmp_path: Path) -> None:
     source = source_of(tmp_path, [(False, {1: value}) for value in ("a", "b", None, "c", "d")])
     copy = copy_of(source)
-    replicate(every_plan(source), PaimonTarget(copy.handle()), commit_interval_seconds=LONG)
+    replicate(every_plan(source), PaimonTarget(copy.handle()), commit_interval=LONG)
     assert len(copy.ids()) == 1
     assert changes_of(copy)[1] == [
         ("+I", "a"), ("-U", "a"), ("+U", "b"), ("-D", "b"), ("+I", "c"), ("-U", "c"), ("+U", "d"),
@@ -165,28 +165,28 @@ def test_kinds_of_one_key_stay_in_order_within_a_commit(tmp_path: Path) -> None:
 
 
 def by_replicate(source: StreamReadBuilder, copy: Table, seconds: float) -> None:
-    position = replicate(source, target := PaimonTarget(copy.handle()), commit_interval_seconds=seconds)
-    assert position == target.position()
+    position = replicate(source, target := PaimonTarget(copy.handle()), commit_interval=seconds)
+    assert position == target.load_position()
 
 
 def by_replicate_async(source: StreamReadBuilder, copy: Table, seconds: float) -> None:
-    asyncio.run(replicate_async(source, PaimonTarget(copy.handle()), commit_interval_seconds=seconds))
+    asyncio.run(replicate_async(source, PaimonTarget(copy.handle()), commit_interval=seconds))
 
 
 def by_a_service(source: StreamReadBuilder, copy: Table, seconds: float) -> None:
-    Replication(source, PaimonTarget(copy.handle()), commit_interval_seconds=seconds).run()
+    Replication(source, PaimonTarget(copy.handle()), commit_interval=seconds).run()
 
 
 def by_copy_stream_sync(source: StreamReadBuilder, copy: Table, seconds: float) -> None:
     with copy.writer("copier").open_sync() as writer:
-        position = copy_stream_sync(source, writer, commit_interval_seconds=seconds)
+        position = copy_stream(source, writer, commit_interval=seconds)
         assert position == writer.position
 
 
 def by_copy_stream(source: StreamReadBuilder, copy: Table, seconds: float) -> None:
     async def run() -> None:
         async with copy.writer("copier").open() as writer:
-            await copy_stream(source, writer, commit_interval_seconds=seconds)
+            await copy_stream_async(source, writer, commit_interval=seconds)
 
     asyncio.run(run())
 
@@ -258,7 +258,7 @@ def test_a_state_that_limits_cut_replaces_rows_in_one_commit(tmp_path: Path) -> 
     target = PaimonTarget(copy.handle(), replace=True)
     builder = every_plan(source).with_limits(max_splits=1)
     assert len(batches(builder)) > 1
-    replicate(builder, target, commit_interval_seconds=LONG)
+    replicate(builder, target, commit_interval=LONG)
     assert kinds_of(copy) == ["APPEND", "OVERWRITE"] and copy.rows() == source.rows()
 
 
@@ -271,7 +271,7 @@ def test_plans_of_two_schemas_share_no_commit(tmp_path: Path) -> None:
         writer.write(changes(("+I", 3, "c")))
         writer.commit()
     builder = every_plan(source).with_on_schema_change("follow")
-    replicate(builder, PaimonTarget(copy.handle()), commit_interval_seconds=LONG)
+    replicate(builder, PaimonTarget(copy.handle()), commit_interval=LONG)
     assert [row[0] for row in copy.rows()] == [1, 2, 3]
     assert len(copy.ids()) <= 2
 
@@ -280,7 +280,7 @@ def test_a_table_that_orders_records_by_snapshots_takes_a_commit_for_each_plan(t
     """Its writer holds the rows of a commit in memory, which several plans might not fit into."""
     source = source_of(tmp_path, [(False, {1: value}) for value in "abc"])
     copy = copy_of(source, **{"sequence.snapshot-ordering": "true"})
-    replicate(every_plan(source), PaimonTarget(copy.handle()), commit_interval_seconds=LONG)
+    replicate(every_plan(source), PaimonTarget(copy.handle()), commit_interval=LONG)
     assert len(copy.ids()) == 3 and copy.rows() == source.rows()
 
 
@@ -294,7 +294,7 @@ def test_a_consumer_does_not_pass_what_is_not_committed(tmp_path: Path, is_build
     with copy.writer("copier").open_sync() as writer:
         if not is_builder:
             with builder.open_sync() as stream, pytest.raises(StreamConfigError, match="consumer of the open stream"):
-                copy_stream_sync(stream, writer, commit_interval_seconds=LONG)
+                copy_stream(stream, writer, commit_interval=LONG)
             assert not copy.ids() and consumers.consumers()["copy"] == 1
             return
         commit = writer._opened.commit
@@ -304,7 +304,7 @@ def test_a_consumer_does_not_pass_what_is_not_committed(tmp_path: Path, is_build
             return commit(*arguments, **given)
 
         writer._opened.commit = committed  # type: ignore[method-assign]
-        position = copy_stream_sync(builder, writer, commit_interval_seconds=LONG)
+        position = copy_stream(builder, writer, commit_interval=LONG)
         assert position is not None
         assert set(seen) <= {None, 1} and consumers.consumers()["copy"] == position.snapshot
 
@@ -319,7 +319,7 @@ def test_a_stream_that_is_stopped_commits_what_it_has_applied(tmp_path: Path) ->
     builder = source.builder().with_poll_interval_ms(10)
     with copy.writer("copier").open_sync() as writer:
         begun = time.monotonic()
-        copy_stream_sync(builder, writer, on_open=stop_soon, commit_interval_seconds=LONG)
+        copy_stream(builder, writer, on_open=stop_soon, commit_interval=LONG)
         assert time.monotonic() - begun < 60
     assert len(copy.ids()) == 1 and copy.rows() == source.rows()
 
@@ -348,9 +348,9 @@ def test_an_error_takes_back_plans_that_are_not_committed(tmp_path: Path, is_asy
             assert not copy.ids() and not copy.data_files()
         try:
             if is_async:
-                asyncio.run(replicate_async(every_plan(source), target, commit_interval_seconds=LONG))
+                asyncio.run(replicate_async(every_plan(source), target, commit_interval=LONG))
             else:
-                replicate(every_plan(source), target, commit_interval_seconds=LONG)
+                replicate(every_plan(source), target, commit_interval=LONG)
         except UnreadableError:
             continue
     assert len(copy.ids()) == 1 and copy.rows() == source.rows()
@@ -382,7 +382,7 @@ def test_files_are_taken_back_off_the_event_loop(tmp_path: Path, is_cancelled: b
     target.apply, target._plans._table.roll_back = failing, noted
 
     async def copied() -> threading.Thread:
-        copying = asyncio.ensure_future(replicate_async(every_plan(source), target, commit_interval_seconds=LONG))
+        copying = asyncio.ensure_future(replicate_async(every_plan(source), target, commit_interval=LONG))
         await asyncio.to_thread(applied.wait)
         if is_cancelled:
             copying.cancel()

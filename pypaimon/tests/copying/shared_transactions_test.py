@@ -25,13 +25,12 @@ from pypaimon.streaming import (
     Replication,
     StreamConfigError,
     StreamReadBuilder,
-    TargetError,
     replicate,
     replicate_async,
     stream_read_builder,
 )
 from pypaimon.streaming.copying.copy_loop import SharedCommits
-from pypaimon.streaming.errors import EndOfScan
+from pypaimon.streaming.errors import EndOfScan, TargetError
 from pypaimon.streaming.targets.changes import AnyBatch
 from pypaimon.streaming.testing import SmallTable
 from support.crash.killed_target import check_killed, in_order
@@ -83,20 +82,20 @@ def test_plans_that_wait_make_one_commit(tmp_path: Path, name: str) -> None:
     saved: list[Any] = []
     note = target._plans._table.save
     target._plans._table.save = lambda position, before: saved.append(position) or note(position, before)
-    replicate(every_plan(source), target, on_open=read_ahead(target), commit_interval_seconds=LONG)
+    replicate(every_plan(source), target, on_open=read_ahead(target), commit_interval=LONG)
     assert len(saved) == 1
     assert in_order(place.held()) == in_order(batch_read(source.table))
     source.commit({"id": 9})
-    position = replicate(source.builder(), target, commit_interval_seconds=LONG)
+    position = replicate(source.builder(), target, commit_interval=LONG)
     assert in_order(place.held()) == in_order(batch_read(source.table))
-    assert position == target.position()
+    assert position == target.load_position()
 
 
 @pytest.mark.parametrize(("seconds", "files"), [(None, 5), (0.0, 5), (LONG, 1)])
 def test_the_interval_bounds_a_commit(tmp_path: Path, seconds: float | None, files: int) -> None:
     source = source_of(tmp_path, ())
     target = ParquetTarget(tmp_path / "copy")
-    replicate(every_plan(source), target, on_open=read_ahead(target), commit_interval_seconds=seconds)
+    replicate(every_plan(source), target, on_open=read_ahead(target), commit_interval=seconds)
     assert len(list((tmp_path / "copy").glob("*.parquet"))) == files
     assert in_order(ParquetPlace(tmp_path).held()) == in_order(batch_read(source.table))
 
@@ -106,7 +105,7 @@ def test_new_columns_begin_a_transaction(tmp_path: Path) -> None:
     source.alter(SchemaChange.add_column("more", AtomicType("INT")))
     source.commit({"id": 20})
     target: Any = DeltaTarget(tmp_path / "copy")
-    replicate(every_plan(source), target, on_open=read_ahead(target), commit_interval_seconds=LONG)
+    replicate(every_plan(source), target, on_open=read_ahead(target), commit_interval=LONG)
     assert in_order(DeltaPlace(tmp_path).held()) == in_order(batch_read(source.table))
 
 
@@ -128,7 +127,7 @@ def test_a_consumer_does_not_pass_what_is_not_committed(tmp_path: Path, is_optio
             table = source.table.copy({"consumer-id": "copy"})
             builder = stream_read_builder(table).with_start(snapshot_id=1, full=True).with_catch_up("replay")
             builder.with_end(latest=True)
-        position = replicate(builder, target, on_open=opened, commit_interval_seconds=LONG)
+        position = replicate(builder, target, on_open=opened, commit_interval=LONG)
         assert set(seen) <= {None, 1}
         assert position is not None and consumers.consumers() == {"copy": position.snapshot}
 
@@ -152,7 +151,7 @@ def test_a_stream_that_is_stopped_commits_what_it_has_applied(tmp_path: Path) ->
 
             target.apply = apply
 
-        position = replicate(every_plan(source), target, on_open=opened, commit_interval_seconds=LONG)
+        position = replicate(every_plan(source), target, on_open=opened, commit_interval=LONG)
         assert count == 3 and position is not None and position.snapshot == 4
 
 
@@ -177,32 +176,32 @@ def test_a_stream_that_is_stopped_between_two_batches_commits_what_it_has_applie
             streams.append(stream)
 
         builder = every_plan(source_of(tmp_path))
-        position = replicate(builder, target, on_open=opened, commit_interval_seconds=LONG)
+        position = replicate(builder, target, on_open=opened, commit_interval=LONG)
         assert position is not None and position.snapshot == 2
 
 
 def test_the_other_calls_share_transactions_too(tmp_path: Path) -> None:
     source = source_of(tmp_path)
     with duckdb.connect() as one, duckdb.connect() as two:
-        asyncio.run(replicate_async(every_plan(source), DuckDBTarget(one, "copy"), commit_interval_seconds=LONG))
-        Replication(every_plan(source), DuckDBTarget(two, "copy"), commit_interval_seconds=LONG).run()
+        asyncio.run(replicate_async(every_plan(source), DuckDBTarget(one, "copy"), commit_interval=LONG))
+        Replication(every_plan(source), DuckDBTarget(two, "copy"), commit_interval=LONG).run()
         for each in (one, two):
             assert rows_in(each) == in_order(batch_read(source.table))
 
 
 def test_a_target_that_commits_each_plan_by_itself_is_refused(tmp_path: Path) -> None:
     source = source_of(tmp_path)
-    with pytest.raises(StreamConfigError, match="commit_interval_seconds: DictTarget commits each plan by itself"):
-        replicate(source.builder(), DictTarget(), commit_interval_seconds=1)
-    with pytest.raises(StreamConfigError, match="commit_interval_seconds: expected seconds from 0, got -1"):
-        replicate(source.builder(), ParquetTarget(tmp_path / "copy"), commit_interval_seconds=-1)
+    with pytest.raises(StreamConfigError, match="commit_interval: DictTarget commits each plan by itself"):
+        replicate(source.builder(), DictTarget(), commit_interval=1)
+    with pytest.raises(StreamConfigError, match="commit_interval: expected seconds from 0, got -1"):
+        replicate(source.builder(), ParquetTarget(tmp_path / "copy"), commit_interval=-1)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize(("name", "keys"), [("SQLite", ("id",)), ("Parquet", ())])
 def test_a_killed_process_goes_on_exactly_once(tmp_path: Path, name: str, keys: tuple[str, ...]) -> None:
     place: Place = {**PLACES, "Parquet": ParquetPlace}[name](tmp_path)
-    check_killed(tmp_path / "w", keys, partial(place.opened, keys), place.held, 2, commit_interval_seconds=LONG)
+    check_killed(tmp_path / "w", keys, partial(place.opened, keys), place.held, 2, commit_interval=LONG)
 
 
 class Failing:
@@ -241,7 +240,7 @@ def test_an_error_at_any_statement_takes_back_all_plans_of_a_transaction(tmp_pat
                 with pytest.raises(StreamConfigError, match="was not applied"):
                     target.apply(plans[-1])
             failing.left = 0
-            assert target.position() == (None if failed else plans[-1].plan_after), at
+            assert target.load_position() == (None if failed else plans[-1].plan_after), at
             apply_together(plans, target)
             assert rows_in(connection) == whole, at
     assert at > 15

@@ -10,14 +10,8 @@ from typing import Any
 
 import pytest
 
-from pypaimon.streaming import (
-    BlockingDatabaseStream,
-    DatabaseEvent,
-    TableAdded,
-    TableDropped,
-    TableRenamed,
-    list_consumers,
-)
+from pypaimon.streaming import BlockingDatabaseStream, list_consumers
+from pypaimon.streaming.databases import DatabaseEvent, TableAdded, TableDropped, TableRenamed
 from support.crash.interrupted_call import Interrupt
 from support.samples import SOAK, is_drawn
 from support.stores.fault_file_io import FaultFileIO
@@ -90,7 +84,7 @@ def test_a_position_knows_every_table_that_was_told(database: Database) -> None:
         assert all(position.tables[name].position is not None for name in told)
         told.add(event.table)
 
-    with database.stream().with_position(saved).with_end(latest=True).on_event(check).open_sync() as stream:
+    with database.stream().with_start(position=saved).with_end(latest=True).with_on_event(check).open_sync() as stream:
         assert list(stream) == []
     assert told == set(names)
 
@@ -100,7 +94,7 @@ def test_a_table_that_is_renamed_in_the_midst_of_a_plan_goes_on_in_it(database: 
     for number in range(4):
         database.write("a", number)
     told: list[DatabaseEvent] = []
-    with database.stream().on_event(told.append).open_sync(batch_bytes=1, read_ahead_bytes=0) as stream:
+    with database.stream().with_on_event(told.append).open_sync(batch_bytes=1, read_ahead_bytes=0) as stream:
         first = next(stream)
         assert keys(first) == [0] and not first.is_last and first.begins_state
         database.rename("a", "b")
@@ -119,7 +113,7 @@ def test_a_table_that_is_renamed_in_the_midst_of_a_plan_goes_on_in_it(database: 
 def test_a_table_is_renamed_and_another_one_comes_in_its_place(database: Database) -> None:
     database.create("orders", 1)
     told: list[DatabaseEvent] = []
-    with database.stream().on_event(told.append).open_sync() as stream:
+    with database.stream().with_on_event(told.append).open_sync() as stream:
         next(stream)
         database.rename("orders", "orders_old")
         database.create("orders", 2)
@@ -136,7 +130,7 @@ def test_progress_of_a_table_that_was_made_anew_ends_nothing(database: Database)
     for name in "ab":
         database.create(name, 1)
     told: list[DatabaseEvent] = []
-    with database.stream().with_consumer_id("etl").on_event(told.append).open_sync() as stream:
+    with database.stream().with_consumer_id("etl").with_on_event(told.append).open_sync() as stream:
         while next(stream).table != "a":
             pass
         database.drop("a")
@@ -154,7 +148,7 @@ def test_a_table_that_vanishes_though_it_is_listed_is_dropped(database: Database
     database.create("b", 1)
     doors = Doors(database.catalog)
     told: list[DatabaseEvent] = []
-    with database.stream(catalog=doors).on_event(told.append).open_sync() as stream:
+    with database.stream(catalog=doors).with_on_event(told.append).open_sync() as stream:
         for _ in range(2):
             next(stream)
         database.drop("a")
@@ -204,7 +198,7 @@ def follow(database: Database, interrupt: Interrupt, outcome: list[Any]) -> None
 def followed(database: Database, interrupt: Interrupt) -> Counter[tuple[str, int]]:
     """The rows of all tables, each call tried again if it was interrupted."""
     found: Counter[tuple[str, int]] = Counter()
-    builder = database.stream().with_start("earliest").with_end(latest=True).on_event(lambda event: None)
+    builder = database.stream().with_start("earliest").with_end(latest=True).with_on_event(lambda event: None)
     with builder.open_sync(batch_bytes=1) as stream:
         while True:
             try:

@@ -10,15 +10,8 @@ import pytest
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 
-from pypaimon.streaming import (
-    DatabaseEvent,
-    DuckDBDatabase,
-    StreamConfigError,
-    TableAdded,
-    TableFailed,
-    TablesFailedError,
-    copy_database,
-)
+from pypaimon.streaming import DuckDBDatabase, StreamConfigError, TablesFailedError, copy_database
+from pypaimon.streaming.databases import DatabaseEvent, TableAdded, TableFailed
 from support.samples import SOAK
 from support.tables.database_changes import alter, rows_of, write
 from support.tables.databases import Database
@@ -43,7 +36,10 @@ def copied(database: Database, connection: Any, told: list[DatabaseEvent] | None
     target = DuckDBDatabase(connection, "copy", **settings)
     events = [] if told is None else told
     copy_database(
-        database.catalog, "db", target, configure=lambda stream: stream.with_end(latest=True).on_event(events.append)
+        database.catalog,
+        "db",
+        target,
+        configure=lambda stream: stream.with_end(latest=True).with_on_event(events.append),
     )
 
 
@@ -135,6 +131,6 @@ def test_a_copy_without_an_end_is_stopped_by_whoever_has_got_its_stream(database
     told: list[DatabaseEvent] = []
     target = DuckDBDatabase(connection, "copy")
     found = copy_database(
-        database.catalog, "db", target, configure=lambda stream: stream.on_event(stop), on_open=streams.append
+        database.catalog, "db", target, configure=lambda stream: stream.with_on_event(stop), on_open=streams.append
     )
     assert (found.tables, told, len(streams)) == ({}, [TableAdded("t")], 1)

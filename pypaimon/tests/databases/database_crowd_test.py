@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from pypaimon.streaming import BlockingDatabaseStream, TableAdded, TableDropped
+from pypaimon.streaming import BlockingDatabaseStream
+from pypaimon.streaming.databases import TableAdded, TableDropped
 from pypaimon.streaming.databases.events import DatabaseEvent
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.samples import SOAK
@@ -73,7 +74,7 @@ def test_many_tables_cost_little_and_none_starves(tmp_path: Path) -> None:
     poll_seconds = 1.0 if SOAK else 0.2
     builder = database.stream().with_poll_interval_ms(round(poll_seconds * 1000)).with_discovery_interval(poll_seconds)
     before = resident_megabytes() if SOAK else 0.0
-    with builder.on_event(told.append).open_sync() as stream:
+    with builder.with_on_event(told.append).open_sync() as stream:
         reader = Reader(stream)
         expected = {(f"t{number}", 1) for number in range(TABLES)}
         reader.read_until(expected)
@@ -110,7 +111,7 @@ def test_a_table_that_is_far_behind_holds_up_no_other(tmp_path: Path) -> None:
         database.write("far", number)
     for number in range(5):
         database.create(f"t{number}", number)
-    builder = database.stream().with_start("earliest").for_each(lambda each: each.with_limits(max_splits=1))
+    builder = database.stream().with_start("earliest").with_each_table(lambda each: each.with_limits(max_splits=1))
     with builder.open_sync(read_ahead_bytes=1) as stream:
         tables = [next(stream).table for _ in range(25)]
     assert max(index for index, name in enumerate(tables) if name != "far") < 20
@@ -134,7 +135,7 @@ def test_an_object_store(server: S3Server, tmp_path: Path, monkeypatch: pytest.M
         database.create(f"t{number}", number)
     builder = database.stream().with_poll_interval_ms(50).with_discovery_interval(0.1)
     told: list[DatabaseEvent] = []
-    with builder.on_event(told.append).open_sync() as stream:
+    with builder.with_on_event(told.append).open_sync() as stream:
         reader = Reader(stream)
         reader.read_until({(f"t{number}", number) for number in range(4)})
         database.write("t0", 10)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pypaimon.streaming import DatabaseLag, DatabaseStreamBuilder, TableLag
+from pypaimon.streaming.databases import DatabaseLag, DatabaseStreamBuilder, TableLag
 from support.tables.databases import Database, keys
 
 pytestmark = pytest.mark.slow
@@ -95,7 +95,9 @@ def test_a_table_that_is_far_behind_is_asked_for_its_latest_snapshot(database: D
     database.create("a")
     for value in range(5):
         database.write("a", value)
-    builder = slowly(database.stream().with_start("earliest")).for_each(lambda each: each.with_limits(max_splits=1))
+    builder = slowly(database.stream().with_start("earliest")).with_each_table(
+        lambda each: each.with_limits(max_splits=1)
+    )
     with builder.open_sync(read_ahead_bytes=0) as stream:
         next(stream)
         lag = until(stream, lambda lag: not lag.unknown)
@@ -142,6 +144,6 @@ def test_asyncio(database: Database) -> None:
         async with slowly(database.stream()).open() as stream:
             await anext(stream)
             database.write("a", 2)
-            return [behind(await stream.lag_async(fresh=True))]
+            return [behind(await stream.lag(fresh=True))]
 
     assert asyncio.run(program()) == [{"a": (1, 1)}]

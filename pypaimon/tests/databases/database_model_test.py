@@ -59,7 +59,7 @@ def test_each_row_comes_once(steps: list[tuple[str, str, int]], start: str | Non
                 if start is not None:
                     builder.with_start(start)  # type: ignore[arg-type]
                 if position is not None:
-                    builder.with_position(position)
+                    builder.with_start(position=position)
                 found: dict[str, list[int]] = defaultdict(list)
                 with builder.with_end(latest=True).open_sync(batch_bytes=1 if in_plans else 1 << 20) as stream:
                     for batch in stream:

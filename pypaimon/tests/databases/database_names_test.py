@@ -12,14 +12,8 @@ from typing import Any
 import pytest
 from pyarrow.fs import FileSelector
 
-from pypaimon.streaming import (
-    BlockingDatabaseStream,
-    DatabaseEvent,
-    DatabasePosition,
-    TableAdded,
-    TableDropped,
-    TableRenamed,
-)
+from pypaimon.streaming import BlockingDatabaseStream
+from pypaimon.streaming.databases import DatabaseEvent, DatabasePosition, TableAdded, TableDropped, TableRenamed
 from support.groups.members import until
 from support.samples import SOAK, sample_seed
 from support.stores.s3_server import BUCKET, S3Server
@@ -127,7 +121,7 @@ def test_each_row_comes_once_whatever_names_tables_have(tmp_path: Path, seed: in
     position = DatabasePosition("db")
     for run in range(3):
         catalog = SlowCatalog(database.catalog, random.Random(chance.random()))
-        builder = database.stream(catalog=catalog).with_position(position).on_event(held.on_event)
+        builder = database.stream(catalog=catalog).with_start(position=position).with_on_event(held.on_event)
         with builder.open_sync() as stream:
             reader = threading.Thread(target=held.take, args=(stream,))
             reader.start()
@@ -140,7 +134,12 @@ def test_each_row_comes_once_whatever_names_tables_have(tmp_path: Path, seed: in
         for step in range(chance.randrange(3)):
             change(database, chance, 100 * run + step + 50)
     catalog.is_quick = True
-    last = database.stream(catalog=catalog).with_position(position).with_end(latest=True).on_event(held.on_event)
+    last = (
+        database.stream(catalog=catalog)
+        .with_start(position=position)
+        .with_end(latest=True)
+        .with_on_event(held.on_event)
+    )
     with last.open_sync() as stream:
         held.take(stream)
     expected = {name: Counter(row["k"] for row in database.rows(name)) for name in database.catalog.list_tables("db")}
@@ -162,7 +161,7 @@ def test_a_table_is_renamed_in_an_object_store(server: S3Server, tmp_path: Path)
     database, held = Database(tmp_path, server.catalog("w")), Held()
     for number, name in enumerate("abc"):
         database.create(name, number)
-    builder = database.stream().with_end(latest=True).on_event(held.on_event)
+    builder = database.stream().with_end(latest=True).with_on_event(held.on_event)
     with builder.open_sync() as stream:
         held.take(stream)
         position = stream.position
@@ -171,7 +170,7 @@ def test_a_table_is_renamed_in_an_object_store(server: S3Server, tmp_path: Path)
     # The name of another one.
     database.drop("c")
     moved(server, "w/db.db/b", "w/db.db/c")
-    with builder.with_position(position).open_sync() as stream:
+    with builder.with_start(position=position).open_sync() as stream:
         held.take(stream)
     assert held.rows == {"a_now": Counter([0, 10]), "c": Counter([1])}
     assert {TableRenamed("a_now", "a"), TableDropped("c"), TableRenamed("c", "b")} <= set(held.told)
@@ -180,7 +179,7 @@ def test_a_table_is_renamed_in_an_object_store(server: S3Server, tmp_path: Path)
 def test_a_rename_that_takes_long_is_told_as_a_new_table_and_a_dropped_one(server: S3Server, tmp_path: Path) -> None:
     database, held = Database(tmp_path, server.catalog("long")), Held()
     database.create("a", 0)
-    with database.stream().on_event(held.on_event).open_sync() as stream:
+    with database.stream().with_on_event(held.on_event).open_sync() as stream:
         reader = threading.Thread(target=held.take, args=(stream,))
         reader.start()
         until(lambda: held.rows == {"a": Counter([0])})

@@ -18,12 +18,10 @@ from pypaimon.streaming import (
     CorruptTableError,
     StreamReadBuilder,
     TableChangedError,
-    TableDropped,
-    TableFailed,
     UnsupportedTableError,
     stream_read_builder,
 )
-from pypaimon.streaming.databases import followed_table, table_discovery, table_poller
+from pypaimon.streaming.databases import TableDropped, TableFailed, followed_table, table_discovery, table_poller
 from pypaimon.streaming.databases.engine_state import OPENERS, WORKERS
 from pypaimon.streaming.databases.followed_table import FollowedTable
 from pypaimon.streaming.databases.tables_of_database import TablesOfDatabase
@@ -184,7 +182,7 @@ def test_a_broken_schema_is_an_error_of_its_table(tmp_path: Path, by_name: bool)
     (database.home / "bad" / "schema" / "schema-0").write_text('{"version": 3, "id": 0')
     told: list[Any] = []
     catalog = Doors(database.catalog) if by_name else None
-    with database.stream(catalog).on_event(told.append).open_sync() as stream:
+    with database.stream(catalog).with_on_event(told.append).open_sync() as stream:
         assert keys(next(stream)) == [2]
         while not any(isinstance(event, TableFailed) for event in told):
             database.write("good", 3)
@@ -208,7 +206,7 @@ def test_a_database_that_is_dropped_ends_the_stream_and_its_lag_is_unknown(tmp_p
     for name in ("a", "b", "c"):
         database.create(name, 1)
         database.write(name, 2)
-    builder = database.stream().for_each(lambda each: each.with_limits(max_rows=1))
+    builder = database.stream().with_each_table(lambda each: each.with_limits(max_rows=1))
     if is_bounded:
         builder.with_end(latest=True)
     with builder.open_sync(read_ahead_bytes=0) as stream:
@@ -233,7 +231,7 @@ def test_a_request_of_a_dropped_table_that_hangs_holds_up_no_worker(tmp_path: Pa
             hanging.set()
             release.wait()
 
-    stream = through(database, Requests(hold_up)).stream().on_event(told.append).open_sync()
+    stream = through(database, Requests(hold_up)).stream().with_on_event(told.append).open_sync()
     try:
         assert sorted(keys(next(stream)) + keys(next(stream))) == [1, 2]
         is_held = True
@@ -287,7 +285,7 @@ def test_a_snapshot_that_expires_before_a_consumer_reads_it_is_not_waited_for(tm
             expire(database.home / "t", 3)
 
     expired: list[bool] = []
-    with database.stream().with_consumer_id("c").for_each(expire_once).open_sync() as stream:
+    with database.stream().with_consumer_id("c").with_each_table(expire_once).open_sync() as stream:
         assert sorted(keys(next(stream))) == [1, 2, 3]
 
 
@@ -312,7 +310,7 @@ def test_a_builder_that_a_caller_keeps_reads_to_the_latest_snapshot(tmp_path: Pa
     database = Database(tmp_path)
     database.create("t", 1)
     kept: list[StreamReadBuilder] = []
-    with database.stream().for_each(kept.append).open_sync() as stream:
+    with database.stream().with_each_table(kept.append).open_sync() as stream:
         assert keys(next(stream)) == [1]
         database.write("t", 2)
         with kept[0].copy().with_end(latest=True).open_sync() as batches:

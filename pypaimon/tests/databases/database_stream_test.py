@@ -13,21 +13,18 @@ from typing import Any
 
 import pytest
 
-from pypaimon.streaming import (
-    BlockingDatabaseStream,
+from pypaimon.streaming import BlockingDatabaseStream, StreamConfigError, TablesFailedError, database_stream_builder
+from pypaimon.streaming.databases import (
     DatabaseEvent,
     DatabasePosition,
     SchemaChanged,
-    StreamConfigError,
     TableAdded,
     TableDropped,
     TableFailed,
-    TablePlace,
+    TablePosition,
     TableRecovered,
     TableRenamed,
-    TablesFailedError,
     TableSkipped,
-    stream_database,
 )
 from pypaimon.streaming.databases.engine_state import WORKERS
 from support.tables.databases import Database, keys
@@ -53,14 +50,14 @@ def test_rows_of_all_tables_that_match(database: Database) -> None:
         database.create(name, 1, 2)
     found = read(database.stream(include="orders_.*", exclude=".*_old"))
     assert sorted(found) == [("orders_eu", [1, 2]), ("orders_us", [1, 2])]
-    filtered = database.stream(exclude="orders.*").for_table("people", lambda builder: builder.with_filter("k > 1"))
+    filtered = database.stream(exclude="orders.*").with_table("people", lambda builder: builder.with_filter("k > 1"))
     assert read(filtered) == [("people", [2])]
 
 
 def test_tables_that_come_and_go_while_it_runs(database: Database) -> None:
     database.create("a", 1)
     told: list[DatabaseEvent] = []
-    with database.stream().on_event(told.append).open_sync() as stream:
+    with database.stream().with_on_event(told.append).open_sync() as stream:
         assert (batch := next(stream)).table == "a" and keys(batch) == [1]
         assert told == [TableAdded("a")]
         database.create("b", 10)
@@ -98,7 +95,7 @@ def test_a_position_knows_which_tables_there_were(database: Database) -> None:
     database.create("c", 4)
     database.create("new", 5)
     told: list[DatabaseEvent] = []
-    found = read(builder.with_position(saved).on_event(told.append))
+    found = read(builder.with_start(position=saved).with_on_event(told.append))
     assert sorted(found) == [("a", [2]), ("c", [4]), ("new", [5]), ("renamed", [3])]
     assert set(told) == {
         *(TableAdded(name) for name in ("a", "c", "empty", "new")),
@@ -119,7 +116,7 @@ def test_a_position_after_a_stop_knows_what_was_told(database: Database, time: i
         told.append(event.table)
         stream.stop()
 
-    with database.stream().on_event(stop).open_sync() as stream:
+    with database.stream().with_on_event(stop).open_sync() as stream:
         assert list(stream) == []
         assert list(stream.position.tables) == told and len(told) == 1
 
@@ -128,7 +125,7 @@ def test_what_cannot_be_streamed_is_passed_over(database: Database) -> None:
     database.create("good", 1)
     database.create("bad", keyed=True, bucket="1", merge_engine="partial-update")
     told: list[DatabaseEvent] = []
-    assert read(database.stream().on_event(told.append)) == [("good", [1])]
+    assert read(database.stream().with_on_event(told.append)) == [("good", [1])]
     (skipped,) = [event for event in told if isinstance(event, TableSkipped)]
     assert skipped.table == "bad" and "partial-update" in skipped.reason
 
@@ -137,7 +134,7 @@ def test_what_was_passed_over_is_looked_at_again(database: Database) -> None:
     database.create("good", 1)
     database.create("t", keyed=True, bucket="1", merge_engine="partial-update")
     told: list[DatabaseEvent] = []
-    with database.stream().on_event(told.append).open_sync() as stream:
+    with database.stream().with_on_event(told.append).open_sync() as stream:
         next(stream)
         while stream._engine._state.registry.rounds < 5 or not [event for event in told if event.table == "t"]:
             # Each row comes behind what was to be told.
@@ -157,12 +154,12 @@ def test_a_table_that_was_renamed_before_it_was_read_begins_where_it_was_to_begi
     with database.stream().with_end(latest=True).open_sync() as stream:
         list(stream)
         places = stream.position.tables
-    known = TablePlace(places["known"].identity)
+    known = TablePosition(places["known"].identity)
     position = DatabasePosition("db", {"known": known, "seen_empty": places["seen_empty"]})
     for name in ("known", "seen_empty"):
         database.write(name, 1)
         database.rename(name, f"{name}_now")
-    builder = database.stream().with_position(position).with_start("latest")
+    builder = database.stream().with_start(position=position).with_start("latest")
     assert read(builder) == [("seen_empty_now", [1])]
 
 
@@ -237,7 +234,7 @@ def test_an_error_of_one_table_stops_that_table_alone(database: Database) -> Non
         read(database.stream())
     assert set(raised.value.errors) == {"bad"}
     told: list[DatabaseEvent] = []
-    with database.stream().on_event(told.append).open_sync() as stream:
+    with database.stream().with_on_event(told.append).open_sync() as stream:
         assert keys(next(stream)) == [1]
         database.write("good", 2)
         while not stream.failed:
@@ -275,7 +272,7 @@ def test_the_batches_of_a_plan_follow_each_other(database: Database) -> None:
             database.write(name, *range(commit, 200 + commit))
     builder = database.stream().with_start("earliest").with_end(latest=True)
     sizes: dict[str, int] = defaultdict(int)
-    with builder.for_each(lambda each: each.with_limits(max_splits=1)).open_sync(batch_bytes=1) as stream:
+    with builder.with_each_table(lambda each: each.with_limits(max_splits=1)).open_sync(batch_bytes=1) as stream:
         before = None
         for batch in stream:
             if before is not None and not before.is_last:
@@ -291,7 +288,7 @@ def test_a_new_schema_is_told_before_its_rows(database: Database) -> None:
 
     database.create("a", 1)
     told: list[DatabaseEvent] = []
-    with database.stream().on_event(told.append).open_sync() as stream:
+    with database.stream().with_on_event(told.append).open_sync() as stream:
         next(stream)
         database.catalog.alter_table("db.a", [SchemaChange.add_column("v", AtomicType("STRING"))])
         database.write("a", 2)
@@ -332,7 +329,7 @@ def test_asyncio_and_waits_that_are_cancelled(database: Database) -> None:
 
     async def program() -> list[tuple[str, list[int]]]:
         found = []
-        async with database.stream().on_event(tell).open(batch_bytes=1) as stream:
+        async with database.stream().with_on_event(tell).open(batch_bytes=1) as stream:
             while len(found) < 3:
                 step = asyncio.ensure_future(anext(stream))
                 await asyncio.sleep(0)
@@ -358,7 +355,7 @@ def test_an_event_whose_handler_fails_comes_again(database: Database) -> None:
         if len(told) == 1:
             raise RuntimeError("once")
 
-    with database.stream().on_event(fail_once).open_sync() as stream:
+    with database.stream().with_on_event(fail_once).open_sync() as stream:
         with pytest.raises(RuntimeError, match="once"):
             next(stream)
         assert keys(next(stream)) == [1]
@@ -379,18 +376,24 @@ def test_stopping_hands_out_what_is_left_of_a_plan(database: Database) -> None:
 @pytest.mark.parametrize(
     ("build", "told"),
     [
-        (lambda catalog: stream_database(catalog, "db", include="("), "include"),
-        (lambda catalog: stream_database(catalog, "db").with_start(), "give either a mode or a timestamp"),
-        (lambda catalog: stream_database(catalog, "db").with_start("soon"), "latest-full"),
-        (lambda catalog: stream_database(catalog, "db").with_discovery_interval(0), "seconds"),
-        (lambda catalog: stream_database(catalog, "db").with_on_table_error("skip"), "park"),
-        (lambda catalog: stream_database(catalog, "db").with_position("{}"), "Invalid position"),
-        (lambda catalog: stream_database(catalog, "db").with_position(DatabasePosition("other")), "other"),
+        (lambda catalog: database_stream_builder(catalog, "db", include="("), "include"),
         (
-            lambda catalog: stream_database(catalog, "db").with_start("latest").with_consumer_id("x").open(),
-            "with_position",
+            lambda catalog: database_stream_builder(catalog, "db").with_start(),
+            "give a mode or a timestamp, or a position",
         ),
-        (lambda catalog: next(stream_database(catalog, "none").open_sync()), "no database 'none'"),
+        (lambda catalog: database_stream_builder(catalog, "db").with_start("soon"), "latest-full"),
+        (lambda catalog: database_stream_builder(catalog, "db").with_discovery_interval(0), "seconds"),
+        (lambda catalog: database_stream_builder(catalog, "db").with_on_table_error("skip"), "park"),
+        (lambda catalog: database_stream_builder(catalog, "db").with_start(position="{}"), "Invalid position"),
+        (
+            lambda catalog: database_stream_builder(catalog, "db").with_start(position=DatabasePosition("other")),
+            "other",
+        ),
+        (
+            lambda catalog: database_stream_builder(catalog, "db").with_start("latest").with_consumer_id("x").open(),
+            r"with_start\(position=",
+        ),
+        (lambda catalog: next(database_stream_builder(catalog, "none").open_sync()), "no database 'none'"),
     ],
 )
 def test_what_cannot_be_is_refused(database: Database, build: Any, told: str) -> None:

@@ -9,14 +9,8 @@ from typing import Any, Protocol
 import duckdb
 import pytest
 
-from pypaimon.streaming import (
-    DatabaseTarget,
-    DuckDBDatabase,
-    PaimonDatabase,
-    StreamConfigError,
-    TablesFailedError,
-    copy_database,
-)
+from pypaimon.streaming import DuckDBDatabase, PaimonDatabase, StreamConfigError, TablesFailedError, copy_database
+from pypaimon.streaming.databases import DatabaseTarget
 from support.tables.database_changes import rows_of
 from support.tables.databases import Database
 
@@ -148,7 +142,7 @@ def test_a_table_that_is_not_a_copy_is_never_touched(database: Database, copies:
     assert (copies.rows("mine"), copies.rows("other")) == ([(42,)], [(1,)])
     second = Database(database.home.parent, name="second")
     second.create("other", 7)
-    assert copies.target().begin("second").tables == {}
+    assert copies.target().load_position("second").tables == {}
     with pytest.raises(TablesFailedError, match="copy of a table of database 'db'"):
         copied(second, copies)
     assert copies.rows("other") == [(1,)]

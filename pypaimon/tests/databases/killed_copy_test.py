@@ -13,7 +13,8 @@ import duckdb
 import pytest
 from pypaimon.catalog.catalog_exception import TableNotExistException
 
-from pypaimon.streaming import DatabaseTarget, copy_database
+from pypaimon.streaming import copy_database
+from pypaimon.streaming.databases import DatabaseTarget
 from support.crash import crashing_copy as dying_copy
 from support.samples import SOAK, sample_seed
 from support.tables.database_changes import DatabaseChanges, as_dicts

@@ -9,15 +9,9 @@ import pytest
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 
-from pypaimon.streaming import (
-    DatabaseEvent,
-    PaimonDatabase,
-    TableDropped,
-    TableRenamed,
-    TablesFailedError,
-    TargetError,
-    copy_database,
-)
+from pypaimon.streaming import PaimonDatabase, TablesFailedError, copy_database
+from pypaimon.streaming.databases import DatabaseEvent, TableDropped, TableRenamed
+from pypaimon.streaming.errors import TargetError
 from support.samples import SOAK, sample_seed
 from support.stores.s3_server import S3Server
 from support.tables.database_changes import DatabaseChanges, alter, as_dicts, rows_of, write
@@ -43,7 +37,7 @@ def copied(database: Database, copies: Database, **settings: Any) -> list[Databa
     told: list[DatabaseEvent] = []
     target = PaimonDatabase(copies.catalog, "db", **settings)
     copy_database(
-        database.catalog, "db", target, configure=lambda stream: stream.with_end(latest=True).on_event(told.append)
+        database.catalog, "db", target, configure=lambda stream: stream.with_end(latest=True).with_on_event(told.append)
     )
     return told
 

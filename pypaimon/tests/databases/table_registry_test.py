@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pypaimon.streaming.databases.jobs import OpenJob
-from pypaimon.streaming.databases.position import TablePlace
+from pypaimon.streaming.databases.position import TablePosition
 from pypaimon.streaming.databases.table_registry import TableRegistry
 
 
@@ -13,7 +13,7 @@ def opened(registry: TableRegistry, *names: str) -> None:
 
 
 def test_a_renamed_table_is_not_missing_again_before_that_is_told() -> None:
-    registry = TableRegistry({"b": TablePlace("1")})
+    registry = TableRegistry({"b": TablePosition("1")})
     registry.listed({"renamed"})
     assert registry.former_name("1") == "b"
     opened(registry, "renamed")
@@ -21,14 +21,14 @@ def test_a_renamed_table_is_not_missing_again_before_that_is_told() -> None:
         assert registry.listed({"renamed"}).dropped == []
     assert not registry.is_settled and not registry.has_missing and registry.place_of("b") is None
     _, place = registry.forget("b")
-    registry.places["renamed"] = place or TablePlace("?")
+    registry.places["renamed"] = place or TablePosition("?")
     opened(registry, "renamed")
-    assert registry.listed({"renamed"}).dropped == [] and registry.places == {"renamed": TablePlace("1")}
+    assert registry.listed({"renamed"}).dropped == [] and registry.places == {"renamed": TablePosition("1")}
     assert registry.former_name("1") is None
 
 
 def test_a_drop_is_told_once_however_many_looks_come_before_its_telling() -> None:
-    registry = TableRegistry({"b": TablePlace("1")})
+    registry = TableRegistry({"b": TablePosition("1")})
     registry.listed({"failed"})
     opened(registry, "failed")
     registry.failed["failed"] = ValueError()
@@ -40,7 +40,7 @@ def test_a_drop_is_told_once_however_many_looks_come_before_its_telling() -> Non
 
 
 def test_another_table_under_the_name_of_a_renamed_one_stands_nowhere() -> None:
-    registry = TableRegistry({"b": TablePlace("1")})
+    registry = TableRegistry({"b": TablePosition("1")})
     registry.listed({"b", "renamed"})
     registry.is_replaced("b")
     assert registry.former_name("1") == "b"
@@ -53,7 +53,7 @@ def test_another_table_under_the_name_of_a_renamed_one_stands_nowhere() -> None:
 
 
 def test_a_table_is_not_dropped_before_it_is_looked_for_under_every_new_name() -> None:
-    registry = TableRegistry({"a": TablePlace("1")})
+    registry = TableRegistry({"a": TablePosition("1")})
     registry.listed({"a", "renamed"})
     registry.is_there("a", "2")
     registry.is_replaced("a")
@@ -69,7 +69,7 @@ def test_a_table_is_not_dropped_before_it_is_looked_for_under_every_new_name() -
 
 
 def test_of_tables_that_have_exchanged_their_names_one_goes_first() -> None:
-    registry = TableRegistry({"a": TablePlace("1"), "b": TablePlace("2")})
+    registry = TableRegistry({"a": TablePosition("1"), "b": TablePosition("2")})
     registry.listed({"a", "b"})
     registry.is_there("a", "2")
     registry.is_replaced("a")

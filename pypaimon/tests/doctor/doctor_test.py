@@ -12,13 +12,14 @@ import pyarrow as pa
 import pytest
 from pypaimon.filesystem.local_file_io import LocalFileIO
 
-from pypaimon.streaming import ConsumerManager, StoreError
+from pypaimon.streaming import ConsumerManager
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.consumers.consumer_manager import Consumer
 from pypaimon.streaming.doctor import examination
-from pypaimon.streaming.doctor.checks import CHECKS, diagnose
+from pypaimon.streaming.doctor.checks import CHECKS, diagnose, diagnosis_of
 from pypaimon.streaming.doctor.examination import Layout
 from pypaimon.streaming.doctor.findings import Finding, Level
+from pypaimon.streaming.errors import StoreError
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.options.table_traits import Retention, TableTraits
 from pypaimon.streaming.paimon.internals import TableSchema
@@ -58,7 +59,11 @@ class Asked(LocalFileIO):
 
 def found(table: Table, check: str, later: int = 0, **options: str) -> list[Finding]:
     """What one check finds."""
-    return [each for each in diagnose(table.handle(**options), Later(later)).findings if each.check == check]
+    return [
+        each
+        for each in diagnosis_of(examination.examine(table.handle(**options), Later(later))).findings
+        if each.check == check
+    ]
 
 
 def only(table: Table, check: str, later: int = 0, **options: str) -> Finding:

@@ -267,7 +267,7 @@ def test_a_state_of_a_table_that_had_buckets_is_refused(tmp_path: Path) -> None:
         (lambda builder: builder.with_consumer_id("c"), "its own state"),
         (lambda builder: builder.with_limits(max_rows=1), "batch_rows"),
         (lambda builder: builder.with_on_expired("latest"), "would continue somewhere else"),
-        (lambda builder: stream_read_builder(builder.table).between(0, 1), "with_start"),
+        (lambda builder: stream_read_builder(builder.table).with_range(0, 1), "with_start"),
     ],
 )
 def test_settings_that_a_feed_cannot_have_are_refused(tmp_path: Path, setting: Any, match: str) -> None:

@@ -18,13 +18,12 @@ import pyarrow.parquet as pq
 import pytest
 
 # Its names of Ray import that, for seconds, when they are first used.
-from pypaimon import streaming
-
 from pypaimon.streaming import (
     Position,
     StreamConfigError,
     StreamReadBuilder,
     TableChangedError,
+    feeds,
     stream_read_builder,
 )
 from pypaimon.streaming.testing import SmallTable
@@ -102,7 +101,7 @@ def test_tasks_that_travel_read_every_row_once_and_a_bucket_in_order(table: FedT
 @pytest.mark.parametrize("start", ["latest-full", "earliest"])
 def test_a_dataset_has_the_rows_of_the_stream(table: FedTable, start: Any, ray: Any) -> None:
     builder = stream_read_builder(table.handle).with_start(start).with_filter("k > 4")
-    dataset = streaming.ray_dataset(builder)
+    dataset = feeds.ray_dataset(builder)
     expected = streamed(builder)
     table.append(10)
     assert rows_of(dataset) == expected
@@ -142,14 +141,14 @@ def dying_once(task: Any, died: Path) -> Any:
 
 
 def test_a_dataset_without_rows_has_its_columns(tmp_path: Path, ray: Any) -> None:
-    dataset = streaming.ray_dataset(stream_read_builder(FedTable(tmp_path, "unaware").handle))
+    dataset = feeds.ray_dataset(stream_read_builder(FedTable(tmp_path, "unaware").handle))
     assert dataset.take_all() == []
     assert dataset.schema().names == ["k", "p", "v"]
 
 
 def test_each_plan_is_a_dataset_that_a_restart_gives_again_until_it_is_done(table: FedTable, ray: Any) -> None:
     builder = stream_read_builder(table.handle).with_start("earliest").with_end(latest=True)
-    feed, given = streaming.RayFeed(builder), list[tuple[int, int]]()
+    feed, given = feeds.RayFeed(builder), list[tuple[int, int]]()
     assert feed.state_dict() == {}
 
     def take(dataset: Any, position: Position) -> None:
@@ -159,13 +158,13 @@ def test_each_plan_is_a_dataset_that_a_restart_gives_again_until_it_is_done(tabl
 
     with pytest.raises(KeyboardInterrupt):
         feed.for_each(take)
-    again = streaming.RayFeed(builder)
+    again = feeds.RayFeed(builder)
     again.load_state_dict(json.loads(json.dumps(feed.state_dict())))
     again.for_each(take)
     assert given == [(2, 40), (3, 30), (3, 30)]
-    exact = streaming.RayFeed(builder.copy().with_start(position=Position(feed.state_dict()["table"], 3)))
+    exact = feeds.RayFeed(builder.copy().with_start(position=Position(feed.state_dict()["table"], 3)))
     assert list(exact) == []
-    streaming.RayFeed(builder).load_state_dict({})
+    feeds.RayFeed(builder).load_state_dict({})
 
 
 def test_states_and_settings_that_cannot_be_are_refused(tmp_path: Path, ray: Any) -> None:
@@ -173,20 +172,20 @@ def test_states_and_settings_that_cannot_be_are_refused(tmp_path: Path, ray: Any
     for table in tables:
         table.append(3)
     builder, other = (stream_read_builder(table.handle).with_end(latest=True) for table in tables)
-    feed = streaming.RayFeed(builder)
+    feed = feeds.RayFeed(builder)
     feed.load_state_dict({})
     positions = [position for _, position in feed]
     assert len(positions) == 1
     state = feed.state_dict()
     with pytest.raises(TableChangedError, match="another table"):
-        streaming.RayFeed(other).load_state_dict({**state, "table": "another"})
+        feeds.RayFeed(other).load_state_dict({**state, "table": "another"})
     with pytest.raises(StreamConfigError, match="filter was None"):
-        streaming.RayFeed(builder.copy().with_filter("k > 1")).load_state_dict(state)
-    for make in (streaming.RayFeed, streaming.ray_dataset):
+        feeds.RayFeed(builder.copy().with_filter("k > 1")).load_state_dict(state)
+    for make in (feeds.RayFeed, feeds.ray_dataset):
         with pytest.raises(StreamConfigError, match="consumer id"):
             make(builder.copy().with_consumer_id("c"))
     with pytest.raises(StreamConfigError, match="does not exist yet"):
-        streaming.ray_dataset(stream_read_builder(tables[0].handle).with_end(snapshot_id=9))
+        feeds.ray_dataset(stream_read_builder(tables[0].handle).with_end(snapshot_id=9))
 
 
 def test_the_example_scores_each_row_once_wherever_it_ends(

@@ -16,7 +16,8 @@ import pyarrow as pa
 import pytest
 from pypaimon import CatalogFactory, Schema
 
-from pypaimon.streaming import NullColumnError, StreamConfigError, StreamReadBuilder, stream_read_builder
+from pypaimon.streaming import StreamConfigError, StreamReadBuilder, stream_read_builder
+from pypaimon.streaming.errors import NullColumnError
 from pypaimon.streaming.formats import parquet_reader
 from pypaimon.streaming.reading import split_reader
 from support.crash import killed_trainer
@@ -48,7 +49,7 @@ def builder_of(table: FedTable) -> StreamReadBuilder:
 
 
 def feed_of(builder: StreamReadBuilder, **arguments: Any) -> Any:
-    from pypaimon.streaming import TorchFeed
+    from pypaimon.streaming.feeds import TorchFeed
 
     return TorchFeed(builder, **{"batch_rows": 8, **arguments})
 

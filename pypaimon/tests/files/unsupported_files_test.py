@@ -11,7 +11,7 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from pypaimon.streaming import copy_stream_sync, stream_read_builder, stream_write_builder
+from pypaimon.streaming import copy_stream, stream_read_builder, stream_write_builder
 from pypaimon.streaming.errors import CorruptTableError, UnsupportedFileError, UnsupportedTableError
 from pypaimon.streaming.files.data_files import read_file
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -97,9 +97,9 @@ def test_nothing_of_such_a_file_is_passed_over_or_copied(warehouse: Any) -> None
     reading = stream_read_builder(source).with_end(latest=True)
     opened = stream_write_builder(target).with_commit_user("copy").open_sync()
     with opened as writer, pytest.raises(UnsupportedFileError, match="column 'v'"):
-        copy_stream_sync(reading, writer)
+        copy_stream(reading, writer)
     assert target.snapshot_manager().get_latest_snapshot() is None
     Path(file.file_path).write_bytes(sound)
     with stream_write_builder(target).with_commit_user("copy").open_sync() as writer:
-        copy_stream_sync(reading, writer)
+        copy_stream(reading, writer)
     assert len(current_files(target)) == 1

@@ -17,7 +17,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pypaimon.streaming import CorruptTableError, StoreError, UnsupportedTableError
+from pypaimon.streaming import CorruptTableError, UnsupportedTableError
+from pypaimon.streaming.errors import StoreError
 from pypaimon.streaming.formats.external_formats import decoding
 from pypaimon.streaming.model.plan import SplitMode
 from support.tables.handles import create_table, current_files

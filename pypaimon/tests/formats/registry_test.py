@@ -64,7 +64,7 @@ def test_a_table_is_written_compacted_and_read_in_a_format_that_was_added(wareho
             writer.write(pa.table({"k": [number], "s": [f"text {number}"]}, schema=COLUMNS))
             writer.commit()
     assert {Path(file.file_path).suffix for file in current_files(table)} == {".feather"}
-    assert compact(table, full=True).snapshots
+    assert compact(table, full=True).new_snapshot_ids
     (file,) = current_files(table)
     with stream_read_builder(table).with_start("latest-full").with_end(latest=True).open_sync() as stream:
         rows = [row["k"] for batch in stream for row in batch.data.to_pylist()]

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from pypaimon.streaming import (
-    AssignmentLostError,
     ConsumerConflictError,
     CorruptTableError,
     StreamReadBuilder,
     list_consumers,
     stream_read_builder,
 )
+from pypaimon.streaming.errors import AssignmentLostError
 from support.docs.cli_runs import Program
 from support.groups.members import BUCKETS, SESSION, Member, group, keys, write
 from support.stores.s3_server import S3Server
@@ -30,7 +30,7 @@ def alone(table: Table) -> StreamReadBuilder:
 
 def bounded(table: Table, group_id: str = "etl") -> list[int]:
     builder = stream_read_builder(table.handle()).with_poll_interval_ms(20).with_end(latest=True)
-    with builder.with_group(group_id, session_timeout=SESSION).open_sync() as stream:
+    with builder.new_group(group_id, session_timeout=SESSION).open_sync() as stream:
         return sorted(key for batch in stream for key in keys(batch))
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from pypaimon.streaming import GroupStreamBuilder, StreamConfigError, stream_read_builder
+from pypaimon.streaming import StreamConfigError, stream_read_builder
+from pypaimon.streaming.groups import GroupStreamBuilder
 from support.docs.cli_runs import Program
 from support.groups.members import BUCKETS, FOR_EVER, SESSION, Member, group, keys, until, write
 from support.tables.streamed_table import Table
@@ -27,7 +28,7 @@ def written(written: Table) -> Table:
 
 def bounded(table: Table, end: dict[str, Any], **settings: Any) -> GroupStreamBuilder:
     builder = stream_read_builder(table.handle()).with_poll_interval_ms(20).with_end(**end)
-    return builder.with_group("etl", **{"session_timeout": SESSION, **settings})
+    return builder.new_group("etl", **{"session_timeout": SESSION, **settings})
 
 
 def all_keys(stream: Any) -> list[int]:
@@ -49,7 +50,7 @@ def test_a_single_member_ends_at_the_latest_snapshot_and_the_next_one_continues_
 def test_snapshots_after_the_end_are_not_read(written: Table, end: dict[str, Any]) -> None:
     """The latest snapshot is the one that is the latest when the member joins."""
     builder = stream_read_builder(written.handle()).with_poll_interval_ms(20).with_start(snapshot_id=1, full=True)
-    shared = builder.with_end(**end).with_group("etl", session_timeout=SESSION)
+    shared = builder.with_end(**end).new_group("etl", session_timeout=SESSION)
     with shared.open_sync(read_ahead_bytes=0) as stream:
         found = keys(next(stream))
         write(written, 200, 201)
@@ -61,7 +62,7 @@ def test_a_time_in_the_past_is_an_end(written: Table) -> None:
     millis = written.handle().snapshot_manager().get_snapshot_by_id(1).time_millis
     builder = stream_read_builder(written.handle()).with_poll_interval_ms(20).with_start(snapshot_id=1, full=True)
     for wanted in (list(range(40)), []):
-        with builder.with_end(timestamp=millis).with_group("etl", session_timeout=SESSION).open_sync() as stream:
+        with builder.with_end(timestamp=millis).new_group("etl", session_timeout=SESSION).open_sync() as stream:
             assert all_keys(stream) == wanted
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from pypaimon import CatalogFactory
 
-from pypaimon.streaming import ConsumerConflictError, GroupStreamBuilder, stream_read_builder
+from pypaimon.streaming import ConsumerConflictError, stream_read_builder
+from pypaimon.streaming.groups import GroupStreamBuilder
 from support.java.live import LiveJava
 
 pytestmark = pytest.mark.java
@@ -33,7 +34,7 @@ class Shared:
     def group(self) -> GroupStreamBuilder:
         table = CatalogFactory.create({"warehouse": self._warehouse}).get_table("d.t")
         builder = stream_read_builder(table).with_poll_interval_ms(20)
-        return builder.with_group("etl", session_timeout=2.0, commit="manual")
+        return builder.new_group("etl", session_timeout=2.0, commit="manual")
 
 
 @pytest.fixture

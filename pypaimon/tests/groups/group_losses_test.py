@@ -11,13 +11,8 @@ from typing import Any
 
 import pytest
 
-from pypaimon.streaming import (
-    ConsumerConflictError,
-    GroupStreamBuilder,
-    StreamConfigError,
-    TableChangedError,
-    stream_read_builder,
-)
+from pypaimon.streaming import ConsumerConflictError, StreamConfigError, TableChangedError, stream_read_builder
+from pypaimon.streaming.groups import GroupStreamBuilder
 from support.groups.members import SESSION, Member, group, keys, until, write
 from support.groups.readers import Reader, Readers
 from support.tables.streamed_table import Table
@@ -109,7 +104,7 @@ def bounded(table: Table, condition: str | None = None, **start: Any) -> GroupSt
     builder = stream_read_builder(table.handle()).with_poll_interval_ms(20).with_end(latest=True)
     builder = builder if condition is None else builder.with_filter(condition)
     builder = builder.with_start(**start) if start else builder
-    return builder.with_group("etl", session_timeout=SESSION)
+    return builder.new_group("etl", session_timeout=SESSION)
 
 
 def all_keys(builder: GroupStreamBuilder) -> list[int]:
@@ -136,7 +131,7 @@ def test_a_group_without_members_continues_with_another_filter_and_another_start
 
 def test_a_first_plan_is_not_finished_with_another_start_by_creation_time(written: Table) -> None:
     builder = stream_read_builder(written.handle()).with_poll_interval_ms(20).with_start(creation_time=SINCE)
-    begun = builder.with_group("etl", session_timeout=SESSION, commit="manual")
+    begun = builder.new_group("etl", session_timeout=SESSION, commit="manual")
     with begun.open_sync() as stream:
         assert keys(next(stream))
     with (

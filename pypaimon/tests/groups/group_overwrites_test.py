@@ -82,7 +82,7 @@ def test_a_member_that_joins_after_the_buckets_were_changed_gets_slots_of_the_gr
 def test_a_reader_of_slots_of_files_does_not_wait(tmp_path: Path) -> None:
     table = key_value_table(tmp_path, keyed=False)
     write(table, *range(10))
-    builder: Any = stream_read_builder(table.handle()).with_poll_interval_ms(20).with_group("etl", commit="manual")
+    builder: Any = stream_read_builder(table.handle()).with_poll_interval_ms(20).new_group("etl", commit="manual")
     with builder.open_sync() as stream:
         next(stream)
         overwrite(table, *range(500, 510))

@@ -15,16 +15,16 @@ from typing import Any
 import pytest
 
 from pypaimon.streaming import (
-    AssignmentLostError,
     ConsumerConflictError,
     DeltaFollowUpScanner,
-    GroupStreamBuilder,
     PositionExpiredError,
     StreamConfigError,
     UnsupportedTableError,
     list_consumers,
     stream_read_builder,
 )
+from pypaimon.streaming.errors import AssignmentLostError
+from pypaimon.streaming.groups import GroupStreamBuilder
 from pypaimon.streaming.groups.group_directory import group_info
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.crash.interrupted_call import Interrupt
@@ -94,7 +94,7 @@ def test_members_share_and_one_that_leaves_hands_over_at_once(written: Table) ->
 def test_a_slot_moves_to_another_member_inside_a_first_plan(written: Table) -> None:
     def limited(**settings: Any) -> GroupStreamBuilder:
         builder = stream_read_builder(written.handle()).with_poll_interval_ms(20).with_limits(max_rows=1)
-        return builder.with_group("etl", session_timeout=SESSION, **settings)
+        return builder.new_group("etl", session_timeout=SESSION, **settings)
 
     found = []
     with limited().open_sync() as first:
@@ -231,7 +231,7 @@ def test_ctrl_c_at_any_line_loses_and_repeats_nothing(tmp_path: Path) -> None:
     for index, (line, number) in enumerate(drawn):
         builder = stream_read_builder(table.handle()).with_poll_interval_ms(20)
         found: Counter[int] = Counter()
-        with builder.with_group(f"g{index}", session_timeout=SESSION).open_sync() as stream:
+        with builder.new_group(f"g{index}", session_timeout=SESSION).open_sync() as stream:
             interrupt = Interrupt(line, number)
             while sum(found.values()) < 4:
                 with suppress(KeyboardInterrupt):
@@ -291,7 +291,7 @@ def test_a_member_waits_for_the_first_snapshot(tmp_path: Path) -> None:
 def test_a_member_with_another_stream_is_refused(written: Table) -> None:
     with group(written).open_sync() as stream:
         next(stream)
-        other = stream_read_builder(written.handle()).with_filter("k > 3").with_group("etl", session_timeout=SESSION)
+        other = stream_read_builder(written.handle()).with_filter("k > 3").new_group("etl", session_timeout=SESSION)
         with pytest.raises(StreamConfigError, match="settings"), other.open_sync() as refused:
             next(refused)
 
@@ -316,14 +316,14 @@ def test_saved_progress_whose_snapshot_has_expired_is_an_error(written: Table) -
         (lambda builder: builder.with_buckets([1]), "buckets"),
         (lambda builder: builder.with_end(watermark=5), "an end by watermark"),
         (lambda builder: builder.with_end(timestamp=2**42), "a time in the future"),
-        (lambda builder: builder.between(1, 1), "a range"),
+        (lambda builder: builder.with_range(1, 1), "a range"),
         (lambda builder: builder.with_follow_up_scanner(DeltaFollowUpScanner()), "with_follow_up_scanner"),
         (lambda builder: builder.with_on_expired("latest"), "with_on_expired"),
         (lambda builder: builder.with_on_overwrite("read"), "with_on_overwrite"),
     ],
 )
 def test_settings_without_group_support_are_refused(written: Table, change: Callable[[Any], Any], message: str) -> None:
-    refused = change(stream_read_builder(written.handle())).with_group("etl").open_sync()
+    refused = change(stream_read_builder(written.handle())).new_group("etl").open_sync()
     with pytest.raises(StreamConfigError, match=message), refused:
         next(refused)
 
@@ -337,7 +337,7 @@ def test_an_expiration_shorter_than_sessions_is_refused(tmp_path: Path) -> None:
 
 def test_keys_that_move_between_partitions_are_refused(tmp_path: Path) -> None:
     table = Table(tmp_path, columns=KEYED, primary_keys=["k"], partition_keys=["v"], bucket="-1")
-    stream = stream_read_builder(table.handle()).with_group("etl").open_sync()
+    stream = stream_read_builder(table.handle()).new_group("etl").open_sync()
     with pytest.raises(UnsupportedTableError, match="partition"), stream:
         next(stream)
 
@@ -354,7 +354,7 @@ def test_keys_that_move_between_partitions_are_refused(tmp_path: Path) -> None:
 )
 def test_invalid_arguments_are_refused(written: Table, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(StreamConfigError, match=message):
-        stream_read_builder(written.handle()).with_group("etl", **settings)
+        stream_read_builder(written.handle()).new_group("etl", **settings)
 
 
 def test_the_position_is_that_of_the_slots_across_a_rebalance(written: Table) -> None:

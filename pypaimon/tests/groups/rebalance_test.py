@@ -33,7 +33,7 @@ from pypaimon.streaming.groups.rebalance import (
     next_state,
     restarted_state,
 )
-from pypaimon.streaming.model.position import Phase, Position, Unit
+from pypaimon.streaming.model.position import Phase, Position, ReadUnit
 
 A, B, C = ".aaaaaaaa", ".bbbbbbbb", ".cccccccc"
 SHARED = settings(deadline=None, derandomize=True, max_examples=60)
@@ -243,7 +243,7 @@ RECORD = (
 
 def test_files_have_the_format_of_earlier_releases() -> None:
     """Members of several releases share a group, so neither names nor fields may change."""
-    inside = Position("t", 4, "f", Phase.FULL, Unit(("p", None), 3, "file", 2))
+    inside = Position("t", 4, "f", Phase.FULL, ReadUnit(("p", None), 3, "file", 2))
     first = SlotOwnership("a.1", 3, at(10))
     owned = (first, first, SlotOwnership("a.1", 4, at(9), "b.2"), SlotOwnership(None, 0, inside))
     state = GroupState(7, "t", inside, True, "s", "r", ("a.1", "b.2"), owned, 6, "why")
@@ -255,7 +255,7 @@ def test_files_have_the_format_of_earlier_releases() -> None:
 
 
 def test_files_are_read_as_they_were_written() -> None:
-    inside = Position("t", 4, "f", Phase.FULL, Unit(("p", None), 3, "file", 2))
+    inside = Position("t", 4, "f", Phase.FULL, ReadUnit(("p", None), 3, "file", 2))
     state = group([A, B, None, A, A], passed=4, conflict="it was deleted", start=inside)
     assert GroupState.from_json(state.to_json()) == state
     held = {0: SlotProgress(3, inside), 1: SlotProgress(3, inside), 7: SlotProgress(9, at(2))}

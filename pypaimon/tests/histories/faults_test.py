@@ -12,14 +12,8 @@ from typing import Any
 
 import pytest
 
-from pypaimon.streaming import (
-    CorruptTableError,
-    EndOfScan,
-    IOTimeoutError,
-    PaimonStreamError,
-    StoreError,
-    StreamReadBuilder,
-)
+from pypaimon.streaming import CorruptTableError, EndOfScan, IOTimeoutError, PaimonStreamError, StreamReadBuilder
+from pypaimon.streaming.errors import StoreError
 from support.samples import SOAK, every, is_drawn
 from support.stores.fault_file_io import (
     FORBIDDEN,

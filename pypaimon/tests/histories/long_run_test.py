@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from pypaimon.streaming import AsyncStreamingTableScan, Plan, StoreError, StreamTableRead
+from pypaimon.streaming import AsyncStreamingTableScan, Plan, StreamTableRead
+from pypaimon.streaming.errors import StoreError
 from pypaimon.streaming.io.workers import Worker
 from pypaimon.streaming.metadata import snapshot_files
 from pypaimon.streaming.metadata.manifest_cache import ManifestCache

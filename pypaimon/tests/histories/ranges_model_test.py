@@ -53,7 +53,7 @@ class History:
 
     def builder(self, start: int, end: int, mode: Any) -> StreamReadBuilder:
         """A range of a fresh handle, with kinds."""
-        return stream_read_builder(self.table.handle()).between(start, end, mode).with_include_row_kind(True)
+        return stream_read_builder(self.table.handle()).with_range(start, end, mode).with_include_row_kind(True)
 
     # ---- what the model says ----
 

@@ -19,7 +19,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 
 from pypaimon.streaming import (
     Plan,
-    PlanKind,
     PositionBeyondLatestError,
     PositionExpiredError,
     SnapshotManager,
@@ -27,6 +26,7 @@ from pypaimon.streaming import (
     TableChangedError,
 )
 from pypaimon.streaming.spec.spec_builder import resolved, set_spec
+from pypaimon.streaming.stream_types import PlanKind
 from support.samples import SOAK
 from support.tables.streamed_table import Table
 

@@ -145,8 +145,8 @@ def test_compaction_keeps_them(warehouse: Any, threshold: str, keyed: bool) -> N
             writer.commit()
             if number == 0 and keyed:
                 # The only file is moved to another level, as it is.
-                assert compact(table, full=True).snapshots
-    assert compact(table, full=True).snapshots
+                assert compact(table, full=True).new_snapshot_ids
+    assert compact(table, full=True).new_snapshot_ids
     (file,) = current_files(table)
     directory = Path(file.file_path).parent
     data = file.embedded_index or (directory / file.extra_files[0]).read_bytes()

@@ -16,12 +16,12 @@ from pypaimon.streaming import (
     AsyncStreamingTableScan,
     PaimonStreamError,
     Position,
-    StoreError,
     StreamConfigError,
     StreamReadBuilder,
     TableChangedError,
     stream_read_builder,
 )
+from pypaimon.streaming.errors import StoreError
 from pypaimon.streaming.paimon.filter_internals import PredicateBuilder
 from pypaimon.streaming.paimon.internals import PyarrowFieldParser
 from pypaimon.streaming.spec.spec_builder import resolved

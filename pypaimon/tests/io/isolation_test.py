@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pypaimon.streaming import StoreError
+from pypaimon.streaming.errors import StoreError
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.io.io_requests import Hanging
 from pypaimon.streaming.io.store import Store

@@ -28,8 +28,9 @@ from pypaimon.filesystem.oss_file_io import OssFileIO
 from pypaimon.filesystem.pyarrow_file_io import PyArrowFileIO
 from pypaimon.filesystem.resolving_file_io import ResolvingFileIO
 
-from pypaimon.streaming import CorruptTableError, IOTimeoutError, StoreError
+from pypaimon.streaming import CorruptTableError, IOTimeoutError
 from pypaimon.streaming.concurrency.backoff import Backoff
+from pypaimon.streaming.errors import StoreError
 from pypaimon.streaming.io import object_client as clients
 from pypaimon.streaming.io.object_client import Bucket, ObjectClient
 from pypaimon.streaming.io.object_reads import SWITCH

@@ -15,8 +15,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pypaimon.streaming import CorruptTableError, IOTimeoutError, StoreError
+from pypaimon.streaming import CorruptTableError, IOTimeoutError
 from pypaimon.streaming.concurrency.backoff import Backoff
+from pypaimon.streaming.errors import StoreError
 from pypaimon.streaming.files.data_files import read_file
 from pypaimon.streaming.formats.external_formats import local_copy
 from pypaimon.streaming.io import fetch_ahead, remote_files

@@ -50,14 +50,14 @@ def place(tmp_path: Path) -> Iterator[Path]:
     assert not [*place.iterdir()]
 
 
-@pytest.mark.parametrize("memory_limit", [0, 1_000])
-def test_it_is_a_batch_read_at_each_snapshot(tmp_path: Path, place: Path, memory_limit: int) -> None:
+@pytest.mark.parametrize("memory_limit_bytes", [0, 1_000])
+def test_it_is_a_batch_read_at_each_snapshot(tmp_path: Path, place: Path, memory_limit_bytes: int) -> None:
     """With the greater limit it begins in memory."""
-    random = seeded(f"live table on disk {memory_limit}")
+    random = seeded(f"live table on disk {memory_limit_bytes}")
     table = SmallTable(tmp_path)
     changes = TableChanges(table, True, random)
     changes.commit()
-    with often(table.table).open_live_sync(memory_limit=memory_limit, directory=place) as live:
+    with often(table.table).open_live_sync(memory_limit_bytes=memory_limit_bytes, directory=place) as live:
         for _ in range(12 if SOAK else 5):
             check(live, table.table, batch_read(table.table))
             if random.random() < 0.3:
@@ -76,7 +76,7 @@ def test_it_is_a_batch_read_at_each_snapshot(tmp_path: Path, place: Path, memory
 def test_keys_of_any_type(tmp_path: Path, place: Path, kind: str) -> None:
     random = seeded(f"live keys on disk {kind}")
     table = SmallTable(tmp_path, keys=tuple(KEYS[kind][0]), columns=columns_of(kind))
-    with often(table.table).open_live_sync(memory_limit=0, directory=place) as live:
+    with often(table.table).open_live_sync(memory_limit_bytes=0, directory=place) as live:
         for step in range(4 if SOAK else 2):
             live.wait_for(table.commit(*keyed_changes(kind, step, random)))
             check(live, table.table, batch_read(table.table))
@@ -85,7 +85,7 @@ def test_keys_of_any_type(tmp_path: Path, place: Path, kind: str) -> None:
 def test_many_rows_are_asked_for_in_order(tmp_path: Path, place: Path) -> None:
     table = SmallTable(tmp_path)
     table.commit(*({"id": number, "name": str(number)} for number in range(3_000)))
-    with often(table.table).open_live_sync(memory_limit=0, directory=place) as live:
+    with often(table.table).open_live_sync(memory_limit_bytes=0, directory=place) as live:
         asked = [*range(4_000, -1, -1), None, 7, 7]
         wanted = [None if number is None or number >= 3_000 else str(number) for number in asked]
         assert live.get_many(pa.array(asked))["name"].to_pylist() == wanted
@@ -99,7 +99,7 @@ def test_columns_change_while_others_read(tmp_path: Path, place: Path) -> None:
     table.commit({"id": 1}, {"id": 2})
     ended = threading.Event()
     failed: list[BaseException] = []
-    with often(table.table).open_live_sync(memory_limit=0, directory=place) as live:
+    with often(table.table).open_live_sync(memory_limit_bytes=0, directory=place) as live:
 
         def read(ask: Callable[[], Any]) -> None:
             try:
@@ -131,7 +131,7 @@ def test_a_state_in_the_midst_replaces_all_rows(tmp_path: Path, place: Path) -> 
     table.commit({"id": 1}, {"id": 2})
     clock = HeldClock()
     builder = often(table.table, clock).with_on_expired("full")
-    with builder.open_live_sync(memory_limit=0, directory=place) as live:
+    with builder.open_live_sync(memory_limit_bytes=0, directory=place) as live:
         clock.hold()
         table.commit(("-D", {"id": 1}))
         table.commit({"id": 3})
@@ -147,9 +147,9 @@ def test_what_cannot_be_is_refused(tmp_path: Path, place: Path) -> None:
     builder = often(table.table)
     table.commit({"a": 0.5})
     with pytest.raises(StreamConfigError, match=r"takes the keys 0\.0 and -0\.0 for one"):
-        builder.open_live_sync(memory_limit=0, directory=place)
+        builder.open_live_sync(memory_limit_bytes=0, directory=place)
     with pytest.raises(StreamConfigError, match="memory_limit"):
-        builder.open_live_sync(memory_limit=-1)
+        builder.open_live_sync(memory_limit_bytes=-1)
     with pytest.raises(StreamConfigError, match="is not a directory"):
         builder.open_live_sync(directory=place / "nowhere")
 
@@ -157,7 +157,7 @@ def test_what_cannot_be_is_refused(tmp_path: Path, place: Path) -> None:
 def test_a_key_column_gets_another_name(tmp_path: Path, place: Path) -> None:
     table = SmallTable(tmp_path)
     table.commit({"id": 1, "name": "a"}, {"id": 2, "name": "b"})
-    with often(table.table).open_live_sync(memory_limit=0, directory=place) as live:
+    with often(table.table).open_live_sync(memory_limit_bytes=0, directory=place) as live:
         table.alter(SchemaChange.rename_column("id", "number_of_it"))
         live.wait_for(table.commit({"number_of_it": 2, "name": "c"}, {"number_of_it": 3, "name": "d"}))
         check(live, table.table, batch_read(table.table))
@@ -170,7 +170,7 @@ def test_values_are_cast_as_a_read_casts_them(tmp_path: Path, place: Path) -> No
     columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("number", pa.float64())])
     table = SmallTable(tmp_path, columns=columns)
     table.commit(*({"id": number, "number": number + 0.7} for number in range(70_000)))
-    with often(table.table).open_live_sync(memory_limit=0, directory=place) as live:
+    with often(table.table).open_live_sync(memory_limit_bytes=0, directory=place) as live:
         table.alter(SchemaChange.update_column_type("number", AtomicType("INT")))
         live.wait_for(table.commit({"id": 2, "number": 9}, ("-D", {"id": 3})))
         assert live.to_arrow().sort_by("id")["number"].to_pylist() == [0, 1, 9, *range(4, 70_000)]
@@ -180,7 +180,7 @@ def test_values_are_cast_as_a_read_casts_them(tmp_path: Path, place: Path) -> No
 def test_a_connection_outlives_the_live_table_and_changes_nothing(tmp_path: Path, place: Path) -> None:
     table = SmallTable(tmp_path)
     table.commit(*({"id": number, "name": "x" * 50} for number in range(5_000)))
-    with often(table.table).open_live_sync(memory_limit=0, directory=place) as live:
+    with often(table.table).open_live_sync(memory_limit_bytes=0, directory=place) as live:
         connection, other = live.duckdb("_live_rows"), live.duckdb()
         with pytest.raises(duckdb.Error, match="read-only mode"):
             other.execute("DELETE FROM rows.main._live_rows")
@@ -205,7 +205,7 @@ from pypaimon import CatalogFactory
 from pypaimon.streaming import stream_read_builder
 
 table = CatalogFactory.create({"warehouse": sys.argv[1]}).get_table("db.small")
-live = stream_read_builder(table).open_live_sync(memory_limit=0, directory=sys.argv[2])
+live = stream_read_builder(table).open_live_sync(memory_limit_bytes=0, directory=sys.argv[2])
 child = os.fork()
 if child == 0:
     # What ends at exit; other hooks, those of pyarrow, hang in a process that was forked.
@@ -239,7 +239,7 @@ async def test_ending_it_does_not_hold_up_the_loop(
         remove(*args, **options)
         removed.put(threading.get_ident())
 
-    live = await often(table.table).with_end(latest=True).open_live(memory_limit=0, directory=place)
+    live = await often(table.table).with_end(latest=True).open_live(memory_limit_bytes=0, directory=place)
     with pytest.raises(StreamConfigError, match="has ended"):
         await live.wait_for(99)
     for thread in live_threads():

@@ -91,7 +91,7 @@ class History:
         if self._max_splits is not None:
             builder = builder.with_limits(max_splits=self._max_splits)
         for limit in (1 << 30, self._random.choice([0, 3_000])):
-            opened = builder.open_live_sync(memory_limit=limit, directory=self._place)
+            opened = builder.open_live_sync(memory_limit_bytes=limit, directory=self._place)
             self.lives.append(self._stack.enter_context(opened))
 
     def close(self) -> None:

@@ -65,13 +65,13 @@ def test_overwrites_are_read(tmp_path: Path, producer: str) -> None:
         assert live.get(2) is not None and len(live) == 1
 
 
-@pytest.mark.parametrize("memory_limit", [1 << 30, 0])
+@pytest.mark.parametrize("memory_limit_bytes", [1 << 30, 0])
 @pytest.mark.parametrize("producer", ["none", "input"])
-def test_overwrites_may_move_keys_to_other_buckets(tmp_path: Path, producer: str, memory_limit: int) -> None:
+def test_overwrites_may_move_keys_to_other_buckets(tmp_path: Path, producer: str, memory_limit_bytes: int) -> None:
     table = SmallTable(tmp_path, options={"changelog-producer": producer, "bucket": "1"})
     table.commit(*({"id": number, "name": "old"} for number in range(40)))
     builder = often(table.table).with_limits(max_splits=2)
-    with builder.open_live_sync(memory_limit=memory_limit) as live:
+    with builder.open_live_sync(memory_limit_bytes=memory_limit_bytes) as live:
         for begin, buckets in enumerate((3, 2, 4, 1)):
             table.alter(SchemaChange.set_option("bucket", str(buckets)))
             rows = [{"id": number, "name": str(buckets)} for number in range(begin, 30)]

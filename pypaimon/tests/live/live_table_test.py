@@ -23,13 +23,13 @@ from pypaimon.streaming import (
     PositionBeyondLatestError,
     PositionExpiredError,
     SchemaChangedError,
-    StoreError,
     StreamConfigError,
     UnsupportedTableError,
     compact,
     list_consumers,
     stream_read_builder,
 )
+from pypaimon.streaming.errors import StoreError
 from pypaimon.streaming.testing import SmallTable
 from pypaimon.streaming.testing.table_changes import TableChanges
 from support.samples import SOAK, seeded
@@ -260,7 +260,7 @@ def test_a_consumer_protects_what_is_not_read_yet(table: SmallTable) -> None:
         (lambda builder: builder.with_projection(["name"]), StreamConfigError, "id of the primary key of db.small"),
         (lambda builder: builder.with_start("latest"), StreamConfigError, "leave out with_start"),
         (lambda builder: builder.with_include_row_kind(False), StreamConfigError, "without the kinds"),
-        (lambda builder: builder.between(1, 1), StreamConfigError, "a part of a table's history"),
+        (lambda builder: builder.with_range(1, 1), StreamConfigError, "a part of a table's history"),
         (lambda builder: builder.with_raw(True), StreamConfigError, r"with_raw\(True\)"),
         (lambda builder: builder.with_on_overwrite("skip"), StreamConfigError, r"with_on_overwrite\('skip'\)"),
         (lambda builder: builder.with_filter("number > 1", unmatched="drop"), StreamConfigError, "unmatched='drop'"),
@@ -286,12 +286,12 @@ def test_a_table_without_keys_and_views_are_refused(table: SmallTable, tmp_path:
 @pytest.mark.parametrize("given", ["2", None, True, 1.0, 0])
 async def test_what_is_no_snapshot_is_refused_by_its_call_alone(table: SmallTable, given: Any) -> None:
     with often(table.table).open_live_sync() as live:
-        with pytest.raises(StreamConfigError, match="wait_for: snapshot"):
+        with pytest.raises(StreamConfigError, match="wait_for: snapshot_id"):
             live.wait_for(given)
         live.wait_for(table.commit({"id": 4}))
         assert len(live) == 4
-    async with await often(table.table).open_live() as other:
-        with pytest.raises(StreamConfigError, match="wait_for: snapshot"):
+    async with often(table.table).open_live() as other:
+        with pytest.raises(StreamConfigError, match="wait_for: snapshot_id"):
             await other.wait_for(given)
         assert len(other) == 4
 
@@ -301,7 +301,7 @@ async def test_what_ends_the_stream_is_raised_from_then_on(table: SmallTable, wh
     clock = HeldClock()
     builder = often(table.table, clock).with_on_schema_change("fail")
     table.commit({"id": 4})
-    async with await builder.open_live() as live:
+    async with builder.open_live() as live:
         assert len(live) == 4
         await asyncio.to_thread(clock.hold)
         error: type[Exception]
@@ -371,10 +371,22 @@ def test_whoever_closes_it_hears_so(table: SmallTable) -> None:
             call()
 
 
+async def test_it_is_opened_by_async_with_or_by_await(table: SmallTable) -> None:
+    async with often(table.table).open_live() as entered:
+        live = await often(table.table).open_live()
+        assert live.to_arrow().num_rows == entered.to_arrow().num_rows
+    await live.aclose()
+    for each in (live, entered):
+        with pytest.raises(StreamConfigError, match="the live table is closed"):
+            each.to_arrow()
+
+
 async def test_the_other_face_is_named(table: SmallTable) -> None:
     with pytest.raises(TypeError, match="open_live_sync"), await often(table.table).open_live():
         pass
-    with pytest.raises(TypeError, match=r"await builder\.open_live"):
+    with pytest.raises(TypeError, match="open_live_sync"), often(table.table).open_live():  # type: ignore[attr-defined]
+        pass
+    with pytest.raises(TypeError, match=r"async with builder\.open_live"):
         async with often(table.table).open_live_sync():
             pass
 
@@ -460,10 +472,10 @@ def test_errors_are_of_this_package(table: SmallTable) -> None:
         live.get("x")
 
 
-@pytest.mark.parametrize("memory_limit", [1 << 30, 0])
-def test_whoever_asks_gets_answers_of_one_snapshot(tmp_path: Path, memory_limit: int) -> None:
+@pytest.mark.parametrize("memory_limit_bytes", [1 << 30, 0])
+def test_whoever_asks_gets_answers_of_one_snapshot(tmp_path: Path, memory_limit_bytes: int) -> None:
     """Money moves between accounts, some of which come and go: no snapshot has more or less of it."""
-    random = seeded(f"accounts {memory_limit}")
+    random = seeded(f"accounts {memory_limit_bytes}")
     table = SmallTable(tmp_path, options={"bucket": "3"})
     accounts, total = 24, 24_000
     held = dict.fromkeys(range(accounts), total // accounts)
@@ -479,7 +491,7 @@ def test_whoever_asks_gets_answers_of_one_snapshot(tmp_path: Path, memory_limit:
         lambda: pc.sum(live.get_many(keys)["number"]).as_py(),
         in_sql,
     ]
-    with often(table.table).with_limits(max_splits=1).open_live_sync(memory_limit=memory_limit) as live:
+    with often(table.table).with_limits(max_splits=1).open_live_sync(memory_limit_bytes=memory_limit_bytes) as live:
         with ThreadPoolExecutor(len(asks)) as threads:
 
             def answers(ask: Callable[[], Any]) -> list[Any]:

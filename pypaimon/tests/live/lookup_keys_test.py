@@ -127,7 +127,7 @@ def test_they_are_the_same_on_disk(tmp_path: Path) -> None:
     )
     table = SmallTable(tmp_path, keys=("a", "b"), columns=columns)
     table.commit({"a": 1, "b": DAY, "value": "x"})
-    with often(table.table).open_live_sync(memory_limit=0) as live:
+    with often(table.table).open_live_sync(memory_limit_bytes=0) as live:
         for given in ((1, DAY), (1.0, DAY), {"b": np.datetime64(DAY), "a": np.int64(1)}):
             found = live.get(given)
             assert found is not None and found["value"] == "x"

@@ -60,7 +60,7 @@ def is_exact(table: Table) -> bool:
 def test_what_nothing_needs_goes(table: Table) -> None:
     before = table.rows()
     report = maintain(table.handle(), LATEST_ONLY)
-    assert report.plan.snapshots == (1, 2, 3, 4, 5) and table.ids() == [6]
+    assert report.plan.snapshot_ids == (1, 2, 3, 4, 5) and table.ids() == [6]
     assert (table.path / "snapshot" / "EARLIEST").read_text() == "6"
     assert is_exact(table) and table.rows() == before
     assert not list((table.path / "consumer").glob("*")), "no plan is left"
@@ -78,7 +78,7 @@ def test_the_options_of_the_table_decide(tmp_path: Path) -> None:
     table = Table(tmp_path, "t", **options)
     for key in range(6):
         table.commit([key])
-    assert maintain(table.handle()).plan.snapshots == (1, 2, 3)
+    assert maintain(table.handle()).plan.snapshot_ids == (1, 2, 3)
     assert maintain(table.handle()).plan.is_empty
 
 
@@ -206,7 +206,7 @@ def test_a_changelog_outlives_its_snapshot(tmp_path: Path) -> None:
         table.commit([key])
     expected = changes_from(table, 1)
     report = maintain(table.handle())
-    assert report.plan.kept_changelogs == (3, 4) and report.plan.changelogs == (1, 2)
+    assert report.plan.kept_changelog_ids == (3, 4) and report.plan.changelog_ids == (1, 2)
     assert table.ids() == [5, 6] and is_exact(table)
     assert changes_from(table, 3) == expected[2:]
 

@@ -29,11 +29,11 @@ def _pruned(handle: Any) -> Any:
 @pytest.mark.parametrize(
     "read",
     [
-        lambda handle: compact(handle, dry_run=True).planned_at,
+        lambda handle: compact(handle, dry_run=True).snapshot_id,
         lambda handle: write_state(PaimonTable(handle)).snapshot,
         lambda handle: len(IncrementalDiffScanner(handle).compute_diff(1, 1)) + 1,
         _pruned,
-        lambda handle: commit_batch(PaimonTable(handle), [], overwrite=True).snapshot and 1,
+        lambda handle: commit_batch(PaimonTable(handle), [], overwrite=True).snapshot_id and 1,
     ],
     ids=["compaction", "writer", "difference", "explanation", "commit"],
 )

@@ -356,7 +356,9 @@ def scan_of(configure: Callable[[StreamReadBuilder], StreamReadBuilder]) -> Call
 
 def finished_range(table: Table) -> Callable[[], Any]:
     ends = (0, table.snapshot(3)["timeMillis"])
-    builder = stream_read_builder(table.handle()).between(*(datetime.fromtimestamp(each / 1000, UTC) for each in ends))
+    builder = stream_read_builder(table.handle()).with_range(
+        *(datetime.fromtimestamp(each / 1000, UTC) for each in ends)
+    )
     with builder.new_streaming_scan() as scan:
         available(scan)
         position = scan.checkpoint()
@@ -374,9 +376,9 @@ def named_snapshot(table: Table) -> Callable[[], Any]:
     "read",
     [
         scan_of(lambda builder: builder.with_start(snapshot_id=5, full=True)),
-        scan_of(lambda builder: builder.between(2, 5)),
-        scan_of(lambda builder: builder.between(0, 2)),
-        scan_of(lambda builder: builder.between(2, 5, "diff")),
+        scan_of(lambda builder: builder.with_range(2, 5)),
+        scan_of(lambda builder: builder.with_range(0, 2)),
+        scan_of(lambda builder: builder.with_range(2, 5, "diff")),
         finished_range,
         named_snapshot,
     ],

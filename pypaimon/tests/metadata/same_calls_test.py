@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from pypaimon.consumer.consumer_manager import ConsumerManager as PaimonConsumerManager
 
-from pypaimon.streaming import ConsumerManager, IncrementalDiffScanner, PaimonStreamError, PlanKind, SnapshotManager
+from pypaimon.streaming import ConsumerManager, IncrementalDiffScanner, PaimonStreamError, SnapshotManager
 from pypaimon.streaming.install import paimon_class
+from pypaimon.streaming.stream_types import PlanKind
 from support.tables.streamed_table import Table, expire
 
 PaimonDiffScanner = paimon_class("pypaimon.read.scanner.incremental_diff_scanner")

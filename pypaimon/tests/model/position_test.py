@@ -20,7 +20,7 @@ from pypaimon.streaming import (
     StreamReadBuilder,
     TableChangedError,
 )
-from pypaimon.streaming.model.position import ChainBase, Phase, Unit
+from pypaimon.streaming.model.position import ChainBase, Phase, ReadUnit
 from support.samples import SOAK
 from support.stores.fault_file_io import FaultFileIO
 from support.tables.streamed_table import Table, available, keys, rows, snapshots
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 
 def test_json_is_canonical_and_comes_back() -> None:
-    unit = Unit((None, "ä b", ""), -2, "data-1.orc", 7)
+    unit = ReadUnit((None, "ä b", ""), -2, "data-1.orc", 7)
     for position in (
         Position("1700000000000", 5),
         Position("u", 5, "user/1/2"),
@@ -40,7 +40,7 @@ def test_json_is_canonical_and_comes_back() -> None:
         Position("u", 5, "f", Phase.FULL, base=ChainBase(0)),
     ):
         assert Position.from_json(position.to_json()) == position
-    assert Position("t", 5, "f", Phase.FOLLOW, Unit(("x",), 0, "f1", 0)).to_json() == (
+    assert Position("t", 5, "f", Phase.FOLLOW, ReadUnit(("x",), 0, "f1", 0)).to_json() == (
         '{"version":1,"table":"t","snapshot":5,"fingerprint":"f","phase":"follow",'
         '"unit":{"partition":["x"],"bucket":0,"file":"f1","index":0}}'
     )
@@ -66,8 +66,8 @@ def test_what_is_no_position_is_refused(text: str) -> None:
 
 
 def test_order_follows_the_stream() -> None:
-    def unit(bucket: int, index: int = 0, partition: str | None = "p") -> Unit:
-        return Unit((partition,), bucket, "f", index)
+    def unit(bucket: int, index: int = 0, partition: str | None = "p") -> ReadUnit:
+        return ReadUnit((partition,), bucket, "f", index)
 
     ordered = [
         Position("t", 4),

@@ -5,18 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import click
 import pytest
 
 from pypaimon.streaming import (
+    Compactor,
     StreamConfigError,
     compact,
-    compactor,
-    stream_database,
+    database_stream_builder,
     stream_read_builder,
     stream_write_builder,
+    table_files,
 )
 from pypaimon.streaming.batches.run_forever import backoff_of
 from pypaimon.streaming.cli.app import program
@@ -29,6 +31,7 @@ from pypaimon.streaming.indexes.bitmap import BitmapIndexWriter
 from pypaimon.streaming.indexes.bloom_filter import BloomFilterWriter
 from pypaimon.streaming.live.duckdb_row_store import memory_bound
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
+from pypaimon.streaming.options.arguments import finite_seconds
 from pypaimon.streaming.options.stream_options import StreamOptions, options_of_table
 from pypaimon.streaming.spec.openers import AsyncStreamingTableScan
 from pypaimon.streaming.spec.spec_builder import resolved
@@ -124,7 +127,7 @@ BOUNDS = [
     reading("with_io_timeout", lambda b, v: b.with_io_timeout(v), 1e308, math.inf, "seconds above 0"),
     reading("with_start: timestamp", lambda b, v: b.with_start(timestamp=v), 10**11, 10**11 - 1, "for seconds give"),
     reading("with_start: timestamp", lambda b, v: b.with_start(timestamp=v), 0, 1, "for seconds give"),
-    reading("between", lambda b, v: b.between(v, 2), 2, 3, "the start comes after the end"),
+    reading("with_range", lambda b, v: b.with_range(v, 2), 2, 3, "the start comes after the end"),
     reading("diff_threshold", lambda b, v: AsyncStreamingTableScan(b.table, diff_threshold=v), *at_least(0)),
     *(
         Bound(f"open: {name}", lambda table, v, name=name, open_=open_: open_(table)(**{name: v}), *at_least(least))
@@ -132,26 +135,26 @@ BOUNDS = [
         for open_ in (
             lambda table: stream_read_builder(table.handle()).open_sync,
             lambda table: stream_read_builder(table.handle()).open,
-            lambda table: stream_read_builder(table.handle()).with_group("g").open_sync,
-            lambda table: stream_database(table.catalog, "db").open_sync,
+            lambda table: stream_read_builder(table.handle()).new_group("g").open_sync,
+            lambda table: database_stream_builder(table.catalog, "db").open_sync,
         )
     ),
-    Bound("open_live: memory_limit", lambda _, v: memory_bound(v, None), *at_least(0)),
-    reading("wait_for: snapshot", live, *at_least(1)),
-    reading("with_group: session_timeout", lambda b, v: b.with_group("g", session_timeout=v), *ABOVE_0),
-    reading("with_group: max_hold", lambda b, v: b.with_group("g", max_hold=v), *ABOVE_0),
+    Bound("open_live: memory_limit_bytes", lambda _, v: memory_bound(v, None), *at_least(0)),
+    reading("wait_for: snapshot_id", live, *at_least(1)),
+    reading("new_group: session_timeout", lambda b, v: b.new_group("g", session_timeout=v), *ABOVE_0),
+    reading("new_group: max_hold", lambda b, v: b.new_group("g", max_hold=v), *ABOVE_0),
     Bound("consumer.expiration-time", expiring, 4, 3.999, "4 sessions or more"),
     Bound(
         "with_discovery_interval",
-        lambda table, v: stream_database(table.catalog, "db").with_discovery_interval(v),
+        lambda table, v: database_stream_builder(table.catalog, "db").with_discovery_interval(v),
         *ABOVE_0,
     ),
     Bound("run_forever: attempts", lambda table, v: backoff_of(v, 0, 0), *at_least(1)),
     Bound("run_forever", lambda table, v: backoff_of(1, v, 1), 0, -TINY, "expected seconds from 0"),
     Bound("run_forever", lambda table, v: backoff_of(1, v, 1), 1, 1 + 1e-9, "pauses cannot grow from"),
     Bound("threads", lambda table, v: compact(table.handle(), threads=v), *at_least(1)),
-    Bound("idle_seconds", lambda table, v: compact(table.handle(), idle_seconds=v), *FROM_0),
-    Bound("interval_seconds", lambda table, v: compactor(table.handle(), interval_seconds=v), *FROM_0),
+    Bound("partition_idle_time", lambda table, v: compact(table.handle(), partition_idle_time=v), *FROM_0),
+    Bound("interval", lambda table, v: Compactor(table.handle(), interval=v), *FROM_0),
     Bound("with_memory_limit", lambda table, v: table.writer().with_memory_limit(v), *at_least(1)),
     Bound("commit: an identifier", commit, 0, -1, "between 0 and"),
     Bound("commit: an identifier", commit, GREATEST_LONG - 1, GREATEST_LONG, "between 0 and 2**63 - 2"),
@@ -194,6 +197,34 @@ BOUNDS = [
     Bound("bitmap", lambda _, v: BitmapIndexWriter({"version": v}, False), 1, 0, "version 1 or 2"),
     Bound("bitmap", lambda _, v: BitmapIndexWriter({"version": v}, False), 2, 3, "version 1 or 2"),
 ]
+
+
+def pause(table: Table, duration: Any) -> None:
+    with table.builder().open_sync() as stream:
+        stream.pause(duration)
+
+
+DURATIONS = {
+    "with_io_timeout": lambda table, v: table.builder().with_io_timeout(v),
+    "with_discovery_interval": lambda table, v: database_stream_builder(table.catalog, "db").with_discovery_interval(v),
+    "new_group: session_timeout": lambda table, v: table.builder().new_group("g", session_timeout=v),
+    "new_group: max_hold": lambda table, v: table.builder().new_group("g", max_hold=v),
+    "run_forever: first_pause": lambda _, v: backoff_of(1, v, v),
+    "Compactor: interval": lambda table, v: Compactor(table.handle(), interval=v),
+    "partition_idle_time": lambda table, v: table_files(table.handle(), partition_idle_time=v),
+    "pause": lambda table, v: pause(table, v),
+}
+
+
+@pytest.mark.parametrize("name", DURATIONS)
+def test_durations_are_seconds_or_timedeltas(table: Table, name: str) -> None:
+    call: Any = DURATIONS[name]
+    for taken in (0.001, timedelta(milliseconds=1)):
+        call(table, taken)
+    for refused in (timedelta(seconds=-1), "1 s"):
+        with pytest.raises(StreamConfigError, match=rf"(?s){name.split(': ')[-1]}.*seconds"):
+            call(table, refused)
+    assert finite_seconds("x", timedelta(minutes=1.5)) == 90
 
 
 @pytest.fixture(scope="module")

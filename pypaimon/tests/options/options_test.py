@@ -20,7 +20,7 @@ from pypaimon.schema.data_types import AtomicType, DataField
 from pypaimon.schema.table_schema import TableSchema
 
 from pypaimon.streaming import StreamConfigError, StreamReadBuilder, UnsupportedTableError, stream_read_builder
-from pypaimon.streaming.model.position import Unit
+from pypaimon.streaming.model.position import ReadUnit
 from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.known_options import KNOWN_STREAM_KEYS
 from pypaimon.streaming.options.option_key import BOOLEAN, TEXT, OptionKey
@@ -317,7 +317,7 @@ def test_full_compactions_lead_to_the_highest_level(options: dict[str, str], hig
 
 def test_any_limit_is_a_limit() -> None:
     assert not Limits()
-    assert all((Limits(max_rows=1), Limits(max_bytes=1), Limits(max_splits=1), Limits(until=Unit((), 0, "f", 0))))
+    assert all((Limits(max_rows=1), Limits(max_bytes=1), Limits(max_splits=1), Limits(until=ReadUnit((), 0, "f", 0))))
 
 
 class TestWords:

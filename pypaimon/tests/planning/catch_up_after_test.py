@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pypaimon.streaming import PlanKind, StreamConfigError
+from pypaimon.streaming import StreamConfigError
 from pypaimon.streaming.options.stream_options import CatchUp
+from pypaimon.streaming.stream_types import PlanKind
 from support.models.table import Record
 from support.samples import seeded
 from support.tables.crafted_table import CraftedTable

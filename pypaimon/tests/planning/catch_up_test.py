@@ -14,15 +14,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pypaimon.streaming import (
-    CorruptTableError,
-    IncrementalDiffScanner,
-    PlanKind,
-    StreamConfigError,
-    TableChangedError,
-)
+from pypaimon.streaming import CorruptTableError, IncrementalDiffScanner, StreamConfigError, TableChangedError
 from pypaimon.streaming.options.stream_options import CatchUp, OnOverwrite
 from pypaimon.streaming.scanning.parts import steps_ahead
+from pypaimon.streaming.stream_types import PlanKind
 from support.models.table import Record
 from support.samples import seeded
 from support.tables.crafted_table import CraftedTable, WrittenFile

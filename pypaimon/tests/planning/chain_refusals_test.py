@@ -13,7 +13,6 @@ from pypaimon.schema.schema_change import SchemaChange
 from pypaimon.streaming import (
     CorruptTableError,
     DictTarget,
-    PlanKind,
     Position,
     PositionExpiredError,
     StreamConfigError,
@@ -23,6 +22,7 @@ from pypaimon.streaming import (
     replicate,
     stream_read_builder,
 )
+from pypaimon.streaming.stream_types import PlanKind
 from support.tables.chain_tables import DELTA, MERGED, SNAPSHOT, ChainTable, next_plan, read_all, rows, two_regions
 
 pytestmark = pytest.mark.slow
@@ -66,7 +66,7 @@ def test_a_copy_of_the_whole_table_is_refused(chain: ChainTable) -> None:
 
 
 def test_ranges_are_refused_by_name(tmp_path: Path) -> None:
-    builder = ChainTable(tmp_path).builder().between(0, 1)
+    builder = ChainTable(tmp_path).builder().with_range(0, 1)
     with pytest.raises(UnsupportedTableError, match=r"has no ranges.*'db.t.branch_Delta'"):
         builder.new_streaming_scan()
 

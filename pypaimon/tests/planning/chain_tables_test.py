@@ -12,13 +12,9 @@ import pytest
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 
-from pypaimon.streaming import (
-    PlanKind,
-    Position,
-    SnapshotManager,
-    StoreError,
-    stream_read_builder,
-)
+from pypaimon.streaming import Position, SnapshotManager, stream_read_builder
+from pypaimon.streaming.errors import StoreError
+from pypaimon.streaming.stream_types import PlanKind
 from support.samples import SOAK, sample_seed
 from support.tables.chain_tables import (
     DELTA,

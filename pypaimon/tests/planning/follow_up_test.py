@@ -13,13 +13,11 @@ from pypaimon.streaming import (
     DeltaFollowUpScanner,
     FollowUpScanner,
     Plan,
-    PlanKind,
     Position,
-    Snapshot,
-    SnapshotReader,
     StreamConfigError,
 )
 from pypaimon.streaming.install import paimon_class
+from pypaimon.streaming.stream_types import PlanKind, Snapshot, SnapshotReader
 from support.tables.streamed_table import Table, available, keys
 
 PaimonChangelogScanner = paimon_class("pypaimon.read.scanner.changelog_follow_up_scanner")

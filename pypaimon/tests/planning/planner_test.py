@@ -19,7 +19,6 @@ from pypaimon.schema.schema_change import SchemaChange
 
 from pypaimon.streaming import (
     CorruptTableError,
-    PlanKind,
     Position,
     PositionBeyondLatestError,
     PositionExpiredError,
@@ -34,6 +33,7 @@ from pypaimon.streaming.options.stream_options import CatchUp, Limits, OnExpired
 from pypaimon.streaming.planning.planner_state import ReadingFull
 from pypaimon.streaming.spec.openers import open_chunks
 from pypaimon.streaming.spec.spec_builder import resolved
+from pypaimon.streaming.stream_types import PlanKind
 from support.models.table import Record
 from support.stores.fault_file_io import Call, FaultFileIO
 from support.stores.virtual_clock import VirtualClock

@@ -18,7 +18,7 @@ from pypaimon.streaming.metadata.manifest_cache import ManifestCache
 from pypaimon.streaming.metadata.manifests import ManifestReader
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
-from pypaimon.streaming.model.position import Unit
+from pypaimon.streaming.model.position import ReadUnit
 from pypaimon.streaming.options.stream_options import Limits, options_of_table
 from pypaimon.streaming.planning.snapshot_plans import PlannedSplits, SnapshotPlans
 from support.models.table import Record
@@ -30,7 +30,7 @@ from support.tables.streamed_table import Table
 pytestmark = pytest.mark.slow
 
 SCANS = ("full", "delta", "changelog", "overwrite")
-Next = Callable[[Unit | None], PlannedSplits]
+Next = Callable[[ReadUnit | None], PlannedSplits]
 
 
 class Costly:
@@ -137,7 +137,7 @@ def test_partitions_and_buckets_that_are_left_out_early_change_no_plan_and_no_po
     plans, whole = (costly.plans(FaultFileIO(), limits=Limits(max_splits=1), **options) for _ in range(2))
     last = plans.directory.snapshots.get(3)
 
-    def late(after: Unit | None) -> PlannedSplits:
+    def late(after: ReadUnit | None) -> PlannedSplits:
         return whole._part(last, "full", SplitMode.MERGE, after, lambda: whole.state(last), deletions_of=last)
 
     unit, count = None, 0
@@ -155,7 +155,7 @@ def test_what_was_planned_is_let_go_with_its_last_part(tmp_path: Path) -> None:
     plans = costly.plans(file_io, limits=Limits(max_splits=5))
     scan = costly.scan(plans, "full")
 
-    def asked(after: Unit | None) -> int:
+    def asked(after: ReadUnit | None) -> int:
         file_io.forget()
         scan(after)
         return len(file_io.names())

@@ -75,48 +75,48 @@ class TestLessIsThere:
     def test_times_whose_snapshots_have_all_expired(self, tmp_path: Path) -> None:
         table = six(tmp_path)
         ends = time_of(table, 2), time_of(table, 5)
-        inside, at_the_end = (behind(table.builder().between(*ends), plans) for plans in (1, 3))
+        inside, at_the_end = (behind(table.builder().with_range(*ends), plans) for plans in (1, 3))
         table.expire(6)
-        assert read(table.builder().between(*ends)) == []
-        assert read(table.builder().between(*ends).with_start(position=at_the_end)) == []
+        assert read(table.builder().with_range(*ends)) == []
+        assert read(table.builder().with_range(*ends).with_start(position=at_the_end)) == []
         with pytest.raises(PositionExpiredError, match="Snapshot 4 has expired"):
-            read(table.builder().between(*ends).with_start(position=inside))
+            read(table.builder().with_range(*ends).with_start(position=inside))
 
     def test_a_difference_of_times_whose_snapshots_have_all_expired(self, tmp_path: Path) -> None:
         table = six(tmp_path)
         ends = time_of(table, 2), time_of(table, 5)
-        inside = behind(table.builder().between(*ends, "diff"), 1)
+        inside = behind(table.builder().with_range(*ends, "diff"), 1)
         table.expire(6)
         with pytest.raises(PositionExpiredError, match="Snapshot 5 has expired"):
-            read(table.builder().between(*ends, "diff").with_start(position=inside))
+            read(table.builder().with_range(*ends, "diff").with_start(position=inside))
 
     def test_an_automatic_tag_that_is_gone(self, tmp_path: Path) -> None:
         table = six(tmp_path)
         for name, number in (("2026-01-30", 3), ("2026-02-03", 6)):
             table.handle().create_tag(name, number)
-        inside = behind(table.builder().between(None, "2026-02-03"), 1)
+        inside = behind(table.builder().with_range(None, "2026-02-03"), 1)
         table.handle().delete_tag("2026-02-03")
         with pytest.raises(StreamConfigError, match="does not belong to this range, which is empty"):
-            read(table.builder().between(None, "2026-02-03").with_start(position=inside))
+            read(table.builder().with_range(None, "2026-02-03").with_start(position=inside))
 
     def test_a_position_of_another_table_where_nothing_is(self, tmp_path: Path) -> None:
         tables = [six(tmp_path / str(number)) for number in range(2)]
-        inside = behind(tables[0].builder().between(2, 5), 1)
+        inside = behind(tables[0].builder().with_range(2, 5), 1)
         with pytest.raises(TableChangedError, match="another table"):
-            read(tables[1].builder().between(EPOCH, EPOCH + timedelta(1)).with_start(position=inside))
+            read(tables[1].builder().with_range(EPOCH, EPOCH + timedelta(1)).with_start(position=inside))
 
     def test_times_of_which_a_rollback_took_the_last_snapshots(self, tmp_path: Path) -> None:
         table = six(tmp_path)
         ends = time_of(table, 2), time_of(table, 6)
-        inside = behind(table.builder().between(*ends), 3)
+        inside = behind(table.builder().with_range(*ends), 3)
         table.rollback(3)
         with pytest.raises(PositionBeyondLatestError, match="Snapshot 6 is beyond the latest"):
-            read(table.builder().between(*ends).with_start(position=inside))
+            read(table.builder().with_range(*ends).with_start(position=inside))
 
     @pytest.mark.parametrize("mode", ["delta", "diff"])
     def test_a_position_behind_the_end(self, tmp_path: Path, mode: Any) -> None:
         table = six(tmp_path)
-        builder = table.builder().between(2, 4, mode)
+        builder = table.builder().with_range(2, 4, mode)
         with builder.new_streaming_scan() as scan:
             scan.restore(5)
             assert available(scan) == []
@@ -156,7 +156,7 @@ class TestFilesAreMissing:
         if expired:
             expire_snapshots(tagged, 6)
         with pytest.raises(CorruptTableError, match=f"{lost}.*is missing, though snapshot [24] needs it"):
-            read(tagged.builder().between("two", "four"))
+            read(tagged.builder().with_range("two", "four"))
         with pytest.raises(CorruptTableError, match=f"{lost}.*is missing, though snapshot 4 needs it"):
             read(tagged.builder().with_start(tag="four", full=True).with_end(snapshot_id=4))
 
@@ -194,21 +194,21 @@ class TestFilesAreMissing:
 
 class TestRangesFromTheBeginning:
     def position(self, table: Table) -> Position:
-        position = behind(table.builder().between(0, 4), 1)
+        position = behind(table.builder().with_range(0, 4), 1)
         assert (position.since, position.snapshot) == (0, 4)
         return position
 
     def test_a_position_in_another_one_is_refused_as_such(self, tmp_path: Path) -> None:
         table = six(tmp_path, **EVOLUTION)
         with pytest.raises(StreamConfigError, match="Give the range that the position was made with"):
-            read(table.builder().between(0, 5).with_start(position=self.position(table)))
+            read(table.builder().with_range(0, 5).with_start(position=self.position(table)))
 
     def test_what_has_expired_is_named(self, tmp_path: Path) -> None:
         table = six(tmp_path, **EVOLUTION)
         position = self.position(table)
         table.expire(3)
         with pytest.raises(PositionExpiredError, match="Snapshot 1 has expired"):
-            read(table.builder().between(2, 5).with_start(position=position))
+            read(table.builder().with_range(2, 5).with_start(position=position))
 
     def test_a_position_without_a_range_says_which_it_needs(self, tmp_path: Path) -> None:
         table = six(tmp_path, **EVOLUTION)
@@ -220,10 +220,10 @@ def test_a_position_between_tags_in_another_range_is_refused_as_such(tmp_path: P
     table = six(tmp_path)
     for name, number in (("two", 2), ("four", 4), ("six", 6)):
         table.handle().create_tag(name, number)
-    inside = behind(table.builder().between("two", "four"), 1)
+    inside = behind(table.builder().with_range("two", "four"), 1)
     expire_snapshots(table, 6)
     with pytest.raises(StreamConfigError, match="Give the range that the position was made with"):
-        read(table.builder().between("two", "six").with_start(position=inside))
+        read(table.builder().with_range("two", "six").with_start(position=inside))
 
 
 class TestLag:
@@ -231,7 +231,7 @@ class TestLag:
     def test_of_a_range_that_is_one_plan_all_of_it_is_left(self, tmp_path: Path, plans: int) -> None:
         """Nobody knows how many rows that is."""
         table = six(tmp_path)
-        builder = table.builder().between(1, 4, "diff").with_limits(max_splits=1)
+        builder = table.builder().with_range(1, 4, "diff").with_limits(max_splits=1)
         with builder.new_streaming_scan() as scan:
             for _ in range(plans):
                 assert scan.plan() is not None
@@ -245,12 +245,12 @@ class TestLag:
     def test_of_a_position_that_was_handed_out(self, tmp_path: Path) -> None:
         """A stream of batches asks for it, as does who reports it."""
         table = six(tmp_path)
-        with table.builder().between(1, 4, "diff").with_limits(max_splits=1).open_sync() as stream:
+        with table.builder().with_range(1, 4, "diff").with_limits(max_splits=1).open_sync() as stream:
             next(stream)
             assert (stream.lag().snapshots, stream.lag().rows) == (5, None)
 
     def test_of_a_range_read_snapshot_by_snapshot(self, tmp_path: Path) -> None:
-        builder = six(tmp_path).builder().between(1, 4)
+        builder = six(tmp_path).builder().with_range(1, 4)
         with builder.new_streaming_scan() as scan:
             scan.plan()
             assert (scan.lag().snapshots, scan.lag().rows) == (4, 4)
@@ -262,8 +262,8 @@ def test_a_difference_is_not_gone_on_with_by_other_kinds(tmp_path: Path, kinds: 
     table = Table(tmp_path)
     table.commit_files(range(4))
     table.commit_files(range(10, 13))
-    inside = behind(table.builder().between(1, 2, "diff").with_include_row_kind(kinds), 1)
-    goes_on = table.builder().between(1, 2, "diff").with_start(position=inside)
+    inside = behind(table.builder().with_range(1, 2, "diff").with_include_row_kind(kinds), 1)
+    goes_on = table.builder().with_range(1, 2, "diff").with_start(position=inside)
     assert len(read(goes_on.copy().with_include_row_kind(kinds))) == 2
     with pytest.raises(TableChangedError, match="Resume with the settings of the position"):
         read(goes_on.with_include_row_kind(not kinds))
@@ -274,16 +274,18 @@ class TestDataEvolution:
         table = six(tmp_path, **EVOLUTION)
         table.commit([9], overwrite=True)
         table.commit([10])
-        found = {policy: read(table.builder().between(4, 8).with_on_overwrite(policy)) for policy in ("skip", "read")}
+        found = {
+            policy: read(table.builder().with_range(4, 8).with_on_overwrite(policy)) for policy in ("skip", "read")
+        }
         assert found == {"skip": [4, 5, 10], "read": [4, 5, 9, 10]}
         with pytest.raises(TableChangedError, match="overwrites data"):
-            read(table.builder().between(4, 8).with_on_overwrite("fail"))
-        assert read(table.builder().between(0, 6).with_on_overwrite("fail")) == [0, 1, 2, 3, 4, 5]
+            read(table.builder().with_range(4, 8).with_on_overwrite("fail"))
+        assert read(table.builder().with_range(0, 6).with_on_overwrite("fail")) == [0, 1, 2, 3, 4, 5]
 
     def test_ranges_without_rows_are_empty(self, tmp_path: Path) -> None:
         table = six(tmp_path, **EVOLUTION)
         table.commit([9], overwrite=True)
-        assert read(table.builder().between(6, 7)) == []
+        assert read(table.builder().with_range(6, 7)) == []
 
     def test_a_range_that_limits_cut_is_planned_once(self, tmp_path: Path) -> None:
         table, file_io = six(tmp_path, **EVOLUTION), FaultFileIO()

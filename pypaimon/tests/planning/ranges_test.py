@@ -14,7 +14,6 @@ from pypaimon.schema.schema_change import SchemaChange
 from pypaimon.streaming import (
     CorruptTableError,
     DeltaFollowUpScanner,
-    PlanKind,
     Position,
     PositionBeyondLatestError,
     PositionExpiredError,
@@ -22,8 +21,9 @@ from pypaimon.streaming import (
     StreamReadBuilder,
     TableChangedError,
     UnsupportedTableError,
-    apply_to_dict,
 )
+from pypaimon.streaming.stream_types import PlanKind
+from pypaimon.streaming.targets import apply_to_dict
 from support.tables.streamed_table import Table, available, keys, rows
 
 pytestmark = pytest.mark.slow
@@ -60,7 +60,7 @@ def time_of(table: Table, snapshot_id: int) -> datetime:
 
 def found(table: Table, *ends: Any, **more: Any) -> list[int]:
     """The keys of a range, sorted."""
-    builder = table.builder().between(*ends, **more)
+    builder = table.builder().with_range(*ends, **more)
     with builder.new_streaming_scan() as scan:
         return sorted(keys(builder.new_read(), available(scan)))
 
@@ -100,7 +100,7 @@ class TestEnds:
 
     def test_a_difference_of_times_begins_with_nothing_only_where_nothing_has_expired(self, keyed: Table) -> None:
         def values(end: int) -> list[int]:
-            builder = keyed.builder().between(EPOCH, time_of(keyed, end), "diff").with_include_row_kind(False)
+            builder = keyed.builder().with_range(EPOCH, time_of(keyed, end), "diff").with_include_row_kind(False)
             with builder.new_streaming_scan() as scan:
                 return sorted(keys(builder.new_read(), available(scan)))
 
@@ -167,31 +167,33 @@ class TestSettings:
     )
     def test_what_contradicts_a_range_is_refused(self, table: Table, given: Any, text: str) -> None:
         with pytest.raises(StreamConfigError, match=text):
-            given(table.builder().between(3, 5)).new_streaming_scan()
+            given(table.builder().with_range(3, 5)).new_streaming_scan()
 
     def test_options_for_streams_that_follow_the_table_do_not_count(self, table: Table) -> None:
         options = {"consumer-id": "c", "scan.mode": "latest", "streaming.read.snapshot.delay": "1 d"}
-        builder = table.builder(**options, **{"scan.bounded.watermark": "0"}).between(3, 5)
+        builder = table.builder(**options, **{"scan.bounded.watermark": "0"}).with_range(3, 5)
         with builder.new_streaming_scan() as scan:
             assert keys(builder.new_read(), available(scan)) == [3, 4]
         assert not (table.path / "consumer").exists()
 
     def test_the_options_of_a_range_are_refused_as_in_java(self, table: Table) -> None:
         with pytest.raises(StreamConfigError, match=r"Cannot read incremental in streaming mode\."):
-            table.builder(**{"incremental-between": "3,5"}).between(3, 5).new_streaming_scan()
+            table.builder(**{"incremental-between": "3,5"}).with_range(3, 5).new_streaming_scan()
 
     def test_shards_need_no_consumer_id(self, table: Table) -> None:
-        shards = [table.builder().between(2, 6).with_shard(index, 2) for index in range(2)]
-        assert sorted(change for each in shards for change in changes(each)) == changes(table.builder().between(2, 6))
+        shards = [table.builder().with_range(2, 6).with_shard(index, 2) for index in range(2)]
+        assert sorted(change for each in shards for change in changes(each)) == changes(
+            table.builder().with_range(2, 6)
+        )
 
     def test_shards_do_not_share_a_range_of_times_where_compaction_moves_rows(self, table: Table) -> None:
-        builder = table.builder().between(EPOCH, datetime.now(timezone.utc)).with_shard(0, 2)
+        builder = table.builder().with_range(EPOCH, datetime.now(timezone.utc)).with_shard(0, 2)
         with pytest.raises(StreamConfigError, match="two snapshot ids"):
             builder.new_streaming_scan()
 
     def test_limits_cut_a_range_that_is_one_plan(self, keyed: Table) -> None:
-        whole = changes(keyed.builder().between(1, 3, "diff"))
-        with keyed.builder().between(1, 3, "diff").with_limits(max_splits=1).new_streaming_scan() as scan:
+        whole = changes(keyed.builder().with_range(1, 3, "diff"))
+        with keyed.builder().with_range(1, 3, "diff").with_limits(max_splits=1).new_streaming_scan() as scan:
             plans = available(scan)
         assert [plan.kind for plan in plans] == [PlanKind.NET] * 2
         assert sorted(row for plan in plans for row in rows(keyed.builder().new_read(), plan)) == whole
@@ -199,14 +201,14 @@ class TestSettings:
 
 class TestRows:
     def test_kinds_turn_one_state_into_the_other(self, keyed: Table) -> None:
-        builder = keyed.builder().between(1, 3, "diff")
+        builder = keyed.builder().with_range(1, 3, "diff")
         turned = [("+U", 1, "b"), ("+U", 3, "b"), ("-D", 2, "a"), ("-U", 1, "a"), ("-U", 3, "a")]
         assert changes(builder) == turned
         assert changes(builder.with_include_row_kind(False)) == [("+I", 1, "b"), ("+I", 3, "b")]
 
     def test_kinds_of_an_append_table_take_back_what_is_gone(self, table: Table) -> None:
         table.write(pa.table({"k": [9], "v": ["x"]}), overwrite=True)
-        builder = table.builder().between(5, 7, "diff")
+        builder = table.builder().with_range(5, 7, "diff")
         assert changes(builder) == [("+I", 9, "x")]
         gone = [("-D", key, f"v{key}") for key in range(5)]
         assert changes(builder.with_include_row_kind(True)) == [("+I", 9, "x"), *gone]
@@ -215,19 +217,19 @@ class TestRows:
         """So that a target with keys keeps them."""
         table.write(pa.table({"k": [0, 1, 2, 3, 4, 5], "v": ["x"] * 6}), overwrite=True)
         state = {key: {"k": key, "v": f"v{key}"} for key in range(6)}
-        builder = table.builder().between(6, 7, "diff").with_include_row_kind(True).with_limits(max_splits=1)
+        builder = table.builder().with_range(6, 7, "diff").with_include_row_kind(True).with_limits(max_splits=1)
         with builder.open_sync() as stream:
             for batch in stream:
                 apply_to_dict(batch, state, "k")
         assert state == {key: {"k": key, "v": "x"} for key in range(6)}
 
     def test_a_filter_is_one_of_both_states(self, keyed: Table) -> None:
-        builder = keyed.builder().between(1, 3, "diff")
+        builder = keyed.builder().with_range(1, 3, "diff")
         builder.with_filter(builder.new_predicate_builder().equal("v", "a"))
         assert changes(builder) == [("-D", 1, "a"), ("-D", 2, "a"), ("-D", 3, "a")]
 
     def test_a_filter_needs_no_kinds_where_rows_are_new_or_changed(self, keyed: Table) -> None:
-        builder = keyed.builder().between(1, 3, "diff").with_include_row_kind(False)
+        builder = keyed.builder().with_range(1, 3, "diff").with_include_row_kind(False)
         builder.with_filter(builder.new_predicate_builder().equal("v", "b"))
         assert changes(builder) == [("+I", 1, "b"), ("+I", 3, "b")]
         builder.with_filter(builder.new_predicate_builder().equal("v", "a"))
@@ -238,8 +240,8 @@ class TestRows:
         table = Table(tmp_path / "warehouse", primary_key=True, bucket="1", merge_engine="partial-update")
         table.commit([("+I", 1, "a")])
         table.commit([("+I", 1, "b")])
-        assert changes(table.builder().between(0, 2)) == [("+I", 1, "a"), ("+I", 1, "b")]
-        assert changes(table.builder().between(1, 2, "diff")) == [("+U", 1, "b"), ("-U", 1, "a")]
+        assert changes(table.builder().with_range(0, 2)) == [("+I", 1, "a"), ("+I", 1, "b")]
+        assert changes(table.builder().with_range(1, 2, "diff")) == [("+U", 1, "b"), ("-U", 1, "a")]
 
     def test_a_changelog_is_that_of_all_snapshots_but_overwrites(self, tmp_path: Path) -> None:
         table = Table(tmp_path / "warehouse", primary_key=True, bucket="1", changelog_producer="input")
@@ -275,7 +277,7 @@ class TestRows:
 class TestGoingOn:
     def position(self, table: Table, *ends: Any, plans: int = 1, **more: Any) -> Position:
         """Behind so many plans of a range that limits cut."""
-        with table.builder().between(*ends, **more).with_limits(max_splits=1).new_streaming_scan() as scan:
+        with table.builder().with_range(*ends, **more).with_limits(max_splits=1).new_streaming_scan() as scan:
             for _ in range(plans):
                 assert scan.plan() is not None
             position = scan.checkpoint()
@@ -286,17 +288,17 @@ class TestGoingOn:
         position = self.position(keyed, 1, 3, mode="diff")
         assert (position.phase.value, position.since, position.snapshot) == ("range", 1, 3)
         keyed.commit([("+I", 20, "later")])
-        left = changes(keyed.builder().between(1, 3, "diff").with_start(position=position))
-        builder = keyed.builder().between(1, 3, "diff").with_limits(max_splits=1)
+        left = changes(keyed.builder().with_range(1, 3, "diff").with_start(position=position))
+        builder = keyed.builder().with_range(1, 3, "diff").with_limits(max_splits=1)
         with builder.new_streaming_scan() as scan:
             first = rows(builder.new_read(), available(scan)[0])
-        assert sorted([*first, *left]) == changes(keyed.builder().between(1, 3, "diff"))
+        assert sorted([*first, *left]) == changes(keyed.builder().with_range(1, 3, "diff"))
         assert first and left
 
     def test_behind_it_there_is_nothing(self, keyed: Table) -> None:
         position = self.position(keyed, 1, 3, plans=2, mode="diff")
         keyed.commit([("+I", 20, "later")])
-        assert changes(keyed.builder().between(1, 3, "diff").with_start(position=position)) == []
+        assert changes(keyed.builder().with_range(1, 3, "diff").with_start(position=position)) == []
 
     def test_its_first_snapshots_may_expire_meanwhile(self, table: Table) -> None:
         position = self.position(table, 2, 6, plans=2)
@@ -316,10 +318,10 @@ class TestGoingOn:
         keyed.expire(2)
         for given, position in zip(((1, 3), ends), positions, strict=True):
             with pytest.raises(PositionExpiredError, match="Snapshot 1 has expired"):
-                changes(keyed.builder().between(*given, "diff").with_start(position=position))
+                changes(keyed.builder().with_range(*given, "diff").with_start(position=position))
 
     def test_a_scan_can_be_sought(self, table: Table) -> None:
-        builder = table.builder().between(2, 6)
+        builder = table.builder().with_range(2, 6)
         with builder.new_streaming_scan() as scan:
             assert keys(builder.new_read(), available(scan)) == [2, 3, 4, 5]
             scan.restore(5)
@@ -332,18 +334,18 @@ class TestGoingOn:
         other = Position(inside.table, 2)
         for ends, position in (((2, 3, "diff"), inside), ((1, 3), inside), ((2, 3), other), ((0, 3, "diff"), other)):
             with pytest.raises((StreamConfigError, PositionExpiredError)):
-                changes(keyed.builder().between(*ends).with_start(position=position))
+                changes(keyed.builder().with_range(*ends).with_start(position=position))
         with pytest.raises(StreamConfigError, match="inside a range that is one plan"):
             changes(keyed.builder().with_start(position=inside).with_end(latest=True))
         with pytest.raises(TableChangedError, match="another table"):
-            changes(table.builder().between(3, 5).with_start(position=inside))
+            changes(table.builder().with_range(3, 5).with_start(position=inside))
 
     def test_a_rollback_is_found(self, keyed: Table) -> None:
         position = self.position(keyed, 1, 3, mode="diff")
         keyed.rollback(2)
         keyed.commit([("+U", 3, "other")])
         with pytest.raises(TableChangedError, match="rolled back"):
-            changes(keyed.builder().between(1, 3, "diff").with_start(position=position))
+            changes(keyed.builder().with_range(1, 3, "diff").with_start(position=position))
 
     def test_a_manifest_that_is_missing_is_a_typed_error(self, table: Table) -> None:
         gone = table.path / "manifest" / table.snapshot(5)["deltaManifestList"]
@@ -354,10 +356,10 @@ class TestGoingOn:
             found(table, 3, 5, "diff")
 
     async def test_on_an_event_loop(self, table: Table) -> None:
-        async with table.builder().between(2, 6).open() as stream:
+        async with table.builder().with_range(2, 6).open() as stream:
             assert [key async for batch in stream for key in batch.data["k"].to_pylist()] == [2, 3, 4, 5]
 
 
 def found_at(table: Table, position: Position, *ends: Any) -> list[int]:
     """The keys of the rest of a range, sorted."""
-    return sorted(key for _, key, _ in changes(table.builder().between(*ends).with_start(position=position)))
+    return sorted(key for _, key, _ in changes(table.builder().with_range(*ends).with_start(position=position)))

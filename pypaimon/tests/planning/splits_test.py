@@ -15,13 +15,14 @@ from pypaimon import CatalogFactory
 from pypaimon.common.predicate_builder import PredicateBuilder
 from pypaimon.schema.table_schema import TableSchema
 
-from pypaimon.streaming import PlanKind, StreamReadBuilder
+from pypaimon.streaming import StreamReadBuilder
 from pypaimon.streaming.model.plan import SplitMode
 from pypaimon.streaming.options.between import End
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import CatchUp, Limits
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.planning.selection import ShardFilter
+from pypaimon.streaming.stream_types import PlanKind
 from support.corpus.cases import copy_warehouse, load
 from support.models.table import Record
 from support.tables.blob_tables import blob_table

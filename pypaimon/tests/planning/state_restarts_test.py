@@ -9,7 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pypaimon.streaming import DictTarget, PlanKind, StreamReadBuilder, compact, replicate, stream_write_builder
+from pypaimon.streaming import DictTarget, StreamReadBuilder, compact, replicate, stream_write_builder
+from pypaimon.streaming.stream_types import PlanKind
 from support.stores.counting_file_io import CountingFileIO
 from support.tables.copied_table import at, batches, copying
 from support.tables.streamed_table import Table

@@ -16,7 +16,7 @@ from pypaimon.streaming.metadata.manifest_cache import ManifestCache
 from pypaimon.streaming.metadata.manifests import ManifestReader
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.model.position import Unit
+from pypaimon.streaming.model.position import ReadUnit
 from pypaimon.streaming.options.stream_options import Limits, options_of_table
 from pypaimon.streaming.planning.snapshot_plans import PlannedSplits, SnapshotPlans
 from support.models.table import Record
@@ -82,7 +82,7 @@ def lists_of(plans: SnapshotPlans, scan: str) -> tuple[list[Snapshot], list[str]
     return [s for s, each in zip(snapshots, lists, strict=True) if each], [each for each in lists if each]
 
 
-def parts(scan: Callable[[Snapshot, Unit | None], PlannedSplits], snapshot: Snapshot) -> list[Any]:
+def parts(scan: Callable[[Snapshot, ReadUnit | None], PlannedSplits], snapshot: Snapshot) -> list[Any]:
     """All that is handed out of a snapshot: its splits with all that a reader is told, and the positions between."""
     found, last = [], None
     while not found or last is not None:

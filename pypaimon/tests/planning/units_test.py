@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pypaimon.streaming import TableChangedError
-from pypaimon.streaming.model.position import Unit
+from pypaimon.streaming.model.position import ReadUnit
 from pypaimon.streaming.options.stream_options import Limits
 from pypaimon.streaming.planning.planned_units import PlannedUnits
 from pypaimon.streaming.planning.units import (
@@ -59,14 +59,14 @@ def names(units: Units, chosen: Any = None) -> list[str]:
     return found
 
 
-def row_by_row_after(units: Units, last: Unit) -> Any:
+def row_by_row_after(units: Units, last: ReadUnit) -> Any:
     """Which entries come after a unit, each looked at by itself."""
     places = zip(units.partition, units.bucket, units.index, strict=True)
-    each = (Unit(units.partitions[rank], int(bucket), "", int(index)) for rank, bucket, index in places)
+    each = (ReadUnit(units.partitions[rank], int(bucket), "", int(index)) for rank, bucket, index in places)
     return np.array([unit.order() > last.order() for unit in each], dtype=bool)
 
 
-def row_by_row(units: Units, rest: Any, limits: Limits) -> tuple[list[int], Unit | None]:
+def row_by_row(units: Units, rest: Any, limits: Limits) -> tuple[list[int], ReadUnit | None]:
     """The next part of what is left to read, by looking at one entry after the other."""
     chosen: list[int] = []
     taken = [0, 0, 0]
@@ -114,7 +114,7 @@ def test_nothing_has_no_units() -> None:
     units = units_of()
     chosen, last = PlannedUnits(units, everything(units)).part(None, Limits(max_splits=1))
     assert (len(chosen), last) == (0, None)
-    assert units.first_after(Unit(("p",), 0, "x", 0)) == 0
+    assert units.first_after(ReadUnit(("p",), 0, "x", 0)) == 0
 
 
 def test_whole_buckets_but_for_bucket_minus_two() -> None:
@@ -166,23 +166,23 @@ def test_a_limit_cuts_between_units_and_lets_one_pass(limits: Limits, wanted: li
 def test_the_place_of_a_unit_counts_files_that_are_not_read() -> None:
     units = units_of(*(entry(name) for name in "abcd"))
     _, last = PlannedUnits(units, np.array([False, True, True, True])).part(None, Limits(max_splits=1))
-    assert last == Unit(("p",), 0, "b", 1)
+    assert last == ReadUnit(("p",), 0, "b", 1)
 
 
 def test_another_file_in_the_place_of_a_unit_is_an_error_only_where_that_is_read() -> None:
     units = units_of(entry("a"), entry("b"), entry("c", "q"))
-    handed_out = Unit(("p",), 0, "x", 1)
+    handed_out = ReadUnit(("p",), 0, "x", 1)
     with pytest.raises(TableChangedError, match="file x"):
         units.check_holds(handed_out, everything(units))
     units.check_holds(handed_out, np.array([True, False, True]))
-    units.check_holds(Unit(("p",), 0, "b", 1), everything(units))
-    units.check_holds(Unit(("p",), 1, "x", 1), everything(units))
+    units.check_holds(ReadUnit(("p",), 0, "b", 1), everything(units))
+    units.check_holds(ReadUnit(("p",), 1, "x", 1), everything(units))
 
 
 def test_behind_a_partition_that_is_not_there_come_those_whose_text_is_greater() -> None:
     units = units_of(entry("a", "p"), entry("b", "r"), entry("c", "s"))
     for partition, wanted in (("o", "abc"), ("q", "bc"), ("t", ""), (None, "abc")):
-        assert names(units)[units.first_after(Unit((partition,), 7, "x", 7)) :] == list(wanted)
+        assert names(units)[units.first_after(ReadUnit((partition,), 7, "x", 7)) :] == list(wanted)
 
 
 @given(
@@ -237,13 +237,17 @@ _drawn_limits = st.builds(
     whole=st.booleans(),
     limits=_drawn_limits,
     place=st.builds(
-        Unit, st.sampled_from([(None,), ("p",), ("q",), ("zz",)]), st.integers(-2, 8), st.just("a"), st.integers(0, 3)
+        ReadUnit,
+        st.sampled_from([(None,), ("p",), ("q",), ("zz",)]),
+        st.integers(-2, 8),
+        st.just("a"),
+        st.integers(0, 3),
     ),
     until=st.booleans(),
     data=st.data(),
 )
 def test_parts_are_those_that_are_found_row_by_row(
-    drawn: list[dict[str, Any]], whole: bool, limits: Limits, place: Unit, until: bool, data: st.DataObject
+    drawn: list[dict[str, Any]], whole: bool, limits: Limits, place: ReadUnit, until: bool, data: st.DataObject
 ) -> None:
     units = units_of(*drawn, unit=whole_buckets if whole else each_file)
     size = len(drawn)
@@ -266,7 +270,7 @@ def test_parts_are_those_that_are_found_row_by_row(
 @given(
     drawn=st.lists(_drawn_entry, max_size=30),
     last=st.builds(
-        Unit,
+        ReadUnit,
         st.sampled_from([(None,), ("p",), ("q",), ("zz",)]),
         st.integers(-2, 8),
         st.sampled_from("abc"),
@@ -275,7 +279,7 @@ def test_parts_are_those_that_are_found_row_by_row(
     data=st.data(),
 )
 def test_the_place_of_a_unit_is_found_as_row_by_row(
-    drawn: list[dict[str, Any]], last: Unit, data: st.DataObject
+    drawn: list[dict[str, Any]], last: ReadUnit, data: st.DataObject
 ) -> None:
     units = units_of(*drawn)
     kept = np.array(data.draw(st.lists(st.booleans(), min_size=len(drawn), max_size=len(drawn))), dtype=bool)

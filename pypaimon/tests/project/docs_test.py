@@ -8,6 +8,7 @@ pages of Spark run in `spark_docs_test.py`.
 from __future__ import annotations
 
 import asyncio
+import importlib
 import re
 import subprocess
 import sys
@@ -16,11 +17,9 @@ from pathlib import Path
 
 import pytest
 
-import pypaimon.spark
-import pypaimon.streaming
-import pypaimon.streaming.testing
 from support.corpus.deviations import all_deviations
 from support.docs.doc_pages import DOCS, ON_SPARK, PAGES, run_page
+from support.docs.public_face import PACKAGES, public_names
 from support.repository import ROOT, TESTS, read_toml
 
 pytestmark = pytest.mark.slow
@@ -118,21 +117,17 @@ def test_every_page_is_in_the_site() -> None:
 
 
 def reference_entries() -> list[tuple[str, str]]:
-    """(package, name) of each entry of the reference."""
+    """(module, name) of each entry of the reference."""
     page = (DOCS / "reference.md").read_text(encoding="utf-8")
-    return re.findall(r"^::: pypaimon\.(streaming(?:\.testing)?|spark)\.(?:\w+\.)*(\w+)$", page, re.MULTILINE)
+    return re.findall(r"^::: (pypaimon\.[\w.]+)\.(\w+)$", page, re.MULTILINE)
 
 
 def test_the_reference_holds_what_is_exported_and_nothing_else() -> None:
-    packages = {
-        "streaming": pypaimon.streaming,
-        "streaming.testing": pypaimon.streaming.testing,
-        "spark": pypaimon.spark,
-    }
-    exported = [(package, name) for package, module in packages.items() for name in module.__all__]
-    assert sorted(reference_entries()) == sorted(exported)
-    untold = [name for package, name in exported if not getattr(packages[package], name).__doc__]
-    assert untold == []
+    exported = {id(value): name for package in PACKAGES for name, value in public_names(package)}
+    entries = [getattr(importlib.import_module(module), name) for module, name in reference_entries()]
+    assert sorted(exported.get(id(value), str(value)) for value in entries) == sorted(exported.values())
+    assert [value for value in entries if not value.__doc__] == []
+    assert {module for module, _ in reference_entries()} - {*PACKAGES} == {"pypaimon.streaming.install"}
 
 
 @pytest.mark.nightly
@@ -141,6 +136,6 @@ def test_the_site_builds(tmp_path: Path) -> None:
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
     assert result.returncode == 0, result.stderr
     reference = (tmp_path / "site" / "reference" / "index.html").read_text(encoding="utf-8")
-    shown = set(re.findall(r'id="pypaimon\.\w+\.(?:testing\.)?([\w.]+)"', reference))
-    assert "StreamReadBuilder.with_consumer_id" in shown
-    assert [name for _, name in reference_entries() if not {name, f"{name}.{name}"} & shown] == []
+    shown = set(re.findall(r'id="(pypaimon\.[\w.]+)"', reference))
+    assert "pypaimon.streaming.StreamReadBuilder.with_consumer_id" in shown
+    assert [(module, name) for module, name in reference_entries() if f"{module}.{name}" not in shown] == []

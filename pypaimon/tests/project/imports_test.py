@@ -14,6 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from support.docs.public_face import PACKAGES
 from support.repository import ROOT, TESTS, read_toml
 
 pytestmark = pytest.mark.slow
@@ -139,8 +140,9 @@ def is_there(name: str) -> bool:
     path = ROOT.joinpath(*name.split("."))
     if path.is_dir() or path.with_suffix(".py").is_file():
         return True
-    module = path.parent / "__init__.py" if path.parent.is_dir() else path.parent.with_suffix(".py")
-    return module.is_file() and path.name in names_in(module)
+    module = path.parent / "__init__" if path.parent.is_dir() else path.parent
+    files = [each for each in (module.with_suffix(".py"), module.with_suffix(".pyi")) if each.is_file()]
+    return any(path.name in names_in(each) for each in files)
 
 
 def test_what_benchmarks_and_examples_import_is_there() -> None:
@@ -186,6 +188,7 @@ def test_importing_the_package_imports_nothing_else() -> None:
     assert {name for name in added if name.startswith("pypaimon.streaming")} == {
         "pypaimon.streaming",
         "pypaimon.streaming.install",
+        "pypaimon.streaming.lazy_imports",
     }
     assert len(added) < 10
 
@@ -215,10 +218,29 @@ assert sys.modules["pypaimon.table.table"].Table.new_stream_read_builder.__modul
     assert shown.stdout.split() == [str(early), "True"]
 
 
-def test_every_public_name_is_there() -> None:
+EXTRAS = (
+    "adbc_driver_manager click deltalake duckdb obstore opentelemetry psycopg pyiceberg pyspark ray rich torch".split()
+)
+
+
+@pytest.mark.parametrize("module", [each for each in PACKAGES if "spark" not in each and "feeds" not in each])
+def test_all_names_of_a_public_module_can_be_imported_without_extras(module: str) -> None:
+    code = f"""
+import sys
+sys.modules.update(dict.fromkeys({EXTRAS}))
+import {module} as module
+from {module} import *
+print(len(module.__all__), [name for name in module.__all__ if name not in globals() or name not in dir(module)])
+"""
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    count, _, missing = shown.stdout.partition(" ")
+    assert (int(count) > 0, missing.strip()) == (True, "[]")
+
+
+def test_the_package_itself_has_what_programs_are_written_with_and_a_version() -> None:
     import pypaimon.streaming
 
-    for name in pypaimon.streaming.__all__:
-        assert getattr(pypaimon.streaming, name) is not None
+    assert len(pypaimon.streaming.__all__) <= 65
+    assert pypaimon.streaming.__version__ == metadata.version("pypaimon-streaming")
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         pypaimon.streaming.Nothing  # noqa: B018

@@ -11,8 +11,8 @@ from typing import Any, get_args
 
 import pytest
 
-from pypaimon.streaming import ConsumerManager, StoreError, TargetError, logs, stream_read_builder
-from pypaimon.streaming.errors import what_fails
+from pypaimon.streaming import ConsumerManager, logs, stream_read_builder
+from pypaimon.streaming.errors import StoreError, TargetError, what_fails
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.logs import FIELDS, Event, Outages, StreamLog
 from support.repository import ROOT

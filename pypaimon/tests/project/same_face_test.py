@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-import pypaimon.streaming
 from pypaimon.streaming.install import paimon_class
+from support.docs.public_face import public_names
 
 PAIMON = {
     "StreamReadBuilder": "pypaimon.read.stream_read_builder",
@@ -53,6 +53,9 @@ INHERITED = {
 """What is pypaimon's own code in ours, and why it does the right thing."""
 
 
+_OURS = {**dict(public_names("pypaimon.streaming.stream_types")), **dict(public_names("pypaimon.streaming"))}
+
+
 def class_of_pypaimon(name: str) -> Any:
     """pypaimon's class."""
     path, _, last = PAIMON[name].rpartition(".")
@@ -63,7 +66,7 @@ def class_of_pypaimon(name: str) -> Any:
 
 def differences(name: str) -> Iterator[str]:
     """The members of pypaimon's class that ours does not have, and the parameters that it does not take as they are."""
-    ours, theirs = getattr(pypaimon.streaming, name), class_of_pypaimon(name)
+    ours, theirs = _OURS[name], class_of_pypaimon(name)
     for member in sorted({member for kind in theirs.__mro__[:-1] for member in vars(kind)}):
         if member.startswith("_") and member != "__init__":
             continue

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import subprocess
 import sys
@@ -13,17 +12,14 @@ from typing import Any
 import pytest
 
 from pypaimon.streaming.lazy_imports import LazyModule
+from support.docs.public_face import PACKAGES, public_names
 
 pytestmark = pytest.mark.slow
-
-PACKAGES = ("pypaimon.streaming", "pypaimon.spark")
 
 
 def public_callables() -> Iterator[tuple[str, Any]]:
     for package in PACKAGES:
-        module = importlib.import_module(package)
-        for name in module.__all__:
-            value = getattr(module, name)
+        for name, value in public_names(package):
             yield f"{package}.{name}", value
             if inspect.isclass(value):
                 yield from ((f"{package}.{name}.{member}", each) for member, each in methods(value))
@@ -62,7 +58,8 @@ def test_annotations_are_the_classes_themselves() -> None:
 
 def test_modules_of_annotations_are_not_imported_with_the_classes() -> None:
     code = (
-        "import sys; from pypaimon.streaming import AsyncStreamingTableScan, Batch, StreamMetrics; "
+        "import sys; from pypaimon.streaming import AsyncStreamingTableScan, Batch; "
+        "from pypaimon.streaming.telemetry import StreamMetrics; "
         "print({'asyncio', 'duckdb', 'opentelemetry', 'pandas', 'polars'} & {*sys.modules})"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -13,8 +13,9 @@ import pytest
 from pypaimon import CatalogFactory
 from pypaimon.table.row.blob import BlobDescriptor
 
-from pypaimon.streaming import Blob, StreamConfigError, StreamSplit, UnsupportedTableError, stream_read_builder
+from pypaimon.streaming import StreamConfigError, UnsupportedTableError, stream_read_builder
 from pypaimon.streaming.reading import blob_values
+from pypaimon.streaming.stream_types import Blob, StreamSplit
 from support.corpus.cases import load
 from support.stores.counting_file_io import CountingFileIO
 from support.stores.fault_file_io import Call, FaultFileIO

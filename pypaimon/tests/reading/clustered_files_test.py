@@ -11,9 +11,11 @@ import pyarrow as pa
 import pytest
 from pypaimon import CatalogFactory
 
-from pypaimon.streaming import PlanKind, StreamReadBuilder, apply_to_dict, stream_read_builder
+from pypaimon.streaming import StreamReadBuilder, stream_read_builder
 from pypaimon.streaming.merge import in_key_order, stages
 from pypaimon.streaming.merge.runs import Chunk, chunks
+from pypaimon.streaming.stream_types import PlanKind
+from pypaimon.streaming.targets import apply_to_dict
 from support.corpus.cases import load
 from support.spark.driver import batch_tasks
 

@@ -9,9 +9,10 @@ import pytest
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 
-from pypaimon.streaming import BlockingBatchStream, CorruptTableError, PlanKind, PositionExpiredError
+from pypaimon.streaming import BlockingBatchStream, CorruptTableError, PositionExpiredError
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import CatchUp
+from pypaimon.streaming.stream_types import PlanKind
 from support.stores.fault_file_io import Call, FaultFileIO
 from support.tables.planner_drive import Drive
 from support.tables.streamed_table import Table

@@ -15,7 +15,8 @@ from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 from pypaimon.table.file_store_table import FileStoreTable
 
-from pypaimon.streaming import CorruptTableError, StoreError, UnsupportedTableError, stream_read_builder
+from pypaimon.streaming import CorruptTableError, UnsupportedTableError, stream_read_builder
+from pypaimon.streaming.errors import StoreError
 from pypaimon.streaming.model.plan import SplitMode
 from pypaimon.streaming.options.stream_options import Unmatched
 from support.tables.handles import create_table

@@ -19,7 +19,8 @@ from typing import Any
 
 import pytest
 
-from pypaimon.streaming import AsyncStreamingTableScan, EndOfScan, StoreError, StreamConfigError, StreamReadBuilder
+from pypaimon.streaming import AsyncStreamingTableScan, EndOfScan, StreamConfigError, StreamReadBuilder
+from pypaimon.streaming.errors import StoreError
 from support.crash.child_process import first_lines, run
 from support.samples import some
 from support.stores.fault_file_io import RESET, Call, FaultFileIO, failing

@@ -13,12 +13,13 @@ import pytest
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 
-from pypaimon.streaming import PlanKind, Position, PositionExpiredError, TableChangedError
+from pypaimon.streaming import Position, PositionExpiredError, TableChangedError
 from pypaimon.streaming.model.plan import Plan
 from pypaimon.streaming.options.between import End
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import CatchUp, Limits, OnExpired, OnSchemaChange
 from pypaimon.streaming.planning.planned_units import PlannedUnits
+from pypaimon.streaming.stream_types import PlanKind
 from support.tables.planner_drive import EARLIEST, Drive
 from support.tables.streamed_table import Table
 

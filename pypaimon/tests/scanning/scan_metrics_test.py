@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pypaimon.streaming import ScanMetrics
 from pypaimon.streaming.scanning.metrics import total_of
+from pypaimon.streaming.stream_types import ScanMetrics
 
 
 def test_requests_of_one_table_are_counted_once() -> None:

@@ -56,6 +56,17 @@ def test_bad_options_are_named(more: dict[str, str], message: str) -> None:
     assert message in str(caught.value)
 
 
+def test_options_may_have_the_spelling_of_spark_or_of_paimon() -> None:
+    spelled_otherwise = {
+        "includeRowKind": "true",
+        "startTag": "a",
+        "fail-on-data-loss": "false",
+        "max-rows-per-trigger": "3",
+    }
+    found = parse({**PLACE, **spelled_otherwise})
+    assert (found.include_row_kind, found.start_tag, found.admission.max_rows) == (True, "a", 3)
+
+
 @pytest.mark.parametrize(
     ("key", "least", "more"),
     [

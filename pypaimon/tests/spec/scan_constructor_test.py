@@ -14,7 +14,6 @@ from pypaimon.read.scanner.delta_follow_up_scanner import DeltaFollowUpScanner
 
 from pypaimon.streaming import (
     AsyncStreamingTableScan,
-    PlanKind,
     StreamConfigError,
     StreamReadBuilder,
     UnsupportedTableError,
@@ -22,6 +21,7 @@ from pypaimon.streaming import (
 )
 from pypaimon.streaming.install import paimon_class
 from pypaimon.streaming.options.stream_options import StreamOptions
+from pypaimon.streaming.stream_types import PlanKind
 from support.stores.fault_file_io import FaultFileIO
 from support.tables.streamed_table import Table, available, keys
 

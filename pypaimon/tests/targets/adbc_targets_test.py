@@ -17,14 +17,8 @@ import adbc_driver_sqlite.dbapi as adbc_sqlite
 import pyarrow as pa
 import pytest
 
-from pypaimon.streaming import (
-    PostgresTarget,
-    SQLiteTarget,
-    StreamConfigError,
-    TargetError,
-    UnsupportedTableError,
-    replicate,
-)
+from pypaimon.streaming import PostgresTarget, SQLiteTarget, StreamConfigError, UnsupportedTableError, replicate
+from pypaimon.streaming.errors import TargetError
 from pypaimon.streaming.testing import SmallTable, check_target
 from support import programs
 from support.samples import sample_seed, some
@@ -163,7 +157,7 @@ def test_what_it_cannot_hold_is_refused_before_it_is_written(
         target = (SQLiteTarget if database_name == "SQLite" else PostgresTarget)(connection, "refused", KEYED)
         with pytest.raises(error, match=r"column 'odd'.*with_projection"):
             replicate(source.builder(), target)
-        assert target.position() is None
+        assert target.load_position() is None
 
 
 @both
@@ -247,12 +241,12 @@ def test_a_full_disk_leaves_nothing_half_applied(tmp_path: Path) -> None:
     with adbc_sqlite.connect(file) as connection, connection.cursor() as cursor:
         target = SQLiteTarget(connection, "copy", KEYED)
         replicate(source.builder(), target)
-        before = target.position()
+        before = target.load_position()
         cursor.execute("PRAGMA max_page_count = 1")
         source.commit(*({"id": key, "name": "x" * 500} for key in range(100)))
         with pytest.raises(TargetError, match=r"full.*continues where the table stands"):
             replicate(source.builder(), target)
-        assert target.position() == before
+        assert target.load_position() == before
         cursor.execute("PRAGMA max_page_count = 1000000")
         replicate(source.builder(), target)
         cursor.execute("SELECT count(*) FROM copy")

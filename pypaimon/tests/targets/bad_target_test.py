@@ -12,12 +12,8 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from pypaimon.streaming import (
-    PostgresTarget,
-    StreamConfigError,
-    TargetError,
-    replicate,
-)
+from pypaimon.streaming import PostgresTarget, StreamConfigError, replicate
+from pypaimon.streaming.errors import TargetError
 from pypaimon.streaming.testing import SmallTable
 from support.crash.killed_target import in_order
 from support.samples import some
@@ -91,14 +87,14 @@ def test_a_full_disk(copy: Copy, left: int) -> None:
     before = copy.place.held()
     copy.source.commit(*({"id": key, "name": os.urandom(1000).hex()} for key in range(2, 100)))
     target = copy.place.opened(copy.keys)
-    position = target.position()
+    position = target.load_position()
     with copy.source.builder().with_start(position=position).open_sync() as stream:
         batches = list(stream)
         with full_disk(left), pytest.raises(TargetError, match=r"replicate.* continues where"):
             for batch in batches:
                 target.apply(batch)
     del target
-    assert (copy.place.opened(copy.keys).position(), copy.place.held()) == (position, before)
+    assert (copy.place.opened(copy.keys).load_position(), copy.place.held()) == (position, before)
     copy.replicate()
     copy.check()
 
@@ -108,7 +104,7 @@ def test_what_others_have_saved_meanwhile_stays(copy: Copy) -> None:
     target = copy.place.opened(copy.keys)
     replicate(copy.source.builder(), target)
     copy.source.commit({"id": 2})
-    behind = copy.source.builder().with_start(position=target.position())
+    behind = copy.source.builder().with_start(position=target.load_position())
     copy.replicate()
     with behind.open_sync() as stream, pytest.raises(StreamConfigError, match="others write to it"):
         target.apply(next(iter(stream)))
@@ -183,7 +179,7 @@ def test_a_connection_that_is_lost_in_the_midst_of_a_plan(copy: Copy) -> None:
     before = copy.place.held()
     copy.source.commit(*({"id": key} for key in range(2, 50)))
     target = copy.place.opened(copy.keys)
-    position = target.position()
+    position = target.load_position()
     with copy.source.builder().with_start(position=position).open_sync(batch_bytes=1) as stream:
         first, second, *_ = stream
     assert not first.is_last
@@ -192,8 +188,8 @@ def test_a_connection_that_is_lost_in_the_midst_of_a_plan(copy: Copy) -> None:
     with pytest.raises(TargetError, match="with a new target if a connection was lost"):
         target.apply(second)
     with pytest.raises(TargetError, match="connection"):
-        target.position()
-    assert (copy.place.opened(copy.keys).position(), copy.place.held()) == (position, before)
+        target.load_position()
+    assert (copy.place.opened(copy.keys).load_position(), copy.place.held()) == (position, before)
     copy.replicate()
     copy.check()
 
@@ -203,14 +199,14 @@ def test_the_answer_to_a_commit_that_is_lost(tmp_path: Path, address: str, keys:
     place = PostgresPlace(address, f"lost {len(keys)}")
     copy = Copy(tmp_path, place, keys)
     copy.replicate()
-    position = place.opened(keys).position()
+    position = place.opened(keys).load_position()
     copy.source.commit({"id": 2})
     with losing_a_commit(address, '"_paimon_positions" SET') as proxy, adbc_postgres.connect(proxy) as connection:
         target = PostgresTarget(connection, f"{place.schema}.copy", keys)
         with pytest.raises(TargetError, match="as a whole, or not at all"):
             replicate(copy.source.builder(), target)
     copy.check()
-    assert place.opened(keys).position() != position
+    assert place.opened(keys).load_position() != position
     copy.source.commit({"id": 3})
     copy.replicate()
     copy.check()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pypaimon.streaming import Target
+from pypaimon.streaming.targets import Target
 from pypaimon.streaming.testing import SmallTable
 from support.stores.postgres_server import postgres
 from support.tables.target_places import Place

@@ -12,14 +12,9 @@ from deltalake import DeltaTable, write_deltalake
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 
-from pypaimon.streaming import (
-    DeltaTarget,
-    StreamConfigError,
-    Target,
-    TargetError,
-    UnsupportedTableError,
-    replicate,
-)
+from pypaimon.streaming import DeltaTarget, StreamConfigError, UnsupportedTableError, replicate
+from pypaimon.streaming.errors import TargetError
+from pypaimon.streaming.targets import Target
 from pypaimon.streaming.testing import SmallTable
 from support.crash.killed_target import in_order
 from support.tables.target_places import DeltaPlace
@@ -56,7 +51,7 @@ def test_columns_are_added_and_others_come_with_a_full_state_only(
     source.commit({"id": 3, "title": "three"})
     with pytest.raises(StreamConfigError, match=r"column 'name' .* is not what the Delta table holds"):
         replicate(source.builder(), target)
-    assert target.position() == before
+    assert target.load_position() == before
     with source.builder().with_start("latest-full").open_sync() as stream:
         for batch in stream:
             target.apply(batch)
@@ -106,17 +101,17 @@ def test_a_table_that_others_restored_is_told(
             write_deltalake(path, pa.table({"id": [9]}), mode="append", schema_mode="merge")
         DeltaTable(path).restore(2)
     current = DeltaTable(path).version()
-    assert target.position() == position, "what it notes is there"
+    assert target.load_position() == position, "what it notes is there"
     DeltaTable(path).restore(0)
     source.commit({"id": 3})
     for told in (target, place.opened(KEYED)):
         with pytest.raises(StreamConfigError, match=r"others have restored it"):
             replicate(source.builder(), told)
     DeltaTable(path).restore(current)
-    assert target.position() == position
+    assert target.load_position() == position
     DeltaTable(path).restore(DeltaTable(path).history(1)[0]["version"] - 1)
     with pytest.raises(StreamConfigError, match=r"others have restored it"):
-        target.position()
+        target.load_position()
     shutil.rmtree(path)
     replicate(source.builder(), target)
     assert in_order(place.held()) == in_order(source.rows())

@@ -15,11 +15,10 @@ from pypaimon.streaming import (
     StreamConfigError,
     StreamReadBuilder,
     UnsupportedTableError,
-    apply_to_dict,
     copy_database,
-    last_changes,
     stream_read_builder,
 )
+from pypaimon.streaming.targets import apply_to_dict, last_changes
 from pypaimon.streaming.targets.changes import inserts
 from support.tables.copied_table import at, batches, changed, keyed, rows_of
 from support.tables.copied_table import stream as copied

@@ -59,7 +59,7 @@ def test_columns_follow_those_of_the_table(
     database = duckdb.connect()
     if restarts:
         followed(database, source.builder().with_end(latest=True))
-        position = DuckDBTarget(database, "copy", KEYS).position()
+        position = DuckDBTarget(database, "copy", KEYS).load_position()
         assert position is not None
         builder.with_start(position=position)
     else:

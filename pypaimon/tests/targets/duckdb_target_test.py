@@ -11,15 +11,9 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from pypaimon.streaming import (
-    CorruptTableError,
-    DuckDBTarget,
-    StreamConfigError,
-    TableChangedError,
-    TargetError,
-    replicate,
-)
+from pypaimon.streaming import CorruptTableError, DuckDBTarget, StreamConfigError, TableChangedError, replicate
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager
+from pypaimon.streaming.errors import TargetError
 from pypaimon.streaming.model.position import Phase
 from pypaimon.streaming.testing import SmallTable
 from support import programs
@@ -75,7 +69,7 @@ def test_whoever_dies_at_any_moment_goes_on_exactly_once(
     for moment in connection.moments:
         with duckdb.connect(str(moment)) as database:
             again = DuckDBTarget(database, "copy", keys)
-            position = again.position()
+            position = again.load_position()
             for batch in found:
                 if position is None or batch.plan_after > position:
                     again.apply(batch)
@@ -137,13 +131,13 @@ def test_what_the_copy_holds_is_passed_over_or_refused(
     followed(database, stream(source).with_limits(**limits), keys)
     source.commit([("-D", 0, "v0"), ("+U", 1, "twice"), ("+I", 30, "v30")] if keys else [30])
     target = DuckDBTarget(database, "copy", keys)
-    before = target.position()
+    before = target.load_position()
     assert before is not None
     builder = stream(source).with_limits(**limits).with_catch_up("replay")
     builder.with_start(position=before) if start is None else builder.with_start(**start)
     for batch in batches(builder, batch_bytes=1):
         target.apply(batch)
-    after = target.position()
+    after = target.load_position()
     assert after is not None and after > before
     assert held(database) == rows_of(source)
 
@@ -151,7 +145,7 @@ def test_what_the_copy_holds_is_passed_over_or_refused(
 @pytest.mark.parametrize("start", ["snapshot", "position", "consumer"])
 def test_a_stream_that_begins_behind_what_the_copy_lacks_is_refused(plain: Table, start: str) -> None:
     database = duckdb.connect()
-    position = followed(database, stream(plain), []).position()
+    position = followed(database, stream(plain), []).load_position()
     before = held(database)
     plain.commit([40])
     plain.commit([41])
@@ -165,9 +159,11 @@ def test_a_stream_that_begins_behind_what_the_copy_lacks_is_refused(plain: Table
     found = batches(builder)
     assert found
     for batch in found:
-        with pytest.raises(StreamConfigError, match=r"would be missing.*with_start\(position=target\.position\(\)\)"):
+        with pytest.raises(
+            StreamConfigError, match=r"would be missing.*with_start\(position=target\.load_position\(\)\)"
+        ):
             target.apply(batch)
-    assert (held(database), target.position()) == (before, position)
+    assert (held(database), target.load_position()) == (before, position)
     followed(database, stream(plain), [])
     assert held(database) == rows_of(plain)
 
@@ -180,7 +176,7 @@ def test_what_holds_no_rows_for_the_stream_is_no_gap(plain: Table) -> None:
     )
     database = duckdb.connect()
     target = followed(database, builder, [])
-    position = target.position()
+    position = target.load_position()
     assert position is not None
     with builder.with_start(position=position).with_end(snapshot_id=8).open_sync() as opened:
         for values in ([1, 100], [200], [1, 100]):
@@ -270,7 +266,7 @@ def test_the_error_of_a_constraint_is_seen_and_takes_back_the_plan(table: Table)
     with pytest.raises(TargetError, match=r"(?i)constraint.*continues"):
         for batch in found:
             target.apply(batch)
-    position = target.position()
+    position = target.load_position()
     assert position is not None and position.snapshot == 3
     assert (4, "v4") in held(database), "nothing of the plan is kept"
     database.execute("BEGIN")  # no other transaction is open
@@ -344,7 +340,7 @@ def test_what_comes_after_an_error_is_refused_until_the_plan_came_again(table: T
     database.execute("ALTER TABLE copy RENAME TO strict")
     database.execute("CREATE TABLE copy AS SELECT * FROM strict")
     builder = stream(table)
-    position = target.position()
+    position = target.load_position()
     assert position is not None
     for batch in batches(builder.with_start(position=position), batch_bytes=1):
         target.apply(batch)
@@ -359,7 +355,7 @@ def test_an_interrupted_commit_is_gone_on_from(plain: Table, done: bool) -> None
     with pytest.raises(Interrupted):
         for batch in batches(builder):
             target.apply(batch)
-    position = target.position()
+    position = target.load_position()
     assert (position is not None) is done
     if position is not None:
         builder.with_start(position=position)
@@ -383,7 +379,7 @@ def test_a_copy_that_is_gone_is_filled_from_the_start(table: Table) -> None:
     database = duckdb.connect()
     followed(database, stream(table))
     database.execute("DROP TABLE copy")
-    assert DuckDBTarget(database, "copy", KEYS).position() is None
+    assert DuckDBTarget(database, "copy", KEYS).load_position() is None
     followed(database, stream(table))
     assert held(database) == rows_of(table)
 
@@ -421,7 +417,7 @@ def test_what_others_have_saved_meanwhile_is_not_overwritten(plain: Table) -> No
     found = batches(stream(plain).with_start(position=at(plain, 4)))
     with pytest.raises(StreamConfigError, match="others write to it"):
         target.apply(found[0])
-    assert (held(database), target.position()) == (before, other.position())
+    assert (held(database), target.load_position()) == (before, other.load_position())
     replicate(stream(plain), target)
     assert held(database) == rows_of(plain)
 
@@ -444,7 +440,7 @@ def test_a_table_that_is_dropped_under_way_is_an_error_and_then_filled_anew(tabl
     with pytest.raises(TargetError, match=r"DuckDB, table copy: .*drop it"):
         for batch in batches(stream(table).with_start(position=at(table, 4))):
             target.apply(batch)
-    assert target.position() is None
+    assert target.load_position() is None
     replicate(stream(table), target)
     assert held(database) == rows_of(table)
 
@@ -485,7 +481,7 @@ def test_a_full_state_that_is_empty_empties_the_copy(table: Table) -> None:
     table.expire(table.latest())
     target = followed(database, stream(table).with_on_expired("full"))
     assert held(database) == []
-    position = target.position()
+    position = target.load_position()
     assert position is not None and position.snapshot == table.latest() + 1
 
 
@@ -504,7 +500,7 @@ def test_whoever_dies_while_the_copy_is_replaced_leaves_no_half_of_it(table: Tab
         target.apply(batch)
     for moment in connection.moments:
         with duckdb.connect(str(moment)) as database:
-            position = DuckDBTarget(database, "copy", KEYS).position()
+            position = DuckDBTarget(database, "copy", KEYS).load_position()
             assert position is not None
             assert position.snapshot == table.latest() or held(database) in (held_before, rows_of(table))
             followed(database, stream(table).with_on_expired("full"))

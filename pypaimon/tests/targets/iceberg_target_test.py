@@ -13,12 +13,8 @@ import pytest
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 
-from pypaimon.streaming import (
-    IcebergTarget,
-    StreamConfigError,
-    Target,
-    replicate,
-)
+from pypaimon.streaming import IcebergTarget, StreamConfigError, replicate
+from pypaimon.streaming.targets import Target
 from pypaimon.streaming.testing import SmallTable
 from support.crash.killed_target import in_order
 from support.tables.target_places import IcebergPlace
@@ -122,7 +118,7 @@ def test_columns_follow_and_a_type_that_iceberg_does_not_promote_is_refused(
     source.commit({"id": 3, "name": "x"})
     with pytest.raises(StreamConfigError, match=r"column 'name' was DOUBLE and is STRING now"):
         replicate(source.builder(), target)
-    assert target.position() == before
+    assert target.load_position() == before
     assert in_order(place.held()) == rows
 
 

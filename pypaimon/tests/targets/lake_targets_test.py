@@ -144,7 +144,7 @@ def test_a_type_that_it_lacks_is_refused_before_it_is_written(tmp_path: Path, na
     source.commit({"id": 1})
     with pytest.raises(UnsupportedTableError, match=r"column 'odd'.*with_projection"):
         replicate(source.builder(), target)
-    assert target.position() is None
+    assert target.load_position() is None
 
 
 @both
@@ -171,7 +171,7 @@ def test_a_plan_is_refused_if_others_commit_in_the_same_moment(
     rows = lake.rows(place, keys)
     saved = rows.saved()
     assert saved is not None
-    with source.builder().with_start(position=place.opened(keys).position()).open_sync() as stream:
+    with source.builder().with_start(position=place.opened(keys).load_position()).open_sync() as stream:
         (batch,) = stream
         rows.begin(saved)
         rows.write(batch)

@@ -11,7 +11,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from pypaimon.streaming import DeltaTarget, IcebergTarget, StreamConfigError, Target, TargetError, replicate
+from pypaimon.streaming import DeltaTarget, IcebergTarget, StreamConfigError, replicate
+from pypaimon.streaming.errors import TargetError
+from pypaimon.streaming.targets import Target
 from pypaimon.streaming.testing import SmallTable
 from support.crash.killed_target import in_order
 from support.samples import some
@@ -39,7 +41,7 @@ class DeltaOnS3:
         }
 
     def opened(self) -> Target:
-        return DeltaTarget(self._uri, (), self._options)
+        return DeltaTarget(self._uri, (), storage_options=self._options)
 
     def held(self) -> Rows:
         table = DeltaTable(self._uri, storage_options=self._options)

@@ -15,7 +15,7 @@ from pypaimon.streaming import (
     PaimonTarget,
     StreamConfigError,
     UnsupportedTableError,
-    copy_stream_sync,
+    copy_stream,
     replicate,
     stream_read_builder,
     stream_write_builder,
@@ -90,7 +90,7 @@ def test_a_copy_is_resumed_where_its_table_says(table: Table) -> None:
     for key in range(3):
         source.commit([key, key + 10])
         position = replicate(stream(source), PaimonTarget(copy.handle()))
-        assert PaimonTarget(copy.handle()).position() == position
+        assert PaimonTarget(copy.handle()).load_position() == position
         target = PaimonTarget(copy.handle())
         for batch in batches(stream(source).with_start("earliest").with_catch_up("replay")):
             target.apply(batch)
@@ -122,7 +122,7 @@ def test_a_table_that_would_merge_other_rows_is_refused_unless_it_is_shared(tabl
     with pytest.raises(StreamConfigError, match=match):
         replicate(stream(table), PaimonTarget(copy.handle()))
     with stream_write_builder(copy.handle()).open_sync() as writer, pytest.raises(StreamConfigError, match=match):
-        copy_stream_sync(stream(table), writer)
+        copy_stream(stream(table), writer)
     assert not copy.ids()
     PaimonTarget(copy.handle(), shared=True).apply(batches(stream(table))[0])
 
@@ -189,7 +189,7 @@ def test_a_target_that_is_closed_keeps_no_snapshots_unless_it_goes_on(table: Tab
         assert copy.ids() == before
         kept = [path.name for path in (copy.path / "consumer").iterdir() if path.name.startswith("consumer-")]
         assert kept == ([] if user is None else [f"consumer-{user}"])
-    assert PaimonTarget(copy.handle(), shared=True, commit_user="shard-1").position() == first.plan_after
+    assert PaimonTarget(copy.handle(), shared=True, commit_user="shard-1").load_position() == first.plan_after
 
 
 def test_an_append_table_takes_inserts(tables: Any) -> None:

@@ -11,14 +11,8 @@ import pytest
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 
-from pypaimon.streaming import (
-    ParquetTarget,
-    StreamConfigError,
-    TargetError,
-    replicate,
-    stream_read_builder,
-    stream_write_builder,
-)
+from pypaimon.streaming import ParquetTarget, StreamConfigError, replicate, stream_read_builder, stream_write_builder
+from pypaimon.streaming.errors import TargetError
 from pypaimon.streaming.testing import SmallTable, check_target
 from support.samples import sample_seed
 from support.tables.handles import create_table
@@ -75,7 +69,7 @@ def test_a_column_is_added_and_one_that_is_renamed_is_refused(source: SmallTable
     source.commit({"id": 3, "title": "t"})
     with pytest.raises(StreamConfigError, match=r"column 'name' .* is not what the files hold"):
         replicate(source.builder(), ParquetTarget(directory))
-    assert ParquetTarget(directory).position() == before
+    assert ParquetTarget(directory).load_position() == before
     assert not list(directory.glob(".plan-*"))
 
 
@@ -102,7 +96,7 @@ def test_a_file_that_is_damaged_and_one_of_others_are_told(source: SmallTable, t
     path.write_bytes(whole)
     pq.write_table(pq.read_table(path).replace_schema_metadata(), directory / "plan-000000000002.parquet")
     with pytest.raises(StreamConfigError, match=r"plan-000000000002\.parquet was not written by ParquetTarget"):
-        ParquetTarget(directory).position()
+        ParquetTarget(directory).load_position()
 
 
 def test_a_store_that_is_no_directory_is_refused() -> None:

@@ -16,11 +16,11 @@ from pypaimon.streaming import (
     ParquetTarget,
     SQLiteTarget,
     StreamConfigError,
-    Target,
     compact,
     replicate,
     stream_read_builder,
 )
+from pypaimon.streaming.targets import Target
 from pypaimon.streaming.testing import SmallTable
 from support.tables.handles import batch_read
 from support.tables.live_tables import in_order
@@ -87,7 +87,7 @@ def test_other_keys_are_refused_at_the_first_batch(copied: Copied, tmp_path: Pat
     target = copied.opened(keys)
     with pytest.raises(StreamConfigError, match=text):
         replicate(source.builder(), target)
-    assert copied.rows() == [] and target.position() is None
+    assert copied.rows() == [] and target.load_position() is None
 
 
 def test_more_columns_may_be_the_key_where_changes_name_the_row_before(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_negative_zero_is_another_key_than_zero_and_refused(copied: Copied, tmp_
     source.commit({"id": -0.0, "name": "negative"})
     with pytest.raises(StreamConfigError, match=r"key column 'id' holds -0\.0"):
         replicate(source.builder(), target)
-    assert len(copied.rows()) == 1 and target.position() == position
+    assert len(copied.rows()) == 1 and target.load_position() == position
 
 
 def test_a_live_table_holds_both_zeros(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_changes_without_their_kinds_are_refused(tmp_path: Path, make: Callable[
         pytest.raises(StreamConfigError, match="cannot distinguish deletes from inserts"),
     ):
         target.apply(next(stream))
-    assert target.position() is None
+    assert target.load_position() is None
 
 
 @pytest.mark.parametrize("keys", [5, [5], {"id": 1}.items()])

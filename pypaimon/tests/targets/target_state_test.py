@@ -26,12 +26,12 @@ from pypaimon.streaming import (
     SQLiteTarget,
     StreamConfigError,
     StreamReadBuilder,
-    Target,
     compact,
     replicate,
 )
 from pypaimon.streaming.options.read_scope import ReadScope
 from pypaimon.streaming.spec.spec_builder import resolved
+from pypaimon.streaming.targets import Target
 from pypaimon.streaming.targets.target_state import SavedState, is_of_older_release
 from pypaimon.streaming.testing import SmallTable
 from support.crash.racing_targets import race
@@ -116,7 +116,7 @@ def test_other_rows_than_before_are_refused_before_one_is_written(source: SmallT
         assert ids(place.held()) == [6, 7, 8, 9]
         source.commit({"id": 20, "number": 8})
     target = place.opened(())
-    (batch, *_) = batches(source.builder().with_start(position=target.position()))
+    (batch, *_) = batches(source.builder().with_start(position=target.load_position()))
     with pytest.raises(StreamConfigError, match="does not continue what the target holds"):
         target.apply(batch)
     replicate(source.builder().with_filter("number > 5"), place.opened(()))
@@ -137,7 +137,7 @@ def test_a_target_that_may_replace_begins_with_the_state_once(source: SmallTable
     replicate(source.builder().with_filter("number > 5"), place.opened(()))
     replicate(source.builder(), target := place.opened((), replace=True))
     assert ids(place.held()) == list(range(10))
-    before = target.position()
+    before = target.load_position()
     assert replicate(source.builder(), target) == before
     source.commit({"id": 10})
     (batch,) = batches(source.builder().with_start(position=before))
@@ -361,7 +361,7 @@ def test_a_state_of_an_older_release_is_found_moved_and_gone_on_from(
     query(f"CREATE TABLE IF NOT EXISTS {former} (name VARCHAR(50), position TEXT, columns TEXT)")
     assert position is not None
     query(f"INSERT INTO {former} (name, position, columns) VALUES ('{name}', '{position.to_json()}', '{old}')")
-    assert opened().position() == position
+    assert opened().load_position() == position
     assert query(f"SELECT lower(name) FROM {here}") == [("orders",)]
     assert query(f"SELECT name FROM {former} WHERE name = '{name}'") == []
     source.commit({"id": 10})

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pytest
 from pypaimon import CatalogFactory
 
-from pypaimon.streaming import DuckDBTarget, PaimonTarget, Position, is_to_apply, last_changes
+from pypaimon.streaming import DuckDBTarget, PaimonTarget, Position
+from pypaimon.streaming.targets import is_to_apply, last_changes
 from pypaimon.streaming.targets.changes import AnyBatch, inserts
 from pypaimon.streaming.testing import SmallTable, check_target
 from support.samples import sample_seed, some
@@ -39,7 +41,7 @@ class Right:
         self.columns: dict[int, str] = {}
         self.is_held = False
 
-    def position(self) -> Position | None:
+    def load_position(self) -> Position | None:
         return self.store.position
 
     def apply(self, batch: AnyBatch) -> None:
@@ -421,3 +423,9 @@ def test_a_table_of_paimon_is_right(tmp_path: Path, keys: tuple[str, ...]) -> No
         histories=1,
         seed=sample_seed(),
     )
+
+
+@pytest.mark.parametrize("keys", ["key", ["key"], ("key", "j")])
+def test_a_text_is_one_key_column_of_a_small_table(tmp_path: Path, keys: Any) -> None:
+    columns = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in ("key", "j")])
+    assert SmallTable(tmp_path, keys, columns).table.primary_keys == (["key"] if keys == "key" else [*keys])

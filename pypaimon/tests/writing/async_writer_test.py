@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from pypaimon.streaming import StreamConfigError, WriterClosedError
+from pypaimon.streaming import StreamConfigError
+from pypaimon.streaming.errors import WriterClosedError
 from pypaimon.streaming.writing import pending_rows, table_writer
 from support.tables.streamed_table import Table
 from support.tables.written_tables import key_value_table, rows
@@ -64,11 +65,11 @@ def test_it_writes_and_commits(table: Table) -> None:
     async def run() -> None:
         async with table.writer().with_memory_limit(1).open() as writer:
             await writer.write(rows(1, 2))
-            assert (await writer.commit()).snapshot == 1
+            assert (await writer.commit()).snapshot_id == 1
             await writer.write(rows(3))
             await writer.abort()
             await writer.write(rows(4))
-            assert (await writer.commit(7)).snapshot == 2
+            assert (await writer.commit(7)).snapshot_id == 2
             assert writer.last_committed == 7
             committed = table.data_files()
             await writer.write(rows(5))
@@ -88,7 +89,7 @@ def test_the_loop_goes_on_while_a_commit_waits(table: Table, gate: Gate, monkeyp
                 with pytest.raises(StreamConfigError, match="in use by another call"):
                     await writer.write(rows(2))
                 gate.opened.set()
-                assert (await committing).snapshot == 1
+                assert (await committing).snapshot_id == 1
 
     asyncio.run(run())
     assert table.rows() == [(1, "v1")]
@@ -128,7 +129,7 @@ def test_it_is_opened_once_and_as_its_face_says(table: Table) -> None:
             await writer.write(rows(1))
         async with writer:
             pass
-        await writer.close()
+        await writer.aclose()
         with pytest.raises(WriterClosedError, match="it was closed"):
             await writer.write(rows(1))
         with pytest.raises(StreamConfigError, match="opened once"):

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pypaimon.streaming import StreamConfigError, WriterClosedError, WriterConflictError, stream_write_builder
+from pypaimon.streaming import StreamConfigError, stream_write_builder
 from pypaimon.streaming.commit.conflicts import TableState
-from pypaimon.streaming.errors import CorruptTableError
+from pypaimon.streaming.errors import CorruptTableError, WriterClosedError, WriterConflictError
 from pypaimon.streaming.metadata.index_manifests import HASH
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.writing.routing import key_hashes
@@ -244,8 +244,8 @@ def test_two_writers_of_other_partitions_do_not_meet(warehouse: Any) -> None:
         for number in range(3):
             for writer, partition in ((one, "a"), (two, "b")):
                 writer.write(pa.table([[partition], [number], ["v"]], schema=PARTITIONED))
-            assert one.commit().snapshot == 2 * number + 1
-            assert two.commit().snapshot == 2 * number + 2
+            assert one.commit().snapshot_id == 2 * number + 1
+            assert two.commit().snapshot_id == 2 * number + 2
     assert len(owners(warehouse.get_table("db.t"))) == 3
 
 

@@ -14,8 +14,9 @@ import pytest
 from pypaimon import Schema
 from pypaimon.filesystem.local_file_io import LocalFileIO
 
-from pypaimon.streaming import PaimonStreamError, WriterClosedError, stream_write_builder
+from pypaimon.streaming import PaimonStreamError, stream_write_builder
 from pypaimon.streaming.commit import publishing
+from pypaimon.streaming.errors import WriterClosedError
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.samples import SOAK, seeded
 from support.stores.s3_server import S3Server
@@ -183,6 +184,6 @@ def test_a_store_whose_credentials_ended_is_none_that_knows_no_conditions(server
         for key in range(2):
             writer.write(pa.table({"k": [key]}))
             with server.failing("/t/snapshot/snapshot-2", *[400] * key, method="PUT") as waiting:
-                assert writer.commit().snapshot == key + 1
+                assert writer.commit().snapshot_id == key + 1
             assert not waiting
     assert TableDirectory.of(table).store.objects.creates(f"{table.table_path}/snapshot/snapshot-3")

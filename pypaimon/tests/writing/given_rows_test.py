@@ -11,7 +11,8 @@ import polars
 import pyarrow as pa
 import pytest
 
-from pypaimon.streaming import BadRowError, StreamConfigError, stream_write_builder
+from pypaimon.streaming import StreamConfigError, stream_write_builder
+from pypaimon.streaming.errors import BadRowError
 from pypaimon.streaming.writing import pending_rows, record_writer
 from support.stores.descriptors import descriptors
 from support.tables.handles import batch_read, create_table

@@ -289,7 +289,7 @@ def test_a_compaction_carries_moments_of_files_of_several_zones(java: LiveJava, 
     parts = [moments_of(table, MOMENTS), moments_of(table, MOMENTS, 50), moments_of(table, week, 100)]
     rows = pa.concat_tables(parts).combine_chunks()
     assert found_here(table).equals(rows)
-    assert compact(table, full=True).snapshots
+    assert compact(table, full=True).new_snapshot_ids
     assert found_here(table).equals(rows)
     java.call("zone", zone=zone)
     wanted = [*shown(MOMENTS, [LOCAL]), *shown(MOMENTS, [LOCAL], 50), *shown(week, [LOCAL], 100)]

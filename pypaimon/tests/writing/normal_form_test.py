@@ -12,8 +12,9 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 
-from pypaimon.streaming import BadRowError, stream_read_builder, stream_write_builder
+from pypaimon.streaming import stream_read_builder, stream_write_builder
 from pypaimon.streaming.compaction.compactor import compact
+from pypaimon.streaming.errors import BadRowError
 from pypaimon.streaming.formats.file_format import WriteSettings
 from pypaimon.streaming.formats.registry import new_file
 from pypaimon.streaming.model.normal_form import normal_array, normal_table

@@ -13,16 +13,18 @@ import pytest
 from pypaimon.schema.schema_change import SchemaChange
 
 from pypaimon.streaming import (
-    BadRowError,
-    CommitConflictError,
     Position,
-    SchemaMismatchError,
     StreamConfigError,
     TableChangedError,
     UnsupportedTableError,
+    stream_write_builder,
+)
+from pypaimon.streaming.errors import (
+    BadRowError,
+    CommitConflictError,
+    SchemaMismatchError,
     WriterClosedError,
     WriterConflictError,
-    stream_write_builder,
 )
 from support.crash.crashing_file_io import MortalFileIO
 from support.tables.handles import batch_table
@@ -42,7 +44,7 @@ def test_rows_are_visible_once_they_are_committed(table: Table) -> None:
         writer.write(rows(1, 2))
         assert table.ids() == []
         report = writer.commit()
-        assert (report.snapshot, report.written.rows, report.repeated) == (1, 2, False)
+        assert (report.snapshot_id, report.written.rows, report.repeated) == (1, 2, False)
         writer.write(changes(("-D", 1, "v1"), ("+U", 2, "new"), ("+I", 3, "v3")))
         assert table.rows() == [(1, "v1"), (2, "v2")]
         writer.commit()
@@ -92,9 +94,9 @@ def test_position_and_rows_are_one_commit(table: Table) -> None:
 
 def test_nothing_is_committed_of_nothing(table: Table) -> None:
     with table.writer().open_sync() as writer:
-        assert writer.commit().snapshot is None
+        assert writer.commit().snapshot_id is None
         writer.write(rows())
-        assert writer.commit(3).snapshot is None
+        assert writer.commit(3).snapshot_id is None
         assert writer.last_committed is None
     assert table.ids() == []
 

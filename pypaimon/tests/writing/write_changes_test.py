@@ -10,13 +10,8 @@ from typing import Any
 import pytest
 from pypaimon import CatalogFactory, Schema
 
-from pypaimon.streaming import (
-    BadChangeError,
-    BadRowError,
-    StreamConfigError,
-    stream_read_builder,
-    stream_write_builder,
-)
+from pypaimon.streaming import StreamConfigError, stream_read_builder, stream_write_builder
+from pypaimon.streaming.errors import BadChangeError, BadRowError
 from pypaimon.streaming.paimon.internals import AtomicType, DataField
 from support.tables.handles import batch_read
 from support.tables.streamed_table import Table
@@ -107,7 +102,7 @@ def test_columns_are_added_in_the_midst_of_a_commit(table: Table) -> None:
         writer.write_changes([insert(k=1, v="a"), insert(k=2, v="b")], "debezium-json")
         writer.write_changes([insert(k=2, v="x", n=5), insert(k=4, v="d")], "debezium-json", on_new_column="add")
         writer.write_changes([insert(k=3, v="c", n=None, flag=True)], "debezium-json", on_new_column="add")
-        assert writer.commit().snapshot == 1
+        assert writer.commit().snapshot_id == 1
         writer.write_changes([delete(k=1, v="a", n=None, flag=None)], "debezium-json")
         writer.commit()
     assert table.ids() == [1, 2]

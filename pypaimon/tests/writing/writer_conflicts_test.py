@@ -21,12 +21,11 @@ from pypaimon.streaming import (
     BlockingStreamWriter,
     PaimonStreamError,
     TableChangedError,
-    WriterClosedError,
-    WriterConflictError,
     compact,
     stream_write_builder,
 )
 from pypaimon.streaming.commit.ledger import WINDOW
+from pypaimon.streaming.errors import WriterClosedError, WriterConflictError
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.samples import SOAK, sample_seed
 from support.stores.counting_file_io import CountingFileIO
@@ -131,7 +130,7 @@ def test_a_writer_goes_on_behind_it(table: Table, between: str, stage: str) -> N
         if stage == "opened":
             writer.write(rows(1, 7, value="new"))
         report = writer.commit()
-        assert (report.snapshot, report.repeated) == (table.latest(), False)
+        assert (report.snapshot_id, report.repeated) == (table.latest(), False)
         assert visible(table) == behind(table, state, 1, 7)
         writer.write(rows(8, value="new"))
         writer.commit()

@@ -57,7 +57,7 @@ def test_they_are_written_and_compacted(warehouse: Any, format_: str) -> None:
             writer.commit()
     expected = [ROWS[0], (2, [("c", 3)], []), ROWS[2]]
     assert read(table) == expected
-    assert compact(table, full=True).snapshots
+    assert compact(table, full=True).new_snapshot_ids
     assert read(table) == expected
 
 

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 class DeltaTarget(TransactionTarget):
     """A Delta table that follows a stream exactly once: one commit of Delta for each plan (extra `delta`).
 
-    The rows of a plan and the position after it are one commit: after a crash the program continues at `position()`,
-    with nothing lost and nothing twice, also without keys. `replicate(builder, target)` begins there. The position is
-    in a file of the folder `_paimon` of the table, which the commit names by the version of its app transaction
-    `pypaimon-streaming`.
+    The rows of a plan and the position after it are one commit: after a crash the program continues at
+    `load_position()`, with nothing lost and nothing twice, also without keys. `replicate(builder, target)` begins
+    there. The position is in a file of the folder `_paimon` of the table, which the commit names by the version of its
+    app transaction `pypaimon-streaming`.
 
     With keys a plan is merged; without keys its rows are appended. A full state replaces all rows. Columns are
     added as in Paimon. A column that was renamed, dropped or given another type is refused until a full state replaces
@@ -52,8 +52,8 @@ class DeltaTarget(TransactionTarget):
         self,
         table: str | Path,
         keys: str | Sequence[str] | None = None,
-        storage_options: Mapping[str, str] | None = None,
         *,
+        storage_options: Mapping[str, str] | None = None,
         replace: bool = False,
     ) -> None:
         path = a_path("DeltaTarget: table", table)

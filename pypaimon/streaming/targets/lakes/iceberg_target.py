@@ -34,9 +34,9 @@ else:
 class IcebergTarget(TransactionTarget):
     """A table of Iceberg that follows a stream exactly once: one commit of its catalog for each plan (extra `iceberg`).
 
-    The rows of a plan and the position after it are one commit: after a crash the program continues at `position()`,
-    with nothing lost and nothing twice, also without keys. `replicate(builder, target)` begins there. The position is
-    in the properties of the table, and of the snapshots of its plan, as `paimon.position`.
+    The rows of a plan and the position after it are one commit: after a crash the program continues at
+    `load_position()`, with nothing lost and nothing twice, also without keys. `replicate(builder, target)` begins
+    there. The position is in the properties of the table, and of the snapshots of its plan, as `paimon.position`.
 
     With keys the files that hold a key of the plan are rewritten; without keys rows are appended. A full state replaces
     all rows. Columns are added, renamed and dropped as in Paimon. A type is changed if Iceberg promotes the old type
@@ -46,7 +46,7 @@ class IcebergTarget(TransactionTarget):
 
     Args:
         catalog: A catalog of pyiceberg.
-        name: The table with its namespace, `sales.orders`; made by the first plan if it is not there.
+        table: Its name with its namespace, `sales.orders`; made by the first plan if it is not there.
         keys: The key column, or several; default: the primary key of the table. Rows of a table without one are
             appended.
         replace: The state of the table may replace rows that another stream, or another program, has written.
@@ -56,11 +56,11 @@ class IcebergTarget(TransactionTarget):
     """
 
     def __init__(
-        self, catalog: iceberg.Catalog, name: str, keys: str | Sequence[str] | None = None, *, replace: bool = False
+        self, catalog: iceberg.Catalog, table: str, keys: str | Sequence[str] | None = None, *, replace: bool = False
     ) -> None:
         needed("IcebergTarget: catalog", catalog, "a catalog of pyiceberg", "load_table", "create_table")
-        a_name("IcebergTarget: name", name)
-        self._plans = PlanTransactions(IcebergRows(catalog, name, keys), replace)
+        a_name("IcebergTarget: table", table)
+        self._plans = PlanTransactions(IcebergRows(catalog, table, keys), replace)
 
 
 _POSITION, _COLUMNS = "paimon.position", "paimon.columns"

@@ -33,8 +33,8 @@ class ParquetTarget(TransactionTarget):
     """A directory of Parquet files that follows a table without a primary key exactly once: one file for each plan.
 
     A file appears when its plan is complete, with the position after it in its metadata: after a crash the program
-    continues at `position()`, with nothing lost and nothing twice. `replicate(builder, target)` begins there. The files
-    are named `plan-000000000001.parquet` and so on; other files in the directory are left alone.
+    continues at `load_position()`, with nothing lost and nothing twice. `replicate(builder, target)` begins there. The
+    files are named `plan-000000000001.parquet` and so on; other files in the directory are left alone.
 
     A full state replaces what is there: the earlier files are removed after its first file appears, so that for a
     moment both exist. Later files have the columns that are added. A column that was renamed, dropped or given another

@@ -99,7 +99,7 @@ def adbc_plans(
 ) -> PlanTransactions:
     """The transactions of a target."""
     needed(f"{call}: connection", connection, f"a connection of {dialect.driver}", "adbc_connection")
-    return PlanTransactions(AdbcTable(connection, a_name(f"{call}: name", name), keys, dialect), replace)
+    return PlanTransactions(AdbcTable(connection, a_name(f"{call}: table", name), keys, dialect), replace)
 
 
 class AdbcTable(TransactionalTable):

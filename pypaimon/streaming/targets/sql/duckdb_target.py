@@ -43,7 +43,8 @@ class DuckDBTarget(TransactionTarget):
     """A table of DuckDB that follows a stream exactly once.
 
     The rows of a plan and the position after it are saved in one transaction: after a crash the program continues at
-    `position()`, with nothing lost and nothing twice, also without keys. `replicate(builder, target)` begins there.
+    `load_position()`, with nothing lost and nothing twice, also without keys. `replicate(builder, target)` begins
+    there.
 
     A stream that begins earlier does no harm: plans that the table holds already are skipped. A full state replaces all
     rows of the table. Columns are added, renamed, widened and dropped as in Paimon
@@ -51,7 +52,7 @@ class DuckDBTarget(TransactionTarget):
 
     Args:
         connection: The database; nothing else may use this connection meanwhile.
-        name: The table; made by the first batch if it is not there.
+        table: Its name; made by the first batch if it is not there.
         keys: The key column, or several; default: the primary key of the table. Rows of a table without one are
             appended.
         replace: The state of the table may replace rows that another stream, or another program, has written.
@@ -63,19 +64,19 @@ class DuckDBTarget(TransactionTarget):
     def __init__(
         self,
         connection: duckdb.DuckDBPyConnection,
-        name: str,
+        table: str,
         keys: str | Sequence[str] | None = None,
         *,
         replace: bool = False,
     ) -> None:
         needed("DuckDBTarget: connection", connection, "a connection of duckdb", "execute", "register", "unregister")
-        self._name = a_name("DuckDBTarget: name", name)
+        self._name = a_name("DuckDBTarget: table", table)
         with self._translated():
-            self._plans = PlanTransactions(_TargetTable(connection, name, keys), replace)
+            self._plans = PlanTransactions(_TargetTable(connection, table, keys), replace)
 
-    def position(self) -> Position | None:
+    def load_position(self) -> Position | None:
         with self._translated():
-            return super().position()
+            return super().load_position()
 
     def apply(self, batch: AnyBatch) -> None:
         with self._translated():

@@ -39,7 +39,8 @@ class PostgresTarget(TransactionTarget):
     """A table of PostgreSQL that follows a stream exactly once.
 
     The rows of a plan and the position after it are saved in one transaction: after a crash the program continues at
-    `position()`, with nothing lost and nothing twice, also without keys. `replicate(builder, target)` begins there.
+    `load_position()`, with nothing lost and nothing twice, also without keys. `replicate(builder, target)` begins
+    there.
 
     A full state replaces all rows of the table. Columns are added, renamed, widened and dropped as in Paimon. Times
     with nanoseconds, and columns of arrays, maps and rows, are refused.
@@ -47,7 +48,7 @@ class PostgresTarget(TransactionTarget):
     Args:
         connection: Of `adbc_driver_postgresql.dbapi` (extra `postgres`), without autocommit; nothing else may use it
             meanwhile.
-        name: The table, with or without its schema; made by the first batch if it is not there.
+        table: Its name, with or without its schema; made by the first batch if it is not there.
         keys: The key column, or several; default: the primary key of the table. Rows of a table without one are
             appended.
         replace: The state of the table may replace rows that another stream, or another program, has written.
@@ -58,9 +59,9 @@ class PostgresTarget(TransactionTarget):
     """
 
     def __init__(
-        self, connection: Any, name: str, keys: str | Sequence[str] | None = None, *, replace: bool = False
+        self, connection: Any, table: str, keys: str | Sequence[str] | None = None, *, replace: bool = False
     ) -> None:
-        self._plans = adbc_plans("PostgresTarget", connection, name, keys, _Postgres(), replace)
+        self._plans = adbc_plans("PostgresTarget", connection, table, keys, _Postgres(), replace)
 
 
 class _Postgres:

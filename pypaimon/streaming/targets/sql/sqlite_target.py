@@ -24,7 +24,8 @@ class SQLiteTarget(TransactionTarget):
     """A table of SQLite that follows a stream exactly once.
 
     The rows of a plan and the position after it are saved in one transaction: after a crash the program continues at
-    `position()`, with nothing lost and nothing twice, also without keys. `replicate(builder, target)` begins there.
+    `load_position()`, with nothing lost and nothing twice, also without keys. `replicate(builder, target)` begins
+    there.
 
     A full state replaces all rows of the table. Columns are added, renamed, widened and dropped as in Paimon. Booleans
     are 0 and 1. Decimals, dates and times are text (times in ISO 8601, those with a time zone in UTC), because SQLite
@@ -33,7 +34,7 @@ class SQLiteTarget(TransactionTarget):
     Args:
         connection: Of `adbc_driver_sqlite.dbapi` (extra `sqlite`), without autocommit; nothing else may use it
             meanwhile.
-        name: The table, with or without its database (`main.orders`); made by the first batch if it is not there.
+        table: Its name, with or without its database (`main.orders`); made by the first batch if it is not there.
         keys: The key column, or several; default: the primary key of the table. Rows of a table without one are
             appended.
         replace: The state of the table may replace rows that another stream, or another program, has written.
@@ -44,9 +45,9 @@ class SQLiteTarget(TransactionTarget):
     """
 
     def __init__(
-        self, connection: Any, name: str, keys: str | Sequence[str] | None = None, *, replace: bool = False
+        self, connection: Any, table: str, keys: str | Sequence[str] | None = None, *, replace: bool = False
     ) -> None:
-        self._plans = adbc_plans("SQLiteTarget", connection, name, keys, _SQLite(), replace)
+        self._plans = adbc_plans("SQLiteTarget", connection, table, keys, _SQLite(), replace)
 
 
 class _SQLite:

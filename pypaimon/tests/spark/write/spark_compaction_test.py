@@ -54,7 +54,7 @@ def test_the_rows_stay_and_the_files_become_fewer(spark: Any, warehouse: Any, ke
     assert [each.partition for each in report.compacted] == [{"day": "a"}] * (2 if keyed else 1)
     rest = compact(spark, options_of(table))
     assert report.before + rest.before == dry.before
-    assert (report.snapshots, rest.snapshots) == ((7,), (8,))
+    assert (report.new_snapshot_ids, rest.new_snapshot_ids) == ((7,), (8,))
     assert table_files(table).files == report.after + rest.after
     assert rows(table) == before
     assert compact(spark, options_of(table)).compacted == ()
@@ -103,7 +103,7 @@ def test_beside_a_query_that_writes(spark: Any, warehouse: Any, tmp_path: Path) 
     try:
         while compacted < 2:
             query.awaitTermination(1)
-            compacted += len(compact(spark, options_of(table), full=True).snapshots)
+            compacted += len(compact(spark, options_of(table), full=True).new_snapshot_ids)
     finally:
         query.stop()
     found = rows(table)

@@ -271,7 +271,7 @@ def test_a_query_that_is_new_to_a_table_looks_at_its_last_snapshots_only(world: 
     asked = MortalFileIO()
     messages = write(world.table(), world.rows_of(17), "new", False)
     report = commit_once(CommitRequest(PaimonTable(world.table(asked)), "new", 17, messages))
-    assert report.snapshot == SNAPSHOTS + 1
+    assert report.snapshot_id == SNAPSHOTS + 1
     assert asked.steps <= 80
 
 

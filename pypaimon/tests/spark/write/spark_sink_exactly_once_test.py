@@ -170,7 +170,7 @@ def test_an_empty_batch_commits_nothing(tmp_path: Path) -> None:
     world = World(tmp_path)
     table = world.table()
     report = commit_once(CommitRequest(PaimonTable(table), "query", 0, []))
-    assert report.snapshot is None and not report.repeated and world.latest() == 0
+    assert report.snapshot_id is None and not report.repeated and world.latest() == 0
 
 
 def test_an_empty_overwrite_empties_the_table(tmp_path: Path) -> None:

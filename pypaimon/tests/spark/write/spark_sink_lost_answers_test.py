@@ -42,7 +42,7 @@ def commit(world: World, table: Any, batch: int = 0) -> CommitReport:
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_a_commit_whose_answer_was_lost_is_found_and_told_as_what_it_is(world: World, answer: Answer) -> None:
     report = commit(world, in_store(world, LossyStore(answer), retries=0))
-    assert (report.snapshot, report.repeated) == (1, False)
+    assert (report.snapshot_id, report.repeated) == (1, False)
     world.observe()
     assert world.latest() == 1 and world.data_files() == world.live_files()
 
@@ -53,7 +53,7 @@ def test_files_stay_while_nobody_can_look_and_a_restart_finds_the_batch(world: W
         commit(world, in_store(world, LossyStore(answer, blind=True)))
     assert world.rows() == world.after(0)
     report = world.attempt(0, MortalFileIO())
-    assert (report.snapshot, report.repeated) == (1, True)
+    assert (report.snapshot_id, report.repeated) == (1, True)
     world.check()
     assert world.data_files() == world.live_files()
 
@@ -85,7 +85,7 @@ def test_files_stay_where_another_driver_committed_the_batch_and_ours_may_still_
 def test_a_link_that_was_made_and_told_as_a_failure(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     with lossy_links(monkeypatch):
         report = commit(world, world.table().copy({"commit.max-retries": "0"}))
-    assert (report.snapshot, report.repeated) == (1, False)
+    assert (report.snapshot_id, report.repeated) == (1, False)
     world.check()
     assert world.data_files() == world.live_files()
 
@@ -94,7 +94,7 @@ def test_a_link_that_was_made_and_told_as_a_failure(world: World, monkeypatch: p
 def test_a_batch_write_is_published_once(world: World, answer: Answer) -> None:
     messages = write(world.table(), world.rows_of(0), "query", world.overwrite)
     report = commit_batch(PaimonTable(in_store(world, LossyStore(answer))), messages, overwrite=world.overwrite)
-    assert report.snapshot == 1
+    assert report.snapshot_id == 1
     assert world.rows() == world.after(0) and world.latest() == 1
 
 
@@ -125,7 +125,7 @@ def test_a_batch_that_pypaimon_finds_itself_is_told_with_its_snapshot(tmp_path: 
             return bool(super().exists(path))
 
     report = commit(world, in_store(world, Recovering("no", blind=True, left=1)))
-    assert (report.snapshot, report.repeated) == (1, False)
+    assert (report.snapshot_id, report.repeated) == (1, False)
     names = [json.loads(path.read_bytes())["commitIdentifier"] for path in (world.path / "snapshot").glob("snapshot-*")]
     assert names == [0] and world.data_files() == world.live_files()
 
@@ -148,7 +148,7 @@ def test_a_store_that_fails_is_not_taken_for_an_expiry(tmp_path: Path) -> None:
     world.run()
     messages = write(world.table(), world.rows_of(1), "query", False)
     store = Failing("error", effective=False, left=1)
-    assert commit_batch(PaimonTable(in_store(world, store)), messages, overwrite=False).snapshot == 2
+    assert commit_batch(PaimonTable(in_store(world, store)), messages, overwrite=False).snapshot_id == 2
     assert store.looks > 2 and world.rows() == world.after(1)
 
 

@@ -175,7 +175,8 @@ def test_decimals_are_rescaled() -> None:
         ({}, "'table' is missing"),
         ({"table": "t", "warehouse": "w"}, "give the database too"),
         ({"table": "db.t"}, "'warehouse' is missing"),
-        ({"table": "db.t", "warehouse": "w", "mergeschema": "true"}, "Did you mean 'merge-schema'"),
+        ({"table": "db.t", "warehouse": "w", "mergeshema": "true"}, "Did you mean 'merge-schema'"),
+        ({"table": "db.t", "warehouse": "w", "mergeschema": "true", "merge-schema": "false"}, "is set twice"),
         ({"table": "db.t", "warehouse": "w", "primary-key": "id"}, "need 'create-table'"),
         ({"table": "db.t", "warehouse": "w", "query-id": "q"}, "go together"),
     ],
@@ -183,6 +184,13 @@ def test_decimals_are_rescaled() -> None:
 def test_options(options: dict[str, str], message: str) -> None:
     with pytest.raises(StreamConfigError, match=message):
         parse_sink(options)
+
+
+@pytest.mark.parametrize("key", ["merge-schema", "mergeschema", "mergeSchema", "write.merge-schema"])
+def test_options_may_have_the_spelling_of_spark_or_of_paimon(key: str) -> None:
+    assert parse_sink({"table": "db.t", "warehouse": "w", key: "true"}).merge_schema
+    named = parse_sink({"table": "db.t", "warehouse": "w", "txnAppId": "q", "txnVersion": "7"})
+    assert (named.query_id, named.batch_id) == ("q", 7)
 
 
 def test_spark_hands_its_own_options_on() -> None:

@@ -83,7 +83,7 @@ def scenarios() -> list[str]:
 
 
 def read(case: BatchRange, *, kinds: bool = True, cut: bool = False) -> BatchOutcome:
-    """Read a range as a stream, with the builder's `between`.
+    """Read a range as a stream, with the builder's `with_range`.
 
     Args:
         case: What to read.
@@ -113,7 +113,7 @@ def _range_builder(case: BatchRange, kinds: bool) -> StreamReadBuilder:
     view: Any = case.system_table
     builder = stream_read_builder(catalog.get_table("d.t"), view).with_projection(case.projection)
     builder.with_include_row_kind(kinds)
-    return builder.between(start, end, between.mode.value, tag_to_snapshot=between.tag_to_snapshot)
+    return builder.with_range(start, end, between.mode.value, tag_to_snapshot=between.tag_to_snapshot)
 
 
 def _batches(builder: StreamReadBuilder) -> Iterator[pa.Table]:

@@ -17,7 +17,7 @@ from typing import Any
 import polars  # noqa: F401 - imported once, before the forks
 from pypaimon.filesystem.local_file_io import LocalFileIO
 
-from pypaimon.streaming import StreamReadBuilder, copy_stream_sync
+from pypaimon.streaming import StreamReadBuilder, copy_stream
 from support.crash.crash_reader import SteppingFileIO, Steps
 from support.tables.streamed_table import Table
 from support.tables.written_tables import changes, key_value_table, rows
@@ -78,7 +78,7 @@ class SteppingCopyIO(SteppingFileIO):
 
 
 def copied(table: Table, target: Table, at: int | None, interval: float | None) -> int:
-    """Copy until the end, or until death at a step; the number of steps. `interval`: as `copy_stream_sync` takes it."""
+    """Copy until the end, or until death at a step; the number of steps. `interval`: as `copy_stream` takes it."""
     step = Steps(at, lambda: os.kill(os.getpid(), signal.SIGKILL))
     link = os.link
 
@@ -97,7 +97,7 @@ def copied(table: Table, target: Table, at: int | None, interval: float | None) 
     writer = target.writer("copy")
     writer._table.handle.file_io = SteppingCopyIO(step)
     with writer.open_sync() as opened:
-        copy_stream_sync(builder, opened, commit_interval_seconds=interval)
+        copy_stream(builder, opened, commit_interval=interval)
     return step.count
 
 

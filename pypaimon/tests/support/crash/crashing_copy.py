@@ -14,7 +14,8 @@ from typing import Any
 
 import duckdb
 
-from pypaimon.streaming import DatabaseTarget, DuckDBDatabase, PaimonDatabase, copy_database
+from pypaimon.streaming import DuckDBDatabase, PaimonDatabase, copy_database
+from pypaimon.streaming.databases import DatabaseTarget
 from support.tables.databases import Database
 
 _FORKS = multiprocessing.get_context("forkserver")

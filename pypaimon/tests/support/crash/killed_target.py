@@ -15,7 +15,8 @@ from typing import Any
 
 from pypaimon import CatalogFactory
 
-from pypaimon.streaming import Target, replicate, stream_read_builder
+from pypaimon.streaming import replicate, stream_read_builder
+from pypaimon.streaming.targets import Target
 from pypaimon.streaming.testing import SmallTable
 from support.samples import seeded
 
@@ -34,7 +35,7 @@ def check_killed(
     held: Callable[[str], Rows],
     kills: int,
     *,
-    commit_interval_seconds: float | None = None,
+    commit_interval: float | None = None,
 ) -> None:
     """Kill the process of a target at as many moments, and have the next one go on.
 
@@ -44,9 +45,9 @@ def check_killed(
         opened: Opens the target of a name; it is pickled.
         held: The rows of the target of a name.
         kills: How many.
-        commit_interval_seconds: As `replicate` takes it.
+        commit_interval: As `replicate` takes it.
     """
-    follow = partial(_follow, warehouse, opened, interval=commit_interval_seconds)
+    follow = partial(_follow, warehouse, opened, interval=commit_interval)
     chance = seeded(f"kills {keys}")
     states = _history(warehouse, keys)
     seconds = _seconds_of(follow, "whole")
@@ -58,7 +59,7 @@ def check_killed(
         ended = run(follow, name, chance.uniform(0, seconds))
         assert ended in (0, -signal.SIGKILL)
         died += ended != 0
-        position = opened(name).position()
+        position = opened(name).load_position()
         assert in_order(held(name)) == states[1 if position is None else position.snapshot], (number, position)
         if ended == 0:
             name = f"copy {number}"
@@ -121,4 +122,4 @@ def _follow(
         dies.start()
     source = CatalogFactory.create({"warehouse": str(warehouse)}).get_table("db.small")
     builder = stream_read_builder(source).with_start(snapshot_id=1, full=True).with_catch_up("replay")
-    replicate(builder.with_end(latest=True), opened(name), commit_interval_seconds=interval)
+    replicate(builder.with_end(latest=True), opened(name), commit_interval=interval)

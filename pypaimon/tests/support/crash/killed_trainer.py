@@ -59,7 +59,8 @@ def rows_in(database: Path) -> list[int]:
 def _train(warehouse: Path, database: Path, loop: int, worker: int) -> None:
     from torchdata.stateful_dataloader import StatefulDataLoader
 
-    from pypaimon.streaming import TorchFeed, stream_read_builder
+    from pypaimon.streaming import stream_read_builder
+    from pypaimon.streaming.feeds import TorchFeed
 
     os.setpgid(0, 0)
     steps = Steps(loop)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from pypaimon import CatalogFactory
 
-from pypaimon.streaming import PaimonStreamError, Target, stream_read_builder
+from pypaimon.streaming import PaimonStreamError, stream_read_builder
+from pypaimon.streaming.targets import Target
 from support.crash.killed_target import IMPORTED
 
 _FORKS = multiprocessing.get_context("forkserver")
@@ -56,7 +57,7 @@ def race(warehouse: Path, opened: Callable[[], Target], *, is_killed: bool) -> l
 def _fill(pipe: Connection, warehouse: Path, opened: Callable[[], Target]) -> None:
     source = CatalogFactory.create({"warehouse": str(warehouse)}).get_table("db.small")
     target = opened()
-    assert target.position() is None
+    assert target.load_position() is None
     with stream_read_builder(source).with_end(latest=True).open_sync(batch_bytes=1) as stream:
         *batches, last = stream
     assert batches and batches[0].is_first and not batches[-1].is_last

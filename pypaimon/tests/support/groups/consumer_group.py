@@ -13,7 +13,7 @@ from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerMana
 from pypaimon.streaming.consumers.consumer_names import ConsumerName, reader_name
 from pypaimon.streaming.consumers.progress import Progress
 from pypaimon.streaming.io.store import Store
-from pypaimon.streaming.model.position import Phase, Position, Unit
+from pypaimon.streaming.model.position import Phase, Position, ReadUnit
 
 POLL = 10.0
 EXPIRATION = 3600.0
@@ -21,7 +21,7 @@ EXPIRATION = 3600.0
 
 def at(snapshot: int, unit: int | None = None) -> Position:
     """A position in the changes: before a snapshot, or inside it after a unit."""
-    return Position("t", snapshot, unit=None if unit is None else Unit((), 0, f"file-{unit}", unit))
+    return Position("t", snapshot, unit=None if unit is None else ReadUnit((), 0, f"file-{unit}", unit))
 
 
 def full(snapshot: int, unit: int | None = None) -> Position:

@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from pypaimon.streaming import GroupStreamBuilder, PaimonStreamError, stream_read_builder
+from pypaimon.streaming import PaimonStreamError, stream_read_builder
+from pypaimon.streaming.groups import GroupStreamBuilder
 from support.tables.streamed_table import Table
 from support.tables.written_tables import rows
 
@@ -26,7 +27,7 @@ def write(table: Table, *keys: int) -> None:
 def group(table: Table, **settings: Any) -> GroupStreamBuilder:
     """The group `etl`, with a short poll interval."""
     builder = stream_read_builder(table.handle()).with_poll_interval_ms(20)
-    return builder.with_group("etl", **{"session_timeout": SESSION, **settings})
+    return builder.new_group("etl", **{"session_timeout": SESSION, **settings})
 
 
 def keys(batch: Any) -> list[int]:

@@ -13,14 +13,15 @@ from typing import Any
 
 from pypaimon import CatalogFactory
 
-from pypaimon.streaming import AssignmentLostError, stream_read_builder
+from pypaimon.streaming import stream_read_builder
+from pypaimon.streaming.errors import AssignmentLostError
 
 
 def main(settings: dict[str, Any]) -> None:
     """Be a member until the input is closed."""
     table = CatalogFactory.create(settings["catalog"]).get_table(settings["table"])
     builder = stream_read_builder(table).with_poll_interval_ms(settings["poll_ms"]).with_limits(max_rows=40)
-    group = builder.with_group("etl", member=settings["member"], session_timeout=settings["session"], commit="manual")
+    group = builder.new_group("etl", member=settings["member"], session_timeout=settings["session"], commit="manual")
     with group.open_sync() as stream:
         threading.Thread(target=lambda: (sys.stdin.read(), stream.stop()), daemon=True).start()
         for batch in stream:

@@ -11,13 +11,13 @@ from typing import Any
 from pypaimon.streaming import (
     ConsumerConflictError,
     EndOfScan,
-    Phase,
     Plan,
     PositionExpiredError,
     StreamReadBuilder,
     list_consumers,
 )
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.stream_types import Phase
 from support.models.table import KEY, Record, java_hash
 from support.tables.crafted_table import CraftedTable, WrittenFile
 

@@ -223,7 +223,7 @@ class _Twin(live_java_writer.Writer):
         except UnsupportedTableError as error:
             self._tally.refused[str(error)[:160]] += 1
             return False
-        self._tally.compacted += bool(report.snapshots)
+        self._tally.compacted += bool(report.new_snapshot_ids)
         return True
 
     def _written(self, flushes: list[list[list[Any]]], watermark: int | None) -> bool:

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pypaimon.streaming import Plan, PlanKind, Position
+from pypaimon.streaming import Plan, Position
 from pypaimon.streaming.model.position import Phase
+from pypaimon.streaming.stream_types import PlanKind
 from support.models.table import (
     ADDS,
     KEY,

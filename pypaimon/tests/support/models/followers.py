@@ -13,21 +13,20 @@ import duckdb
 from pypaimon import CatalogFactory
 
 from pypaimon.streaming import (
-    DatabaseEvent,
     DictTarget,
     DuckDBDatabase,
     PaimonDatabase,
     PaimonTarget,
     StreamReadBuilder,
-    TableSkipped,
-    Target,
     UnsupportedTableError,
     compact,
     copy_database,
-    copy_stream_sync,
+    copy_stream,
     replicate,
     stream_write_builder,
 )
+from pypaimon.streaming.databases import DatabaseEvent, TableSkipped
+from pypaimon.streaming.targets import Target
 from support.models.followed_tables import FollowedTable
 from support.tables.copied_table import copying
 from support.tables.handles import batch_read, catalog_with_database
@@ -68,7 +67,7 @@ class _OfTarget:
     def _begin(self) -> None:
         """Read a part, perhaps with plans that are cut, and end there as a program that is killed does."""
         assert self._target is not None
-        with copying(self._builder(), self._target.position()).open_sync(batch_bytes=1) as stream:
+        with copying(self._builder(), self._target.load_position()).open_sync(batch_bytes=1) as stream:
             for batch in islice(stream, self._random.randint(1, 3)):
                 self._target.apply(batch)
         self._open_again()
@@ -139,7 +138,7 @@ class _Copied:
     def follow(self) -> None:
         builder = stream_write_builder(_copied_table(self._source, self._directory)).with_commit_user("copy")
         with builder.open_sync() as writer:
-            copy_stream_sync(self._source.builder(), writer)
+            copy_stream(self._source.builder(), writer)
 
     def rows(self) -> Rows:
         return _held(_copied_table(self._source, self._directory))
@@ -156,7 +155,7 @@ class _Live:
         self._live = self._opened()
 
     def _opened(self) -> Any:
-        return often(self._source.table.handle()).open_live_sync(memory_limit=self._memory_limit)
+        return often(self._source.table.handle()).open_live_sync(memory_limit_bytes=self._memory_limit)
 
     def follow(self) -> None:
         if self._random.random() < 0.3:
@@ -187,7 +186,7 @@ class _Database:
 
         catalog = self._source.table.catalog
         copy_database(
-            catalog, "db", self._target, configure=lambda stream: stream.with_end(latest=True).on_event(on_event)
+            catalog, "db", self._target, configure=lambda stream: stream.with_end(latest=True).with_on_event(on_event)
         )
         if skipped:
             raise UnsupportedTableError(skipped[0])

@@ -12,7 +12,8 @@ from typing import Any
 import pyarrow as pa
 from pypaimon.schema.schema_change import SchemaChange
 
-from pypaimon.streaming import Plan, PlanKind, StreamReadBuilder, StreamTableRead, stream_read_builder
+from pypaimon.streaming import Plan, StreamReadBuilder, StreamTableRead, stream_read_builder
+from pypaimon.streaming.stream_types import PlanKind
 from support.tables.handles import option_names
 from support.tables.streamed_table import Table, available, expire
 

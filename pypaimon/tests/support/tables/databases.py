@@ -9,7 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from pypaimon.streaming import DatabaseStreamBuilder, stream_database
+from pypaimon.streaming import database_stream_builder
+from pypaimon.streaming.databases import DatabaseStreamBuilder
 from support.tables.handles import batch_read, catalog_with_database, create_table, option_names, write_by_stream
 
 COLUMNS = pa.schema([("k", pa.int64())])
@@ -65,7 +66,7 @@ class Database:
     def stream(self, catalog: Any | None = None, **arguments: Any) -> DatabaseStreamBuilder:
         """A stream of all tables that polls often."""
         return (
-            stream_database(catalog or self.catalog, self.name, **arguments)
+            database_stream_builder(catalog or self.catalog, self.name, **arguments)
             .with_poll_interval_ms(10)
             .with_discovery_interval(0.05)
         )

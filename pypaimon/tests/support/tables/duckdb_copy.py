@@ -22,7 +22,7 @@ def held(database: Any, columns: Sequence[str] = COLUMNS) -> list[tuple[Any, ...
 def followed(database: Any, builder: StreamReadBuilder, keys: Sequence[str] = KEYS, **settings: Any) -> DuckDBTarget:
     """Go on where the copy stands, as the documentation says."""
     target = DuckDBTarget(database, "copy", keys)
-    if (position := target.position()) is not None:
+    if (position := target.load_position()) is not None:
         builder.with_start(position=position)
     for batch in batches(builder, **settings):
         target.apply(batch)

@@ -12,7 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from pypaimon.streaming import Clock, StreamReadBuilder
+from pypaimon.streaming import StreamReadBuilder
+from pypaimon.streaming.concurrency.clock import Clock
 
 POLL_MS = 10
 
@@ -50,7 +51,9 @@ class HeldClock(Clock):
 
 def often(table: Any, clock: Clock | None = None) -> StreamReadBuilder:
     """A stream that follows changes of the columns."""
-    return StreamReadBuilder(table, None, clock).with_poll_interval_ms(POLL_MS).with_on_schema_change("follow")
+    builder = StreamReadBuilder(table).with_poll_interval_ms(POLL_MS).with_on_schema_change("follow")
+    builder._clock = clock or builder._clock
+    return builder
 
 
 def in_order(rows: Iterable[Mapping[str, Any]]) -> list[str]:

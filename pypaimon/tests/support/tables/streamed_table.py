@@ -124,7 +124,9 @@ class Table:
         handle = self.handle(file_io, **options)
         for timeout in (60.0, io_timeout):
             TableDirectory.of(handle, timeout).store._common.sleep = lambda _: None
-        return StreamReadBuilder(handle, clock=clock).with_io_timeout(io_timeout)
+        builder = StreamReadBuilder(handle).with_io_timeout(io_timeout)
+        builder._clock = clock or builder._clock
+        return builder
 
     def state_builder(self, file_io: Any = None, **options: str) -> StreamReadBuilder:
         """A builder of a stream that reads the current state and ends."""

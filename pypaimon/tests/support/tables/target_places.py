@@ -16,15 +16,8 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
-from pypaimon.streaming import (
-    DeltaTarget,
-    DuckDBTarget,
-    IcebergTarget,
-    ParquetTarget,
-    PostgresTarget,
-    SQLiteTarget,
-    Target,
-)
+from pypaimon.streaming import DeltaTarget, DuckDBTarget, IcebergTarget, ParquetTarget, PostgresTarget, SQLiteTarget
+from pypaimon.streaming.targets import Target
 
 if TYPE_CHECKING:
     from pyiceberg.catalog.sql import SqlCatalog

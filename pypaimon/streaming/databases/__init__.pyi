@@ -1,0 +1,16 @@
+from pypaimon.streaming.databases.builder import DatabaseStreamBuilder as DatabaseStreamBuilder
+from pypaimon.streaming.databases.copy import DatabaseTarget as DatabaseTarget
+from pypaimon.streaming.databases.events import DatabaseEvent as DatabaseEvent
+from pypaimon.streaming.databases.events import SchemaChanged as SchemaChanged
+from pypaimon.streaming.databases.events import TableAdded as TableAdded
+from pypaimon.streaming.databases.events import TableDropped as TableDropped
+from pypaimon.streaming.databases.events import TableFailed as TableFailed
+from pypaimon.streaming.databases.events import TableRecovered as TableRecovered
+from pypaimon.streaming.databases.events import TableRenamed as TableRenamed
+from pypaimon.streaming.databases.events import TableSkipped as TableSkipped
+from pypaimon.streaming.databases.lag import DatabaseLag as DatabaseLag
+from pypaimon.streaming.databases.lag import TableLag as TableLag
+from pypaimon.streaming.databases.position import DatabasePosition as DatabasePosition
+from pypaimon.streaming.databases.position import TablePosition as TablePosition
+from pypaimon.streaming.databases.stream import BlockingTableBatch as BlockingTableBatch
+from pypaimon.streaming.databases.stream import TableBatch as TableBatch

@@ -1,0 +1,3 @@
+from pypaimon.streaming.feeds.ray_feed import RayFeed as RayFeed
+from pypaimon.streaming.feeds.ray_feed import ray_dataset as ray_dataset
+from pypaimon.streaming.feeds.torch_feed import TorchFeed as TorchFeed

@@ -1,0 +1,2 @@
+from pypaimon.streaming.maintenance.plan import MaintenancePlan as MaintenancePlan
+from pypaimon.streaming.maintenance.plan import MaintenanceReport as MaintenanceReport

@@ -1,0 +1,12 @@
+from pypaimon.streaming.batches.stream import StreamStatus as StreamStatus
+from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo as ConsumerInfo
+from pypaimon.streaming.metadata.snapshots import Snapshot as Snapshot
+from pypaimon.streaming.model.plan import PlanKind as PlanKind
+from pypaimon.streaming.model.plan import SplitMode as SplitMode
+from pypaimon.streaming.model.plan import StreamSplit as StreamSplit
+from pypaimon.streaming.model.position import Phase as Phase
+from pypaimon.streaming.model.position import ReadUnit as ReadUnit
+from pypaimon.streaming.planning.follow_up import SnapshotFiles as SnapshotFiles
+from pypaimon.streaming.planning.follow_up import SnapshotReader as SnapshotReader
+from pypaimon.streaming.reading.blob import Blob as Blob
+from pypaimon.streaming.scanning.metrics import ScanMetrics as ScanMetrics

@@ -1,0 +1,1 @@
+from pypaimon.streaming.commit.request import CommitReport as CommitReport
