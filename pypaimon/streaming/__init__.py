@@ -17,12 +17,14 @@ install()
 _public_name, __dir__ = lazy_names(__name__)
 
 
-_FORMER_NAMES = {"copy_stream_sync": "copy_stream", "stream_database": "database_stream_builder"}
-
-
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         from importlib.metadata import version
 
         return version("pypaimon-streaming")
-    return _public_name(_FORMER_NAMES.get(name, name))
+    try:
+        return _public_name(name)
+    except AttributeError:
+        from pypaimon.streaming.former_names import find_former
+
+        return find_former(name)

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from pypaimon.streaming.former_names import FormerNames
 from pypaimon.streaming.lazy_imports import LazyModule
 from pypaimon.streaming.options.read_scope import View
 from pypaimon.streaming.options.stream_options import (
@@ -39,7 +40,7 @@ else:
     openers = LazyModule("pypaimon.streaming.spec.openers")
 
 
-class StreamReadBuilder(SpecBuilder, PaimonStreamReadBuilder):
+class StreamReadBuilder(SpecBuilder, PaimonStreamReadBuilder, FormerNames):
     """Settings of a stream. Setters change the builder and return it; `copy()` branches; every `new_*()` freezes them.
 
     Made by `table.new_stream_read_builder()` or `stream_read_builder(table)`. A builder call overrides the table option
@@ -62,6 +63,8 @@ class StreamReadBuilder(SpecBuilder, PaimonStreamReadBuilder):
         UnsupportedTableError: The table cannot be streamed.
         TableChangedError: The table is gone.
     """
+
+    _former_names: ClassVar = {"between": "with_range", "with_group": "new_group"}
 
     def __init__(self, table: ReadableTable, view: View | None = None) -> None:
         # pypaimon's own __init__ is not run: it makes a batch builder with a second copy of the settings.

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.databases.engine import DatabaseEngine
@@ -17,6 +17,7 @@ from pypaimon.streaming.databases.position import DatabasePosition
 from pypaimon.streaming.databases.stream import BlockingDatabaseStream, DatabaseStream, OnEvent
 from pypaimon.streaming.databases.tables_of_database import Configure, TablesOfDatabase, matches
 from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.former_names import FormerNames
 from pypaimon.streaming.options.arguments import a_catalog, a_name, at_least, choice, finite_seconds
 from pypaimon.streaming.options.stream_options import DEFAULT_BATCH_BYTES, DEFAULT_READ_AHEAD_BYTES
 from pypaimon.streaming.read_builder import StreamReadBuilder
@@ -49,11 +50,18 @@ def database_stream_builder(
     return DatabaseStreamBuilder(catalog, database, _pattern("include", include), _pattern("exclude", exclude))
 
 
-class DatabaseStreamBuilder:
+class DatabaseStreamBuilder(FormerNames):
     """Settings of a stream of a database, made by `database_stream_builder`.
 
     Setters change the builder and return it.
     """
+
+    _former_names: ClassVar = {
+        "for_each": "with_each_table",
+        "for_table": "with_table",
+        "on_event": "with_on_event",
+        "with_position": "_with_position",
+    }
 
     def __init__(
         self,
@@ -142,6 +150,9 @@ class DatabaseStreamBuilder:
         """
         self._on_table_error = choice(OnTableError, "with_on_table_error", policy)
         return self
+
+    def _with_position(self, position: DatabasePosition | str) -> DatabaseStreamBuilder:
+        return self.with_start(position=position)
 
     def with_on_event(self, call: OnEvent) -> DatabaseStreamBuilder:
         """Call a function with each event, before the batch that the event concerns.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping, Sequence
 from math import isnan, nan
-from typing import Any
+from typing import Any, ClassVar
 
 from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.former_names import FormerNames
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.arguments import a_batch, needed
 from pypaimon.streaming.targets.changes import AnyBatch, default_keys, key_columns, last_changes, refuse_hidden_kinds
@@ -14,7 +15,7 @@ from pypaimon.streaming.targets.target import is_to_apply
 from pypaimon.streaming.targets.target_state import Saved, SavedState, SourceTable, refuse_another_source
 
 
-class DictTarget:
+class DictTarget(FormerNames):
     """A dict of rows that follows a stream, in memory only.
 
     Args:
@@ -26,6 +27,8 @@ class DictTarget:
     Raises:
         StreamConfigError: The keys are not names of columns.
     """
+
+    _former_names: ClassVar = {"position": "load_position"}
 
     def __init__(self, keys: str | Sequence[str] | None = None) -> None:
         self.rows: dict[Any, dict[str, Any]] = {}

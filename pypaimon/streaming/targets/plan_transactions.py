@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from pypaimon.streaming.errors import OtherColumnsError, PaimonStreamError, StreamConfigError, TargetError
+from pypaimon.streaming.former_names import FormerNames
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.arguments import a_batch
 from pypaimon.streaming.targets.changes import AnyBatch, TargetKeys, refuse_hidden_kinds, refuse_reserved
@@ -289,9 +290,10 @@ class PlanTransactions:
                 self._table.roll_back()
 
 
-class TransactionTarget:
+class TransactionTarget(FormerNames):
     """A target that applies plans in transactions."""
 
+    _former_names: ClassVar = {"position": "load_position"}
     _plans: PlanTransactions
 
     def load_position(self) -> Position | None:

@@ -56,7 +56,21 @@ def test_former_names_that_scripts_use_are_still_found(names: dict[str, Any]) ->
     import pypaimon.streaming as ours
 
     assert (ours.copy_stream_sync, ours.stream_database) == (names["copy_stream"], names["database_stream_builder"])
-    assert not {"copy_stream_sync", "stream_database"} & {*ours.__all__}
+    assert (ours.compactor, ours.CommitReport) == (names["Compactor"], names["CommitReport"])
+    assert not {"copy_stream_sync", "stream_database", "compactor", "CommitReport"} & {*ours.__all__}
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = ours.nothing
+
+
+def test_former_names_of_methods_are_still_found(names: dict[str, Any]) -> None:
+    target = names["DictTarget"](keys="k")
+    assert target.position() is None
+    with pytest.raises(AttributeError, match="'DictTarget' object has no attribute 'nothing'"):
+        _ = target.nothing
+    for kind in ("StreamReadBuilder", "DatabaseStreamBuilder", "DictTarget", "DuckDBTarget"):
+        former = names[kind]._former_names
+        assert former and all(hasattr(names[kind], current) for current in former.values())
+        assert not {*former} & {*dir(names[kind])}
 
 
 def test_setters_of_builders_begin_with_with_and_return_the_builder(names: dict[str, Any]) -> None:
