@@ -19,17 +19,12 @@ _CHECKPOINT = "the checkpoint of the query (in the directory that its option 'ch
 """Spark does not pass this directory to a source, nor whether the query has one."""
 
 _OPTIONS = {
-    "with_blob_places": "blob-places",
-    "with_consumer_id": "consumer-id",
-    "with_filter": "filter",
-    "with_include_row_kind": "include-row-kind",
-    "with_on_overwrite": "on-overwrite",
-    "with_projection": "columns",
-    "with_raw": "raw",
-    "with_row_kind_column": "row-kind-column",
-    "with_start": "start",
-    "with_time_zone": "time-zone",
-}
+    method: method.removeprefix("with_").replace("_", "-")
+    for method in (
+        "with_blob_places", "with_consumer_id", "with_filter", "with_include_row_kind", "with_on_overwrite", "with_raw",
+        "with_row_kind_column", "with_start", "with_time_zone",
+    )
+} | {"with_projection": "columns"}  # fmt: skip
 """Spark's options by the methods of the Python API that errors of the library name."""
 _CALL = re.compile(rf"({'|'.join(_OPTIONS)})\b(?:\(((?:\.\.\., )?(?:(unmatched)=)?[^()]*)\))?")
 
