@@ -30,7 +30,7 @@ _SUMMARIES = {
     "explain": "Show what a stream of TABLE would read next, without reading it.",
     "files": "Show the data files of TABLE, a bucket per line.",
     "lag": "Show the lag of each consumer of TABLE, or of each ID.",
-    "maintain": "Expire what TABLE no longer keeps, and delete the files that nothing needs.",
+    "maintain": "Expire snapshots, changelogs, tags and consumers of TABLE, and delete what nothing needs.",
     "snapshots": "Show the snapshots of TABLE, and whether a stream scans each of them.",
     "tail": "Print the rows of TABLE, then every change of it.",
     "write": "Write the rows of FILE, or of stdin, into TABLE.",

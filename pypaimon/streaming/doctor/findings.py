@@ -10,6 +10,8 @@ from typing import Any
 
 
 class Level(str, Enum):
+    """Severity of a finding."""
+
     OK = "ok"
     NOTE = "note"
     WARNING = "warning"

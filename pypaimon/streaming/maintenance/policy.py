@@ -23,7 +23,7 @@ class MaintenancePolicy:
 
     Ages are numbers of seconds or timedeltas.
 
-    Args:
+    Attributes:
         min_snapshots: The latest snapshots, which are kept at any age (`snapshot.num-retained.min`, 10); at least 1.
         max_snapshots: Snapshots that are kept at most (`snapshot.num-retained.max`, no limit).
         snapshot_age: How long other snapshots are kept (`snapshot.time-retained`, 1 hour).

@@ -62,7 +62,7 @@ class Roots:
 class References:
     """The names of files that are needed. Names are unique in a table, so they stand for the files.
 
-    Args:
+    Attributes:
         manifests: The manifests of the table.
         with_producer: Whether the table has a changelog producer, so that a long-lived changelog is read from its
             changelog files, and otherwise from the data files that its commit added.

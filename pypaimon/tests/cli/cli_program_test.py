@@ -270,8 +270,8 @@ def test_retry_does_all_of_it_again_while_what_fails_may_pass(
 
 def test_all_that_only_reads_can_be_told_to_retry() -> None:
     retrying = {words[-1] for words, command in every_command() if any(each.name == "retry" for each in command.params)}
-    # A copy continues at its position, a compaction with the remaining files.
-    assert retrying - {"copy", "compact"} == {*"tail lag explain snapshots doctor files list show".split()}
+    # A copy continues at its position, compaction and maintenance with the remaining files.
+    assert retrying - {"copy", "compact", "maintain"} == {*"tail lag explain snapshots doctor files list show".split()}
 
 
 def test_a_shell_completes_the_options_of_a_table() -> None:

@@ -133,7 +133,7 @@ def test_a_restart_at_a_position_asks_for_nothing_twice_where_nothing_is_new(
         assert [next(stream).data.num_rows for _ in range(count)] == [1] * count
         position = stream.position
     files = Requests()
-    builder = through(database, files).stream().with_position(position).with_poll_interval_ms(60_000)
+    builder = through(database, files).stream().with_start(position=position).with_poll_interval_ms(60_000)
     builder.with_discovery_interval(60)
     if is_bounded:
         with builder.with_end(latest=True).open_sync() as stream:

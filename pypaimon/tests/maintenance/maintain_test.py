@@ -157,7 +157,8 @@ def test_a_tag_expires_with_its_files(table: Table) -> None:
     assert is_exact(table) and not path.exists()
 
 
-def test_old_files_that_nothing_names_go(table: Table) -> None:
+@pytest.mark.parametrize("age", [timedelta(days=2), 2 * DAY])
+def test_old_files_that_nothing_names_go(table: Table, age: float | timedelta) -> None:
     bucket = table.path / "bucket-0"
     orphans = [bucket / "data-lost-0.parquet", table.path / "manifest" / "manifest-lost-0"]
     strangers = [bucket / "young.parquet", table.path / "notes.txt", bucket / "deep" / "x", bucket / "a.managed.blob"]
@@ -168,7 +169,7 @@ def test_old_files_that_nothing_names_go(table: Table) -> None:
         if path.is_file() and path.name != "young.parquet":
             _age(path, 3 * DAY)
     before = table.rows()
-    report = maintain(table.handle(), MaintenancePolicy(orphan_age=timedelta(days=2)))
+    report = maintain(table.handle(), MaintenancePolicy(orphan_age=age))
     assert {each.path for each in report.plan.files} == {str(path) for path in orphans}
     assert all(path.exists() for path in strangers) and table.rows() == before
 
@@ -176,10 +177,14 @@ def test_old_files_that_nothing_names_go(table: Table) -> None:
 def test_young_orphans_need_a_flag() -> None:
     with pytest.raises(StreamConfigError, match="less than a day"):
         MaintenancePolicy(orphan_age=timedelta(hours=1))
+    with pytest.raises(StreamConfigError, match="less than a day"):
+        MaintenancePolicy(orphan_age=3600)
     MaintenancePolicy(orphan_age=timedelta(hours=1), young_orphans=True)
 
 
-@pytest.mark.parametrize("value", [{"min_snapshots": 0}, {"max_snapshots": 0}, {"snapshot_age": -timedelta(1)}])
+@pytest.mark.parametrize(
+    "value", [{"min_snapshots": 0}, {"max_snapshots": 0}, {"snapshot_age": -timedelta(1)}, {"changelog_age": -1.0}]
+)
 def test_bad_policies_are_refused(value: dict[str, Any]) -> None:
     with pytest.raises(StreamConfigError):
         MaintenancePolicy(**value)
