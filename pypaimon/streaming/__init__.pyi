@@ -52,7 +52,7 @@ from pypaimon.streaming.read_builder import StreamReadBuilder as StreamReadBuild
 from pypaimon.streaming.read_builder import stream_read_builder as stream_read_builder
 from pypaimon.streaming.scanning.lag import Lag as Lag
 from pypaimon.streaming.spec.openers import AsyncStreamingTableScan as AsyncStreamingTableScan
-from pypaimon.streaming.spec.openers import StreamTableRead as StreamTableRead
+from pypaimon.streaming.spec.table_read import StreamTableRead as StreamTableRead
 from pypaimon.streaming.targets.dict_target import DictTarget as DictTarget
 from pypaimon.streaming.targets.lakes.delta_target import DeltaTarget as DeltaTarget
 from pypaimon.streaming.targets.lakes.iceberg_target import IcebergTarget as IcebergTarget

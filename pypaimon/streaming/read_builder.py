@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pypaimon.streaming.batches import stream as stream_loop
     from pypaimon.streaming.groups import group_stream
     from pypaimon.streaming.live import live_table
-    from pypaimon.streaming.spec import openers
+    from pypaimon.streaming.spec import openers, table_read
 else:
     filter_internals = LazyModule("pypaimon.streaming.paimon.filter_internals")
     batch_stream = LazyModule("pypaimon.streaming.batches.batch_stream")
@@ -38,6 +38,7 @@ else:
     live_table = LazyModule("pypaimon.streaming.live.live_table")
     group_stream = LazyModule("pypaimon.streaming.groups.group_stream")
     openers = LazyModule("pypaimon.streaming.spec.openers")
+    table_read = LazyModule("pypaimon.streaming.spec.table_read")
 
 
 class StreamReadBuilder(SpecBuilder, PaimonStreamReadBuilder, FormerNames):
@@ -85,14 +86,14 @@ class StreamReadBuilder(SpecBuilder, PaimonStreamReadBuilder, FormerNames):
 
         return new_scan(resolved(self))
 
-    def new_read(self) -> openers.StreamTableRead:
+    def new_read(self) -> table_read.StreamTableRead:
         """A read with the current settings.
 
         Raises:
             StreamConfigError: Settings or table options contradict each other.
             UnsupportedTableError: The table, or one of its options, cannot be streamed.
         """
-        from pypaimon.streaming.spec.openers import new_read
+        from pypaimon.streaming.spec.table_read import new_read
 
         return new_read(resolved(self))
 

@@ -23,9 +23,10 @@ from pypaimon.streaming.planning.planner import Planner
 from pypaimon.streaming.planning.planner_state import PlannerState
 from pypaimon.streaming.read_builder import StreamReadBuilder
 from pypaimon.streaming.reading.read import StreamRead
-from pypaimon.streaming.spec.openers import new_read, new_scan
+from pypaimon.streaming.spec.openers import new_scan
 from pypaimon.streaming.spec.resolve import ResolvedStream
 from pypaimon.streaming.spec.spec_builder import resolved
+from pypaimon.streaming.spec.table_read import new_read
 
 _BYTES_IN_MEMORY = 3
 """Approximate ratio of the size of rows in memory to the size of their files."""
