@@ -294,30 +294,34 @@ class _Run:
         paths = [f"{self._home}/snapshot/snapshot-{number}" for number in reversed(plan.snapshots)]
         for some in (paths[:1], paths[1:]):
             self._store.delete_all(some)
-        files = [*plan.files, *resumed]
-        self._store.delete_all([each.path for each in unreferenced(files, self._newly_needed(picture))])
+        newly_needed = self._newly_needed((self._kept(picture, plan), *picture.others))
+        files = unreferenced([*plan.files, *resumed], newly_needed)
+        self._store.delete_all([each.path for each in files])
         self._store.delete(path)
         _LOG.info(
             "maintained",
             "%(table)s: expired %(snapshots)d snapshots and deleted %(files)d files",
             table=plan.table,
             snapshots=len(plan.snapshots),
-            files=len(plan.files),
+            files=len(files),
         )
 
-    def _newly_needed(self, before: _Picture) -> set[str]:
-        """What snapshots, tags, changelogs and branches need that have appeared since a picture was taken."""
+    def _newly_needed(self, roots: Sequence[Roots]) -> set[str]:
+        """What snapshots, tags, changelogs and branches need now that these roots do not hold.
+
+        They have appeared meanwhile, or should have been deleted and are still there.
+        """
         now = self._look(self._table.new_directory())
-        known = {each.fingerprint for roots in (before.own, *before.others) for each in roots.snapshots}
-        tagged = {each.fingerprint for roots in (before.own, *before.others) for each in roots.tagged}
-        outlived = {each.fingerprint for roots in (before.own, *before.others) for each in roots.changelogs}
+        snapshots = {each.fingerprint for found in roots for each in found.snapshots}
+        tagged = {each.fingerprint for found in roots for each in found.tagged}
+        changelogs = {each.fingerprint for found in roots for each in found.changelogs}
         return self._needed(
             Roots(
-                tuple(each for each in roots.snapshots if each.fingerprint not in known),
-                tuple(each for each in roots.tagged if each.fingerprint not in tagged),
-                tuple(each for each in roots.changelogs if each.fingerprint not in outlived),
+                tuple(each for each in found.snapshots if each.fingerprint not in snapshots),
+                tuple(each for each in found.tagged if each.fingerprint not in tagged),
+                tuple(each for each in found.changelogs if each.fingerprint not in changelogs),
             )
-            for roots in (now.own, *now.others)
+            for found in (now.own, *now.others)
         )
 
     def _expire_changelogs(self, picture: _Picture, plan: MaintenancePlan) -> None:

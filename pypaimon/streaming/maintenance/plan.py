@@ -57,8 +57,8 @@ class MaintenancePlan:
     @property
     def held_back(self) -> tuple[Protection, ...]:
         """The protections that the earliest snapshot that stays needs: they keep snapshots from expiring."""
-        earliest = self.earliest
-        return tuple(each for each in self.protections if earliest is not None and each.first_kept <= earliest)
+        earliest, holding = self.earliest, (each for each in self.protections if not each.changelog_only)
+        return tuple(each for each in holding if earliest is not None and each.first_kept <= earliest)
 
     def to_value(self) -> dict[str, Any]:
         """The plan for JSON."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -200,8 +201,11 @@ class Candidates:
             following: The first one that stays.
         """
         yield from self._metadata(snapshots, [each.changelog_manifest_list for each in snapshots])
-        deltas = [each.delta_manifest_list for each in (*snapshots, *((following,) if following else ()))]
-        yield from self._data_files("data", deltas)
+        read = (*snapshots, *((following,) if following else ()))
+        lists = [each.delta_manifest_list for each in read]
+        # What was deleted in a gap is not known, so all files of the state before it are asked about.
+        lists += [each.base_manifest_list for each, after in pairwise(read) if each.id + 1 < after.id]
+        yield from self._data_files("data", lists)
         yield from self._data_files("changelog", [each.changelog_manifest_list for each in snapshots])
 
     def of_states(self, snapshots: Sequence[Snapshot]) -> Iterator[TableFile]:

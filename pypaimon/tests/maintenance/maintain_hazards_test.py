@@ -18,9 +18,11 @@ from pypaimon.streaming import ConsumerManager, CorruptTableError, MaintenancePo
 from pypaimon.streaming.consumers.consumer_manager import Consumer
 from pypaimon.streaming.errors import MaintenanceConflictError
 from pypaimon.streaming.io.store import Store
-from pypaimon.streaming.maintenance.plan import plan_files, plan_text
+from pypaimon.streaming.maintenance.expiry import Protection
+from pypaimon.streaming.maintenance.plan import MaintenancePlan, plan_files, plan_text
 from pypaimon.streaming.maintenance.references import TableFile
 from pypaimon.streaming.metadata.snapshots import SnapshotManager
+from pypaimon.streaming.model.position import Phase, Position
 from support.tables.named_files import files_of, needed_files
 from support.tables.streamed_table import Table
 
@@ -174,6 +176,31 @@ def test_readers_find_no_gap_between_expired_snapshots(table: Table, monkeypatch
     monkeypatch.setattr(Store, "delete_all", delete_all)
     maintain(table.handle(), LATEST_ONLY)
     assert table.ids() == [6] and deleted
+
+
+def test_a_snapshot_that_could_not_be_deleted_keeps_its_files(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A delete that an object store lost: the snapshot is still there, so readers find it."""
+    stored = table.snapshot_path(2).read_bytes()
+    before(monkeypatch, "_newly_needed", lambda: table.snapshot_path(2).write_bytes(stored))
+    maintain(table.handle(), LATEST_ONLY)
+    assert table.ids() == [2, 6] and needed_files(table.path) <= files_of(table.path)
+    maintain(table.handle(), LATEST_ONLY)
+    assert table.ids() == [6] and is_exact(table)
+
+
+# ---- What callers and consumers need
+
+
+def test_a_position_inside_a_range_protects_the_whole_range(table: Table) -> None:
+    """The changes after snapshot 2, up to 5, are one plan: it compares both states."""
+    position = Position("t", 5, phase=Phase.RANGE, since=2)
+    maintain(table.handle(), MaintenancePolicy(min_snapshots=1, max_snapshots=1, protect=(position,)))
+    assert table.ids() == [2, 3, 4, 5, 6]
+
+
+def test_a_consumer_that_keeps_only_changelogs_holds_no_snapshot_back() -> None:
+    plan = MaintenancePlan("t", protections=(Protection("consumer", "c", 3, changelog_only=True),), earliest=7)
+    assert plan.held_back == ()
 
 
 # ---- What a table may hold
