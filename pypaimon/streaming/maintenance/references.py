@@ -126,7 +126,7 @@ class References:
             lists = iter(self.manifests.manifest_lists([name for each in portion for name in _both_lists(each)]))
             for each, base, delta in zip(portion, lists, lists, strict=True):
                 if before is not None and {*base["file_name"].to_pylist()} != {*before["file_name"].to_pylist()}:
-                    added, dropped = without(base, before), without(before, base)
+                    added, dropped = without(_distinct([base]), before), without(before, base)
                     self._add_positive(self.manifests.entries(added, _NAMES), self.manifests.entries(dropped, _NAMES))
                 before = _distinct([base, delta])
                 self.names.update(_both_lists(each))
