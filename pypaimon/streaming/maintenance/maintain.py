@@ -16,21 +16,21 @@ Java deletes data files first, so that a snapshot may be found whose files are g
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
-from functools import partial
+from functools import cached_property, partial
 from uuid import uuid4
 
 from pypaimon.streaming.commit.ledger import record_name
 from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo, consumers_of
+from pypaimon.streaming.consumers.consumer_names import ConsumerName
 from pypaimon.streaming.errors import CorruptTableError, MaintenanceConflictError
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.maintenance.expiry import Protection, expired_changelogs, expired_snapshots
 from pypaimon.streaming.maintenance.orphans import OldFiles
-from pypaimon.streaming.maintenance.plan import MaintenancePlan, MaintenanceReport
+from pypaimon.streaming.maintenance.plan import MaintenancePlan, MaintenanceReport, plan_files, plan_text
 from pypaimon.streaming.maintenance.policy import KeepRules, MaintenancePolicy
 from pypaimon.streaming.maintenance.references import (
     Candidates,
@@ -40,18 +40,17 @@ from pypaimon.streaming.maintenance.references import (
     required,
     unreferenced,
 )
-from pypaimon.streaming.maintenance.tags import Tag, tags_of
+from pypaimon.streaming.maintenance.tags import Tag, tag_names, tags_of
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot, branch_directory
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.model.json_fields import parse_fields
 from pypaimon.streaming.options.arguments import a_table
 from pypaimon.streaming.options.table_kinds import ChangelogProducer
 from pypaimon.streaming.paimon.handles import WritableTable
 
 _ATTEMPTS = 5
 _LISTINGS = 10
-_PLAN_PREFIX, _PLAN_VERSION = "maintenance-", 1
+_PLAN_PREFIX = "maintenance-"
 _LOG = StreamLog(__name__)
 
 
@@ -130,11 +129,12 @@ class _Run:
             kept = self._kept(picture, plan)
             needed = self._needed((kept, *picture.others))
             plan = replace(plan, files=unreferenced([*self._candidates(picture, plan), *old], needed))
-            resumed = unreferenced((each for files in unfinished.values() for each in files), needed)
+            planned = {each.path for each in plan.files}
+            left = (each for files in unfinished.values() for each in files if each.path not in planned)
+            resumed = unreferenced(left, needed)
         if not dry_run:
-            if not plan.is_empty:
-                self._execute(picture, plan)
-            self._delete(resumed)
+            if resumed or not plan.is_empty:
+                self._execute(picture, plan, resumed)
             for path in unfinished:
                 self._store.delete(path)
         return MaintenanceReport(plan, dry_run, len(resumed))
@@ -201,20 +201,27 @@ class _Run:
             return []
         oldest = datetime.fromtimestamp(self._now, timezone.utc) - timedelta(milliseconds=self._rules.consumer_millis)
         stale = [each for each in consumers if each.last_save is not None and each.last_save < oldest]
-        names = set(self._store.list_names(self._consumers.directory)) if stale else set()
-        return [each for each in stale if record_name(each.name.text) not in names]
+        return [each for each in stale if record_name(each.name.text) not in self._consumer_files]
 
     def _protections(self, consumers: Sequence[ConsumerInfo], expired: Sequence[ConsumerInfo]) -> list[Protection]:
-        reading = [each for each in consumers if each not in expired]
-        only = self._rules.changelog_only
-        return [
-            # A pin protects the state that a first plan is still reading.
-            *(
-                Protection("consumer", each.name.text, each.next_snapshot, only and not each.name.is_pin)
-                for each in reading
-            ),
-            *(Protection("position", str(number), number) for number in self._protected),
-        ]
+        found = [Protection("position", str(number), number) for number in self._protected]
+        for each in consumers:
+            if each not in expired:
+                changelog_only = self._rules.changelog_only and not self._needs_snapshots(each.name)
+                found.append(Protection("consumer", each.name.text, each.next_snapshot, changelog_only))
+        return found
+
+    def _needs_snapshots(self, name: ConsumerName) -> bool:
+        """Whether a consumer needs snapshots even if others keep only changelogs.
+
+        A pin protects the state that a first plan is still reading, that of a group also the first plans of its
+        members, and a writer finds its commits in snapshots only.
+        """
+        return name.is_pin or name.group or record_name(name.text) in self._consumer_files
+
+    @cached_property
+    def _consumer_files(self) -> frozenset[str]:
+        return frozenset(self._store.list_names(self._consumers.directory))
 
     # ---- Which files nothing needs
 
@@ -246,9 +253,11 @@ class _Run:
 
     def _check_still_there(self, roots: Roots) -> None:
         """Another program may have expired, meanwhile, what needs a file that is missing."""
-        for each in roots.snapshots:
-            if self._directory.snapshots.refreshed(each.id) is None:
-                raise MaintenanceConflictError(self._table.name, f"snapshot {each.id} has expired meanwhile")
+        now = self._look(self._table.new_directory())
+        there = {each.fingerprint for found in (now.own, *now.others) for each in found.all}
+        gone = next((each for each in roots.all if each.fingerprint not in there), None)
+        if gone is not None:
+            raise MaintenanceConflictError(self._table.name, f"snapshot {gone.id} has expired meanwhile")
 
     def _candidates(self, picture: _Picture, plan: MaintenancePlan) -> Iterator[TableFile]:
         candidates = Candidates(self._directory.manifests, self._table.paths)
@@ -263,11 +272,11 @@ class _Run:
 
     # ---- Execution
 
-    def _execute(self, picture: _Picture, plan: MaintenancePlan) -> None:
+    def _execute(self, picture: _Picture, plan: MaintenancePlan, resumed: Sequence[TableFile]) -> None:
         path = f"{self._consumers.directory}/{_PLAN_PREFIX}{uuid4()}"
         hint = f"{self._home}/snapshot/EARLIEST"
         before = picture.own.snapshots[0].id if picture.own.snapshots else None
-        self._store.write_atomic(path, _plan_text(plan.files, self._table.path))
+        self._store.write_atomic(path, plan_text(plan.files, self._table.path))
         if plan.snapshot_ids and plan.earliest_id is not None:
             self._store.write_atomic(hint, str(plan.earliest_id).encode())
         try:
@@ -281,37 +290,50 @@ class _Run:
             self._store.delete(f"{self._consumers.directory}/consumer-{name}")
         self._store.delete_all([self._directory.tag_path(name) for name in plan.tags])
         self._expire_changelogs(picture, plan)
-        self._store.delete_all([f"{self._home}/snapshot/snapshot-{number}" for number in plan.snapshot_ids])
-        self._delete(unreferenced(plan.files, self._newly_needed(picture)))
+        # Readers believe the hint once the snapshot before it is gone. From then on they find none of the others.
+        paths = [f"{self._home}/snapshot/snapshot-{number}" for number in reversed(plan.snapshot_ids)]
+        for some in (paths[:1], paths[1:]):
+            self._store.delete_all(some)
+        newly_needed = self._newly_needed((self._kept(picture, plan), *picture.others))
+        files = unreferenced([*plan.files, *resumed], newly_needed)
+        self._store.delete_all([each.path for each in files])
         self._store.delete(path)
         _LOG.info(
             "maintained",
             "%(table)s: expired %(snapshots)d snapshots and deleted %(files)d files",
             table=plan.table,
             snapshots=len(plan.snapshot_ids),
-            files=len(plan.files),
+            files=len(files),
         )
 
-    def _newly_needed(self, before: _Picture) -> set[str]:
-        """What snapshots, tags and branches need that have appeared since a picture was taken."""
+    def _newly_needed(self, roots: Sequence[Roots]) -> set[str]:
+        """What snapshots, tags, changelogs and branches need now that these roots do not hold.
+
+        They have appeared meanwhile, or should have been deleted and are still there.
+        """
         now = self._look(self._table.new_directory())
-        known = {each.fingerprint for roots in (before.own, *before.others) for each in roots.snapshots}
-        tagged = {each.fingerprint for roots in (before.own, *before.others) for each in roots.tagged}
+        snapshots = {each.fingerprint for found in roots for each in found.snapshots}
+        tagged = {each.fingerprint for found in roots for each in found.tagged}
+        changelogs = {each.fingerprint for found in roots for each in found.changelogs}
         return self._needed(
             Roots(
-                tuple(each for each in roots.snapshots if each.fingerprint not in known),
-                tuple(each for each in roots.tagged if each.fingerprint not in tagged),
+                tuple(each for each in found.snapshots if each.fingerprint not in snapshots),
+                tuple(each for each in found.tagged if each.fingerprint not in tagged),
+                tuple(each for each in found.changelogs if each.fingerprint not in changelogs),
             )
-            for roots in (now.own, *now.others)
+            for found in (now.own, *now.others)
         )
 
     def _expire_changelogs(self, picture: _Picture, plan: MaintenancePlan) -> None:
         directory = f"{self._home}/changelog"
         late = set(plan.kept_changelog_ids)
-        for each in picture.own.snapshots:
-            if each.id in late:
-                stored = self._store.read(f"{self._home}/snapshot/snapshot-{each.id}")
-                self._store.write_atomic(f"{directory}/changelog-{each.id}", stored)
+        stored = self._store.read_many(
+            [f"{self._home}/snapshot/snapshot-{number}" for number in plan.kept_changelog_ids]
+        )
+        for number, data in zip(plan.kept_changelog_ids, stored, strict=True):
+            # A snapshot that is missing has been expired by another run, which has written its changelog.
+            if data is not None:
+                self._store.write_atomic(f"{directory}/changelog-{number}", data)
         if late:
             self._store.write_atomic(f"{directory}/LATEST", str(max(late)).encode())
         if plan.changelog_ids:
@@ -329,23 +351,19 @@ class _Run:
         if {*names} != {*picture.tag_names}:
             raise MaintenanceConflictError(plan.table, "a branch was created or deleted meanwhile")
         for name in names:
-            if tuple(_of_branch(directory, name).tag_names()) != picture.tag_names[name]:
+            if tuple(tag_names(_of_branch(directory, name))) != picture.tag_names[name]:
                 raise MaintenanceConflictError(plan.table, "a tag was created or deleted meanwhile")
-        known = {each.name.text for each in picture.consumers}
+        known = {each.name.text: each.next_snapshot for each in picture.consumers}
         for info in self._consumers.infos():
             late = info.name.text in plan.consumers and info not in picture.consumers
-            new = (
-                info.name.text not in known and plan.earliest_id is not None and info.next_snapshot <= plan.earliest_id
-            )
-            if late or new:
+            # It is new, or was reset to an earlier snapshot.
+            earlier = info.name.text not in known or info.next_snapshot < known[info.name.text]
+            if late or (earlier and plan.earliest_id is not None and info.next_snapshot <= plan.earliest_id):
                 raise MaintenanceConflictError(plan.table, f"consumer {info.name.text!r} has saved meanwhile")
         last = picture.own.snapshots[-1] if picture.own.snapshots else None
         there = None if last is None else directory.snapshots.refreshed(last.id)
         if last is not None and (there is None or there.fingerprint != last.fingerprint):
             raise MaintenanceConflictError(plan.table, "the table was rolled back meanwhile")
-
-    def _delete(self, files: Sequence[TableFile]) -> None:
-        self._store.delete_all([each.path for each in files])
 
     # ---- Plans that an earlier run did not finish
 
@@ -355,7 +373,7 @@ class _Run:
         names = [name for name in self._store.list_names(directory) if name.startswith(_PLAN_PREFIX)]
         paths = [f"{directory}/{name}" for name in names]
         found = zip(paths, self._store.read_many(paths), strict=True)
-        parse = partial(_plan_files, self._table.path)
+        parse = partial(plan_files, self._table.path)
         return {path: self._store.parse_data(path, data, parse) for path, data in found if data is not None}
 
 
@@ -370,10 +388,14 @@ def _roots(directory: TableDirectory, tags: Sequence[Tag]) -> Roots:
         CorruptTableError: One of them is damaged, or stays missing though it is listed.
     """
     manager = directory.snapshots
+    hinted = manager.hinted_latest_id()
     snapshots = _all(manager.list_ids, manager.get_snapshots_batch, "snapshot", directory)
     changelogs = _all(manager.list_changelog_ids, manager.get_changelogs_batch, "changelog", directory)
-    if not snapshots and manager.hinted_latest_id() is not None:
+    if not snapshots and hinted is not None:
         raise CorruptTableError(f"{directory.table.table_path}/snapshot", "holds no snapshot, but a hint to the latest")
+    if hinted is not None and hinted > snapshots[-1].id and manager.refreshed(hinted) is not None:
+        # The hint was read before, so either the store gave an old listing, or the table was rolled back meanwhile.
+        raise MaintenanceConflictError(directory.table.table_path, f"snapshot {hinted} was not listed, but is there")
     return Roots(snapshots, tuple(each.snapshot for each in tags), changelogs)
 
 
@@ -392,19 +414,3 @@ def _all(
             return tuple(snapshot for snapshot in found.values() if snapshot is not None)
     path = f"{directory.table.table_path}: {what} {missing[0]}"
     raise CorruptTableError(path, "is listed, but cannot be found")
-
-
-def _plan_text(files: Sequence[TableFile], root: str) -> bytes:
-    """A plan for another run, which may reach the table by another scheme: paths in the table are relative to it."""
-    paths = [each.path.removeprefix(f"{root.rstrip('/')}/") for each in files]
-    return json.dumps({"version": _PLAN_VERSION, "files": paths}).encode()
-
-
-def _plan_files(root: str, data: bytes) -> list[TableFile]:
-    fields = parse_fields(data, "plan of maintenance")
-    if fields.get("version", int) != _PLAN_VERSION:
-        raise ValueError("it was written by a later version of this library")
-    return [
-        TableFile(path if "://" in path or path.startswith("/") else f"{root.rstrip('/')}/{path}", "unfinished")
-        for path in fields.get("files", list)
-    ]

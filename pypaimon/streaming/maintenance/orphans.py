@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
+from urllib.parse import unquote
 
 from pyarrow.fs import FileType
 
@@ -45,13 +46,19 @@ class OldFiles:
         """
         for name in _METADATA:
             yield from self._files(f"{self._root}/{name}")
-        yield from self._data_files(self._paths.data_root, len(self._paths.partition_fields))
+        if self._is_own(self._paths.data_root):
+            yield from self._data_files(self._paths.data_root, len(self._paths.partition_fields))
         for home in branches:
             for name in ("snapshot", "changelog"):
                 # A writer that renames its file may die before that. Only such temporary files are orphans here.
                 yield from (
                     each for each in self._files(f"{home}/{name}") if each.path.rpartition("/")[2].startswith(".")
                 )
+
+    def _is_own(self, directory: str) -> bool:
+        """Whether a directory is the table's: one elsewhere (`data-file.path-directory`) may belong to others too."""
+        below = f"{directory}/".removeprefix(f"{self._root}/")
+        return below != f"{directory}/" and ".." not in unquote(below).split("/")
 
     def _data_files(self, directory: str, depth: int) -> Iterator[TableFile]:
         """The files of buckets exactly as deep as partitions are: a file elsewhere is not the table's."""

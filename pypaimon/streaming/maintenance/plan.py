@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pypaimon.streaming.maintenance.expiry import Protection
 from pypaimon.streaming.maintenance.references import TableFile
+from pypaimon.streaming.model.json_fields import parse_fields
+from pypaimon.streaming.paimon.internals import local_path
+
+_PLAN_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +57,8 @@ class MaintenancePlan:
     @property
     def held_back(self) -> tuple[Protection, ...]:
         """The protections that the earliest snapshot that stays needs: they keep snapshots from expiring."""
-        earliest = self.earliest_id
-        return tuple(each for each in self.protections if earliest is not None and each.first_kept <= earliest)
+        earliest, holding = self.earliest_id, (each for each in self.protections if not each.changelog_only)
+        return tuple(each for each in holding if earliest is not None and each.first_kept <= earliest)
 
     def to_value(self) -> dict[str, Any]:
         """The plan for JSON."""
@@ -96,3 +101,28 @@ class MaintenanceReport:
     plan: MaintenancePlan
     dry_run: bool = False
     resumed: int = 0
+
+
+def plan_text(files: Sequence[TableFile], root: str) -> bytes:
+    """A plan for another run, which may reach the table by another scheme: paths in the table are relative to it.
+
+    So a copy of the table deletes no file of this one, either.
+    """
+    roots = {f"{each.rstrip('/')}/" for each in (root, _plain(root))}
+    paths = [next((each.path.removeprefix(r) for r in roots if each.path.startswith(r)), each.path) for each in files]
+    return json.dumps({"version": _PLAN_VERSION, "files": paths}).encode()
+
+
+def _plain(root: str) -> str:
+    """The root without a scheme if it is local: a FileIO decodes `file:` URIs, but not the names of partitions."""
+    return local_path(root) if root.startswith("file:") else root
+
+
+def plan_files(root: str, data: bytes) -> list[TableFile]:
+    fields = parse_fields(data, "plan of maintenance")
+    if fields.get("version", int) != _PLAN_VERSION:
+        raise ValueError("it was written by a later version of this library")
+    return [
+        TableFile(path if "://" in path or path.startswith("/") else f"{_plain(root).rstrip('/')}/{path}", "unfinished")
+        for path in fields.get("files", list)
+    ]

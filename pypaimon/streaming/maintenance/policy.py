@@ -71,8 +71,13 @@ class MaintenancePolicy:
 
     @property
     def protected_ids(self) -> tuple[int, ...]:
-        """The snapshots that the protected positions read next."""
-        return tuple(each.snapshot if isinstance(each, Position) else each for each in self.protect)
+        """The first snapshots that the protected positions still read."""
+        return tuple(_next_of(each) if isinstance(each, Position) else each for each in self.protect)
+
+
+def _next_of(position: Position) -> int:
+    # A range that is one plan begins after a snapshot before `position.snapshot`, whose state is compared.
+    return position.snapshot if position.since is None else position.since + 1
 
 
 @dataclass(frozen=True, slots=True)

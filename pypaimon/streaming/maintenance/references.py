@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,13 +20,15 @@ from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.file_paths import FilePaths, SpelledPath, merged_changelog_range
 from pypaimon.streaming.metadata.index_manifests import IndexEntry
 from pypaimon.streaming.metadata.manifest_tables import ENTRY_SCHEMA, MANIFEST_SCHEMA
-from pypaimon.streaming.metadata.manifests import ManifestReader
+from pypaimon.streaming.metadata.manifests import ManifestReader, without
 from pypaimon.streaming.metadata.snapshots import Snapshot
 
 _NAMES = pa.schema([ENTRY_SCHEMA.field(name) for name in ("kind", "file_name", "extra_files", "file_source")])
 _PLACES = ("partition", "bucket", "file_name", "file_size", "extra_files", "external_path")
 _LOCATED = pa.schema([ENTRY_SCHEMA.field(name) for name in _PLACES])
 _COMPACT = 1
+_TOGETHER, _ROWS = 256, 10_000
+"""Snapshots whose manifest lists, and entries that are in memory at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,11 @@ class Roots:
     tagged: tuple[Snapshot, ...] = ()
     changelogs: tuple[Snapshot, ...] = ()
 
+    @property
+    def all(self) -> tuple[Snapshot, ...]:
+        """All of them."""
+        return (*self.snapshots, *self.tagged, *self.changelogs)
+
 
 @dataclass
 class References:
@@ -79,12 +87,11 @@ class References:
             FileNotFoundError: A file that is needed to know that is missing.
             CorruptTableError: It is damaged.
         """
-        for whole in _first_of_runs(roots.snapshots):
+        for whole in (*roots.snapshots[:1], *roots.tagged):
             self._add_state(whole)
-        for tagged in roots.tagged:
-            self._add_state(tagged)
+        self._add_lists([name for each in roots.tagged for name in _both_lists(each)])
+        self._add_bases(roots.snapshots)
         kept = [*roots.snapshots, *roots.tagged]
-        self._add_lists([name for each in kept for name in (each.base_manifest_list, each.delta_manifest_list)])
         self._add_added([each.delta_manifest_list for each in roots.snapshots])
         self._add_added([each.changelog_manifest_list for each in roots.snapshots])
         self._add_changelogs(roots.changelogs)
@@ -96,11 +103,34 @@ class References:
         A file that compaction moves to another level is deleted and added by one commit, and a rollback adds files
         again; neither depends on the order of manifests then.
         """
-        entries = self._entries(snapshot.state_lists)
-        sign = pc.if_else(pc.equal(entries["kind"], EntryKind.ADD), 1, -1)
-        counted = pa.table({"name": entries["file_name"], "sign": sign}).group_by("name").aggregate([("sign", "sum")])
-        live = counted.filter(pc.greater(counted["sign_sum"], 0))["name"]
-        self._add_names(entries.filter(pc.is_in(entries["file_name"], value_set=live.combine_chunks())))
+        self._add_positive(self._entries(snapshot.state_lists), _NAMES.empty_table())
+
+    def _add_positive(self, entries: pa.Table, less: pa.Table) -> None:
+        """The files that are live after these entries, less others."""
+        counts = [_counts(entries, 1), _counts(less, -1)]
+        counted = pa.concat_tables(counts).group_by("name").aggregate([("count", "sum")])
+        positive = counted.filter(pc.greater(counted["count_sum"], 0))["name"].combine_chunks()
+        for each in (entries, less):
+            self._add_names(each.filter(pc.is_in(each["file_name"], value_set=positive)))
+
+    def _add_bases(self, snapshots: Sequence[Snapshot]) -> None:
+        """The manifest lists of snapshots, and the files that a base holds beyond the state of the snapshot before.
+
+        There are such files where a snapshot does not follow the one before it, although its id may: behind a gap, a
+        fast-forward to a branch whose first snapshots have expired, or a rollback that was killed. In any other case
+        the base names the manifests of the state before, or others with the same live files.
+        """
+        before: pa.Table | None = None
+        for start in range(0, len(snapshots), _TOGETHER):
+            portion = snapshots[start : start + _TOGETHER]
+            lists = iter(self.manifests.manifest_lists([name for each in portion for name in _both_lists(each)]))
+            for each, base, delta in zip(portion, lists, lists, strict=True):
+                if before is not None and {*base["file_name"].to_pylist()} != {*before["file_name"].to_pylist()}:
+                    added, dropped = without(_distinct([base]), before), without(before, base)
+                    self._add_positive(self.manifests.entries(added, _NAMES), self.manifests.entries(dropped, _NAMES))
+                before = _distinct([base, delta])
+                self.names.update(_both_lists(each))
+                self.names.update(before["file_name"].to_pylist())
 
     def _add_added(self, lists: Iterable[str | None]) -> None:
         """The files that these manifest lists add, and the lists with their manifests."""
@@ -132,9 +162,11 @@ class References:
 
     def _add_lists(self, names: Sequence[str]) -> None:
         new = [name for name in dict.fromkeys(names) if name not in self.names]
-        for name, manifests in zip(new, self.manifests.manifest_lists(new), strict=True):
-            self.names.add(name)
-            self.names.update(manifests["file_name"].to_pylist())
+        for start in range(0, len(new), _TOGETHER):
+            portion = new[start : start + _TOGETHER]
+            for name, manifests in zip(portion, self.manifests.manifest_lists(portion), strict=True):
+                self.names.add(name)
+                self.names.update(manifests["file_name"].to_pylist())
 
     def _entries(self, lists: Sequence[str]) -> pa.Table:
         return self.manifests.entries(_distinct(self.manifests.manifest_lists(list(dict.fromkeys(lists)))), _NAMES)
@@ -169,8 +201,11 @@ class Candidates:
             following: The first one that stays.
         """
         yield from self._metadata(snapshots, [each.changelog_manifest_list for each in snapshots])
-        deltas = [each.delta_manifest_list for each in (*snapshots, *((following,) if following else ()))]
-        yield from self._data_files("data", deltas)
+        read = (*snapshots, *((following,) if following else ()))
+        lists = [each.delta_manifest_list for each in read]
+        # What was deleted in a gap is not known, so all files of the state before it are asked about.
+        lists += [each.base_manifest_list for each, after in pairwise(read) if each.id + 1 < after.id]
+        yield from self._data_files("data", lists)
         yield from self._data_files("changelog", [each.changelog_manifest_list for each in snapshots])
 
     def of_states(self, snapshots: Sequence[Snapshot]) -> Iterator[TableFile]:
@@ -208,7 +243,11 @@ class Candidates:
                     yield from self._located(kind, self._manifests.entries(manifests.slice(row, 1), _LOCATED))
 
     def _located(self, kind: str, entries: pa.Table) -> Iterator[TableFile]:
-        homes = self._paths.partitions(entries["partition"].combine_chunks()) if entries.num_rows else []
+        for portion in entries.to_batches(_ROWS):
+            yield from self._located_portion(kind, portion)
+
+    def _located_portion(self, kind: str, entries: pa.RecordBatch) -> Iterator[TableFile]:
+        homes = self._paths.partitions(entries["partition"])
         for home, entry in zip(homes, entries.to_pylist(), strict=True):
             path = self._paths.data_file(home, entry["bucket"], entry["file_name"], entry["external_path"])
             for each in (path, path.other) if isinstance(path, SpelledPath) else (path,):
@@ -261,6 +300,11 @@ def _distinct(lists: Sequence[pa.Table]) -> pa.Table:
     return manifests.take(pa.array(first.values(), pa.int64()))
 
 
-def _first_of_runs(snapshots: Sequence[Snapshot]) -> list[Snapshot]:
-    """The first snapshot, and each that follows a gap: the state there is not known from what came before."""
-    return [each for index, each in enumerate(snapshots) if index == 0 or snapshots[index - 1].id + 1 < each.id]
+def _both_lists(snapshot: Snapshot) -> tuple[str, str]:
+    return snapshot.base_manifest_list, snapshot.delta_manifest_list
+
+
+def _counts(entries: pa.Table, factor: int) -> pa.Table:
+    """By name 1 for a file that is added and -1 for one that is deleted, times a factor."""
+    count = pc.if_else(pc.equal(entries["kind"], EntryKind.ADD), factor, -factor)
+    return pa.table({"name": entries["file_name"], "count": count})

@@ -7,8 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
+from pyarrow.fs import FileType
+
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+
+_PREFIX = "tag-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +53,20 @@ def _local_time(parts: list[int]) -> datetime:
     return datetime(parts[0], parts[1], parts[2], parts[3], parts[4], second, nanos // 1000)
 
 
+def tag_names(directory: TableDirectory) -> list[str]:
+    """Names of all tags of a branch, without Java's directory `tag-success-file`. One listing."""
+    statuses = directory.store.list_statuses(directory.tag_path("").rpartition("/")[0])
+    names = (str(each.path).rpartition("/")[2] for each in statuses if each.type != FileType.Directory)
+    return sorted(name.removeprefix(_PREFIX) for name in names if name.startswith(_PREFIX))
+
+
 def tags_of(directory: TableDirectory) -> tuple[Tag, ...]:
     """All tags of a branch, without one that is deleted between the listing and its read.
 
     Raises:
         CorruptTableError: A tag is damaged.
     """
-    names = directory.tag_names()
+    names = tag_names(directory)
     paths = [directory.tag_path(name) for name in names]
     found = directory.store.read_many(paths)
     return tuple(

@@ -95,10 +95,12 @@ def test_the_files_that_are_left_are_those_of_java(java: LiveJava, tmp_path: Pat
         twins = Twins(java, tmp_path / str(number), kind)
         twins.live(seeded(f"maintain {kind} {number}"), 14)
         for _ in range(2):
+            # An overwrite of Java leaves changelog files that it never commits, so nothing names them.
+            unnamed = files_of(twins.path("java")) - needed_files(twins.path("java"))
             twins.expire()
             assert twins.small("ours") == twins.small("java")
             left = files_of(twins.path("ours"))
-            assert left == needed_files(twins.path("ours"))
+            assert left - unnamed == needed_files(twins.path("ours"))
             # Java keeps, besides, the changelog manifests of tagged snapshots, whose changelog files it deletes.
             assert left <= files_of(twins.path("java"))
             twins.live(seeded(f"maintain on {kind} {number}"), 6)

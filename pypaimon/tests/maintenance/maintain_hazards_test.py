@@ -1,0 +1,254 @@
+"""What could make maintenance delete a file that something needs, or stop it for ever."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pypaimon.streaming import ConsumerManager, CorruptTableError, MaintenancePolicy, maintain
+from pypaimon.streaming.consumers.consumer_manager import Consumer
+from pypaimon.streaming.errors import MaintenanceConflictError
+from pypaimon.streaming.io.store import Store
+from pypaimon.streaming.maintenance.expiry import Protection
+from pypaimon.streaming.maintenance.plan import MaintenancePlan, plan_files, plan_text
+from pypaimon.streaming.maintenance.references import TableFile
+from pypaimon.streaming.metadata.snapshots import SnapshotManager
+from pypaimon.streaming.model.position import Phase, Position
+from support.tables.named_files import files_of, needed_files
+from support.tables.streamed_table import Table
+
+module = importlib.import_module("pypaimon.streaming.maintenance.maintain")
+LATEST_ONLY = MaintenancePolicy(min_snapshots=1, max_snapshots=1)
+DAY = 86_400
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    table = Table(tmp_path, "t", primary_key=True, changelog_producer="input")
+    for key in range(4):
+        table.commit([key])
+    table.commit([7], overwrite=True)
+    table.commit([8])
+    return table
+
+
+def is_exact(table: Table) -> bool:
+    """Whether a table has the files that it needs, and no others."""
+    return files_of(table.path) == needed_files(table.path)
+
+
+def consumers(table: Table) -> ConsumerManager:
+    return ConsumerManager(table.handle().file_io, str(table.path))
+
+
+def before(monkeypatch: pytest.MonkeyPatch, method: str, action: Callable[[], object]) -> None:
+    """Do something once, before a step of a run."""
+    original = getattr(module._Run, method)
+    done: list[bool] = []
+
+    def step(self: Any, *args: Any) -> Any:
+        if not done:
+            done.append(True)
+            action()
+        return original(self, *args)
+
+    monkeypatch.setattr(module._Run, method, step)
+
+
+# ---- Files of others
+
+
+def test_a_data_directory_outside_of_the_table_may_be_shared(tmp_path: Path) -> None:
+    """Another table may have the same `data-file.path-directory`: its files are no orphans."""
+    shared = str(tmp_path / "shared")
+    ours, other = (Table(tmp_path, name, data_file__path_directory=shared) for name in ("t", "u"))
+    for table in (ours, other):
+        table.commit([1])
+    for path in tmp_path.rglob("*"):
+        os.utime(path, (time.time() - 3 * DAY,) * 2)
+    report = maintain(ours.handle(), MaintenancePolicy(orphan_age=timedelta(days=2)))
+    assert report.plan.files == () and other.rows()
+
+
+def test_an_unfinished_plan_of_a_copied_table_stays_in_the_copy(table: Table, tmp_path: Path) -> None:
+    paths = [f"{table.path}/bucket-0/x.parquet", "/elsewhere/y.parquet"]
+    text = plan_text([TableFile(path, "data") for path in paths], f"file://{table.path}")
+    found = plan_files("file:///copy/t", text)
+    assert [each.path for each in found] == ["/copy/t/bucket-0/x.parquet", "/elsewhere/y.parquet"]
+
+
+# ---- Histories with a joint
+
+
+def test_a_history_whose_parts_do_not_follow_each_other_keeps_all_files(tmp_path: Path) -> None:
+    """A fast-forward to a branch whose fork has expired, and a rollback that was killed, join two histories."""
+    table = Table(tmp_path, "t", primary_key=True)
+    for key in range(3):
+        table.commit([key])
+    # Another history from snapshot 1 on: its snapshot 2 is not in the table any more, its snapshot 3 is.
+    table.handle().create_tag("fork", 1)
+    other = table.copy(tmp_path / "other")
+    other.rollback(1)
+    for key in (11, 12):
+        other.commit([key])
+    for path in other.path.rglob("*"):
+        if path.is_file() and not (table.path / path.relative_to(other.path)).exists():
+            (table.path / path.relative_to(other.path)).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, table.path / path.relative_to(other.path))
+    shutil.copy(other.snapshot_path(3), table.snapshot_path(3))
+    (table.path / "tag" / "tag-fork").unlink()
+    expected = table.rows()
+    _age_all(table)
+    maintain(table.handle(), MaintenancePolicy(min_snapshots=1, max_snapshots=2, orphan_age=timedelta(days=2)))
+    assert table.ids() == [2, 3] and table.rows() == expected
+    assert is_exact(table)
+
+
+def test_a_listing_without_the_latest_snapshot_is_not_believed(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An old answer of an object store hides what names the files of the latest snapshot."""
+    original = SnapshotManager.list_ids
+    monkeypatch.setattr(SnapshotManager, "list_ids", lambda self: original(self)[:-1])
+    _age_all(table)
+    before = files_of(table.path)
+    with pytest.raises(MaintenanceConflictError, match="snapshot 6 was not listed"):
+        maintain(table.handle(), MaintenancePolicy(min_snapshots=1, orphan_age=timedelta(days=2)))
+    assert files_of(table.path) == before
+
+
+# ---- Races
+
+
+def test_a_consumer_that_is_reset_meanwhile_is_protected(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    consumers(table).reset_consumer("c", Consumer(6))
+    before(monkeypatch, "_check_unchanged", lambda: consumers(table).reset_consumer("c", Consumer(3)))
+    maintain(table.handle(), LATEST_ONLY)
+    assert table.ids() == [2, 3, 4, 5, 6]
+
+
+def test_files_of_an_unfinished_plan_are_checked_again_too(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tag that is written while its snapshot expires keeps the files, although an earlier run wanted them gone."""
+    (table.path / "consumer").mkdir(exist_ok=True)
+    files = [str(path.relative_to(table.path)) for path in table.path.rglob("*") if path.name in files_of(table.path)]
+    (table.path / "consumer" / "maintenance-dead").write_text(json.dumps({"version": 1, "files": files}))
+    before(monkeypatch, "_newly_needed", lambda: shutil.copy(late, table.path / "tag" / "tag-late"))
+    (table.path / "tag").mkdir(exist_ok=True)
+    late = table.path / "late"
+    shutil.copy(table.snapshot_path(2), late)
+    maintain(table.handle(), LATEST_ONLY)
+    late.unlink()
+    assert needed_files(table.path) <= files_of(table.path)
+
+
+def test_two_runs_may_keep_the_same_changelogs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = {"snapshot__num_retained__max": "1", "changelog__num_retained__max": "9"}
+    least = {"snapshot__num_retained__min": "1", "changelog__num_retained__min": "1"}
+    table = Table(tmp_path, "t", primary_key=True, changelog_producer="input", **limits, **least)
+    for key in range(4):
+        table.commit([key])
+    before(monkeypatch, "_expire_changelogs", lambda: maintain(table.handle()))
+    maintain(table.handle())
+    assert table.ids() == [4] and is_exact(table)
+    assert {path.name for path in (table.path / "changelog").glob("changelog-*")} == {
+        f"changelog-{n}" for n in (1, 2, 3)
+    }
+
+
+def test_readers_find_no_gap_between_expired_snapshots(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest of them goes first: from then on the hint is right, and hides the others."""
+    deleted: list[str] = []
+    original = Store.delete_all
+
+    def delete_all(self: Any, paths: Any) -> None:
+        deleted.extend(Path(path).name for path in paths if "/snapshot-" in path)
+        if len(deleted) > 1:
+            assert not table.snapshot_path(5).exists()
+        original(self, paths)
+
+    monkeypatch.setattr(Store, "delete_all", delete_all)
+    maintain(table.handle(), LATEST_ONLY)
+    assert table.ids() == [6] and deleted
+
+
+def test_a_snapshot_that_could_not_be_deleted_keeps_its_files(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A delete that an object store lost: the snapshot is still there, so readers find it."""
+    stored = table.snapshot_path(2).read_bytes()
+    before(monkeypatch, "_newly_needed", lambda: table.snapshot_path(2).write_bytes(stored))
+    maintain(table.handle(), LATEST_ONLY)
+    assert table.ids() == [2, 6] and needed_files(table.path) <= files_of(table.path)
+    maintain(table.handle(), LATEST_ONLY)
+    assert table.ids() == [6] and is_exact(table)
+
+
+# ---- What callers and consumers need
+
+
+def test_a_position_inside_a_range_protects_the_whole_range(table: Table) -> None:
+    """The changes after snapshot 2, up to 5, are one plan: it compares both states."""
+    position = Position("t", 5, phase=Phase.RANGE, since=2)
+    maintain(table.handle(), MaintenancePolicy(min_snapshots=1, max_snapshots=1, protect=(position,)))
+    assert table.ids() == [2, 3, 4, 5, 6]
+
+
+def test_a_consumer_that_keeps_only_changelogs_holds_no_snapshot_back() -> None:
+    plan = MaintenancePlan("t", protections=(Protection("consumer", "c", 3, changelog_only=True),), earliest=7)
+    assert plan.held_back == ()
+
+
+# ---- What a table may hold
+
+
+def test_the_success_files_of_tags_are_no_tag(table: Table) -> None:
+    table.handle().create_tag("kept", 2)
+    success = table.path / "tag" / "tag-success-file"
+    success.mkdir()
+    (success / "kept_SUCCESS").write_text("{}")
+    maintain(table.handle(), LATEST_ONLY)
+    assert table.ids() == [6] and is_exact(table)
+
+
+@pytest.mark.parametrize("name", ["writer", "shared.group"])
+def test_writers_and_groups_keep_snapshots_where_consumers_keep_changelogs(tmp_path: Path, name: str) -> None:
+    """A writer finds its commits in snapshots only, and a group may be in its first plan."""
+    options = {
+        "changelog__num_retained__max": "99",
+        "snapshot__num_retained__max": "50",
+        "consumer__changelog_only": "true",
+    }
+    table = Table(tmp_path, "t", primary_key=True, changelog_producer="input", **options)
+    for key in range(4):
+        table.commit([key])
+    directory = table.path / "consumer"
+    directory.mkdir(exist_ok=True)
+    (directory / f"consumer-{name}").write_text(json.dumps({"nextSnapshot": 3}))
+    (directory / "consumer-reader").write_text(json.dumps({"nextSnapshot": 1}))
+    (directory / "sink-writer").write_text("{}")
+    maintain(table.handle(), LATEST_ONLY)
+    assert table.ids() == [2, 3, 4]
+
+
+def test_a_damaged_branch_is_no_conflict(table: Table) -> None:
+    """Its snapshots have ids that the maintained branch need not have."""
+    table.handle().create_tag("fork", 2)
+    table.handle().branch_manager().create_branch("b", "fork")
+    table.handle().delete_tag("fork")
+    maintain(table.handle(), LATEST_ONLY)
+    lost = json.loads((table.path / "branch/branch-b/snapshot/snapshot-2").read_text())["baseManifestList"]
+    (table.path / "manifest" / lost).unlink()
+    table.commit([9])
+    with pytest.raises(CorruptTableError, match=lost):
+        maintain(table.handle(), LATEST_ONLY)
+
+
+def _age_all(table: Table) -> None:
+    then = time.time() - 3 * DAY
+    for path in table.path.rglob("*"):
+        os.utime(path, (then, then))
