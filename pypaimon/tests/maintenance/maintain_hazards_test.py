@@ -199,7 +199,7 @@ def test_a_position_inside_a_range_protects_the_whole_range(table: Table) -> Non
 
 
 def test_a_consumer_that_keeps_only_changelogs_holds_no_snapshot_back() -> None:
-    plan = MaintenancePlan("t", protections=(Protection("consumer", "c", 3, changelog_only=True),), earliest=7)
+    plan = MaintenancePlan("t", protections=(Protection("consumer", "c", 3, changelog_only=True),), earliest_id=7)
     assert plan.held_back == ()
 
 
