@@ -213,7 +213,7 @@ def test_an_idle_thread_keeps_no_job_that_was_cancelled() -> None:
         def call(self) -> None:
             pass
 
-    pool, held, release = IOPool(1, LONG, idle_seconds=LONG), Held(), threading.Event()
+    pool, held, release = IOPool(1, LONG), Held(), threading.Event()
     gone = weakref.ref(held)
     first, second = pool.submit(release.wait, LONG), pool.submit(held.call)
     assert second.cancel()
@@ -221,10 +221,9 @@ def test_an_idle_thread_keeps_no_job_that_was_cancelled() -> None:
     release.set()
     assert pool.result(first)
     until = time.monotonic() + LONG
-    while not pool._idle:
+    while gone() is not None:
         assert time.monotonic() < until
         time.sleep(0.001)
-    assert gone() is None
     pool.close()
 
 

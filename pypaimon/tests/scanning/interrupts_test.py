@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pypaimon.streaming import ConsumerManager, EndOfScan, StreamReadBuilder
-from pypaimon.streaming.io import pool_registry, workers
+from pypaimon.streaming.io import workers
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.io.workers import Worker
 from support.crash.interrupted_call import LIBRARY, Interrupt
@@ -121,8 +121,6 @@ def followed(table: Table, face: str, interrupt: Interrupt) -> tuple[list[int], 
 @pytest.fixture
 def no_workers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No thread of another test is spare, and those of this one stay so until it ends."""
-    for pool in list(pool_registry.pools):
-        pool.release()
     wait_until(lambda: not any(isinstance(each, Worker) for each in threading.enumerate()))
     monkeypatch.setattr(workers, "SPARE_SECONDS", LONG)
     yield
@@ -159,7 +157,8 @@ def submitted(line: str | None, has_spare: bool) -> Interrupt:
     finally:
         gc.enable()
     assert pool.submit(int).result(LONG) == 0, line
-    assert (pool.hanging, pool.threads) == (0, 1), line
+    wait_until(lambda: not pool.threads)
+    assert pool.hanging == 0, line
     pool.close()
     alive = [each for each in threading.enumerate() if isinstance(each, Worker)]
     wait_until(lambda: set(workers._spares) == set(alive))

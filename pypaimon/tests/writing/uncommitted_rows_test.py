@@ -30,7 +30,7 @@ def left_after(builder: Any, face: str, calls: Calls) -> None:
     async def run() -> None:
         async with builder.open() as writer:
             for call in calls:
-                await getattr(writer, call)(*([rows(1)] if call == "write" else []))
+                await getattr(writer, "aclose" if call == "close" else call)(*([rows(1)] if call == "write" else []))
 
     asyncio.run(run())
 
