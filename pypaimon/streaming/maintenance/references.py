@@ -116,7 +116,7 @@ class References:
     def _add_bases(self, snapshots: Sequence[Snapshot]) -> None:
         """The manifest lists of snapshots, and the files that a base holds beyond the state of the snapshot before.
 
-        There are such files where a snapshot does not follow the one before it, although its id may: behind a gap, a
+        There are such files where a snapshot does not follow the one before it, although its id may: after a gap, a
         fast-forward to a branch whose first snapshots have expired, or a rollback that was killed. In any other case
         the base names the manifests of the state before, or others with the same live files.
         """
