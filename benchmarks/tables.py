@@ -157,6 +157,8 @@ def multiply_entries(table: Any, count: int, partitions: int = 100, buckets: int
     snapshot |= {"baseManifestList": "manifest-list-many", "baseManifestListSize": size}
     empty = _write(home / "manifest" / "manifest-list-none", list_schema, [])
     snapshot |= {"deltaManifestList": "manifest-list-none", "deltaManifestListSize": empty}
+    # As of a table that was copied: in the first commit of any other all records are new, and its base is not read.
+    snapshot |= {"totalRecordCount": count, "deltaRecordCount": 0}
     path.write_text(json.dumps(snapshot))
 
 
