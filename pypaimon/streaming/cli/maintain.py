@@ -87,6 +87,8 @@ def maintain(
     readers; a run that is killed is finished by the next one. 'db.orders_*' stands for the tables that it matches.
     """
     policy, pause = keeping.policy(), _age("--every", every)
+    if pause is not None and not pause:
+        raise click.UsageError("--every: give a time above 0")
     pattern = TablesOfPattern.of(source, choice)
     form = "json" if as_json else "text"
     run: Callable[[], int]
