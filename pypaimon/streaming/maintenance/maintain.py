@@ -17,8 +17,8 @@ Java deletes data files first, so that a snapshot may be found whose files are g
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from functools import cached_property, partial
 from uuid import uuid4
@@ -26,7 +26,7 @@ from uuid import uuid4
 from pypaimon.streaming.commit.ledger import record_name
 from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo, consumers_of
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
-from pypaimon.streaming.errors import CorruptTableError, MaintenanceConflictError
+from pypaimon.streaming.errors import MaintenanceConflictError
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.maintenance.expiry import Protection, expired_changelogs, expired_snapshots
 from pypaimon.streaming.maintenance.orphans import OldFiles
@@ -35,21 +35,19 @@ from pypaimon.streaming.maintenance.policy import KeepRules, MaintenancePolicy
 from pypaimon.streaming.maintenance.references import (
     Candidates,
     References,
-    Roots,
     TableFile,
     required,
     unreferenced,
 )
-from pypaimon.streaming.maintenance.tags import Tag, tag_names, tags_of
+from pypaimon.streaming.maintenance.roots import Picture, Roots, of_branch, picture_of
+from pypaimon.streaming.maintenance.tags import Tag, tag_names
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
-from pypaimon.streaming.metadata.snapshots import Snapshot, branch_directory
-from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.metadata.snapshots import branch_directory
 from pypaimon.streaming.options.arguments import a_table
 from pypaimon.streaming.options.table_kinds import ChangelogProducer
 from pypaimon.streaming.paimon.handles import WritableTable
 
 _ATTEMPTS = 5
-_LISTINGS = 10
 _PLAN_PREFIX = "maintenance-"
 _LOG = StreamLog(__name__)
 
@@ -86,25 +84,6 @@ def maintain(
     raise AssertionError("unreachable")
 
 
-@dataclass(frozen=True, slots=True)
-class _Picture:
-    """What a table holds that keeps files, as it was read.
-
-    Attributes:
-        own: The roots of the branch that is maintained.
-        others: Those of the other branches.
-        tags: The tags of the branch.
-        tag_names: Names of all tags, by branch.
-        consumers: The consumer files of the branch.
-    """
-
-    own: Roots
-    others: tuple[Roots, ...]
-    tags: tuple[Tag, ...]
-    tag_names: dict[str, tuple[str, ...]]
-    consumers: tuple[ConsumerInfo, ...]
-
-
 class _Run:
     """One attempt: a new picture of the table, a plan, and its execution."""
 
@@ -121,7 +100,7 @@ class _Run:
     def report(self, dry_run: bool) -> MaintenanceReport:
         # Old files are listed before what names files: a commit that comes between cannot name them any more.
         old = self._old_files()
-        picture = self._look(self._directory)
+        picture = picture_of(self._directory)
         plan = self._planned(picture)
         unfinished = self._unfinished()
         resumed: tuple[TableFile, ...] = ()
@@ -141,16 +120,6 @@ class _Run:
 
     # ---- What the table holds
 
-    def _look(self, directory: TableDirectory) -> _Picture:
-        names = ("main", *directory.branch_names())
-        directories = {name: _of_branch(directory, name) for name in names}
-        tags = {name: tags_of(each) for name, each in directories.items()}
-        roots = {name: _roots(each, tags[name]) for name, each in directories.items()}
-        own = directory.branch
-        others = tuple(found for name, found in roots.items() if name != own)
-        tag_names = {name: tuple(each.name for each in found) for name, found in tags.items()}
-        return _Picture(roots[own], others, tags[own], tag_names, tuple(self._consumers.infos()))
-
     def _old_files(self) -> list[TableFile]:
         if self._rules.orphan_seconds is None:
             return []
@@ -160,7 +129,7 @@ class _Run:
 
     # ---- What goes
 
-    def _planned(self, picture: _Picture) -> MaintenancePlan:
+    def _planned(self, picture: Picture) -> MaintenancePlan:
         expired = self._expired_consumers(picture.consumers)
         protections = self._protections(picture.consumers, expired)
         own, rules, now = picture.own, self._rules, int(self._now * 1000)
@@ -225,7 +194,7 @@ class _Run:
 
     # ---- Which files nothing needs
 
-    def _kept(self, picture: _Picture, plan: MaintenancePlan) -> Roots:
+    def _kept(self, picture: Picture, plan: MaintenancePlan) -> Roots:
         """The roots of the branch after the plan."""
         own = picture.own
         gone, old, late = set(plan.snapshot_ids), set(plan.changelog_ids), set(plan.kept_changelog_ids)
@@ -253,13 +222,13 @@ class _Run:
 
     def _check_still_there(self, roots: Roots) -> None:
         """Another program may have expired, meanwhile, what needs a file that is missing."""
-        now = self._look(self._table.new_directory())
+        now = picture_of(self._table.new_directory())
         there = {each.fingerprint for found in (now.own, *now.others) for each in found.all}
         gone = next((each for each in roots.all if each.fingerprint not in there), None)
         if gone is not None:
             raise MaintenanceConflictError(self._table.name, f"snapshot {gone.id} has expired meanwhile")
 
-    def _candidates(self, picture: _Picture, plan: MaintenancePlan) -> Iterator[TableFile]:
+    def _candidates(self, picture: Picture, plan: MaintenancePlan) -> Iterator[TableFile]:
         candidates = Candidates(self._directory.manifests, self._table.paths)
         own = picture.own
         gone, old = set(plan.snapshot_ids), set(plan.changelog_ids)
@@ -272,7 +241,7 @@ class _Run:
 
     # ---- Execution
 
-    def _execute(self, picture: _Picture, plan: MaintenancePlan, resumed: Sequence[TableFile]) -> None:
+    def _execute(self, picture: Picture, plan: MaintenancePlan, resumed: Sequence[TableFile]) -> None:
         path = f"{self._consumers.directory}/{_PLAN_PREFIX}{uuid4()}"
         hint = f"{self._home}/snapshot/EARLIEST"
         before = picture.own.snapshots[0].id if picture.own.snapshots else None
@@ -311,7 +280,7 @@ class _Run:
 
         They have appeared meanwhile, or should have been deleted and are still there.
         """
-        now = self._look(self._table.new_directory())
+        now = picture_of(self._table.new_directory())
         snapshots = {each.fingerprint for found in roots for each in found.snapshots}
         tagged = {each.fingerprint for found in roots for each in found.tagged}
         changelogs = {each.fingerprint for found in roots for each in found.changelogs}
@@ -324,7 +293,7 @@ class _Run:
             for found in (now.own, *now.others)
         )
 
-    def _expire_changelogs(self, picture: _Picture, plan: MaintenancePlan) -> None:
+    def _expire_changelogs(self, picture: Picture, plan: MaintenancePlan) -> None:
         directory = f"{self._home}/changelog"
         late = set(plan.kept_changelog_ids)
         stored = self._store.read_many(
@@ -344,14 +313,14 @@ class _Run:
                 self._store.delete_all([f"{directory}/EARLIEST", f"{directory}/LATEST"])
             self._store.delete_all([f"{directory}/changelog-{number}" for number in plan.changelog_ids])
 
-    def _check_unchanged(self, picture: _Picture, plan: MaintenancePlan) -> None:
+    def _check_unchanged(self, picture: Picture, plan: MaintenancePlan) -> None:
         """Find out whether something has appeared that needs what is to be deleted."""
         directory = self._table.new_directory()
         names = ("main", *directory.branch_names())
         if {*names} != {*picture.tag_names}:
             raise MaintenanceConflictError(plan.table, "a branch was created or deleted meanwhile")
         for name in names:
-            if tuple(tag_names(_of_branch(directory, name))) != picture.tag_names[name]:
+            if tuple(tag_names(of_branch(directory, name))) != picture.tag_names[name]:
                 raise MaintenanceConflictError(plan.table, "a tag was created or deleted meanwhile")
         known = {each.name.text: each.next_snapshot for each in picture.consumers}
         for info in self._consumers.infos():
@@ -375,42 +344,3 @@ class _Run:
         found = zip(paths, self._store.read_many(paths), strict=True)
         parse = partial(plan_files, self._table.path)
         return {path: self._store.parse_data(path, data, parse) for path, data in found if data is not None}
-
-
-def _of_branch(directory: TableDirectory, name: str) -> TableDirectory:
-    return directory if name == directory.branch else directory.of_branch(name)
-
-
-def _roots(directory: TableDirectory, tags: Sequence[Tag]) -> Roots:
-    """Read the roots of a branch.
-
-    Raises:
-        CorruptTableError: One of them is damaged, or stays missing though it is listed.
-    """
-    manager = directory.snapshots
-    hinted = manager.hinted_latest_id()
-    snapshots = _all(manager.list_ids, manager.get_snapshots_batch, "snapshot", directory)
-    changelogs = _all(manager.list_changelog_ids, manager.get_changelogs_batch, "changelog", directory)
-    if not snapshots and hinted is not None:
-        raise CorruptTableError(f"{directory.table.table_path}/snapshot", "holds no snapshot, but a hint to the latest")
-    if hinted is not None and hinted > snapshots[-1].id and manager.refreshed(hinted) is not None:
-        # The hint was read before, so either the store gave an old listing, or the table was rolled back meanwhile.
-        raise MaintenanceConflictError(directory.table.table_path, f"snapshot {hinted} was not listed, but is there")
-    return Roots(snapshots, tuple(each.snapshot for each in tags), changelogs)
-
-
-def _all(
-    listed: Callable[[], list[int]],
-    fetched: Callable[[list[int]], dict[int, Snapshot | None]],
-    what: str,
-    directory: TableDirectory,
-) -> tuple[Snapshot, ...]:
-    """All snapshots of a listing; listed again if one is missing, because another program may expire it meanwhile."""
-    missing: list[int] = []
-    for _ in range(_LISTINGS):
-        found = fetched(listed())
-        missing = [number for number, snapshot in found.items() if snapshot is None]
-        if not missing:
-            return tuple(snapshot for snapshot in found.values() if snapshot is not None)
-    path = f"{directory.table.table_path}: {what} {missing[0]}"
-    raise CorruptTableError(path, "is listed, but cannot be found")

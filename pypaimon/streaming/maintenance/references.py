@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.errors import CorruptTableError
+from pypaimon.streaming.maintenance.roots import Roots
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.file_paths import FilePaths, SpelledPath, merged_changelog_range
 from pypaimon.streaming.metadata.index_manifests import IndexEntry
@@ -44,26 +45,6 @@ class TableFile:
     path: str
     kind: str
     bytes: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Roots:
-    """What keeps files of one branch.
-
-    Attributes:
-        snapshots: The snapshots that have a file, ascending.
-        tagged: The snapshots that tags hold.
-        changelogs: The long-lived changelogs, ascending.
-    """
-
-    snapshots: tuple[Snapshot, ...] = ()
-    tagged: tuple[Snapshot, ...] = ()
-    changelogs: tuple[Snapshot, ...] = ()
-
-    @property
-    def all(self) -> tuple[Snapshot, ...]:
-        """All of them."""
-        return (*self.snapshots, *self.tagged, *self.changelogs)
 
 
 @dataclass

@@ -1,0 +1,110 @@
+"""What a table holds that keeps files: the snapshots, tags and long-lived changelogs of its branches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo, consumers_of
+from pypaimon.streaming.errors import CorruptTableError, MaintenanceConflictError
+from pypaimon.streaming.maintenance.tags import Tag, tags_of
+from pypaimon.streaming.metadata.snapshots import Snapshot
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+
+_LISTINGS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Roots:
+    """What keeps files of one branch.
+
+    Attributes:
+        snapshots: The snapshots that have a file, ascending.
+        tagged: The snapshots that tags hold.
+        changelogs: The long-lived changelogs, ascending.
+    """
+
+    snapshots: tuple[Snapshot, ...] = ()
+    tagged: tuple[Snapshot, ...] = ()
+    changelogs: tuple[Snapshot, ...] = ()
+
+    @property
+    def all(self) -> tuple[Snapshot, ...]:
+        """All of them."""
+        return (*self.snapshots, *self.tagged, *self.changelogs)
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """All of that, as it was read.
+
+    Attributes:
+        own: The roots of the branch that is maintained.
+        others: Those of the other branches.
+        tags: The tags of the branch.
+        tag_names: Names of all tags, by branch.
+        consumers: The consumer files of the branch.
+    """
+
+    own: Roots
+    others: tuple[Roots, ...]
+    tags: tuple[Tag, ...]
+    tag_names: dict[str, tuple[str, ...]]
+    consumers: tuple[ConsumerInfo, ...]
+
+
+def picture_of(directory: TableDirectory) -> Picture:
+    """Read everything that keeps files.
+
+    Raises:
+        CorruptTableError: A part of it is damaged, or stays missing though it is listed.
+        MaintenanceConflictError: The listing is older than the hint to the latest snapshot.
+    """
+    names = ("main", *directory.branch_names())
+    directories = {name: of_branch(directory, name) for name in names}
+    tags = {name: tags_of(each) for name, each in directories.items()}
+    roots = {name: _roots(each, tags[name]) for name, each in directories.items()}
+    own = directory.branch
+    others = tuple(found for name, found in roots.items() if name != own)
+    tag_names = {name: tuple(each.name for each in found) for name, found in tags.items()}
+    return Picture(roots[own], others, tags[own], tag_names, tuple(consumers_of(directory).infos()))
+
+
+def of_branch(directory: TableDirectory, name: str) -> TableDirectory:
+    """The directory of a branch, in the view that the other directory has of the table."""
+    return directory if name == directory.branch else directory.of_branch(name)
+
+
+def _roots(directory: TableDirectory, tags: Sequence[Tag]) -> Roots:
+    """Read the roots of a branch.
+
+    Raises:
+        CorruptTableError: One of them is damaged, or stays missing though it is listed.
+    """
+    manager = directory.snapshots
+    hinted = manager.hinted_latest_id()
+    snapshots = _all(manager.list_ids, manager.get_snapshots_batch, "snapshot", directory)
+    changelogs = _all(manager.list_changelog_ids, manager.get_changelogs_batch, "changelog", directory)
+    if not snapshots and hinted is not None:
+        raise CorruptTableError(f"{directory.table.table_path}/snapshot", "holds no snapshot, but a hint to the latest")
+    if hinted is not None and hinted > snapshots[-1].id and manager.refreshed(hinted) is not None:
+        # The hint was read before, so either the store gave an old listing, or the table was rolled back meanwhile.
+        raise MaintenanceConflictError(directory.table.table_path, f"snapshot {hinted} was not listed, but is there")
+    return Roots(snapshots, tuple(each.snapshot for each in tags), changelogs)
+
+
+def _all(
+    listed: Callable[[], list[int]],
+    fetched: Callable[[list[int]], dict[int, Snapshot | None]],
+    what: str,
+    directory: TableDirectory,
+) -> tuple[Snapshot, ...]:
+    """All snapshots of a listing; listed again if one is missing, because another program may expire it meanwhile."""
+    missing: list[int] = []
+    for _ in range(_LISTINGS):
+        found = fetched(listed())
+        missing = [number for number, snapshot in found.items() if snapshot is None]
+        if not missing:
+            return tuple(snapshot for snapshot in found.values() if snapshot is not None)
+    path = f"{directory.table.table_path}: {what} {missing[0]}"
+    raise CorruptTableError(path, "is listed, but cannot be found")
