@@ -193,9 +193,9 @@ class StreamReadBuilder(SpecBuilder, PaimonStreamReadBuilder, FormerNames):
     ) -> group_stream.GroupStreamBuilder:
         """Share the table with the other members of a group, through its store alone.
 
-        The table is divided into slots (see docs/groups.md). A new member gets slots from the others, and those of a
-        member that ends, or misses its heartbeats for a session, go to the others. No row is lost, and unconfirmed rows
-        come again. With an end the loop ends once all slots of the group are confirmed up to it.
+        The table is divided into slots (see docs/consumers.md#groups). A new member gets slots from the others, and
+        those of a member that ends, or misses its heartbeats for a session, go to the others. No row is lost, and
+        unconfirmed rows come again. With an end the loop ends once all slots of the group are confirmed up to it.
 
         Args:
             group_id: Name of the group; all members have the same stream.

@@ -46,7 +46,7 @@ _OF_CATALOG = (
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """The options of one sink (docs/spark-sink.md). Holds secrets, so it is never shown.
+    """The options of one sink (docs/spark.md#write). Holds secrets, so it is never shown.
 
     Attributes:
         table_options: Options laid over the table's; those of a table that is created.

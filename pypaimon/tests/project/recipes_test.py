@@ -57,7 +57,7 @@ def test_copies_are_the_whole_table_run_after_run(
 
 
 def test_the_pages_with_recipes_are_found() -> None:
-    assert {"README", "recipes", "services", "targets"} <= {page.stem for page in COPYING}
+    assert {"README", "operations", "targets"} <= {page.stem for page in COPYING}
 
 
 def test_the_quick_start_prints_the_whole_table(

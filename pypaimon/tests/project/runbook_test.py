@@ -26,7 +26,7 @@ from support.tables.streamed_table import Table, available
 
 DASHBOARD = (ROOT / "examples" / "grafana_dashboard.json").read_text(encoding="utf-8")
 ALERTS = (ROOT / "examples" / "prometheus_alerts.yaml").read_text(encoding="utf-8")
-SHOWN = [block.text for block in blocks(DOCS / "runbook.md") if block.language == "console"]
+SHOWN = [block.text for block in blocks(DOCS / "operations.md") if block.language == "console"]
 
 
 def expired(table: Table) -> None:
@@ -176,5 +176,5 @@ def test_dashboard_and_alerts_name_what_is_exported(exported: dict[str, set[str]
 
 def test_alerts_lead_to_the_runbook() -> None:
     rules = [rule for group in yaml.safe_load(ALERTS)["groups"] for rule in group["rules"]]
-    assert all(rule["annotations"]["runbook"].startswith("docs/runbook.md#") for rule in rules)
+    assert all(rule["annotations"]["runbook"].startswith("docs/operations.md#") for rule in rules)
     assert len({rule["alert"] for rule in rules}) == len(rules) >= 5

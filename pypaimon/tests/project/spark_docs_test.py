@@ -1,4 +1,4 @@
-"""The pages of Spark hold as those of `docs_test.py` do, in `make soak`. Their copy is the whole table."""
+"""The page of Spark holds as those of `docs_test.py` do, in `make soak`. Their copy is the whole table."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ def test_code_runs_and_prints_what_it_says(page: Path, orders_warehouse: Path, l
 def test_the_copy_of_spark_is_the_whole_table_run_after_run(
     expired_orders: Any, tmp_path: Path, loop: asyncio.AbstractEventLoop
 ) -> None:
-    page = DOCS / "spark-sink.md"
-    recipe = [block for block in blocks(page) if block.language == "python"][:2]
+    page = DOCS / "spark.md"
+    parts = [block for block in blocks(page) if block.language == "python"]
+    recipe = [parts[0], next(block for block in parts if 'table="db.copy"' in block.text)]
     for kind, row in [("", None), NEXT_CHANGES[0]]:
         if row is not None:
             change(expired_orders, kind, row)
