@@ -43,8 +43,8 @@ _MAINTAIN = LeftOut("run maintain or paimon-stream maintain")
 _TAGS, _OLD_TAGS = LeftOut("run trigger_tag_automatic_creation"), LeftOut("run expire_tags")
 _DONE, _COMMIT = LeftOut("run mark_partition_done", True), LeftOut("have Java commit", True)
 _VISIBLE = LeftOut("have Java commit, which waits until the rows are visible", True)
-_BETWEEN = "refused by streams, as in Java: use [`between(...)`](reading.md#between-two-moments), or a batch of Spark"
-_START = "where a stream begins: [starts](reading.md#where-a-stream-starts)"
+_BETWEEN = "refused by streams: use [`with_range(...)`](reading.md#between-two-moments), or a batch of Spark"
+_START = "a [start](reading.md#where-a-stream-starts)"
 _OTHER_BRANCH = "refused: a stream follows one branch"
 _CHAIN = "[chain tables](java-semantics.md#chain-tables)"
 
@@ -58,7 +58,7 @@ CHANGELOG_PRODUCER = Key("changelog-producer", member(ChangelogProducer), Change
     "who writes changelog files")
 BRANCH = Key("branch", TEXT, None, _RW, "the branch; `db.table$branch_<name>` names it too")
 BUCKET = Key("bucket", whole(), -1, _RWC, "number of buckets; -1: dynamic (with a primary key) or none; -2: postponed")
-BUCKET_KEY = Key("bucket-key", TEXT, None, _RW, "columns whose values decide the bucket of a row, separated by commas")
+BUCKET_KEY = Key("bucket-key", TEXT, None, _RW, "columns that decide the bucket of a row")
 BUCKET_FUNCTION_TYPE = Key("bucket-function.type", member(BucketFunctionType), BucketFunctionType.DEFAULT, _RW,
     "how the bucket key becomes a bucket; `hive` is not written")
 DELETION_VECTORS_ENABLED = Key("deletion-vectors.enabled", BOOLEAN, False, _RWC, "replaced rows are marked in an index")
@@ -81,14 +81,13 @@ SCAN_PRIMARY_BRANCH = Key("scan.primary-branch", TEXT, None, _R, _OTHER_BRANCH)
 QUERY_AUTH_ENABLED = Key("query-auth.enabled", BOOLEAN, False, _R, "a REST catalog filters rows and masks columns")
 STREAM_SCAN_MODE = Key("stream-scan-mode", TEXT, None, _R, "refused: it is internal to Java's compaction jobs")
 TIME_ZONE = Key(time_zone.TIME_ZONE, TEXT, None, _RWC,
-    "the [time zone](java-semantics.md#time-zones) of the table's readers and writers, which Java takes from its "
-    "JVM; default: that of the process. An option of this library; Java ignores it")
+    "the [time zone](java-semantics.md#time-zones) of the table; default: that of the process. Java ignores it")
 
 # Merging.
 SEQUENCE_FIELD = Key("sequence.field", TEXT, None, _RWC,
-    "columns by which the newer one of two records is found, separated by commas")
+    "columns that tell the newer one of two records")
 SEQUENCE_FIELD_SORT_ORDER = Key("sequence.field.sort-order", one_of("ascending", "descending"), "ascending", _RWC,
-    "whether the greater or the smaller value of these is newer")
+    "whether their greater or smaller value is newer")
 SEQUENCE_SNAPSHOT_ORDERING = Key("sequence.snapshot-ordering", BOOLEAN, False, _RWC,
     "the record of the later snapshot is newer; not compacted here")
 ROWKIND_FIELD = Key("rowkind.field", TEXT, None, _RW, "the column with the kind of each row")
@@ -97,9 +96,9 @@ IGNORE_DELETE = Key("ignore-delete", BOOLEAN, False, _RWC, "-D and -U records ar
 IGNORE_UPDATE_BEFORE = Key("ignore-update-before", BOOLEAN, False, _W, "-U records are not written")
 FORCE_LOOKUP = Key("force-lookup", BOOLEAN, False, _RWC, "compaction merges records of level 0 with those above")
 AGGREGATION_REMOVE_RECORD_ON_DELETE = Key("aggregation.remove-record-on-delete", BOOLEAN, False, _RWC,
-    "a -D record deletes the row of merge engine aggregation")
+    "a -D record deletes the row")
 PARTIAL_UPDATE_REMOVE_RECORD_ON_DELETE = Key("partial-update.remove-record-on-delete", BOOLEAN, False, _RWC,
-    "a -D record deletes the row of merge engine partial-update")
+    "a -D record deletes the row")
 PARTIAL_UPDATE_REMOVE_RECORD_ON_SEQUENCE_GROUP = Key("partial-update.remove-record-on-sequence-group",
     TEXT, None, _RWC, "the sequence groups whose -D records delete the row")
 FIELDS_DEFAULT_AGGREGATE_FUNCTION = Key("fields.default-aggregate-function", TEXT, None, _RWC,
@@ -111,9 +110,9 @@ FIELDS_LIST_AGG_DELIMITER = Key("fields.#.list-agg-delimiter", TEXT, ",", _RWC, 
 FIELDS_COUNT_LIMIT = Key("fields.#.count-limit", whole(), (1 << 31) - 1, _RWC, "`nested_update`: rows at most")
 FIELDS_NESTED_KEY = Key("fields.#.nested-key", TEXT, None, _RWC, "`nested_update`: the key of the nested rows")
 FIELDS_NESTED_KEY_NULL_STRATEGY = Key("fields.#.nested-key-null-strategy",
-    one_of("merge", "ignore", "error"), "merge", _RWC, "`nested_update`: what happens to nested rows whose key is null")
+    one_of("merge", "ignore", "error"), "merge", _RWC, "`nested_update`: nested rows whose key is null")
 FIELDS_NESTED_SEQUENCE_FIELD = Key("fields.#.nested-sequence-field", TEXT, None, _RWC,
-    "`nested_update`: columns by which the newer one of two nested rows is found")
+    "`nested_update`: columns that tell the newer one of two nested rows")
 FIELDS_SEQUENCE_GROUP = Key("fields.#.sequence-group", TEXT, None, _RWC, "the fields whose updates this one orders")
 FIELDS_TS_FIELD = Key("fields.#.ts-field", TEXT, None, _RWC, "`merge_map_with_keytime`: the time; default: the last")
 
@@ -125,15 +124,15 @@ SCAN_SNAPSHOT_ID = Key("scan.snapshot-id", whole(), None, _R, _START)
 SCAN_VERSION = Key("scan.version", TEXT, None, _R, _START)
 SCAN_FILE_CREATION_TIME_MILLIS = Key("scan.file-creation-time-millis", whole(), None, _R, _START)
 SCAN_CREATION_TIME_MILLIS = Key("scan.creation-time-millis", whole(), None, _R, _START)
-SCAN_TAG_NAME = Key("scan.tag-name", TEXT, None, _R, "refused by streams, as in Java: use `with_start(tag=...)`")
-SCAN_WATERMARK = Key("scan.watermark", whole(), None, _R, "refused, as by Java's streams")
+SCAN_TAG_NAME = Key("scan.tag-name", TEXT, None, _R, "refused by streams: use `with_start(tag=...)`")
+SCAN_WATERMARK = Key("scan.watermark", whole(), None, _R, "refused, as in Java")
 INCREMENTAL_BETWEEN = Key("incremental-between", TEXT, None, _R, _BETWEEN)
 INCREMENTAL_BETWEEN_TIMESTAMP = Key("incremental-between-timestamp", TEXT, None, _R, _BETWEEN)
 INCREMENTAL_TO_AUTO_TAG = Key("incremental-to-auto-tag", TEXT, None, _R, _BETWEEN)
 INCREMENTAL_BETWEEN_SCAN_MODE = Key("incremental-between-scan-mode", member(BetweenMode), BetweenMode.AUTO, _R,
-    "how Spark's batches read such a range; ignored by streams")
+    "how Spark's batches read such a range")
 INCREMENTAL_BETWEEN_TAG_TO_SNAPSHOT = Key("incremental-between-tag-to-snapshot", BOOLEAN, False, _R,
-    "tags of such a range stand for the ids of their snapshots; ignored by streams")
+    "tags of such a range stand for the ids of their snapshots")
 TAG_CREATION_PERIOD = Key("tag.creation-period", one_of("daily", "hourly", "two-hours"), "daily", _R,
     "how automatic tags are named, for `incremental-to-auto-tag`")
 TAG_CREATION_PERIOD_DURATION = Key("tag.creation-period-duration", DURATION, None, _R,
@@ -142,21 +141,20 @@ TAG_PERIOD_FORMATTER = Key("tag.period-formatter",
     one_of("with-dashes", "without-dashes", "without-dashes-and-spaces"), "with-dashes", _R,
     "how automatic tags are named, for `incremental-to-auto-tag`")
 SCAN_BOUNDED_WATERMARK = Key("scan.bounded.watermark", whole(), None, _R,
-    "the stream ends before the first snapshot with a greater watermark")
+    "ends the stream before the first snapshot with a greater watermark")
 SCAN_BUCKET = Key("scan.bucket", whole(), None, _R, "only this bucket is read")
 SCAN_PARTITIONS = Key("scan.partitions", TEXT, None, _R,
-    "only [these partitions](writing.md#name-a-partition) are read, `day=2026-11-21;day=2026-11-22`. "
-    "`with_filter(...)` applies in addition. `max_pt()` and `max_two_pt()` are refused, because the greatest "
-    "partition may be another one at the next start")
+    "only [these partitions](writing.md#name-a-partition) are read, `day=2026-11-21;day=2026-11-22`; `max_pt()` and "
+    "`max_two_pt()` are refused, because they may be others at the next start")
 SCAN_MAX_SNAPSHOT_COUNT = Key("scan.max-snapshot.count", whole(), None, _R,
-    "at most this many plans are given before they are confirmed")
+    "unconfirmed plans at most")
 SCAN_PLAN_SORT_PARTITION = Key("scan.plan-sort-partition", BOOLEAN, False, _R, "splits are ordered by partition")
 SCAN_IGNORE_CORRUPT_FILES = Key("scan.ignore-corrupt-files", BOOLEAN, False, _R,
     "unreadable data files are skipped, with a warning")
 SCAN_IGNORE_LOST_FILES = Key("scan.ignore-lost-files", BOOLEAN, False, _R,
     "lost data files are skipped, with a warning")
 SCAN_PARALLELISM = Key("scan.parallelism", whole(1), None, _R,
-    "tasks of a read of [Spark](spark.md); default: the processors of the machine")
+    "tasks of a read of [Spark](spark.md); default: the processors")
 STREAMING_READ_OVERWRITE = Key("streaming-read-overwrite", BOOLEAN, False, _R,
     "OVERWRITE snapshots of tables with a primary key are read")
 STREAMING_READ_APPEND_OVERWRITE = Key("streaming-read-append-overwrite", BOOLEAN, False, _R,
@@ -271,7 +269,7 @@ COMMIT_MAX_RETRY_WAIT = Key("commit.max-retry-wait", DURATION, 10_000, _WC, "lon
 COMMIT_TIMEOUT = Key("commit.timeout", DURATION, None, _WC, "time after which a commit is given up")
 COMMIT_USER_PREFIX = Key("commit.user-prefix", TEXT, None, _WC, "prefix of commit users that the library makes up")
 COMMIT_STRICT_MODE_LAST_SAFE_SNAPSHOT = Key("commit.strict-mode.last-safe-snapshot", whole(), None, _WC,
-    "commits to partitions that others rewrote since this snapshot are refused")
+    "commits to partitions that others rewrote since are refused")
 MANIFEST_FORMAT = Key("manifest.format", TEXT, "avro", _WC, "format of manifests; only `avro` is written here")
 MANIFEST_COMPRESSION = Key("manifest.compression", TEXT, "zstd", _WC, "codec of manifests")
 MANIFEST_TARGET_FILE_SIZE = Key("manifest.target-file-size", SIZE, 8 * _MB, _WC, "size of a full manifest")
@@ -289,9 +287,9 @@ NUM_SORTED_RUN_COMPACTION_TRIGGER = Key("num-sorted-run.compaction-trigger", who
     "sorted runs at which a bucket is compacted")
 NUM_LEVELS = Key("num-levels", whole(2), None, _RC, "levels; default: `num-sorted-run.compaction-trigger` + 1")
 COMPACTION_MAX_SIZE_AMPLIFICATION_PERCENT = Key("compaction.max-size-amplification-percent", whole(0), 200, _C,
-    "size of all other runs in percent of the oldest one, above which a whole bucket is compacted")
+    "percent of the oldest run; if the others exceed it, the whole bucket is compacted")
 COMPACTION_SIZE_RATIO = Key("compaction.size-ratio", whole(0), 1, _C,
-    "percent by which a run may exceed the newer ones together and still be compacted with them")
+    "percent by which a run may exceed the newer ones and still join them")
 COMPACTION_OFFPEAK_START_HOUR = Key("compaction.offpeak.start.hour", whole(), -1, _C,
     "first hour of the day at which more is compacted; -1: none")
 COMPACTION_OFFPEAK_END_HOUR = Key("compaction.offpeak.end.hour", whole(), -1, _C, "the hour before which that ends")

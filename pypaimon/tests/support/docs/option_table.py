@@ -15,12 +15,12 @@ _UNITS = {
     DURATION.name: ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"), (1, "ms")),
     SIZE.name: ((1 << 20, "mb"), (1 << 10, "kb"), (1, "bytes")),
 }
-_PARTS = {Use.READ: "reads", Use.WRITE: "writes", Use.COMPACT: "compactions", Use.MAINTAIN: "maintenance"}
+_PARTS = {Use.READ: "R", Use.WRITE: "W", Use.COMPACT: "C", Use.MAINTAIN: "M"}
 
 
 def with_tables(page: str) -> str:
     """The page with the tables that the registry gives."""
-    for name, table in (("options", _used()), ("ignored options", _ignored())):
+    for name, table in (("options", _used()), ("left out options", _left_out()), ("ignored options", _ignored())):
         begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
         pattern = f"{re.escape(begin)}.*?{re.escape(end)}"
         text = f"{begin}\n{table}\n{end}"
@@ -30,9 +30,20 @@ def with_tables(page: str) -> str:
 
 def _used() -> str:
     rows = [
-        f"| {_names(each)} | {_values(each)} | {_parts(each)} | {_meaning(each)} |" for each in OPTION_KEYS if each.use
+        f"| {_names(each)} | {_values(each)} | {_parts(each)} | {_meaning(each)} |"
+        for each in OPTION_KEYS
+        if each.use and each.meaning
     ]
-    return "\n".join(["| option | values | used by | here |", "|---|---|---|---|", *rows, ""])
+    return "\n".join(["| option | values (default) | for | here |", "|---|---|---|---|", *rows, ""])
+
+
+def _left_out() -> str:
+    by_advice: dict[str, list[str]] = {}
+    for each in OPTION_KEYS:
+        if each.left_out is not None and not each.meaning:
+            by_advice.setdefault(each.left_out.instead, []).append(_names(each))
+    rows = [f"| {', '.join(names)} | {advice} |" for advice, names in by_advice.items()]
+    return "\n".join(["| option | instead |", "|---|---|", *rows, ""])
 
 
 def _ignored() -> str:
@@ -50,9 +61,9 @@ def _names(key: OptionKey[Any, Any]) -> str:
 
 
 def _values(key: OptionKey[Any, Any]) -> str:
-    if key.default is None or key.default == "":
+    if key.default is None or key.default == "" or key.default is False:
         return key.kind.name
-    return f"{key.kind.name}; default: `{_shown(key)}`"
+    return f"{key.kind.name} (`{_shown(key)}`)"
 
 
 def _shown(key: OptionKey[Any, Any]) -> str:
@@ -66,12 +77,11 @@ def _shown(key: OptionKey[Any, Any]) -> str:
 
 
 def _parts(key: OptionKey[Any, Any]) -> str:
-    return ", ".join(name for part, name in _PARTS.items() if part & key.use)
+    return "".join(name for part, name in _PARTS.items() if part & key.use)
 
 
 def _meaning(key: OptionKey[Any, Any]) -> str:
-    left_out = "" if key.left_out is None else f"writers here leave it out and warn: {key.left_out.instead}"
-    return "; ".join(filter(None, (key.meaning, left_out)))
+    return f"{key.meaning} [1]" if key.left_out is not None else key.meaning
 
 
 if __name__ == "__main__":
