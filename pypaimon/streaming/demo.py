@@ -27,6 +27,7 @@ from pypaimon.streaming import (
     stream_write_builder,
 )
 from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.paimon.handles import ReadableTable
 
 COLUMNS = ["order_id", "customer", "status", "amount"]
 STATUSES = ("placed", "paid", "shipped", "delivered")
@@ -194,7 +195,7 @@ class Follower:
         self._screen.status(f"lag: {lag.snapshots} snapshots, {seconds}   rows: {counts}   orders: {len(self.state)}")
 
 
-async def follow(table: Any, writer: Writer, seconds: float, screen: Screen) -> Follower:
+async def follow(table: ReadableTable, writer: Writer, seconds: float, screen: Screen) -> Follower:
     """Follow the table while it is written, until the time is up or an interrupt comes, then to the last commit."""
     builder = stream_read_builder(table).with_projection(COLUMNS).with_poll_interval_ms(100)
     scan, read, follower = builder.new_streaming_scan(), builder.new_read(), Follower(screen)

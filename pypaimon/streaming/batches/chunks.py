@@ -147,7 +147,7 @@ class ChunkReader:
                 return self._next_of(plan)
             except PositionExpiredError as expired:
                 # Rows of the plan that were given stay given. A full state that comes instead says that it begins.
-                self._driver.begin_anew(plan, expired)
+                self._driver.start_again(plan, expired)
                 self._plan, self._begins_state, self._given_until = None, False, None
 
     def _wait_for_plan(self) -> Plan:

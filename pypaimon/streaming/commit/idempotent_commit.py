@@ -4,7 +4,7 @@ The protocol, in the order in which files appear in the store. Only the snapshot
 readers; everything before it can be lost or left behind without harm.
 
 1. *Data files* (by the writer). Data, changelog and index files are written under new names. No snapshot names them. A
-   crash leaves orphans, which Paimon's `remove_orphan_files` deletes; after an error the writer deletes them itself.
+   crash leaves orphans, which `maintain` deletes at an `orphan_age`; after an error the writer deletes them itself.
 
 2. *The ledger* (`ledger`, `session`). The record says that the identifier is about to be tried, and a consumer of the
    commit user's name keeps the snapshots that will show whether it got through. If the snapshots already show it, the

@@ -138,8 +138,8 @@ class SnapshotCommit:
         self.checks_previous = self._publisher.checks_previous
         self._delta_lists: set[str] = set()
         self._error: Exception | None = None
-        # An earlier call with the same files may have committed them since, or may still do so.
-        # Whether the snapshot may be there, or may still appear, although no attempt is known to have succeeded
+        # Whether the snapshot may be there, or may still appear, although no attempt is known to have succeeded: an
+        # earlier call with the same files may have committed them since, or may still do so
         self.uncertain = not request.is_first_attempt or (
             plan.kind == COMPACT and known.latest is not None and known.examined < known.latest.id
         )
@@ -174,12 +174,12 @@ class SnapshotCommit:
         """
         snapshots = self.directory.snapshots
         snapshots.forget(self._examined)
-        known = self._examined > 0 and self._fingerprint is not None
+        is_known = self._examined > 0 and self._fingerprint is not None
         try:
-            if known and self._publisher.checks_previous and self._is_still_latest():
+            if is_known and self._publisher.checks_previous and self._is_still_latest():
                 return True
             self._latest = snapshots.get_latest_snapshot()
-            there = snapshots.refreshed(self._examined) if known else None
+            there = snapshots.refreshed(self._examined) if is_known else None
         except PaimonStreamError as error:
             self._error = error
             return False
@@ -237,11 +237,11 @@ class SnapshotCommit:
             return Outcome(None, ours=True)
         try:
             draft.files.write(self.directory)
-            moved = self._previous_is_gone()
+            is_gone = self._previous_is_gone()
         except BaseException:
             draft.files.delete(self.directory)
             raise
-        if moved:
+        if is_gone:
             draft.files.delete(self.directory)
             return None
         return self._publish(draft)

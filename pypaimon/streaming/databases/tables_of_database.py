@@ -21,6 +21,7 @@ from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.metadata.table_handle import FilesOnly, TableHandle
 from pypaimon.streaming.options.start import Start, StartMode
+from pypaimon.streaming.paimon.handles import ReadableTable
 from pypaimon.streaming.paimon.internals import (
     DatabaseNotExistException,
     Identifier,
@@ -150,7 +151,7 @@ class TablesOfDatabase:
         mode = self.start.get("mode")
         return not self.start or (mode is not None and Start(StartMode(mode)).is_latest_state)
 
-    def _found(self, name: str, with_latest: bool) -> tuple[Any, TableSchema | None, Snapshot | None] | None:
+    def _found(self, name: str, with_latest: bool) -> tuple[ReadableTable, TableSchema | None, Snapshot | None] | None:
         """A table with its newest schema and latest snapshot, as far as these were read; None if it does not exist.
 
         In a file system the table is opened here, with a listing and the schema: pypaimon's catalog takes four requests
@@ -179,7 +180,7 @@ class TablesOfDatabase:
                 raise
             raise CorruptTableError(f"{self.database}.{name}", f"its schema cannot be read: {error}") from error
 
-    def _limit(self, table: Any) -> None:
+    def _limit(self, table: ReadableTable) -> None:
         TableDirectory.share(table, _MOST_REQUESTS, self.manifests)
 
     def begin(self, opened: OpenedTable, place: TablePosition | None, *, is_new: bool) -> OpenedChunks:

@@ -119,9 +119,28 @@ class GroupState:
         )
 
 
-def first_state(start: Position, slots: int, settings: str = "", rule: str = "") -> GroupState:
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupTerms:
+    """What a member wants of its group. All live members have the same; a state records it.
+
+    Attributes:
+        slots: Into how many slots the table is divided.
+        rule: How the slot of a file is found, as a text to compare.
+        settings: The filter, start and other settings of the stream, as a text to compare.
+        check_first_plan: Raises StreamConfigError if this member cannot finish a first plan that members with the given
+            settings have begun.
+    """
+
+    slots: int
+    rule: str = ""
+    settings: str = ""
+    check_first_plan: Callable[[str], None] = lambda settings: None
+
+
+def first_state(start: Position, terms: GroupTerms) -> GroupState:
     """Generation 0: a start, no members, and slots without owners."""
-    return GroupState(0, start.table, start, False, settings, rule, (), (SlotOwnership(None, 0, start),) * slots)
+    owned = (SlotOwnership(None, 0, start),) * terms.slots
+    return GroupState(0, start.table, start, False, terms.settings, terms.rule, (), owned)
 
 
 def _ownership_value(ownership: SlotOwnership, slots: list[int]) -> dict[str, Any]:

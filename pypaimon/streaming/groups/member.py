@@ -10,6 +10,7 @@ from pypaimon.streaming.groups.assigned_slots import AssignedSlots
 from pypaimon.streaming.groups.coordinator import Coordinator
 from pypaimon.streaming.groups.group_files import (
     GroupState,
+    GroupTerms,
     MemberRecord,
     MemberStatus,
     first_state,
@@ -48,6 +49,10 @@ class GroupMember:
 
     Args:
         name: Under this name the member gets its slots back after a restart (Kafka's static membership); or empty.
+        clock: Seconds of a clock that goes on while the machine sleeps, so that a lease ends in time.
+        draw: Draws a random text, for ids and for nonces, by which a member recognises its own version of a file.
+        assigned: The slots of this member, as its reader sees them; the only object that both threads use.
+        pin_owner: What the retention pin names as its owner: this group in its current lifetime.
 
     Attributes:
         id: Id of the member, which is new each time it joins; None before it has joined.
@@ -56,27 +61,20 @@ class GroupMember:
     def __init__(
         self,
         name: str,
-        slots: int,
+        terms: GroupTerms,
         times: GroupTimes,
         clock: Callable[[], float],
         draw: Callable[[], str],
         assigned: AssignedSlots,
-        *,
-        settings: str = "",
-        rule: str = "",
         pin_owner: str = "group:1",
-        check_first_plan: Callable[[str], None] = lambda settings: None,
     ) -> None:
         self._name = name
-        self._slot_count = slots
+        self._terms = terms
         self._times = times
         self._clock = clock
         self._draw = draw
         self._assigned = assigned
-        self._settings = settings
-        self._rule = rule
         self._pin_owner = pin_owner
-        self._check_first_plan = check_first_plan
         self._leaves = False
         self._has_joined_before = False
         self.ended = False
@@ -167,7 +165,7 @@ class GroupMember:
         state = self._view.state
         assert state is not None
         self._check_rule(state)
-        if state.settings != self._settings and not (yield from self._has_replaced_settings(state)):
+        if state.settings != self._terms.settings and not (yield from self._has_replaced_settings(state)):
             return
         self._predecessors = tuple(self._same_name_members())
         self.id = f"{self._name}.{self._draw()}"
@@ -183,7 +181,7 @@ class GroupMember:
                 yield ReportDeleted()
             return
         start = yield FindStart()
-        state = first_state(start, self._slot_count, self._settings, self._rule)
+        state = first_state(start, self._terms)
         yield CreateFile(state_file(0), state.to_json())
         yield from self._view.look()
         if self._view.state is None:
@@ -203,8 +201,8 @@ class GroupMember:
 
     def _check_rule(self, state: GroupState) -> None:
         for what, own, groups in (
-            ("rule of slots", self._rule, state.rule),
-            ("number of slots", self._slot_count, len(state.owned)),
+            ("rule of slots", self._terms.rule, state.rule),
+            ("number of slots", self._terms.slots, len(state.owned)),
         ):
             if own != groups:
                 raise StreamConfigError(
@@ -231,12 +229,12 @@ class GroupMember:
         start = state.start if state.begun else (yield FindStart())
         if not self._view.is_stale:
             if state.begun and is_in_first_plan(state, self._view.records):
-                self._check_first_plan(state.settings)
-            new = resumed_state(state, self._view.records, self._settings, start)
+                self._terms.check_first_plan(state.settings)
+            new = resumed_state(state, self._view.records, self._terms.settings, start)
             yield CreateFile(state_file(new.generation), new.to_json())
         yield from self._view.look()
         now = self._view.state
-        return now is not None and now.settings == self._settings
+        return now is not None and now.settings == self._terms.settings
 
     def _check_alone(self, state: GroupState) -> None:
         """Refuse settings that differ from those of members that have sent a heartbeat since this one first looked."""
@@ -245,7 +243,8 @@ class GroupMember:
         if living:
             raise StreamConfigError(
                 f"the group has other settings, and its member {living[0]} is running: {state.settings}, this reader "
-                f"has {self._settings}. Give this reader the same settings, end the others first, or use another group."
+                f"has {self._terms.settings}. Give this reader the same settings, end the others first, or use another "
+                "group."
             )
 
     def _same_name_members(self) -> list[str]:
@@ -321,7 +320,7 @@ class GroupMember:
             self._is_admitted = True
         elif self._is_admitted:
             raise FencedError
-        if state.settings != self._settings:
+        if state.settings != self._terms.settings:
             # Another member that joined at the same time has replaced them.
             raise FencedError
         self._assigned.adopt(state, self.id)

@@ -21,7 +21,7 @@ from pypaimon.streaming.errors import StoreError, StreamConfigError
 from pypaimon.streaming.groups.assigned_slots import AssignedSlots, Assignment
 from pypaimon.streaming.groups.group_bounds import GroupEnd, GroupStart
 from pypaimon.streaming.groups.group_directory import GroupDirectory
-from pypaimon.streaming.groups.group_files import slots_to_text
+from pypaimon.streaming.groups.group_files import GroupTerms, slots_to_text
 from pypaimon.streaming.groups.group_requests import Pause, Request
 from pypaimon.streaming.groups.group_settings import GroupSettings, check_first_plan, settings_text, times_and_rule
 from pypaimon.streaming.groups.member import GroupMember
@@ -203,15 +203,17 @@ class Membership:
         )
         self._member = GroupMember(
             settings.member or "",
-            self._rule.count,
+            GroupTerms(
+                self._rule.count,
+                self._rule.text,
+                settings_text(parts.options),
+                partial(check_first_plan, own=parts.options),
+            ),
             times,
             self.now,
             partial(secrets.token_hex, 4),
             self.assigned,
-            settings=settings_text(parts.options),
-            rule=self._rule.text,
-            pin_owner=directory.owner,
-            check_first_plan=partial(check_first_plan, own=parts.options),
+            directory.owner,
         )
         self._lag_meter = own.lag_meter
         self._session = times.session

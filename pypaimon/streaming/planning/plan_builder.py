@@ -142,7 +142,7 @@ class PlanBuilder:
             after = replace(state.then(following), watermark=snapshot.watermark)
         if state.restarted and not planned.splits:
             # An empty state is a plan too: a caller that holds the rows before the restart has to drop them.
-            return self._planned(state, after, snapshot, PlanKind.FULL, planned)
+            return self._step_with_plan(state, after, snapshot, PlanKind.FULL, planned)
         return self._step_to(state, after, snapshot, PlanKind.FULL, planned)
 
     def span(self, state: ReadingRange) -> Step:
@@ -174,7 +174,7 @@ class PlanBuilder:
                 plans, state = self._reading(state, snapshot, state.created_after)
                 is_due = restarts.is_due(plans, snapshot)
             if is_due:
-                return self._restarted(state, restarts.begins_at(snapshot, state.end_id))
+                return self._full_again(state, restarts.begins_at(snapshot, state.end_id))
         if not is_read:
             self._log.passed_over(snapshot, self._options.on_overwrite)
             return Step(state.after(snapshot))
@@ -207,7 +207,7 @@ class PlanBuilder:
         after = replace(state.after(last), watermark=watermark)
         return self._step_to(state, after, last, found.kind, found.planned)
 
-    def _restarted(self, state: Following, snapshot: Snapshot) -> Step:
+    def _full_again(self, state: Following, snapshot: Snapshot) -> Step:
         """The first part of the full state of a snapshot, in the middle of the stream."""
         self._log.restarted(snapshot)
         # In the same step, because a position in between would not say that the rows before it are void.
@@ -230,9 +230,11 @@ class PlanBuilder:
 
     def _step_to(self, begin: Begun, after: Begun, snapshot: Snapshot, kind: PlanKind, planned: PlannedSplits) -> Step:
         """A step with a plan of these splits; without splits, one that only moves the state."""
-        return self._planned(begin, after, snapshot, kind, planned) if planned.splits else Step(after)
+        return self._step_with_plan(begin, after, snapshot, kind, planned) if planned.splits else Step(after)
 
-    def _planned(self, begin: Begun, after: Begun, snapshot: Snapshot, kind: PlanKind, planned: PlannedSplits) -> Step:
+    def _step_with_plan(
+        self, begin: Begun, after: Begun, snapshot: Snapshot, kind: PlanKind, planned: PlannedSplits
+    ) -> Step:
         schema = self._schemas.of(after.schema_id)
         for split in planned.splits:
             split.fingerprint = snapshot.fingerprint

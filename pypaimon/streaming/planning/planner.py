@@ -183,7 +183,7 @@ class Planner:
         except PositionExpiredError as expired:
             # A stream that has not begun, or reads a full state, is at no snapshot from which it could follow.
             next_id = state.next_id if isinstance(state, (ReadingRange, Following)) else None
-            return Step(self._restarted(state, expired, next_id, in_full=next_id is None))
+            return Step(self._start_after_expiry(state, expired, next_id, in_full=next_id is None))
 
     def known_idle(self, state: PlannerState) -> Step | None:
         """The poll after a full plan of the latest snapshot, which the request that found the start has answered.
@@ -313,6 +313,7 @@ class Planner:
                 return Step(replace(state, ended=True))
             # Read the clock before the store: a snapshot that is committed in between is found by another poll.
             ends = self._bounds.ends_when_caught_up()
+            # What an earlier step left in `ahead` was checked when its window was read.
             is_checked = bool(state.ahead)
             window = Window(state, None) if is_checked else self._prefetcher.fetch(state, last)
             state = window.state
@@ -372,7 +373,7 @@ class Planner:
 
     # ---- expired positions ----
 
-    def _restarted(
+    def _start_after_expiry(
         self, state: PlannerState, expired: PositionExpiredError, next_id: int | None, in_full: bool
     ) -> Starting:
         policy, of_chain = self._options.on_expired, self._chains is not None
@@ -392,4 +393,4 @@ class Planner:
         """
         # A stream that begins at the plan's snapshot makes the same retractions only if that is an overwrite.
         next_id = plan.snapshot_id if plan.kind is PlanKind.OVERWRITE else None
-        return self._restarted(state, expired, next_id, in_full=plan.kind is PlanKind.FULL)
+        return self._start_after_expiry(state, expired, next_id, in_full=plan.kind is PlanKind.FULL)

@@ -82,7 +82,7 @@ class SplitReader:
             return self._net(split) if self._traits.primary_key else self._removed_and_added(split)
         if split.mode is SplitMode.DIFF:
             return self._diff(split)
-        return self._merges(split)
+        return self._merged_records(split)
 
     def is_upserts(self, split: StreamSplit) -> bool:
         """Whether records replace the row before without a record that retracts it."""
@@ -125,7 +125,7 @@ class SplitReader:
             yield Records(added.batch, pa.repeat(pa.scalar(row_kinds.DELETE, pa.int8()), added.batch.num_rows))
         yield from self._stored(self._now(split), upserts=True)
 
-    def _merges(self, split: StreamSplit) -> Iterator[Records]:
+    def _merged_records(self, split: StreamSplit) -> Iterator[Records]:
         if split.mode is SplitMode.OVERWRITE and split.bucket == POSTPONE_BUCKET:
             yield from self._replaced_records(split)
             return

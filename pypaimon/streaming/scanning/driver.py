@@ -63,7 +63,8 @@ class ScanDriver:
         self.handover: Handover[Plan, ScanState] = Handover(begun, _BUSY)
         self._unreported_plan: tuple[Position, Position | None] | None = None
         self._pending: PendingAdvance | None = None
-        self._left: PendingAdvance | None = None
+        # The step of an interrupted call, which may still save progress; `wait_for_writes` waits for it.
+        self._abandoned: PendingAdvance | None = None
         self._saves: list[Future[None]] = []
         self._resumes_interrupted = False
         self._next_poll = 0.0
@@ -109,9 +110,9 @@ class ScanDriver:
             return
         pending, parts = self._pending, self.parts.known
         if pending is not None and not pending.found.done() and parts is not None and parts.progress is not None:
-            left, self._segment = self._segment, self._segment.again()
-            self._left, self._pending = pending, None
-            left.leave()
+            former, self._segment = self._segment, self._segment.again()
+            self._abandoned, self._pending = pending, None
+            former.leave()
         self._release()
         if not on_event_loop():
             self.wait_for_writes()
@@ -227,16 +228,16 @@ class ScanDriver:
         state = self._opening.initial() if position is None else self._opening.at(position)
         self._leave_for(state, Segment(self._segment.opened and position is not None))
 
-    def begin_anew(self, plan: Plan, expired: PositionExpiredError) -> None:
+    def start_again(self, plan: Plan, expired: PositionExpiredError) -> None:
         """Start again by `with_on_expired`, because files of the last plan expired before they were read.
 
         Raises:
             PositionExpiredError: The policy is to fail.
             StreamConfigError: Another call is driving the scan.
         """
-        self.handover.exclusively(lambda: self._begin_anew(plan, expired))
+        self.handover.exclusively(lambda: self._start_again(plan, expired))
 
-    def _begin_anew(self, plan: Plan, expired: PositionExpiredError) -> None:
+    def _start_again(self, plan: Plan, expired: PositionExpiredError) -> None:
         planner = self.parts.get().planner
         state = self._opening.opened(self.handover.state.state, planner)
         self._leave_for(
@@ -244,11 +245,11 @@ class ScanDriver:
         )
 
     def _leave_for(self, state: PlannerState | Unopened, segment: Segment) -> None:
-        left, self._segment = self._segment, segment
+        former, self._segment = self._segment, segment
         parts = self.parts.known
         if parts is not None:
             parts.prefetcher.clear()
-        left.leave()
+        former.leave()
         self._pending = None
         self._next_poll = 0.0
         if parts is not None:
@@ -335,7 +336,7 @@ class ScanDriver:
         self.stop()
         if not self.handover.is_here:
             return
-        self._left = self._pending or self._left
+        self._abandoned = self._pending or self._abandoned
         self._segment.leave()
         parts = self.parts.known
         if parts is not None and parts.progress is not None:
@@ -364,7 +365,7 @@ class ScanDriver:
             parts.progress.wait_for_keep_alive(end - time.monotonic())
 
     def _writes_under_way(self) -> list[Future[Any]]:
-        parts, pending = self.parts.known, self._left
+        parts, pending = self.parts.known, self._abandoned
         if parts is None or parts.progress is None:
             return []
         writes: list[Future[Any]] = [*self._saves]

@@ -31,8 +31,9 @@ class Handover(Generic[T, S]):
     """
 
     def __init__(self, state: S, busy: str) -> None:
-        # The state after the item, and the item with the state before it.
-        self._standing: tuple[S, list[tuple[S, T]]] = (state, [])
+        # The state after the item, and the item with the state before it. One tuple, because a signal handler may run
+        # between any two assignments.
+        self._held: tuple[S, list[tuple[S, T]]] = (state, [])
         self._calls: dict[str, object] = {}
         self._busy = busy
         self._origin = Origin()
@@ -57,32 +58,32 @@ class Handover(Generic[T, S]):
     @property
     def state(self) -> S:
         """The state of the stream after the last item that the caller got."""
-        after, waiting = self._standing
+        after, waiting = self._held
         return next((before for before, _ in waiting), after)
 
     @property
     def offered(self) -> S | None:
         """The state of the stream once the item is taken; None without an item."""
-        after, waiting = self._standing
+        after, waiting = self._held
         return after if waiting else None
 
     @property
     def has_item(self) -> bool:
         """Whether there is an item to take."""
-        return bool(self._standing[1])
+        return bool(self._held[1])
 
     def offer(self, found: T, state: S) -> None:
         """Offer an item; taking it moves the stream to this state."""
-        self._standing = (state, [(self.state, found)])
+        self._held = (state, [(self.state, found)])
 
     def move(self, state: S) -> None:
         """Move the stream to a state and drop the item."""
-        self._standing = (state, [])
+        self._held = (state, [])
 
     def take(self) -> T:
         """Take the item."""
         try:
-            return self._standing[1].pop()[1]
+            return self._held[1].pop()[1]
         except IndexError:
             # Another call took it after this one had left `exclusively`.
             raise StreamConfigError(self._busy) from None

@@ -21,7 +21,7 @@ from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerMana
 from pypaimon.streaming.errors import ConsumerConflictError, CorruptTableError
 from pypaimon.streaming.groups.assigned_slots import AssignedSlots
 from pypaimon.streaming.groups.group_directory import GroupDirectory
-from pypaimon.streaming.groups.group_files import GroupState, state_file
+from pypaimon.streaming.groups.group_files import GroupState, GroupTerms, state_file
 from pypaimon.streaming.groups.group_requests import (
     CheckStart,
     CreateFile,
@@ -85,7 +85,7 @@ class Runner:
         clock, self.assigned = SuspendAwareClock(), AssignedSlots()
         times = GroupTimes(session, session / 4)
         draw = iter(f"{id(self) % (1 << 24):06x}{count:02x}" for count in range(256)).__next__
-        self.member = GroupMember("", 4, times, clock, draw, self.assigned, pin_owner=group.owner)
+        self.member = GroupMember("", GroupTerms(4), times, clock, draw, self.assigned, group.owner)
         self.thread = MemberThread(self.member, group.answer, clock)
         self.thread.start()
 

@@ -16,6 +16,7 @@ from pypaimon.streaming.groups.assigned_slots import AssignedSlots
 from pypaimon.streaming.groups.coordinator import Coordinator
 from pypaimon.streaming.groups.group_files import (
     GroupState,
+    GroupTerms,
     MemberRecord,
     MemberStatus,
     SlotProgress,
@@ -76,7 +77,7 @@ class Hand:
 
     def member(self, name: str = "", slots: int = 3) -> tuple[GroupMember, AssignedSlots]:
         assigned = AssignedSlots()
-        return GroupMember(name, slots, TIMES, self.clock, self.draw, assigned), assigned
+        return GroupMember(name, GroupTerms(slots), TIMES, self.clock, self.draw, assigned), assigned
 
     def last(self, id: str | None) -> MemberRecord:
         assert id is not None
@@ -262,7 +263,7 @@ def test_a_fencing_version_that_the_member_has_passed_is_deleted(hand: Hand) -> 
 
 def test_a_member_whose_heartbeat_arrives_while_another_is_fenced_is_not_fenced(hand: Hand) -> None:
     ids = (".aaaaaaaa", ".bbbbbbbb", ".cccccccc")
-    state = replace(first_state(at(5), 3), generation=1, begun=True, members=ids)
+    state = replace(first_state(at(5), GroupTerms(3)), generation=1, begun=True, members=ids)
     hand.files[state_file(1)] = state.to_json()
     for id in ids:
         hand.files[record_file(id, 1)] = MemberRecord(id, 1, "n", id, MemberStatus.ACTIVE, 1).to_json()
@@ -395,8 +396,8 @@ def test_when_the_pin_is_taken_away_the_group_ends_for_all(taken: RetentionPin |
 def other(hand: Hand, **changed: Any) -> tuple[GroupMember, AssignedSlots]:
     """A member that differs from those of `hand`."""
     assigned = AssignedSlots()
-    given = {"slots": 3, "clock": hand.clock, "draw": hand.draw, "assigned": assigned, "times": TIMES, "name": ""}
-    return GroupMember(**{**given, **changed}), assigned
+    terms = GroupTerms(**{"slots": 3, **changed})
+    return GroupMember("", terms, TIMES, hand.clock, hand.draw, assigned), assigned
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.groups.group_files import (
     GroupState,
+    GroupTerms,
     MemberRecord,
     MemberStatus,
     SlotOwnership,
@@ -66,7 +67,7 @@ def owners_of(state: GroupState | None) -> str:
 
 
 def test_the_first_members_get_the_slots_in_turn_once_the_start_is_pinned() -> None:
-    state = first_state(at(5), 5)
+    state = first_state(at(5), GroupTerms(5))
     joined = next_state(state, {id: record(id, MemberStatus.JOINING) for id in (B, A)})
     assert joined is not None and joined.members == (A, B) and joined.generation == 1
     assert {ownership.owner for ownership in joined.owned} == {None}

@@ -18,6 +18,7 @@ from pypaimon.streaming.concurrency.clock import SuspendAwareClock
 from pypaimon.streaming.consumers.consumer_manager import ConsumerManager
 from pypaimon.streaming.groups.assigned_slots import AssignedSlots
 from pypaimon.streaming.groups.group_directory import GroupDirectory
+from pypaimon.streaming.groups.group_files import GroupTerms
 from pypaimon.streaming.groups.group_view import GroupTimes
 from pypaimon.streaming.groups.member import GroupMember
 from pypaimon.streaming.groups.membership import MemberThread
@@ -35,7 +36,7 @@ def main(warehouse: str, consumer_id: str, slots: int, last: int, session: float
     directory.open()
     times = GroupTimes(session, session / 1.7)
     draw = partial(secrets.token_hex, 4)
-    member = GroupMember("", slots, times, clock, draw, assigned, pin_owner=directory.owner)
+    member = GroupMember("", GroupTerms(slots), times, clock, draw, assigned, directory.owner)
     thread = MemberThread(member, directory.answer, clock)
     thread.start()
     begun = False

@@ -11,7 +11,7 @@ from typing import Any
 
 from pypaimon.streaming.errors import ConsumerConflictError, StoreError
 from pypaimon.streaming.groups.assigned_slots import AssignedSlots
-from pypaimon.streaming.groups.group_files import GroupState, MemberRecord, SlotProgress
+from pypaimon.streaming.groups.group_files import GroupState, GroupTerms, MemberRecord, SlotProgress
 from pypaimon.streaming.groups.group_requests import (
     CheckStart,
     CreateFile,
@@ -270,7 +270,7 @@ class Process:
         session = SESSION * (world.rng.choice((1, LONG)) if world.weather.mixed else 1)
         times = GroupTimes(session, SESSION / 1.7)
         clock, draw = self.clock, world.draw
-        self.member = GroupMember(name, world.weather.slots, times, clock, draw, self.assigned)
+        self.member = GroupMember(name, GroupTerms(world.weather.slots), times, clock, draw, self.assigned)
         self._steps = self.member.run()
 
     def start(self) -> None:
