@@ -94,8 +94,7 @@ def shared_commits(call: str, target: Target, interval: float | timedelta | None
         finite_seconds(f"{call}: commit_interval", interval)
         raise StreamConfigError(
             f"{call}: commit_interval: {type(target).__name__} commits each plan by itself. Leave it out, or "
-            "give a DuckDBTarget, SQLiteTarget, PostgresTarget, ParquetTarget, DeltaTarget, IcebergTarget or "
-            "PaimonTarget."
+            "give a target with transactions, such as DuckDBTarget or PaimonTarget."
         )
     return SharedCommits(call, plans, interval)
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pypaimon.streaming.concurrency.forking import ForkSafeLock
 from pypaimon.streaming.errors import BadRowError, PaimonStreamError, StoreError
 from pypaimon.streaming.formats.file_format import FormatWriter, WriteSettings
-from pypaimon.streaming.formats.registry import new_file
+from pypaimon.streaming.formats.registry import FORMATS, new_file
 from pypaimon.streaming.indexes.column_index import kind_of
 from pypaimon.streaming.indexes.file_index import FileIndex
 from pypaimon.streaming.io.new_object import NewObject
@@ -124,8 +124,9 @@ class NewFile:
         self._values = FileStatistics(fields, schema, kind.stats)
         self._keys = FileStatistics.of_keys(facts.key_fields, schema)
         self._index = FileIndex(kind.indexes.written, schema) if kind.indexes else None
-        # Java reads CHAR from ORC without trailing blanks, so statistics and indexes must be of what it reads.
-        chars = [field.name for field in fields if kind.format == "orc" and kind_of(field.type) == "CHAR"]
+        # Java reads CHAR from such files without trailing blanks, so statistics and indexes must be of what it reads.
+        is_padded = FORMATS[kind.format].pads_char
+        chars = [field.name for field in fields if is_padded and kind_of(field.type) == "CHAR"]
         self._padded = [name for each in chars for name in (each, KEY_PREFIX + each) if name in schema.names]
         self._paths = [self.path]
         self.rows = 0
