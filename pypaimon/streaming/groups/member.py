@@ -49,7 +49,7 @@ class GroupMember:
 
     Args:
         name: Under this name the member gets its slots back after a restart (Kafka's static membership); or empty.
-        clock: Seconds of a clock that goes on while the machine sleeps, so that a lease ends in time.
+        clock: Seconds of a clock that counts on while the machine sleeps, so that a lease ends in time.
         draw: Draws a random text, for ids and for nonces, by which a member recognises its own version of a file.
         assigned: The slots of this member, as its reader sees them; the only object that both threads use.
         pin_owner: What the retention pin names as its owner: this group in its current lifetime.

@@ -85,7 +85,7 @@ TIME_ZONE = Key(time_zone.TIME_ZONE, TEXT, None, _RWC,
 
 # Merging.
 SEQUENCE_FIELD = Key("sequence.field", TEXT, None, _RWC,
-    "columns that tell the newer one of two records")
+    "columns that decide which of two records is newer")
 SEQUENCE_FIELD_SORT_ORDER = Key("sequence.field.sort-order", one_of("ascending", "descending"), "ascending", _RWC,
     "whether their greater or smaller value is newer")
 SEQUENCE_SNAPSHOT_ORDERING = Key("sequence.snapshot-ordering", BOOLEAN, False, _RWC,
@@ -112,7 +112,7 @@ FIELDS_NESTED_KEY = Key("fields.#.nested-key", TEXT, None, _RWC, "`nested_update
 FIELDS_NESTED_KEY_NULL_STRATEGY = Key("fields.#.nested-key-null-strategy",
     one_of("merge", "ignore", "error"), "merge", _RWC, "`nested_update`: nested rows whose key is null")
 FIELDS_NESTED_SEQUENCE_FIELD = Key("fields.#.nested-sequence-field", TEXT, None, _RWC,
-    "`nested_update`: columns that tell the newer one of two nested rows")
+    "`nested_update`: columns that decide which of two nested rows is newer")
 FIELDS_SEQUENCE_GROUP = Key("fields.#.sequence-group", TEXT, None, _RWC, "the fields whose updates this one orders")
 FIELDS_TS_FIELD = Key("fields.#.ts-field", TEXT, None, _RWC, "`merge_map_with_keytime`: the time; default: the last")
 

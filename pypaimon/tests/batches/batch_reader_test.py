@@ -61,7 +61,7 @@ def test_pulling_the_next_confirms_the_one_before(table: Any) -> None:
 
 
 @pytest.mark.parametrize("empty", [False, True])
-def test_whoever_takes_capsules_takes_a_stream(table: Any, empty: bool) -> None:
+def test_a_consumer_of_capsules_takes_a_stream(table: Any, empty: bool) -> None:
     builder = changes(table)
     if empty:
         builder = builder.with_filter("id > 100")
@@ -84,7 +84,7 @@ def test_a_range_and_a_greatest_watermark_are_ends(table: Any) -> None:
             assert stream.to_arrow_batch_reader().schema.names[-1] == "kind"
 
 
-def test_a_schema_that_changes_in_the_midst_is_an_error_after_the_rows_before_it(table: Any, tmp_path: Path) -> None:
+def test_a_schema_that_changes_in_the_middle_is_an_error_after_the_rows_before_it(table: Any, tmp_path: Path) -> None:
     follows = stream_read_builder(table).with_start(snapshot_id=2).with_on_schema_change("follow").with_end(latest=True)
     found = catalog(tmp_path / "warehouse")
     found.alter_table("db.orders", [SchemaChange.add_column("note", AtomicType("STRING"))], False)

@@ -101,7 +101,7 @@ async def test_batches_are_frames_of_other_libraries_too(tables: Any) -> None:
     assert repr(batch) == "Batch(3 rows, full of snapshot 1)"
 
 
-def test_builders_scans_and_streams_tell_whose_they_are(tables: Any) -> None:
+def test_builders_scans_and_streams_name_their_table(tables: Any) -> None:
     table = numbers(tables, range(3))
     builder = stream_read_builder(table).with_end(latest=True)
     assert repr(builder) == "StreamReadBuilder(db.numbers)"
@@ -156,7 +156,7 @@ def test_follows_what_is_committed_meanwhile(tables: Any) -> None:
 # ---- reading ahead ----
 
 
-def test_reads_ahead_no_more_than_it_may(tables: Any) -> None:
+def test_reads_ahead_at_most_as_much_as_it_may(tables: Any) -> None:
     table = numbers(tables, *(range(1000) for _ in range(20)))
     reads = CountedReads(table)
     builder = stream_read_builder(table).with_start("earliest").with_end(latest=True).with_catch_up("replay")
@@ -207,7 +207,7 @@ async def test_a_cancelled_wait_loses_nothing(tables: Any) -> None:
         assert tuples((await anext(stream)).data) == [("+I", 1)]
 
 
-def test_after_an_error_it_goes_on_without_a_row_twice(tables: Any) -> None:
+def test_after_an_error_it_continues_without_a_row_twice(tables: Any) -> None:
     table = numbers(tables, range(1000), range(1000, 2000))
     file = sorted(Path(str(table.table_path)).rglob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)[1]
     content = file.read_bytes()
@@ -379,7 +379,7 @@ async def test_without_a_consumer_there_is_nothing_to_commit(tables: Any) -> Non
             await (await anext(stream)).commit()
 
 
-def test_a_position_goes_on_exactly_there(tables: Any) -> None:
+def test_a_position_continues_exactly_there(tables: Any) -> None:
     table = orders(tables)
     with changes_of(table).open_sync() as stream:
         position = next(stream).position
@@ -413,7 +413,7 @@ def test_stop_finishes_a_plan_in_several_batches(tables: Any) -> None:
     assert (rows, saved(table)) == (3000, 4)
 
 
-def test_tells_how_it_goes_after_each_batch(tables: Any) -> None:
+def test_reports_its_status_after_each_batch(tables: Any) -> None:
     seen: list[StreamStatus] = []
     with changes_of(orders(tables)).open_sync(on_progress=seen.append) as stream:
         list(stream)
@@ -479,7 +479,7 @@ def test_a_snapshot_with_an_impossible_time_is_damaged_until_it_is_repaired(tabl
 
 
 @pytest.mark.parametrize("time", [datetime.min, datetime(1969, 12, 31, 23, 59, 59, 1000), datetime(9999, 12, 31, 23)])
-def test_times_of_every_year_are_told(tables: Any, time: datetime) -> None:
+def test_times_of_every_year_are_reported(tables: Any, time: datetime) -> None:
     table = numbers(tables, range(1))
     path = Path(str(table.table_path)) / "snapshot" / "snapshot-1"
     millis = (time - datetime(1970, 1, 1)) // timedelta(milliseconds=1)
@@ -570,7 +570,7 @@ def test_what_is_read_from_inside_a_state_does_not_begin_it(expired: Table) -> N
     assert begun(builder.with_start(position=first.plan_after)) == [(False, True, True)]
 
 
-def test_a_state_in_the_midst_that_is_empty_is_told_at_once(expired: Table) -> None:
+def test_a_state_in_the_middle_that_is_empty_is_reported_at_once(expired: Table) -> None:
     expired.commit([("-D", key, "") for key in range(6, 10)])
     for builder in (resumed(expired, 1), resumed(expired, 1, max_splits=1)):
         with builder.open_sync() as stream:
@@ -593,7 +593,7 @@ def test_a_table_without_files_left_is_a_state_too(tmp_path: Path) -> None:
         assert list(stream) == [], "a stream that held nothing before is told nothing"
 
 
-def test_a_state_in_the_midst_of_which_a_filter_leaves_nothing_is_told_at_once(expired: Table) -> None:
+def test_a_state_in_the_middle_of_which_a_filter_leaves_nothing_is_reported_at_once(expired: Table) -> None:
     builder = resumed(expired, 1)
     builder.with_filter(builder.new_predicate_builder().equal("v", "nothing"))
     with builder.open_sync() as stream:

@@ -23,7 +23,7 @@ def snapshots(table: Any) -> dict[int, Any]:
     return {number: manager.get_snapshot_by_id(number).time_millis for number in range(1, 5)}
 
 
-async def test_rows_tell_snapshot_and_time(tables: Any) -> None:
+async def test_rows_report_snapshot_and_time(tables: Any) -> None:
     table = orders(tables)
     builder = stream_read_builder(table).with_projection(COLUMNS).with_start(snapshot_id=1, full=True)
     async with builder.with_end(latest=True).open(commit_columns=True) as stream:

@@ -228,7 +228,7 @@ def test_what_does_not_pass_is_raised(table: Table, serve: Service) -> None:
     assert handler.calls == []
 
 
-def test_a_conflict_is_no_matter_of_trying_again(table: Table, serve: Service) -> None:
+def test_a_conflict_is_not_retried(table: Table, serve: Service) -> None:
     def conflict(keys: list[int]) -> None:
         raise ConsumerConflictError("another reader")
 

@@ -132,7 +132,7 @@ def test_messages_of_canal_that_are_refused(record: Any, column: str | None, sai
     assert (caught.value.record, caught.value.column) == (1, column)
 
 
-def test_maxwell_tells_what_changed() -> None:
+def test_maxwell_reports_what_changed() -> None:
     row = {"id": 1, "name": "I am a creature of light.", "weight": 4.2341}
     records = [
         maxwell("bootstrap-start", {}),

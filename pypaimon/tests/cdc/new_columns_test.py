@@ -158,7 +158,7 @@ def test_what_others_altered_meanwhile_stays(catalog: Any) -> None:
     assert (types(table)["new"], types(table)["d"]) == ("STRING", "DECIMAL(7, 3)")
 
 
-def test_a_refusal_of_the_catalog_is_told(catalog: Any) -> None:
+def test_a_refusal_of_the_catalog_is_reported(catalog: Any) -> None:
     table = PaimonTable(catalog.get_table("db.t"))
     with pytest.raises(SchemaChangeRefusedError, match=r"db\.t could not get column 'v' as DATE: "):
         altered(table, [Alteration("v", "DATE", AtomicType("INT", False))])

@@ -44,7 +44,7 @@ def table(tmp_path: Path) -> Any:
     return table
 
 
-def test_what_is_due_is_compacted_and_told(program: Program, table: Any) -> None:
+def test_what_is_due_is_compacted_and_reported(program: Program, table: Any) -> None:
     dry = program("compact", "db.t", "--dry-run")
     assert dry.code == 0
     assert dry.lines[0].split() == ["partition", "bucket", "files", "size", "records"]
@@ -81,7 +81,7 @@ def test_invalid_partitions_are_refused(program: Program, table: Any, partition:
     assert message in outcome.err
 
 
-def test_following_compacts_until_it_is_told_to_end(program: Program, table: Any) -> None:
+def test_following_compacts_until_it_is_asked_to_end(program: Program, table: Any) -> None:
     running = program.start("compact", "db.t", "--follow", "--every", "0.01", "--json")
     assert running.stdout is not None
     record = json.loads(running.stdout.readline())
@@ -109,9 +109,7 @@ def test_partitions_by_a_condition_and_by_age(program: Program, table: Any) -> N
     ("arguments", "message"),
     [(("--where", "v = 3"), "'v'"), (("--where", "day >"), "expected"), (("--idle", "soon"), "90s, 5m, 2h, 1d")],
 )
-def test_conditions_that_are_none_are_refused(
-    program: Program, table: Any, arguments: tuple[str, str], message: str
-) -> None:
+def test_invalid_conditions_are_refused(program: Program, table: Any, arguments: tuple[str, str], message: str) -> None:
     outcome = program("compact", "db.t", *arguments)
     assert outcome.code == 2
     assert message in outcome.err

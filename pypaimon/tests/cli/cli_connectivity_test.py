@@ -78,7 +78,7 @@ def test_says_what_is_missing(lag: Remote, table: str, warehouse: str, message: 
     assert (found.code, found.out, found.err) == (1, "", f"paimon-stream: {message}\n")
 
 
-def test_says_who_refuses_and_that_no_credentials_were_given(
+def test_says_what_refuses_and_that_no_credentials_were_given(
     lag: Remote, server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert lag("db.orders").code == 0
@@ -108,7 +108,7 @@ def test_says_whom_it_waits_for_and_gives_up(lag: Remote, server: S3Server, monk
     ]
 
 
-def test_tail_waits_on_if_it_is_told_to(
+def test_tail_waits_on_if_it_is_asked_to(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     server: S3Server,
@@ -131,7 +131,9 @@ def test_tail_waits_on_if_it_is_told_to(
     assert found.err.startswith(f"paimon-stream: no answer from {server.endpoint} (s3.endpoint) within 0.5 s")
 
 
-def test_says_that_a_request_hangs_in_the_midst(lag: Remote, server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_says_that_a_request_hangs_in_the_middle(
+    lag: Remote, server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connectivity, "_HANG_SECONDS", 0.2)
     echo = click.echo
 

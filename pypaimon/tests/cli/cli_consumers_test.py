@@ -109,7 +109,7 @@ def test_what_was_done_comes_as_json_too(manager: ConsumerManager, program: Prog
     assert done("clear", ".*") == [{"deleted": ["test"]}]
 
 
-def test_a_pattern_that_is_none_is_refused(manager: ConsumerManager, program: Program) -> None:
+def test_an_invalid_pattern_is_refused(manager: ConsumerManager, program: Program) -> None:
     found = program("consumers", "clear", "db.orders", "(", "--yes")
     assert found.code == 2
     assert "invalid regular expression" in found.err

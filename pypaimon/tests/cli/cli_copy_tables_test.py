@@ -39,7 +39,7 @@ def held(file: Path, schema: str = "db") -> dict[str, list[int]]:
     return {name: [k for (k,) in each] for name, each in rows.items()}
 
 
-def test_each_run_goes_on_where_the_last_one_ended(program: Program, database: Database, tmp_path: Path) -> None:
+def test_each_run_continues_where_the_last_one_ended(program: Program, database: Database, tmp_path: Path) -> None:
     file = tmp_path / "copy.duckdb"
     run = ("copy", "db.*", "--to-duckdb", str(file), "--exclude", ".*_old")
     assert program(*run) == Outcome(0, f"db.* -> {file}: 2 tables\n", "")
@@ -80,7 +80,7 @@ def test_an_error_stops_one_table_alone(program: Program, database: Database, tm
     assert held(file) == {"orders": [1, 2], "orders_old": [1, 2], "people": [42]}
 
 
-def test_it_goes_on_with_each_change_until_it_is_told_to_end(
+def test_it_continues_with_each_change_until_it_is_asked_to_end(
     program: Program, database: Database, tmp_path: Path
 ) -> None:
     file = tmp_path / "copy.duckdb"

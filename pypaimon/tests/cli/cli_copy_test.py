@@ -47,7 +47,7 @@ def options(source: Table, name: str) -> dict[str, str]:
     return dict(source.catalog.get_table(name).table_schema.options)
 
 
-def test_each_run_goes_on_where_the_last_one_ended(program: Program, source: Table) -> None:
+def test_each_run_continues_where_the_last_one_ended(program: Program, source: Table) -> None:
     first = program("copy", "db.source", "db.copy", "--create")
     assert first == Outcome(0, "db.source -> db.copy: 1 commit; it holds db.source before snapshot 2\n", "")
     assert held(source, "db.copy") == source.rows()
@@ -160,7 +160,7 @@ def test_it_follows_until_it_is_ended(program: Program, source: Table, tmp_path:
     assert held(source, "db.copy") == source.rows()
 
 
-def test_a_copy_that_was_stopped_before_its_end_is_no_success() -> None:
+def test_a_copy_that_was_stopped_before_its_end_is_not_a_success() -> None:
     running = Running[Any]()
     running.check_end(follow=False)
     running.stop()

@@ -184,7 +184,7 @@ def test_for_people_it_is_a_page(tables: Any, program: Program) -> None:
     assert len([line for line in lines if "day=2026-11-2" in line]) == 3
 
 
-def test_nothing_new_is_told(tables: Any, program: Program) -> None:
+def test_nothing_new_is_reported(tables: Any, program: Program) -> None:
     table = create_orders(tables)
     for start in ("latest-full", "latest"):
         found = program("explain", "db.orders", "--start", start)

@@ -70,7 +70,7 @@ def test_an_expired_consumer_is_called_so(table: Any, program: Program) -> None:
     assert lag(program)["state"] == "behind"
 
 
-def test_shards_have_a_line_each_and_first_plans_are_told(table: Any, program: Program) -> None:
+def test_shards_have_a_line_each_and_first_plans_are_reported(table: Any, program: Program) -> None:
     save(table, 2, "etl.shard-0-of-2")
     save(table, 3, "etl.shard-1-of-2.first-plan")
     found = program("lag", "db.orders", "--format", "json").records
@@ -92,7 +92,7 @@ def test_without_consumers_it_says_so(table: Any, program: Program) -> None:
     assert (found.code, found.out, found.err) == (0, "", "db.orders has no consumers\n")
 
 
-def test_a_limit_that_nobody_is_held_to_is_no_success(table: Any, program: Program) -> None:
+def test_a_limit_without_a_consumer_is_not_a_success(table: Any, program: Program) -> None:
     found = program("lag", "db.orders", "--max-lag", "1")
     assert (found.code, "no consumers to compare with --max-lag 1" in found.err) == (3, True)
 
@@ -120,7 +120,7 @@ def test_what_cannot_be_measured_is_above_every_limit(
     assert (found.code, found.err) == (3, f"paimon-stream: consumer etl is {state}\n")
 
 
-def test_a_limit_that_is_none_is_refused(table: Any, program: Program) -> None:
+def test_an_invalid_limit_is_refused(table: Any, program: Program) -> None:
     found = program("lag", "db.orders", "--max-lag", "much")
     assert found.code == 2
     assert "'much'" in found.err

@@ -145,7 +145,7 @@ def test_without_a_catalog_it_says_how_to_give_one(
     assert "--warehouse" in found.err
 
 
-def test_a_file_that_is_no_catalog_is_refused(program: Program, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_catalog_is_refused(program: Program, tmp_path: Path) -> None:
     config = tmp_path / "catalog.yaml"
     for text in ("a: [", "- a", "a: {b: c}"):
         config.write_text(text)
@@ -157,7 +157,7 @@ def test_the_stack_of_an_error_can_be_had(program: Program) -> None:
         program.bare("--debug", "tail", "db.nothing", "-w", str(program.warehouse))
 
 
-def test_it_tells_its_version(program: Program) -> None:
+def test_it_reports_its_version(program: Program) -> None:
     assert program.bare("--version").out == f"paimon-stream, version {metadata.version('pypaimon-streaming')}\n"
 
 
@@ -268,7 +268,7 @@ def test_retry_does_all_of_it_again_while_what_fails_may_pass(
     assert capsys.readouterr().err == f"paimon-stream: throttled{pause}\npaimon-stream: hangs{pause}\n"
 
 
-def test_all_that_only_reads_can_be_told_to_retry() -> None:
+def test_all_that_only_reads_can_be_asked_to_retry() -> None:
     retrying = {words[-1] for words, command in every_command() if any(each.name == "retry" for each in command.params)}
     # A copy continues at its position, compaction and maintenance with the remaining files.
     assert retrying - {"copy", "compact", "maintain"} == {*"tail lag explain snapshots doctor files list show".split()}

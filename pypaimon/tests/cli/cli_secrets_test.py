@@ -64,7 +64,7 @@ def test_errors_keep_the_path_for_programs() -> None:
     assert pickle.loads(pickle.dumps(error)).path == WHERE
 
 
-def test_lines_of_logs_hold_none(caplog: pytest.LogCaptureFixture) -> None:
+def test_lines_of_logs_hold_no_secrets(caplog: pytest.LogCaptureFixture) -> None:
     files = FaultFileIO()
     files.wherever(failing(UNAVAILABLE))
     store = Store(files)
@@ -76,7 +76,7 @@ def test_lines_of_logs_hold_none(caplog: pytest.LogCaptureFixture) -> None:
     assert ShownLines("%(message)s").format(foreign) == f"at {HIDDEN}"
 
 
-def test_records_and_words_of_the_program_hold_none(capsys: pytest.CaptureFixture[str]) -> None:
+def test_records_and_texts_of_the_program_hold_no_secrets(capsys: pytest.CaptureFixture[str]) -> None:
     record = {"path": WHERE, "options": {"s3.secret-key": "abc", "parts": ["token=abc", 1]}, "rows": 3}
     expected = {"path": HIDDEN, "options": {"s3.secret-key": "***", "parts": ["token=***", 1]}, "rows": 3}
     assert json.loads(to_json(record)) == expected
@@ -86,7 +86,7 @@ def test_records_and_words_of_the_program_hold_none(capsys: pytest.CaptureFixtur
     assert capsys.readouterr() == (f"copied to {HIDDEN}\n", f"paimon-stream: waiting for {HIDDEN} (warehouse)\n")
 
 
-def test_secrets_of_the_catalog_are_hidden_whoever_repeats_them() -> None:
+def test_secrets_of_the_catalog_are_hidden_whatever_repeats_them() -> None:
     keep_secret({"s3.secret-key": "Q1w2E3r4", "s3.access-key": "paimon-reader", "token": "test"})
     keep_secret({"warehouse": "s3://u:p%40ss-word@b/x", "s3.region": "eu-west-1"})
     assert shown("signed Q1w2E3r4 by p@ss-word in eu-west-1") == "signed *** by *** in eu-west-1"
@@ -94,7 +94,7 @@ def test_secrets_of_the_catalog_are_hidden_whoever_repeats_them() -> None:
     assert shown("paimon-reader may not read test_orders") == "paimon-reader may not read test_orders"
 
 
-def test_a_stack_that_is_asked_for_holds_none(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stack_that_is_asked_for_holds_no_secrets(capsys: pytest.CaptureFixture[str]) -> None:
     def run() -> int:
         raise OSError(f"cannot open {WHERE}")
 

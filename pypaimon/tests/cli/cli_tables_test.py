@@ -60,7 +60,7 @@ def test_tail_prints_one_table_with_a_column_for_the_name(database: Database, pr
     assert sorted(row for row in rows if row != header) == expected
 
 
-def test_tail_begins_where_it_is_told_and_ends_after_some_rows(database: Database, program: Program) -> None:
+def test_tail_begins_where_it_is_asked_to_and_ends_after_some_rows(database: Database, program: Program) -> None:
     found = program("tail", "db.orders_?u", "--start", "earliest", "-n", "2", "-f", "json")
     assert [record["k"] for record in found.records] == [1, 2]
 

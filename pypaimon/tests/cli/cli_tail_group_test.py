@@ -19,7 +19,7 @@ def program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Program:
     return Program(tmp_path, capsys)
 
 
-def test_the_next_member_goes_on_where_the_one_before_has_confirmed(tmp_path: Path, program: Program) -> None:
+def test_the_next_member_continues_where_the_one_before_has_confirmed(tmp_path: Path, program: Program) -> None:
     table = create_orders(catalog(tmp_path))
     for key in range(1, 4):
         change(table, "+I", (key, "placed", 1.5))

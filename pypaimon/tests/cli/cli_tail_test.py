@@ -71,7 +71,7 @@ def test_prints_csv_with_one_header(tables: Any, program: Program) -> None:
     assert rows == [["_row_kind", "id", "amount"], ["-U", "1", "1.5"], ["+U", "1", "1.5"], ["-D", "2", ""]]
 
 
-def test_csv_tells_an_empty_text_from_null(tables: Any, program: Program) -> None:
+def test_csv_distinguishes_an_empty_text_from_null(tables: Any, program: Program) -> None:
     table = create_orders(tables)
     write(
         table, [{"id": n, "status": text, "kind": "+I"} for n, text in enumerate(["", None, 'a "b"', "c,d\n"])], ORDERS
@@ -162,7 +162,7 @@ def test_json_holds_every_type(tables: Any, program: Program) -> None:
     ]
 
 
-def test_ends_after_so_many_rows(tables: Any, program: Program) -> None:
+def test_ends_after_this_many_rows(tables: Any, program: Program) -> None:
     orders(tables)
     assert tail(program, "--start", "2", "--columns", "id,status,amount", "-n", "2") == ALL[:2]
     events(tables)
@@ -213,7 +213,7 @@ def test_the_warehouse_comes_from_the_environment(
     assert len(capsys.readouterr().out.splitlines()) == 1
 
 
-def test_a_consumer_goes_on_where_it_was(tables: Any, program: Program) -> None:
+def test_a_consumer_continues_where_it_was(tables: Any, program: Program) -> None:
     table = orders(tables)
     assert len(tail(program, "--start", "earliest", "--consumer-id", "etl")) == 5
     change(table, "+I", (3, "placed", 2.5))
@@ -250,7 +250,7 @@ def test_a_termination_saves_what_was_printed(tables: Any, program: Program) -> 
 
 
 @pytest.mark.parametrize("end", [("--until-latest",), ("-n", "6000")], ids=str)
-def test_a_termination_before_the_wanted_end_is_no_success(
+def test_a_termination_before_the_wanted_end_is_not_a_success(
     program: Program, tmp_path: Path, end: tuple[str, ...]
 ) -> None:
     """The rows of a snapshot fill the pipe, so the first one is still being printed."""
@@ -302,6 +302,6 @@ def test_starts(text: str, keywords: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "-3", "10x", "2026-13-01"])
-def test_what_is_no_start_is_refused(text: str) -> None:
+def test_an_invalid_start_is_refused(text: str) -> None:
     with pytest.raises(click.UsageError, match=re.escape(repr(text))):
         start_of(text, time_zone(None), NOW)

@@ -74,7 +74,7 @@ def shown(happens: Callable[[CatchUpBar], None]) -> str:
     return out.getvalue()
 
 
-def test_the_bar_counts_rows_inside_a_plan_and_snapshots_behind_it() -> None:
+def test_the_bar_counts_rows_inside_a_plan_and_snapshots_after_it() -> None:
     def large_plan(bar: CatchUpBar) -> None:
         bar.rows(1_500, 4_000)
 
@@ -87,7 +87,7 @@ def test_the_bar_counts_rows_inside_a_plan_and_snapshots_behind_it() -> None:
     assert "2/10 snapshots, 4,100 rows" in shown(second_of_ten)
 
 
-def test_tail_tells_the_bar_of_a_large_plan(
+def test_tail_updates_the_bar_of_a_large_plan(
     table: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The rows of its files are a plan that comes in several batches."""

@@ -170,7 +170,7 @@ def test_empty_fields_of_csv_are_null_and_quoted_ones_are_not(program: Program, 
 
 
 @pytest.mark.parametrize(("every", "commits"), [("4", 3), ("1B", 1), ("10", 1), ("1 kib", 1), ("3", 4)])
-def test_commits_come_after_so_many_rows_or_bytes(
+def test_commits_come_after_this_many_rows_or_bytes(
     program: Program, catalog: Any, tmp_path: Path, every: str, commits: int
 ) -> None:
     found = program(
@@ -206,7 +206,7 @@ def test_an_empty_input_commits_nothing(program: Program, catalog: Any, tmp_path
     assert held(catalog) == []
 
 
-def test_a_run_that_failed_goes_on_behind_its_commits(program: Program, catalog: Any, tmp_path: Path) -> None:
+def test_a_run_that_failed_continues_after_its_commits(program: Program, catalog: Any, tmp_path: Path) -> None:
     arguments = ["--commit-every", "2", "--commit-user", "load", "--resume"]
     first = program("write", "db.t", lines(tmp_path, 1, 2, 3, 4, "x", 6, 7), *arguments)
     assert first.code == 1
@@ -252,7 +252,7 @@ def test_an_object_without_fields_is_a_row_of_nulls(program: Program, catalog: A
     assert found.to_pylist() == [{"id": None, "v": None}] * 2
 
 
-def test_a_header_alone_is_no_row(program: Program, catalog: Any, tmp_path: Path) -> None:
+def test_a_header_alone_is_not_a_row(program: Program, catalog: Any, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,name\n\n")
     found = program("write", "db.t", str(tmp_path / "a.csv"))
     assert (found.code, found.out) == (0, "db.t: 0 rows in 0 commits\n")
@@ -294,7 +294,7 @@ def test_change_records_by_line(program: Program, catalog: Any, tmp_path: Path) 
     assert [(row["id"], row["name"], row["extra"]) for row in held(catalog)] == [(1, "b", None), (2, "c", 1)]
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_line(program: Program, catalog: Any, tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_not_part_of_the_first_line(program: Program, catalog: Any, tmp_path: Path) -> None:
     for name, rest in (("rows.jsonl", []), ("changes.json", ["--changes", "maxwell-json"])):
         key = len(rest)
         row = {"id": key, "name": "ä"}
@@ -318,7 +318,7 @@ def test_the_placeholder_of_a_connector(program: Program, catalog: Any, tmp_path
     assert found.code == 2 and "is for --changes debezium-json" in found.err
 
 
-def test_errors_name_the_line_of_the_input_also_behind_what_is_passed_over(
+def test_errors_name_the_line_of_the_input_also_after_skipped_lines(
     program: Program, catalog: Any, tmp_path: Path
 ) -> None:
     path = tmp_path / "changes.json"
@@ -388,7 +388,7 @@ def test_an_interrupt_discards_what_was_not_committed(
         ("a.arrow", b"no arrow at all", "the input is not Arrow"),
     ],
 )
-def test_bad_input_is_told_in_a_line(
+def test_bad_input_is_reported_in_a_line(
     program: Program, catalog: Any, tmp_path: Path, name: str, content: bytes, said: str
 ) -> None:
     (tmp_path / name).write_bytes(content)

@@ -128,7 +128,7 @@ def test_the_catalog_gets_the_snapshot_and_counts_by_partition(table: Any) -> No
 
 
 @pytest.mark.parametrize("goes_on", [True, False])
-def test_who_is_slower_comes_after_the_other_one(table: Any, goes_on: bool) -> None:
+def test_the_slower_commit_comes_after_the_other_one(table: Any, goes_on: bool) -> None:
     publishing: Publishing = table.catalog_environment.catalog_loader
     session = CommitSession()
     commit(table, 0, (1, 1), session=session)
@@ -199,7 +199,7 @@ def test_two_writers_take_turns(rewritten: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_writer_goes_on_after_a_restart(rewritten: Any) -> None:
+def test_a_writer_continues_after_a_restart(rewritten: Any) -> None:
     """Also if the record of its commits was written by a later commit of the session."""
     number = 0
     for commits in (1, 5, 9, 2):

@@ -61,7 +61,7 @@ def test_a_file_comes_once_and_goes_once(changes: list[FileChange], text: str) -
         {"bucket": 1}, {"partition": b"another"},
     ],
 )  # fmt: skip
-def test_a_file_is_told_by_all_that_java_tells_it_by(other: dict[str, object]) -> None:
+def test_a_file_is_identified_by_all_that_java_identifies_it_by(other: dict[str, object]) -> None:
     assert "not in the table any more" in str(conflict(Changes.of([deleted("a", **other)])))
     assert conflict(Changes.of([added("a", **other)])) is None
 
@@ -111,7 +111,7 @@ def test_rows_are_deleted_of_files_that_are_there_and_have_no_vector_yet() -> No
     assert "were deleted meanwhile (v1)" in str(conflict(delete, kind=OVERWRITE, index=[vectors("v1", "a")]))
 
 
-def test_the_vectors_of_a_bucket_are_replaced_by_who_has_read_them() -> None:
+def test_the_vectors_of_a_bucket_are_replaced_by_a_commit_that_has_read_them() -> None:
     compaction = Changes.of([deleted("a"), added("c")], (), [vectors("v2", "b")], [vectors("v1", "b")])
     assert conflict(compaction, rules=KEYED, index=[vectors("v1", "b")]) is None
     assert "v1 is to be replaced" in str(conflict(compaction, rules=KEYED, index=[vectors("v3", "b")]))

@@ -147,7 +147,9 @@ def test_a_fault_at_every_request(tmp_path: Path, fault: Fault, lasting: bool, s
 
 
 @pytest.mark.parametrize("goes_on", [True, False])
-def test_a_link_is_made_and_told_as_a_failure(tmp_path: Path, goes_on: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_link_is_made_and_reported_as_a_failure(
+    tmp_path: Path, goes_on: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world, session = World(tmp_path), CommitSession()
     table = world.table()
     _commit(world, table, 0, session)

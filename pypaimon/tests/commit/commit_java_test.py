@@ -15,7 +15,7 @@ pytestmark = pytest.mark.java
 MERGED_AT = 30
 
 
-def test_java_goes_on_after_our_commits_and_we_after_its(java: LiveJava, tmp_path: Path) -> None:
+def test_java_continues_after_our_commits_and_we_after_its(java: LiveJava, tmp_path: Path) -> None:
     shared = Shared(java, tmp_path, keyed=True)
     shared.javas((1, "java"))
     first = shared.ours((100, "first"), (101, "first"))
@@ -36,7 +36,7 @@ def test_java_goes_on_after_our_commits_and_we_after_its(java: LiveJava, tmp_pat
     shared.check()
 
 
-def test_a_compaction_of_ours_is_no_change_to_javas_streams(java: LiveJava, tmp_path: Path) -> None:
+def test_a_compaction_of_ours_changes_nothing_for_javas_streams(java: LiveJava, tmp_path: Path) -> None:
     shared = Shared(java, tmp_path, keyed=False)
     before = [shared.ours((number, "ours")) for number in range(3)]
     after = shared.written(*((number, "ours") for number in range(3)))

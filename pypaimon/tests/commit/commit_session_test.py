@@ -167,7 +167,7 @@ def test_a_twin_of_the_writer_takes_over(world: World, step: int) -> None:
     assert writer.commit(7).repeated
 
 
-def test_others_who_commit_in_between_cost_a_look_and_no_failed_attempt(world: World) -> None:
+def test_other_commits_in_between_cost_a_look_and_no_failed_attempt(world: World) -> None:
     writer, left = Writer(world), list[int]()
     for identifier in range(6):
         writer.commit(identifier)
@@ -196,7 +196,7 @@ def test_a_rollback_between_two_commits_is_seen(world: World, regrown: int) -> N
     assert names == list(range(1, len(names) + 1))
 
 
-def test_whoever_has_written_the_record_meanwhile_is_looked_for(world: World) -> None:
+def test_a_record_that_was_written_meanwhile_is_found(world: World) -> None:
     writer = Writer(world)
     for identifier in (0, 1, 2):
         writer.commit(identifier, ordered=False)

@@ -64,7 +64,7 @@ def commit(table: Table, key: int, user: str = "writer") -> int | None:
         return writer.commit().snapshot_id
 
 
-def test_who_has_looked_before_our_link_and_renames_behind_it_fails(
+def test_a_writer_that_looked_before_our_link_and_renames_after_it_fails(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     renaming = list[Renaming]()
@@ -75,7 +75,7 @@ def test_who_has_looked_before_our_link_and_renames_behind_it_fails(
     assert not list((table.path / "snapshot").glob(".*"))
 
 
-def test_a_link_that_was_replaced_at_once_is_no_commit(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_link_that_was_replaced_at_once_is_not_a_commit(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     renaming = list[Renaming]()
 
     def replace() -> None:
@@ -114,7 +114,7 @@ def test_of_two_of_ours_one_is_first(table: Table, monkeypatch: pytest.MonkeyPat
     assert table.rows() == [(1, "v1"), (2, "v2"), (3, "v3")]
 
 
-def test_pypaimon_that_was_slower_is_told_so(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pypaimon_that_was_slower_learns_it(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between its look and its renaming."""
     exists = Path.exists
 
@@ -131,7 +131,7 @@ def test_pypaimon_that_was_slower_is_told_so(table: Table, monkeypatch: pytest.M
     assert Path.exists is exists and table.rows() == [(1, "v1"), (2, "v2")]
 
 
-def test_a_link_that_was_told_as_a_failure_is_safe_too(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_link_that_was_reported_as_a_failure_is_safe_too(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a network file system may do it."""
     renaming = list[Renaming]()
 

@@ -133,7 +133,7 @@ def test_the_live_files_are_the_same_after_every_merge(commits: list[list[tuple[
                 assert each["_NUM_ADDED_FILES"] + each["_NUM_DELETED_FILES"] > 0
 
 
-def test_a_delete_whose_file_lies_before_survives_a_minor_merge(tmp_path: Path) -> None:
+def test_a_delete_whose_file_is_in_an_earlier_manifest_survives_a_minor_merge(tmp_path: Path) -> None:
     metadata = Metadata.of(str(tmp_path))
     metadata.commit([added(f"data-{number}", _MIN_KEY=os.urandom(200)) for number in range(25)])
     assert metadata.list[0]["_FILE_SIZE"] > OPTIONS.target_size

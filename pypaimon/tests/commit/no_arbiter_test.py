@@ -82,7 +82,7 @@ def test_an_open_writer_that_finds_commits_of_another_one_ends(table: Table) -> 
     assert [key for key, _ in table.rows()] == [1, 2] and len(table.data_files()) == 2
 
 
-def test_who_comes_second_ends(table: Table) -> None:
+def test_the_second_writer_ends(table: Table) -> None:
     """Another one commits between its look and its own publishing."""
     store = Unsafe()
     store.before_look.append(lambda: commit(table, Unsafe(), "other", 2))
@@ -96,7 +96,7 @@ def test_who_comes_second_ends(table: Table) -> None:
     assert [key for key, _ in table.rows()] == [2, 3]
 
 
-def test_who_was_replaced_finds_it_with_its_next_commit(table: Table) -> None:
+def test_a_replaced_writer_finds_it_with_its_next_commit(table: Table) -> None:
     """Both found no snapshot of that id; nobody could have kept the later one from replacing the earlier."""
     slow = Unsafe()
     with writer(table, Unsafe()).open_sync() as fast:

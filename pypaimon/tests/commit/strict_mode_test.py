@@ -118,7 +118,7 @@ def test_what_a_writer_has_looked_at_is_safe_and_what_comes_then_is_not(parts: P
     assert parts.rows() == [("a", 2), ("a", 9), ("b", 9)]
 
 
-def test_minus_one_begins_behind_the_first_commit(parts: Parts) -> None:
+def test_minus_one_begins_after_the_first_commit(parts: Parts) -> None:
     parts.overwrite("a")
     with parts.strict(-1).open_sync() as writer:
         commit(writer, "a", 1)
@@ -127,7 +127,7 @@ def test_minus_one_begins_behind_the_first_commit(parts: Parts) -> None:
             commit(writer, "a", 2)
 
 
-def test_what_came_behind_the_first_row_counts(parts: Parts) -> None:
+def test_snapshots_after_the_first_row_count(parts: Parts) -> None:
     with parts.strict(2).open_sync() as writer:
         commit(writer, "a", 1)
         writer.write(table_of([("a", 2)]))
@@ -136,7 +136,7 @@ def test_what_came_behind_the_first_row_counts(parts: Parts) -> None:
             writer.commit()
 
 
-def test_a_snapshot_that_has_expired_tells_nothing(parts: Parts) -> None:
+def test_a_snapshot_that_has_expired_decides_nothing(parts: Parts) -> None:
     parts.append("b")
     (parts.path / "snapshot" / "snapshot-1").unlink()
     with pytest.raises(StrictModeError, match="Snapshot 1 has expired"):
@@ -150,6 +150,6 @@ def test_a_compaction_is_refused_too(parts: Parts) -> None:
         compact(parts.table.copy({LAST_SAFE_SNAPSHOT: "2"}), full=True)
 
 
-def test_an_option_that_is_no_number_is_refused(parts: Parts) -> None:
+def test_an_option_that_is_not_a_number_is_refused(parts: Parts) -> None:
     with pytest.raises(StreamConfigError, match="last-safe-snapshot"):
         parts.writes("ours", [("a", 5)], **{LAST_SAFE_SNAPSHOT: "two"})

@@ -34,7 +34,7 @@ def test_it_follows_what_is_written(tmp_path: Path) -> None:
     world.check()
 
 
-def test_the_event_loop_goes_on(tmp_path: Path) -> None:
+def test_the_event_loop_continues(tmp_path: Path) -> None:
     world = World(tmp_path)
     for _ in range(3):
         world.run()
@@ -53,7 +53,7 @@ def test_the_event_loop_goes_on(tmp_path: Path) -> None:
     world.check()
 
 
-def test_leaving_stops_it_in_the_midst(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leaving_stops_it_in_the_middle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(tmp_path)
     for _ in range(3):
         world.run()
@@ -100,7 +100,7 @@ def test_what_a_report_is_handed_to_may_end_it(tmp_path: Path) -> None:
         running.wait()
 
 
-def test_what_would_write_everything_anew_with_each_look_is_refused(tmp_path: Path) -> None:
+def test_a_compactor_that_would_rewrite_everything_each_time_is_refused(tmp_path: Path) -> None:
     table = World(tmp_path).table().copy({"compaction.force-rewrite-all-files": "true"})
     with pytest.raises(StreamConfigError, match="force-rewrite-all-files"):
         Compactor(table, full=True)

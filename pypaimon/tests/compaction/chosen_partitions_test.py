@@ -71,6 +71,6 @@ def test_conditions_on_partitions_of_times(table: Any) -> None:
 
 
 @pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf")])
-def test_an_age_that_is_none_is_refused(table: Any, seconds: float) -> None:
+def test_an_invalid_age_is_refused(table: Any, seconds: float) -> None:
     with pytest.raises(StreamConfigError, match="partition_idle_time"):
         ChosenPartitions(PaimonTable(table), partition_idle_time=seconds)

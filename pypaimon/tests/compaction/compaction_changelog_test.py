@@ -130,7 +130,7 @@ def test_what_was_looked_up_is_reported_once(tmp_path: Path, engine: str) -> Non
     assert followed.applied(updates_may_be_none=False) == followed.rows()
 
 
-def test_a_file_that_only_moves_tells_its_rows_too(tmp_path: Path) -> None:
+def test_a_file_that_only_moves_has_its_rows_in_the_changelog_too(tmp_path: Path) -> None:
     options = {"bucket": "1", "changelog-producer": "lookup", "target-file-size": "1 b"}
     followed = Followed(str(tmp_path), options)
     followed.write([(1, 1, 1, False), (2, 2, 2, False)])

@@ -17,7 +17,7 @@ FEW = {"num-sorted-run.compaction-trigger": "3", "compaction.min.file-num": "3",
 
 
 @pytest.mark.parametrize("kind", ["keyed", "append", "vectors"])
-def test_java_goes_on_after_our_compactions(java: LiveJava, tmp_path: Path, kind: str) -> None:
+def test_java_continues_after_our_compactions(java: LiveJava, tmp_path: Path, kind: str) -> None:
     keyed = kind != "append"
     shared = Shared(java, tmp_path, keyed=keyed, **({"deletion-vectors.enabled": "true"} if kind == "vectors" else {}))
     made = 0

@@ -237,7 +237,7 @@ def test_several_threads_do_what_one_does(tmp_path: Path) -> None:
     assert not compact(due(world), full=True).compacted
 
 
-def test_each_run_of_one_compaction_commits_anew(tmp_path: Path) -> None:
+def test_each_run_of_one_compaction_commits_again(tmp_path: Path) -> None:
     world = world_of(tmp_path, keyed=False)
     compaction = Compaction(PaimonTable(due(world)), full=True)
     assert len(compaction.run().new_snapshot_ids) == 1
@@ -248,7 +248,7 @@ def test_each_run_of_one_compaction_commits_anew(tmp_path: Path) -> None:
     world.check()
 
 
-def test_what_is_stopped_in_the_midst_of_a_bucket_leaves_no_file(tmp_path: Path) -> None:
+def test_a_compaction_stopped_in_the_middle_of_a_bucket_leaves_no_file(tmp_path: Path) -> None:
     catalog = World(tmp_path).catalog
     columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
     options = {

@@ -297,7 +297,7 @@ def test_a_delete_that_is_passed_over_leaves_the_row_of_before(tmp_path: Path, l
     assert marked._read(marked.table) == before
 
 
-def test_vectors_that_lie_together_are_asked_for_once(tmp_path: Path, levels: Marked) -> None:
+def test_vectors_next_to_each_other_are_requested_once(tmp_path: Path, levels: Marked) -> None:
     marked = copied(levels, tmp_path)
     directory = TableDirectory.of(marked.table)
     (bucket,) = marked.buckets()

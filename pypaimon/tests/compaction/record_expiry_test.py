@@ -171,7 +171,7 @@ def gone_of(directory: Path, kind: pa.DataType, times: list[int | None], now: da
     return [key not in kept for key in range(len(times))]
 
 
-def test_what_lies_above_alone_goes_by_its_statistics(tmp_path: Path) -> None:
+def test_a_file_alone_above_goes_by_its_statistics(tmp_path: Path) -> None:
     aging = Aging(tmp_path, {"target-file-size": "1 b"})
     aging.write((1, 95, 1, False), (2, 98, 2, False))
     aging.compact(full=True)

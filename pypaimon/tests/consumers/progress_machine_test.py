@@ -313,7 +313,7 @@ class ProgressMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.zombies)
     @rule(data=st.data())
-    def an_old_reader_goes_on(self, data: st.DataObject) -> None:
+    def an_old_reader_continues(self, data: st.DataObject) -> None:
         """It may confirm, but saves nothing once a newer reader has taken over."""
         slot, zombie = data.draw(st.sampled_from(self.zombies))
         newer = self.readers.get(slot)

@@ -84,7 +84,7 @@ class ShardGroup(RuleBasedStateMachine):
         self.shards[number % len(self.shards)].die()
 
     @rule(number=st.integers(0, 2))
-    def start_anew(self, number: int) -> None:
+    def start_again(self, number: int) -> None:
         """A process takes over from one that still runs."""
         self.shards[number % len(self.shards)].open()
 

@@ -367,11 +367,11 @@ def _starts_meanwhile(site: ShardedTable, step: int) -> str | None:
     builder = StreamReadBuilder(handle).with_on_expired("full").with_prefetch(0).with_shard(1, 2)
     read, scan = builder.new_read(), builder.with_consumer_id("etl", commit="manual").new_streaming_scan()
 
-    def start_anew() -> None:
+    def start_again() -> None:
         first.open().step()
         first.commit()
 
-    handle.file_io.interruption = handle.file_io.steps + step, start_anew
+    handle.file_io.interruption = handle.file_io.steps + step, start_again
     with scan:
         try:
             plan = scan.plan()

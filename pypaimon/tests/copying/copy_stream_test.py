@@ -57,7 +57,7 @@ def copy_async(table: Table, target: Table) -> None:
 
 
 @pytest.mark.parametrize("run", [copy, copy_async])
-def test_each_run_goes_on_where_the_last_one_ended(source: Table, target: Table, run: Any) -> None:
+def test_each_run_continues_where_the_last_one_ended(source: Table, target: Table, run: Any) -> None:
     for number in range(3):
         run(source, target)
         assert target.rows() == source.rows()
@@ -79,7 +79,7 @@ def test_rows_of_an_append_table_come_once(tmp_path: Path) -> None:
     assert len(target.ids()) == 3
 
 
-def test_a_stream_that_is_open_goes_on_where_the_copy_stands(source: Table, target: Table) -> None:
+def test_a_stream_that_is_open_continues_where_the_copy_stands(source: Table, target: Table) -> None:
     grown(source, rows(4), rows(5))
     with target.writer(USER).open_sync() as writer:
         for _ in range(2):
@@ -181,7 +181,7 @@ def test_a_writer_in_which_rows_wait(source: Table, target: Table) -> None:
             copy_stream(stream(source), writer)
 
 
-def test_a_copy_that_is_cancelled_in_the_midst_of_a_plan(target: Table, tmp_path: Path) -> None:
+def test_a_copy_that_is_cancelled_in_the_middle_of_a_plan(target: Table, tmp_path: Path) -> None:
     """Of the plan nothing stays, and the next run has all of it."""
     source = key_value_table(tmp_path, "wide", bucket="8")
     grown(source, rows(*range(40)))

@@ -62,7 +62,7 @@ def test_the_state_comes_first_and_then_what_changed(tmp_path: Path) -> None:
     assert position.snapshot == table.latest() + 1
 
 
-def test_a_copy_in_duckdb_goes_on_after_its_program_has_ended(tmp_path: Path) -> None:
+def test_a_copy_in_duckdb_continues_after_its_program_has_ended(tmp_path: Path) -> None:
     table = keyed(tmp_path / "w")
     for commit in (None, [("-D", 1, "changed")], [("+I", 30, "v30")]):
         if commit:
@@ -72,7 +72,7 @@ def test_a_copy_in_duckdb_goes_on_after_its_program_has_ended(tmp_path: Path) ->
             assert held(database) == rows_of(table)
 
 
-def test_where_what_comes_next_has_expired_it_says_so_or_begins_anew(tmp_path: Path) -> None:
+def test_if_the_next_snapshot_has_expired_it_says_so_or_begins_again(tmp_path: Path) -> None:
     table = keyed(tmp_path / "w")
     target = Counting()
     replicate(stream(table), target)
@@ -166,7 +166,7 @@ class Failing(DictTarget):
         super().apply(batch)
 
 
-def test_after_an_error_of_the_target_the_next_call_goes_on(tmp_path: Path) -> None:
+def test_after_an_error_of_the_target_the_next_call_continues(tmp_path: Path) -> None:
     table, target = keyed(tmp_path / "w"), Failing("k")
     builder = stream(table).with_start(snapshot_id=1, full=True)
     with pytest.raises(OSError, match="disk full"):

@@ -49,7 +49,7 @@ class Failing(DictTarget):
         super().apply(batch)
 
 
-def test_it_goes_on_after_a_failure_inside_a_plan(source: SmallTable, caplog: pytest.LogCaptureFixture) -> None:
+def test_it_continues_after_a_failure_inside_a_plan(source: SmallTable, caplog: pytest.LogCaptureFixture) -> None:
     target = Failing(2, 3, 5)
     with caplog.at_level(logging.WARNING):
         builder = source.builder().with_limits(max_splits=1)

@@ -199,7 +199,7 @@ def test_a_target_that_commits_each_plan_by_itself_is_refused(tmp_path: Path) ->
 
 @pytest.mark.soak
 @pytest.mark.parametrize(("name", "keys"), [("SQLite", ("id",)), ("Parquet", ())])
-def test_a_killed_process_goes_on_exactly_once(tmp_path: Path, name: str, keys: tuple[str, ...]) -> None:
+def test_a_killed_process_continues_exactly_once(tmp_path: Path, name: str, keys: tuple[str, ...]) -> None:
     place: Place = {**PLACES, "Parquet": ParquetPlace}[name](tmp_path)
     check_killed(tmp_path / "w", keys, partial(place.opened, keys), place.held, 2, commit_interval=LONG)
 

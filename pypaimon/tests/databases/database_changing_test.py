@@ -69,7 +69,7 @@ def test_what_was_read_of_a_table_that_a_listing_lacks_is_handed_out(database: D
         assert keys(next(stream)) == [3]
 
 
-def test_a_position_knows_every_table_that_was_told(database: Database) -> None:
+def test_a_position_knows_every_table_that_was_reported(database: Database) -> None:
     names = [f"t{number}" for number in range(20)]
     for name in names:
         database.create(name, 1)
@@ -89,7 +89,7 @@ def test_a_position_knows_every_table_that_was_told(database: Database) -> None:
     assert told == set(names)
 
 
-def test_a_table_that_is_renamed_in_the_midst_of_a_plan_goes_on_in_it(database: Database) -> None:
+def test_a_table_that_is_renamed_in_the_middle_of_a_plan_continues_in_it(database: Database) -> None:
     database.create("a")
     for number in range(4):
         database.write("a", number)
@@ -126,7 +126,7 @@ def test_a_table_is_renamed_and_another_one_comes_in_its_place(database: Databas
     assert set(told[1:]) == {TableRenamed("orders_old", "orders"), TableAdded("orders")}
 
 
-def test_progress_of_a_table_that_was_made_anew_ends_nothing(database: Database) -> None:
+def test_progress_of_a_table_that_was_recreated_ends_nothing(database: Database) -> None:
     for name in "ab":
         database.create(name, 1)
     told: list[DatabaseEvent] = []
@@ -170,7 +170,7 @@ def test_a_catalog_that_fails_for_now_parks_nothing(database: Database) -> None:
     assert doors.fail_once is None
 
 
-def test_interrupted_at_any_line_a_stream_goes_on(database: Database) -> None:
+def test_interrupted_at_any_line_a_stream_continues(database: Database) -> None:
     for name in "ab":
         database.create(name)
         for number in range(2):

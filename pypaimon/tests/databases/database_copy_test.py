@@ -120,7 +120,7 @@ def test_tables_that_do_not_match_any_more_are_left_as_they_are(database: Databa
     assert held(connection, "b") == [(1,), (2,)]
 
 
-def test_a_copy_without_an_end_is_stopped_by_whoever_has_got_its_stream(database: Database, connection: Any) -> None:
+def test_a_copy_without_an_end_is_stopped_through_its_stream(database: Database, connection: Any) -> None:
     database.create("t", 1)
     streams: list[Any] = []
 

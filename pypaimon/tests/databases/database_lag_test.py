@@ -44,7 +44,7 @@ def test_before_anything_was_found_out_nothing_is_known(database: Database) -> N
     assert (lag.snapshots, lag.rows, lag.seconds, lag.age, lag.tables) == (None, None, None, None, {})
 
 
-def test_what_the_last_look_saw_is_told_without_asking(database: Database) -> None:
+def test_what_the_last_look_saw_is_reported_without_asking(database: Database) -> None:
     database.create("a")
     for value in range(3):
         database.write("a", value)
@@ -123,7 +123,7 @@ def test_a_parked_table_is_unknown(database: Database) -> None:
             assert found.tables["good"].snapshots == 0
 
 
-def test_what_cannot_be_asked_for_is_told_for_its_table_alone(database: Database) -> None:
+def test_what_cannot_be_asked_for_is_reported_for_its_table_alone(database: Database) -> None:
     for name in "ab":
         database.create(name, 1)
     with slowly(database.stream()).open_sync() as stream:

@@ -176,7 +176,9 @@ def test_a_table_is_renamed_in_an_object_store(server: S3Server, tmp_path: Path)
     assert {TableRenamed("a_now", "a"), TableDropped("c"), TableRenamed("c", "b")} <= set(held.told)
 
 
-def test_a_rename_that_takes_long_is_told_as_a_new_table_and_a_dropped_one(server: S3Server, tmp_path: Path) -> None:
+def test_a_rename_that_takes_long_is_reported_as_a_new_table_and_a_dropped_one(
+    server: S3Server, tmp_path: Path
+) -> None:
     database, held = Database(tmp_path, server.catalog("long")), Held()
     database.create("a", 0)
     with database.stream().with_on_event(held.on_event).open_sync() as stream:

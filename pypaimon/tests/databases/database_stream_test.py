@@ -106,7 +106,7 @@ def test_a_position_knows_which_tables_there_were(database: Database) -> None:
 
 
 @pytest.mark.parametrize("time", range(8))
-def test_a_position_after_a_stop_knows_what_was_told(database: Database, time: int) -> None:
+def test_a_position_after_a_stop_knows_what_was_reported(database: Database, time: int) -> None:
     """Though the engine notes it on a thread of its own."""
     for number in range(4):
         database.create(f"t{number}")
@@ -282,7 +282,7 @@ def test_the_batches_of_a_plan_follow_each_other(database: Database) -> None:
     assert sizes == {"a": 800, "b": 800, "c": 800}
 
 
-def test_a_new_schema_is_told_before_its_rows(database: Database) -> None:
+def test_a_new_schema_is_reported_before_its_rows(database: Database) -> None:
     from pypaimon.schema.data_types import AtomicType
     from pypaimon.schema.schema_change import SchemaChange
 

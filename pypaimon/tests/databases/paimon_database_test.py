@@ -153,23 +153,23 @@ def test_what_a_store_does_not_do_in_one_step_stops_its_table_alone(
     database: Database, server: S3Server, tmp_path: Path
 ) -> None:
     copies = Database(tmp_path, server.catalog("copies"))
-    for name in ("same", "renamed", "made_anew", "gone"):
+    for name in ("same", "renamed", "recreated", "gone"):
         database.create(name, 1)
     copied(database, copies)
     database.rename("renamed", "renamed_now")
-    for name in ("made_anew", "gone"):
+    for name in ("recreated", "gone"):
         database.drop(name)
-    database.create("made_anew", 2)
+    database.create("recreated", 2)
     database.write("same", 2)
     with pytest.raises(TablesFailedError, match="only in a store that renames a table in one step") as raised:
         copied(database, copies)
-    assert set(raised.value.errors) == {"renamed_now", "made_anew"}
-    assert names(copies) == {"same", "renamed", "made_anew", "gone"}
-    assert (rows_of(copies, "same"), rows_of(copies, "made_anew")) == ([(1,), (2,)], [(1,)])
-    for name in ("renamed", "made_anew"):
+    assert set(raised.value.errors) == {"renamed_now", "recreated"}
+    assert names(copies) == {"same", "renamed", "recreated", "gone"}
+    assert (rows_of(copies, "same"), rows_of(copies, "recreated")) == ([(1,), (2,)], [(1,)])
+    for name in ("renamed", "recreated"):
         copies.drop(name)
     copied(database, copies)
-    check(database, copies, "same", "made_anew", "renamed_now")
+    check(database, copies, "same", "recreated", "renamed_now")
 
 
 def test_changes_at_random(database: Database, copies: Database, tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def test_a_job_that_is_due_earlier_than_all_others_is_not_waited_past() -> None:
 
 
 @pytest.mark.slow
-def test_a_schedule_that_is_paused_gives_out_no_job_until_it_goes_on() -> None:
+def test_a_schedule_that_is_paused_gives_out_no_job_until_it_continues() -> None:
     workers = Workers(4)
     workers.until(waits=4)
     with workers.lock:

@@ -12,7 +12,7 @@ def opened(registry: TableRegistry, *names: str) -> None:
     registry.opening.difference_update(names)
 
 
-def test_a_renamed_table_is_not_missing_again_before_that_is_told() -> None:
+def test_a_renamed_table_is_not_missing_again_before_that_is_reported() -> None:
     registry = TableRegistry({"b": TablePosition("1")})
     registry.listed({"renamed"})
     assert registry.former_name("1") == "b"
@@ -27,7 +27,7 @@ def test_a_renamed_table_is_not_missing_again_before_that_is_told() -> None:
     assert registry.former_name("1") is None
 
 
-def test_a_drop_is_told_once_however_many_looks_come_before_its_telling() -> None:
+def test_a_drop_is_reported_once_however_many_polls_come_before_that() -> None:
     registry = TableRegistry({"b": TablePosition("1")})
     registry.listed({"failed"})
     opened(registry, "failed")

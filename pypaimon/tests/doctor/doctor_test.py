@@ -124,7 +124,7 @@ def test_a_consumer_ahead_of_the_table_is_a_problem(tmp_path: Path) -> None:
     assert "rolled back or re-created" in only(table, "consumers").text
 
 
-def test_who_keeps_snapshots_is_told(tmp_path: Path) -> None:
+def test_what_keeps_snapshots_is_reported(tmp_path: Path) -> None:
     table = committed(tmp_path)
     save(table, 2)
     options = {"snapshot.num-retained.min": "1"}
@@ -183,7 +183,7 @@ def test_what_expires_is_old_or_too_much_and_not_among_the_last(snapshot_id: int
     assert Retention.of(options).lets_go(snapshot_id, 10 * _HOUR, 5, (10 + hours) * _HOUR) is gone
 
 
-def test_of_a_consumer_far_behind_the_age_is_told_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_consumer_far_behind_the_age_is_reported_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(examination, "MOST_RECENT", 1)
     table = committed(tmp_path)
     save(table, 2)
@@ -219,7 +219,7 @@ def test_a_snapshot_that_is_lost_is_a_problem(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "what"), [("baseManifestList", "manifests"), ("snapshot-4", "snapshot")])
-def test_damage_is_a_problem_and_the_rest_is_told(name: str, what: str, tmp_path: Path) -> None:
+def test_damage_is_a_problem_and_the_rest_is_reported(name: str, what: str, tmp_path: Path) -> None:
     table = committed(tmp_path)
     (table.path / ("snapshot" if what == "snapshot" else "manifest") / table.snapshot(4).get(name, name)).write_text("")
     handle = table.handle()
@@ -242,7 +242,7 @@ def test_a_store_that_fails_is_an_error_and_no_finding(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("bucket", "words"), [("2", "2 buckets"), ("-1", "dynamic buckets (-1)"), ("-2", "postponed buckets (-2)")]
 )
-def test_the_kind_of_buckets_is_told(bucket: str, words: str, tmp_path: Path) -> None:
+def test_the_kind_of_buckets_is_reported(bucket: str, words: str, tmp_path: Path) -> None:
     table = Table(tmp_path, primary_key=True, bucket=bucket)
     assert only(table, "kind").text == f"A primary-key table (k) with merge engine deduplicate, {words}."
 
@@ -306,7 +306,7 @@ def test_a_start_that_lacks_what_has_expired_is_a_warning(tmp_path: Path) -> Non
         assert (finding.level, finding.facts["next_snapshot"]) == (Level.WARNING, 3)
 
 
-def test_a_consumer_that_the_options_name_is_where_a_stream_goes_on(tmp_path: Path) -> None:
+def test_a_consumer_that_the_options_name_is_where_a_stream_continues(tmp_path: Path) -> None:
     table = committed(tmp_path, 2)
     save(table, 2)
     named = {"consumer-id": "etl"}

@@ -86,7 +86,7 @@ def test_workers_read_every_row_once_wherever_they_stop(tmp_path: Path, kind: st
     ("kind", "overwrites"),
     [("fixed append", "skip"), ("fixed append", "read"), ("fixed", "read"), ("partitions", "read")],
 )
-def test_workers_go_on_over_buckets_that_were_rescaled(tmp_path: Path, kind: str, overwrites: Any) -> None:
+def test_workers_continue_over_buckets_that_were_rescaled(tmp_path: Path, kind: str, overwrites: Any) -> None:
     chance = seeded(f"rescaled {kind} {overwrites}")
     table = FedTable(tmp_path, kind)
     for _ in range(2):
@@ -215,7 +215,7 @@ def test_the_end_of_a_feed_is_the_start_of_the_next(tmp_path: Path) -> None:
     assert worked(again, Share(), 100, False) == []
 
 
-def test_a_state_behind_the_end_stays_where_it_is(tmp_path: Path) -> None:
+def test_a_state_after_the_end_stays_where_it_is(tmp_path: Path) -> None:
     table = FedTable(tmp_path, "fixed")
     for _ in range(3):
         table.append(10)

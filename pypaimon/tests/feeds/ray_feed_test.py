@@ -109,7 +109,7 @@ def test_a_dataset_has_the_rows_of_the_stream(table: FedTable, start: Any, ray: 
     assert dataset.limit(3).count() == 3
 
 
-def test_a_task_that_dies_in_the_midst_gives_its_rows_once(
+def test_a_task_that_dies_in_the_middle_gives_its_rows_once(
     tmp_path: Path, ray: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from pypaimon.streaming.feeds.ray_feed import bounded_source, dataset_of

@@ -140,7 +140,7 @@ def test_a_format_of_ones_own_runs_in_the_workers(table: FedTable) -> None:
     assert sum(batch.num_rows for batch in feed_of(builder_of(table), format="arrow")) == 120
 
 
-def test_workers_decode_on_threads_though_forked_beside_those_of_arrow(
+def test_workers_decode_on_threads_though_forked_next_to_those_of_arrow(
     table: FedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (parquet_reader, split_reader):
@@ -155,7 +155,7 @@ def counted(rows: pa.RecordBatch) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("workers", [0, 4])
-def test_a_loader_goes_on_behind_any_batch(table: FedTable, workers: int) -> None:
+def test_a_loader_continues_after_any_batch(table: FedTable, workers: int) -> None:
     feed, given, states = feed_of(builder_of(table)), list[int](), []
     loader = loader_of(feed, workers)
     for batch in loader:
@@ -260,7 +260,7 @@ def ended(workers: list[int]) -> bool:
     return True
 
 
-def test_an_unbounded_feed_goes_on_and_its_workers_end_with_the_loader(table: FedTable) -> None:
+def test_an_unbounded_feed_continues_and_its_workers_end_with_the_loader(table: FedTable) -> None:
     follow = stream_read_builder(table.handle).with_poll_interval_ms(10)
     loader = loader_of(feed_of(follow, batch_rows=1000), 3)
     batches = iter(loader)

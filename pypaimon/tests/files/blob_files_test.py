@@ -125,7 +125,7 @@ def test_each_row_gets_the_value_of_the_newest_file_that_holds_one(
     assert found == wanted
 
 
-def test_a_file_whose_rows_newer_ones_tell_is_not_asked_for(files: Files) -> None:
+def test_a_file_whose_rows_are_known_from_newer_ones_is_not_requested(files: Files) -> None:
     """Though they lie in several files, and some rows in both."""
     old = files.blob(1, 0, [b"old"] * ROWS)
     Path(old.file_path).unlink()

@@ -33,7 +33,7 @@ def test_a_text_beyond_nanoseconds_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["1E-999999999", "0E-999999999", "1e999999999"])
-def test_a_text_of_a_far_exponent_is_no_decimal(text: str) -> None:
+def test_a_text_with_a_large_exponent_is_not_a_decimal(text: str) -> None:
     with pytest.raises(CastError):
         cast_text(text, "DECIMAL(10, 2)")
 

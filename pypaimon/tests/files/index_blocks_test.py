@@ -104,7 +104,7 @@ def test_files_that_are_opened_at_the_same_time_ask_for_their_index_file_once(wa
     assert openers == []  # it was there before any file was opened
 
 
-def test_what_lies_far_apart_is_read_apart_and_what_lies_between_is_not_read(store: Store, tmp_path: Path) -> None:
+def test_distant_blocks_are_read_apart_and_what_is_between_is_not_read(store: Store, tmp_path: Path) -> None:
     files = index_file(tmp_path / "index-1", [({1}, 0), ({2}, 9), ({3}, FAR), ({4}, 9), ({5}, FAR)])
     vectors = PlanVectors(IndexBlocks(store), files[:4])
     assert [rows_of(vectors, file) for file in files[:4]] == [[1], [2], [3], [4]]
@@ -182,7 +182,7 @@ def test_a_range_that_is_wrong_is_damage_and_takes_no_memory(
     assert rows_of(vectors, files[0]) == [1]
 
 
-def test_damage_is_told_and_what_was_repaired_is_read(store: Store, tmp_path: Path) -> None:
+def test_damage_is_reported_and_what_was_repaired_is_read(store: Store, tmp_path: Path) -> None:
     path = tmp_path / "index-1"
     files = index_file(path, [({1}, 0), ({2}, 0)])
     good = path.read_bytes()

@@ -52,7 +52,7 @@ def test_a_filter_asks_of_blobs_whether_they_are_null_and_nothing_else() -> None
 
 @pytest.mark.parametrize("kind", ["GEOMETRY", "GEOGRAPHY NOT NULL"])
 @pytest.mark.parametrize("where", ["column", "row"])
-def test_a_type_that_pypaimon_does_not_know_is_no_damage(tmp_path: Path, kind: str, where: str) -> None:
+def test_a_type_that_pypaimon_does_not_know_is_not_damage(tmp_path: Path, kind: str, where: str) -> None:
     """Where it comes with a change of the schema."""
     table = Table(tmp_path)
     handle = table.handle()

@@ -123,7 +123,7 @@ def test_a_file_without_an_overflow(warehouse: Any, suffix: str) -> None:
     assert read(warehouse, suffix, told(), STORED[:3], row_type(overflow=False)) == ROWS[:3]
 
 
-def test_what_lies_below_a_null_row_is_nothing() -> None:
+def test_values_below_a_null_row_do_not_count() -> None:
     rows = pa.array([STORED[3], STORED[3], STORED[0]], row_type())
     masked = pa.StructArray.from_arrays(rows.flatten(), fields=list(row_type()), mask=pa.array([False, True, False]))
     batch = pa.record_batch([masked], schema=pa.schema([pa.field("m", row_type(), metadata=told())]))
@@ -144,7 +144,7 @@ def test_timestamps_in_columns_that_hold_other_ranges(warehouse: Any) -> None:
         assert found == [[("a", near), ("b", far), ("c", far), ("ä", None)]]
 
 
-def test_vectors_beside_a_map(warehouse: Any) -> None:
+def test_vectors_next_to_a_map(warehouse: Any) -> None:
     """What Arrow's schema says of vectors is not believed; what it says of maps is."""
     value = pa.list_(pa.float32(), 2)
     stored = [

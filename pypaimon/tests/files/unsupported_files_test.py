@@ -52,7 +52,7 @@ READ_FROM = {"an empty page": 20, "a logical type": 26}
 
 
 @pytest.mark.parametrize("name", CONTENTS)
-def test_what_pyarrow_does_not_read_is_no_damage(warehouse: Any, name: str) -> None:
+def test_what_pyarrow_does_not_read_is_not_damage(warehouse: Any, name: str) -> None:
     table = create_table(warehouse, "t", COLUMNS)
     content, said = CONTENTS[name]
     file = put(table, content())
@@ -68,7 +68,7 @@ def test_what_pyarrow_does_not_read_is_no_damage(warehouse: Any, name: str) -> N
     assert (str(copied), copied.path, copied.column) == (str(caught.value), file.file_path, "v")
 
 
-def test_a_type_of_avro_that_is_not_read_is_no_damage(warehouse: Any) -> None:
+def test_a_type_of_avro_that_is_not_read_is_not_damage(warehouse: Any) -> None:
     table = create_table(warehouse, "t", COLUMNS)
     schema = {"type": "record", "name": "r", "fields": [{"name": "v", "type": ["int", "string"]}]}
     out = io.BytesIO()

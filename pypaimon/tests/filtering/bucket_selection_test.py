@@ -40,7 +40,7 @@ OF_ITS_KIND: list[tuple[str, Any, bool]] = [
 
 @pytest.mark.parametrize(("kind", "literal", "fits"), OF_ITS_KIND)
 @pytest.mark.parametrize("method", ["equal", "in"])
-def test_a_literal_that_the_key_cannot_hold_is_no_key_and_rows_need_another(
+def test_a_literal_that_the_key_cannot_hold_is_not_a_key_and_rows_need_another(
     method: str, kind: str, literal: Any, fits: bool
 ) -> None:
     key = DataField(0, "a", AtomicType(kind))

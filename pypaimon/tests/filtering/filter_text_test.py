@@ -91,6 +91,6 @@ def test_a_time_with_an_offset_is_aware() -> None:
         ("and = 3", "expected a column, got 'and'"),
     ],
 )
-def test_what_is_no_filter_says_why(text: str, message: str) -> None:
+def test_an_invalid_filter_says_why(text: str, message: str) -> None:
     with pytest.raises(StreamConfigError, match=message):
         parse_filter(text, FIELDS)

@@ -175,7 +175,7 @@ def test_what_java_calls_a_partition_names_it(data: st.DataObject) -> None:
         ("VARCHAR(3)", ["abcd", 5, b"abc"]),
     ],
 )
-def test_what_is_no_value_of_the_column_is_refused_by_name(kind: str, wrong: list[Any]) -> None:
+def test_an_invalid_value_of_the_column_is_refused_by_name(kind: str, wrong: list[Any]) -> None:
     for value in wrong:
         with pytest.raises(StreamConfigError, match=r"^here: invalid value .* of partition column 'p' \(") as caught:
             PartitionSpec.of(schema_of(kind), {"p": value}, "here")

@@ -34,7 +34,7 @@ def parsed(file: bytes) -> BlobIndex:
     return parse_index(file[len(file) - tail_length(file[-5:], len(file)) :], len(file))
 
 
-def test_values_lie_where_their_records_do_and_some_have_none() -> None:
+def test_values_are_where_their_records_are_and_some_have_none() -> None:
     index = parsed(blob_file([10, NULL, 0, PLACEHOLDER, 1000]))
     assert index.lengths.tolist() == [10, NULL, 0, PLACEHOLDER, 1000]
     assert index.offsets[[0, 2, 4]].tolist() == [4, 30, 46]
@@ -49,7 +49,7 @@ def test_numbers_of_any_size_are_those_that_were_written() -> None:
 
 
 @pytest.mark.parametrize("cut", range(1, 60))
-def test_a_file_that_lost_its_end_is_no_blob_file(cut: int) -> None:
+def test_a_file_that_lost_its_end_is_not_a_blob_file(cut: int) -> None:
     file = blob_file([5, 20, NULL, 7])
     with pytest.raises(ValueError, match=r"index|version|bytes"):
         parsed(file[: len(file) - cut])
@@ -93,7 +93,7 @@ def test_a_collection_whose_header_or_index_is_damaged_is_refused(position: int)
         array_elements(len(damaged), lambda start, length: bytes(damaged[start : start + length]))
 
 
-def test_a_map_with_a_date_that_is_none_is_damaged() -> None:
+def test_a_map_with_an_invalid_date_is_damaged() -> None:
     key = struct.pack("<i", 2**31 - 1)
     payload = struct.pack("<IBI", 0x4D424342, 1, 1) + key + b"v" + bytes([2 * len(key), 2]) + struct.pack("<II", 1, 1)
     with pytest.raises(ValueError, match="key of a map"):

@@ -71,7 +71,7 @@ def table_of(catalog: Any, file_format: str) -> Any:
 
 
 @pytest.mark.parametrize("file_format", [name for name in FORMATS if name != "mosaic"])
-def test_wide_rows_come_in_batches_of_so_many_bytes(warehouse: Any, file_format: str) -> None:
+def test_wide_rows_come_in_batches_of_this_many_bytes(warehouse: Any, file_format: str) -> None:
     """Of Mosaic a row group is the least that its library reads."""
     schema = pa.schema([("id", pa.int64()), ("s", pa.string())])
     table = create_table(warehouse, "t", schema, options={"file.format": file_format})
@@ -121,7 +121,7 @@ def test_a_file_that_was_cut_is_damaged(warehouse: Any, file_format: str, left: 
     assert raised.value.path == str(path)
 
 
-def test_what_fails_for_the_sake_of_the_machine_is_no_damage() -> None:
+def test_a_failure_of_the_machine_is_not_damage() -> None:
     """Else `scan.ignore-corrupt-files` would leave out the rows of a file that is whole."""
     with pytest.raises(OSError, match="Too many open files"), decoding():
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))

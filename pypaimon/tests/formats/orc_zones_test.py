@@ -137,7 +137,7 @@ def test_a_zone_that_a_file_names_and_nobody_knows_is_refused_by_name() -> None:
         read(io.BytesIO(data), ["l"])
 
 
-def test_a_machine_without_a_tz_database_is_told(tmp_path: Path) -> None:
+def test_a_machine_without_a_tz_database_is_reported(tmp_path: Path) -> None:
     """Arrow asks for it with any ORC file: that is no damage of the file."""
     orc.write_table(pa.table({"k": [1]}), str(tmp_path / "x.orc"))
     program = (

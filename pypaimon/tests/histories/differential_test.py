@@ -135,7 +135,7 @@ def test_timestamps_of_java_are_read_in_any_zone(
         ("UTC", "Europe/London", False),
     ],
 )
-def test_a_zone_that_nothing_tells_is_refused_by_name(
+def test_a_zone_that_nothing_shows_is_refused_by_name(
     java: LiveJava, tmp_path: Path, zone: str, process: str, is_told: bool
 ) -> None:
     """Of a file that does not name its zone, whose first and last values are of winter."""

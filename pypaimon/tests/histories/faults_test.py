@@ -310,7 +310,7 @@ def _file(table: Table, what: str, number: int) -> Path:
     return Path(plan.splits()[0].files[0].file_path)
 
 
-def test_hints_that_lie_change_nothing(tmp_path: Path) -> None:
+def test_wrong_hints_change_nothing(tmp_path: Path) -> None:
     table = Table(tmp_path / "w")
     for number in range(1, 5):
         table.commit([number])

@@ -254,7 +254,7 @@ def test_a_reader_comes_past_an_overwrite_of_rows_that_are_gone(
 
 
 @pytest.mark.parametrize("policy", ["fail", "earliest"])
-def test_a_reader_whose_plan_expired_before_it_was_read_goes_on_at_its_progress(tmp_path: Path, policy: str) -> None:
+def test_a_reader_whose_plan_expired_before_it_was_read_continues_at_its_progress(tmp_path: Path, policy: str) -> None:
     """The plan of an overwrite was made while the rows that it retracts were there still."""
     table, writer = crafted(tmp_path, keyed=True)
     chosen = Settings(start="latest", consumer="c", overwrites=True, on_expired=policy)

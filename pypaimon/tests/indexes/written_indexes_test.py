@@ -178,7 +178,7 @@ def test_options_that_make_no_index_are_refused(warehouse: Any) -> None:
             pytest.fail("the writer opens")
 
 
-def test_a_writer_tells_once_which_indexes_it_does_not_write(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_writer_logs_once_which_indexes_it_does_not_write(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     indexes = {"file-index.bsi.columns": "k", "file-index.range-bitmap.columns": "k, v"}
     table = key_value_table(tmp_path, **indexes, **{"file-index.bitmap.columns": "v,m[x]"})
     with table.writer().open_sync() as writer:

@@ -105,7 +105,7 @@ async def asked(file_io: FaultFileIO) -> None:
 @pytest.mark.parametrize(
     "make", [stream_read_builder, StreamReadBuilder, lambda table: table.new_stream_read_builder()]
 )
-async def test_the_loop_goes_on_whatever_is_asked_for(
+async def test_the_loop_continues_whatever_is_asked_for(
     table: Table, beating: BeatingFileIO, make: Callable[[Any], StreamReadBuilder]
 ) -> None:
     builder = earliest(make(table.handle(beating))).with_consumer_id("c", commit="manual")
@@ -291,7 +291,7 @@ async def test_builders_and_reads_can_be_pickled(table: Table) -> None:
 
 
 @pytest.mark.parametrize("what", ["filter", "projection", "shard"])
-async def test_what_a_setting_gets_wrong_is_told_by_the_first_step_as_elsewhere(table: Table, what: str) -> None:
+async def test_a_wrong_setting_is_an_error_of_the_first_step_as_elsewhere(table: Table, what: str) -> None:
     def make() -> Any:
         builder = table.builder()
         if what == "filter":
@@ -319,13 +319,15 @@ async def test_what_a_setting_gets_wrong_is_told_by_the_first_step_as_elsewhere(
 @pytest.mark.parametrize(
     ("call", "text"), [(["k", 5], r"expected str, got 5 \(int\)"), (["k", "k"], "named twice"), ("k", "a list")]
 )
-async def test_what_needs_no_table_is_told_at_once(table: Table, file_io: FaultFileIO, call: Any, text: str) -> None:
+async def test_an_error_that_needs_no_table_is_raised_at_once(
+    table: Table, file_io: FaultFileIO, call: Any, text: str
+) -> None:
     with pytest.raises(StreamConfigError, match=text):
         table.builder(file_io).with_projection(call)
     assert file_io.calls == []
 
 
-async def test_a_table_that_is_gone_is_told_by_the_first_step(table: Table) -> None:
+async def test_a_table_that_is_gone_is_an_error_of_the_first_step(table: Table) -> None:
     builder = earliest(table.builder())
     table.drop()
     scan, stream = builder.new_streaming_scan(), builder.open()

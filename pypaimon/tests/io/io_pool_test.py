@@ -141,7 +141,7 @@ def test_each_request_of_a_call_has_the_time_limit_for_itself(marked: bool) -> N
     pool.close()
 
 
-def test_what_comes_behind_a_marked_request_has_the_time_limit_for_itself() -> None:
+def test_a_request_after_a_marked_one_has_the_time_limit_for_itself() -> None:
     pool = IOPool(1, LONG)
 
     def close(seconds: float) -> None:
@@ -206,7 +206,7 @@ def test_what_is_marked_on_a_thread_of_no_pool_is_just_done() -> None:
         assert True
 
 
-def test_whoever_waits_gives_up_what_others_left_hanging() -> None:
+def test_a_waiting_caller_gives_up_what_others_left_hanging() -> None:
     """A call whose submitter went away would else hold the only thread for ever."""
     pool = IOPool(1, LONG)
     begun = threading.Event()
@@ -224,7 +224,7 @@ def test_whoever_waits_gives_up_what_others_left_hanging() -> None:
     pool.close()
 
 
-def test_what_has_no_time_limit_is_no_request_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_without_a_time_limit_does_not_count_as_hanging(monkeypatch: pytest.MonkeyPatch) -> None:
     limited, unlimited = IOPool(1, LONG), IOPool(1, float("inf"))
     monkeypatch.setattr(pool_registry, "pools", WeakKeyDictionary({limited: None, unlimited: None}))
     begun = threading.Barrier(2)
@@ -245,7 +245,7 @@ def test_what_has_no_time_limit_is_no_request_that_hangs(monkeypatch: pytest.Mon
     assert unlimited.result(planning) and limited.result(asking)
 
 
-def test_waits_are_told_while_another_thread_makes_pools(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waits_are_logged_while_another_thread_makes_pools(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool_registry, "pools", WeakKeyDictionary())
     made: list[IOPool] = []
     maker = threading.Thread(target=lambda: made.extend(IOPool(1, LONG) for _ in range(1000)))

@@ -103,7 +103,7 @@ class Silent:
         return []
 
 
-def test_readers_that_come_and_hang_are_bounded_together_and_who_is_answered_goes_on() -> None:
+def test_readers_that_hang_are_bounded_together_and_one_that_is_answered_continues() -> None:
     silent = Silent()
     store = Store(silent, hung_attempts=1)
     healthy = store.for_reader()

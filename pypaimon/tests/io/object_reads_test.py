@@ -343,7 +343,7 @@ def test_oss_is_served_by_the_same_client() -> None:
     assert client.bucket == Bucket(BUCKET, url, True, "cn-beijing", "id", "secret", TOKEN, 60.0)
 
 
-def test_a_proxy_of_the_environment_is_left_to_those_who_know_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_of_the_environment_is_left_to_clients_that_know_it(monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         for name in ("HTTPS_PROXY", "all_proxy"):
             clients.unusable.cache_clear()
@@ -435,7 +435,7 @@ def test_what_fails_for_now_or_for_both_decides_nothing(server: S3Server) -> Non
 
 
 @pytest.mark.parametrize("fault", [400, 403, 404, 500, "cut"])
-def test_nothing_secret_is_told(server: S3Server, caplog: pytest.LogCaptureFixture, fault: int | str) -> None:
+def test_nothing_secret_is_shown(server: S3Server, caplog: pytest.LogCaptureFixture, fault: int | str) -> None:
     """The store itself quotes the token in its errors."""
     path = server.put("secret", b"x" * 10)
     store = store_of(file_io_of(server, session_token=TOKEN))
@@ -481,7 +481,7 @@ def run(server: S3Server, code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600)
 
 
-def test_reading_goes_on_in_a_forked_process(server: S3Server) -> None:
+def test_reading_continues_in_a_forked_process(server: S3Server) -> None:
     """obstore's threads stay in the parent; a request of the child would hang."""
     path = server.put("forked", b"content")
     code = f"""

@@ -140,7 +140,9 @@ def pipe(tmp_path: Path) -> Iterator[tuple[Table, Path, bytes]]:
         repair(file, content)
 
 
-def test_batches_of_a_local_file_that_hangs_end_in_a_timeout_and_go_on_later(pipe: tuple[Table, Path, bytes]) -> None:
+def test_batches_of_a_local_file_that_hangs_end_in_a_timeout_and_continue_later(
+    pipe: tuple[Table, Path, bytes],
+) -> None:
     table, file, content = pipe
     with table.builder(io_timeout=SHORT).with_end(latest=True).open_sync() as stream:
         batches = [next(stream)]
@@ -205,7 +207,7 @@ class PythonStream(io.BytesIO):
 
 
 @pytest.mark.parametrize("hangs", ["open", "read", "seek"])
-def test_a_stream_of_python_that_hangs_ends_in_a_timeout_and_goes_on_later(tmp_path: Path, hangs: str) -> None:
+def test_a_stream_of_python_that_hangs_ends_in_a_timeout_and_continues_later(tmp_path: Path, hangs: str) -> None:
     handle = table_of(tmp_path, 1).handle()
     files = handle.file_io = PythonFiles(hangs)
     builder = StreamReadBuilder(handle).with_io_timeout(SHORT).with_end(latest=True)
@@ -260,7 +262,9 @@ def test_a_file_that_hangs_does_not_hold_back_the_rows_before_it(tmp_path: Path,
     assert (second.data["k"].to_pylist(), second.is_last) == ([0, 100], True)
 
 
-def test_the_end_of_a_plan_is_told_though_no_rows_came_after_those_that_waited(tmp_path: Path, held: HeldFile) -> None:
+def test_the_end_of_a_plan_is_reported_though_no_rows_came_after_those_that_waited(
+    tmp_path: Path, held: HeldFile
+) -> None:
     table = Table(tmp_path / "w")
     table.commit([0, 50, 100])
     table.commit([0, 100])

@@ -100,7 +100,7 @@ def test_a_poll_of_an_empty_table_is_one_request(tmp_path: Path, file_io: FaultF
 
 
 @pytest.mark.parametrize("polls", range(1, 18))
-def test_a_first_commit_that_expired_between_two_polls_is_no_empty_table(
+def test_a_first_commit_that_expired_between_two_polls_is_not_an_empty_table(
     tmp_path: Path, file_io: FaultFileIO, polls: int
 ) -> None:
     empty = Table(tmp_path / "w")
@@ -185,7 +185,7 @@ def test_where_changelogs_outlive_snapshots_one_more_is_asked_for(tmp_path: Path
 
 
 @pytest.mark.parametrize("prefetch", [0, 4])
-def test_behind_each_snapshot_costs_three_requests_and_none_twice(
+def test_while_catching_up_each_snapshot_costs_three_requests_and_none_twice(
     table: Table, file_io: FaultFileIO, prefetch: int
 ) -> None:
     ahead = 60

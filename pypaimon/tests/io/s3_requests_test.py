@@ -86,7 +86,7 @@ def test_a_new_snapshot_when_caught_up(site: Site, fast: bool) -> None:
             assert cost == ({"GET": 4 + 1} if fast else {"GET": 3, "HEAD": 4 + 1})
 
 
-def test_each_snapshot_while_behind(site: Site, fast: bool) -> None:
+def test_each_snapshot_while_catching_up(site: Site, fast: bool) -> None:
     with site.caught_up() as scan:
         for _ in range(BEHIND):
             site.commit(1)
@@ -115,7 +115,7 @@ def test_a_small_file_is_one_request(site: Site, fast: bool) -> None:
         assert rows[0]["k"].to_pylist() == list(range(10))
 
 
-def test_a_large_file_is_read_in_ranges_and_its_end_tells_its_size(
+def test_a_large_file_is_read_in_ranges_and_its_end_gives_its_size(
     site: Site, fast: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remote_files, "WHOLE_BYTES", 1 << 10)
@@ -131,7 +131,7 @@ def test_a_large_file_is_read_in_ranges_and_its_end_tells_its_size(
         assert rows[0].num_rows == 200_000
 
 
-def test_an_object_that_has_not_changed_is_one_request_and_one_that_has_comes_anew(
+def test_an_object_that_has_not_changed_is_one_request_and_one_that_has_is_read_again(
     server: S3Server, site: Site, fast: bool
 ) -> None:
     table = site.builder().table

@@ -151,7 +151,7 @@ def colliding() -> list[tuple[int, int]]:
     return [(int(order[at]), int(order[at + 1])) for at in equal]
 
 
-def test_keys_of_one_hash_are_told_from_each_other() -> None:
+def test_keys_of_one_hash_are_distinguished() -> None:
     pairs = colliding()
     assert len(pairs) > 3
     schema = pa.schema([("id", pa.int64()), ("value", pa.int64())])
@@ -254,7 +254,7 @@ def test_memory_is_bounded_by_that_of_the_rows(seed: int) -> None:
         assert rows.nbytes <= 1.5 * size, step
 
 
-def test_what_no_moment_was_told_of_is_not_seen() -> None:
+def test_rows_that_were_not_published_are_not_seen() -> None:
     schema = pa.schema([("id", pa.int64()), ("value", pa.int64())])
     rows = VersionedRows(schema, ["id"])
     rows.apply(pa.table([[1, 2, 3], [1, 2, 3]], schema=schema), np.ones(3, np.bool_), TableVersion(1))
@@ -295,7 +295,7 @@ def test_bytes_are_those_that_are_kept_in_memory() -> None:
     assert pa.total_allocated_bytes() - before <= 1.02 * rows.to_arrow().nbytes
 
 
-def test_whoever_reads_meanwhile_sees_one_state() -> None:
+def test_a_reader_meanwhile_sees_one_state() -> None:
     count, steps = 5_000, 60
     schema = pa.schema([("id", pa.int64()), ("step", pa.int64())])
     rows = VersionedRows(schema, ["id"])
@@ -356,7 +356,7 @@ def test_whoever_reads_meanwhile_sees_one_state() -> None:
         (["c"], datetime(2024, 1, 1, 5), "c date32"),
     ],
 )
-def test_what_is_no_key_is_refused(keys: list[str], given: Any, words: str) -> None:
+def test_an_invalid_key_is_refused(keys: list[str], given: Any, words: str) -> None:
     rows = VersionedRows(pa.schema([("a", pa.int64()), ("b", pa.string()), ("c", pa.date32())]), keys)
     with pytest.raises(StreamConfigError, match=words):
         rows.get(given)
@@ -375,7 +375,7 @@ def test_what_is_no_key_is_refused(keys: list[str], given: Any, words: str) -> N
         (["c"], [datetime(2024, 1, 1, 5)]),
     ],
 )
-def test_what_are_no_keys_is_refused(keys: list[str], given: Any) -> None:
+def test_invalid_keys_are_refused(keys: list[str], given: Any) -> None:
     rows = VersionedRows(pa.schema([("a", pa.int64()), ("b", pa.string()), ("c", pa.date32())]), keys)
     with pytest.raises(StreamConfigError, match="the key of the table is"):
         rows.get_many(given)

@@ -126,7 +126,7 @@ def test_columns_change_while_others_read(tmp_path: Path, place: Path) -> None:
     assert not failed
 
 
-def test_a_state_in_the_midst_replaces_all_rows(tmp_path: Path, place: Path) -> None:
+def test_a_state_in_the_middle_replaces_all_rows(tmp_path: Path, place: Path) -> None:
     table = SmallTable(tmp_path)
     table.commit({"id": 1}, {"id": 2})
     clock = HeldClock()

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize("producer", ["none", "input"])
 @pytest.mark.parametrize("option", ["sequence.field", "merge-engine"])
-def test_records_that_do_not_tell_which_row_holds_are_refused(tmp_path: Path, producer: str, option: str) -> None:
+def test_records_that_do_not_say_which_row_holds_are_refused(tmp_path: Path, producer: str, option: str) -> None:
     values = ["number"] if option == "sequence.field" else ["partial-update", "aggregation", "first-row"]
     for count, value in enumerate(values):
         table = SmallTable(tmp_path, options={"changelog-producer": producer, option: value}, name=f"db.t{count}")
@@ -28,7 +28,7 @@ def test_records_that_do_not_tell_which_row_holds_are_refused(tmp_path: Path, pr
             often(table.table).with_raw(option == "merge-engine").open_live_sync()
 
 
-def test_the_greatest_sequence_counts_where_compactions_tell_changes(tmp_path: Path) -> None:
+def test_the_greatest_sequence_counts_where_compactions_make_changes(tmp_path: Path) -> None:
     table = SmallTable(tmp_path, options={"changelog-producer": "lookup", "sequence.field": "number"})
     with often(table.table).open_live_sync() as live:
         for number in (5, 3, 7, 6):

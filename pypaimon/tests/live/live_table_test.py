@@ -127,7 +127,7 @@ def test_columns_and_rows_are_those_of_the_builder(table: SmallTable) -> None:
         assert live.get(1) == {"name": "c", "id": 1} and live.get(9) is None
 
 
-def test_columns_that_swap_their_names_are_told_by_their_ids(tmp_path: Path) -> None:
+def test_columns_that_swap_their_names_are_found_by_their_ids(tmp_path: Path) -> None:
     columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("one", pa.string()), ("other", pa.string())])
     table = SmallTable(tmp_path, columns=columns)
     table.commit({"id": 1, "one": "1", "other": "2"})
@@ -139,7 +139,7 @@ def test_columns_that_swap_their_names_are_told_by_their_ids(tmp_path: Path) -> 
         assert in_order(live.to_arrow().to_pylist()) == in_order(expected)
 
 
-def test_a_state_in_the_midst_replaces_all_rows(table: SmallTable) -> None:
+def test_a_state_in_the_middle_replaces_all_rows(table: SmallTable) -> None:
     clock = HeldClock()
     with often(table.table, clock).with_on_expired("full").open_live_sync() as live:
         clock.hold()
@@ -284,7 +284,7 @@ def test_a_table_without_keys_and_views_are_refused(table: SmallTable, tmp_path:
 
 
 @pytest.mark.parametrize("given", ["2", None, True, 1.0, 0])
-async def test_what_is_no_snapshot_is_refused_by_its_call_alone(table: SmallTable, given: Any) -> None:
+async def test_an_invalid_snapshot_is_refused_by_its_call_alone(table: SmallTable, given: Any) -> None:
     with often(table.table).open_live_sync() as live:
         with pytest.raises(StreamConfigError, match="wait_for: snapshot_id"):
             live.wait_for(given)
@@ -362,7 +362,7 @@ def test_what_may_pass_is_raised_until_it_has(tmp_path: Path) -> None:
         assert live.get(3) is not None and len(live) == 3
 
 
-def test_whoever_closes_it_hears_so(table: SmallTable) -> None:
+def test_calls_after_a_close_raise_an_error(table: SmallTable) -> None:
     live = often(table.table).open_live_sync()
     live.close()
     live.close()
@@ -451,7 +451,7 @@ def test_a_table_that_nobody_holds_any_more_ends(table: SmallTable) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_process_hears_that_it_does_not_go_on_there(table: SmallTable) -> None:
+def test_a_forked_process_learns_that_it_does_not_continue_there(table: SmallTable) -> None:
     with often(table.table).open_live_sync() as live:
         child = os.fork()
         if child == 0:
@@ -473,7 +473,7 @@ def test_errors_are_of_this_package(table: SmallTable) -> None:
 
 
 @pytest.mark.parametrize("memory_limit_bytes", [1 << 30, 0])
-def test_whoever_asks_gets_answers_of_one_snapshot(tmp_path: Path, memory_limit_bytes: int) -> None:
+def test_each_call_gets_answers_of_one_snapshot(tmp_path: Path, memory_limit_bytes: int) -> None:
     """Money moves between accounts, some of which come and go: no snapshot has more or less of it."""
     random = seeded(f"accounts {memory_limit_bytes}")
     table = SmallTable(tmp_path, options={"bucket": "3"})

@@ -98,7 +98,7 @@ def test_a_column_is_united(library: JavaBitmaps) -> None:
     assert aggregate("rbm64", pa.binary(), [one, None, other]) == library.union(one, other)
 
 
-def test_what_is_no_bitmap_is_refused(library: JavaBitmaps) -> None:
+def test_an_invalid_bitmap_is_refused(library: JavaBitmaps) -> None:
     """Cut anywhere, or with other bytes: an error that names the function, or another bitmap, never something else."""
     drawn = seeded("damage")
     whole = library.of([(1, 5), (1 << 33, 1 << 33), (1 << 60, (1 << 60) + 70_000)])

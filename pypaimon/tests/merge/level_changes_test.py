@@ -155,7 +155,7 @@ def test_first_row(bucket: Any) -> None:
     assert (records, changes) == (expected, told)
 
 
-def test_nothing_comes_of_keys_that_only_lie_above() -> None:
+def test_keys_that_are_only_above_give_no_changes() -> None:
     bucket = {"first": [[(1, 1, 2, 0)]], "above": {TOP: [(7, 1, 1, 0)]}}
     assert result(bucket, Deduplicate(("k",)), ChangeRule(OUTPUT, by_lookup=True)) == ({1: (1, 0)}, [(1, 1, 2, 0)])
 

@@ -170,7 +170,7 @@ def test_records_that_a_lower_level_has_merged_do_not_count_twice() -> None:
     assert merged.column("a").to_pylist() == [110]
 
 
-def test_what_a_level_has_merged_is_told_apart_key_by_key() -> None:
+def test_merged_records_of_a_level_are_separated_key_by_key() -> None:
     """Each key has its own lowest level above 0, whatever its age says; a key of level 0 alone has none."""
     engine = engine_of(merge_engine="aggregation", changelog_producer="lookup", fields__a__aggregate_function="sum")
     amounts = {0: {1: 1, 2: 1, 3: 1, 4: 1}, 1: {2: 10, 4: 10}, 3: {1: 100, 2: 100, 4: 100}, 5: {1: 1000, 3: 1000}}

@@ -339,7 +339,7 @@ def test_a_deletion_vector_outside_of_its_file_is_damage() -> None:
 # ---- what nobody may see ----
 
 
-def test_no_secret_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_no_secret_is_shown(caplog: pytest.LogCaptureFixture) -> None:
     """Options of the catalog hold keys; positions, plans and splits travel, errors and logs are kept."""
     server = S3Server()
     server.start()

@@ -126,7 +126,7 @@ COLUMNS = pa.schema([("a", pa.int64()), ("b", pa.string())])
 OTHERS = pa.schema([("b", pa.string()), ("c", pa.int64())])
 
 
-def made_anew(warehouse: Any) -> None:
+def recreated(warehouse: Any) -> None:
     """Another table in the place of `db.t`, with other columns and options."""
     warehouse.drop_table("db.t", False)
     write(
@@ -170,7 +170,7 @@ def rows(builder: StreamReadBuilder) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", ["directory", "catalog"])
-def test_a_table_made_anew_is_read_as_it_is_by_new_builders_and_not_at_all_by_old_ones(
+def test_a_recreated_table_is_read_as_it_is_by_new_builders_and_not_at_all_by_old_ones(
     warehouse: Any, catalog: CatalogWithUuids, kind: str
 ) -> None:
     source = warehouse if kind == "directory" else catalog
@@ -179,7 +179,7 @@ def test_a_table_made_anew_is_read_as_it_is_by_new_builders_and_not_at_all_by_ol
     unused, live = builder.new_streaming_scan(), builder.new_streaming_scan()
     first = live.plan()
     assert first is not None and rows(builder) == [{"a": 1, "b": "x"}]
-    made_anew(warehouse)
+    recreated(warehouse)
     catalog.uuid = "second"
     again = stream_read_builder(handle)
     with again.new_streaming_scan() as scan:
@@ -384,7 +384,7 @@ def named_snapshot(table: Table) -> Callable[[], Any]:
     ],
     ids=["state", "range", "range from the beginning", "difference", "finished range", "named snapshot"],
 )
-def test_a_snapshot_that_a_table_made_anew_does_not_have_is_not_the_error(
+def test_a_snapshot_that_a_recreated_table_lacks_is_not_the_error(
     table: Table, read: Callable[[Table], Callable[[], Any]], expired: bool
 ) -> None:
     reads = read(table)

@@ -83,7 +83,7 @@ def test_of_a_table_without_gaps_it_is_pypaimons(table: Table) -> None:
     assert ours.read_latest_file(max_retries=1) == theirs.read_latest_file(max_retries=1) == "8"
 
 
-def test_the_earliest_snapshot_behind_the_one_to_stop_at_is_none(table: Table) -> None:
+def test_the_earliest_snapshot_after_the_one_to_stop_at_is_none(table: Table) -> None:
     expire(table.path, keep_from=5)
     ours, _ = both(table)
     assert ours.try_get_earliest_snapshot(4) is None

@@ -208,7 +208,7 @@ def test_only_the_first_snapshot_has_no_base(snapshot_id: int, counts: dict[str,
     assert Snapshot.from_json(json.dumps(document(snapshot_id, **counts))).state_lists == lists
 
 
-def test_a_fingerprint_tells_snapshots_of_one_id_apart() -> None:
+def test_a_fingerprint_distinguishes_snapshots_of_one_id() -> None:
     def fingerprint(**fields: Any) -> str:
         return Snapshot.from_json(json.dumps(document(1, **fields))).fingerprint
 
@@ -569,7 +569,7 @@ def test_a_table_handle_can_still_be_pickled_and_is_not_kept_alive(paimon_table:
     assert kept() is None
 
 
-def test_the_identity_is_when_the_table_was_created_until_it_is_created_anew(paimon_table: Any) -> None:
+def test_the_identity_is_the_creation_time_until_the_table_is_recreated(paimon_table: Any) -> None:
     directory = TableDirectory.of(paimon_table)
     path = Path(LocalFileIO()._to_file(paimon_table.table_path)) / "schema/schema-0"
     first = json.loads(path.read_text())

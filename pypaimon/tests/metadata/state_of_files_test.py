@@ -94,7 +94,7 @@ def index_manifest(table: Any, snapshot_id: int, vectors: dict[str, DeletionFile
 # Deletes that manifests do not count.
 
 
-def test_deletes_in_a_file_that_pypaimon_wrote_are_no_rows_of_the_state(tmp_path: Path) -> None:
+def test_deletes_in_a_file_that_pypaimon_wrote_are_not_rows_of_the_state(tmp_path: Path) -> None:
     table = Table(tmp_path, primary_key=True, bucket="1")
     table.commit([("+I", 1, "a"), ("-D", 2, "b"), ("-U", 3, "c"), ("+U", 4, "d")])
     with table.builder().with_end(latest=True).open_sync() as stream:
@@ -220,7 +220,7 @@ def test_deletion_vectors_count_in_the_state_and_not_in_changes(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("producer", "in_state"), [("none", [0, 3, 5]), ("input", [0, 3, 5]), ("lookup", [3, 5]), ("full-compaction", [5])]
 )
-def test_a_row_is_in_the_state_unless_a_changelog_tells_of_it_later(
+def test_a_row_is_in_the_state_unless_a_changelog_has_it_later(
     tmp_path: Path, producer: str, in_state: list[int]
 ) -> None:
     options = {"bucket": "1", "changelog-producer": producer}
@@ -243,9 +243,7 @@ def test_a_row_is_in_the_state_unless_a_changelog_tells_of_it_later(
 
 
 @pytest.mark.parametrize(("producer", "read"), [("none", True), ("input", False), ("lookup", False)])
-def test_what_is_postponed_is_read_unless_a_changelog_tells_of_it_later(
-    tmp_path: Path, producer: str, read: bool
-) -> None:
+def test_postponed_rows_are_read_unless_a_changelog_has_them_later(tmp_path: Path, producer: str, read: bool) -> None:
     options = {"bucket": "-2", "changelog-producer": producer}
     table = CraftedTable(tmp_path, keyed=True, partitioned=False, buckets=1, options=options)
     ids = {column.name: column.id for column in table.columns.columns}

@@ -76,7 +76,7 @@ def test_what_no_copy_may_change_is_refused_as_by_pypaimon(table: Table, options
     assert said[0] == said[1]
 
 
-def test_where_nothing_lies_there_is_no_table(table: Table) -> None:
+def test_an_empty_place_has_no_table(table: Table) -> None:
     environment = FilesOnly(Identifier("db", "other"))
     assert TableHandle.found(table.handle().file_io, str(table.path.with_name("other")), environment) is None
     assert environment.catalog_loader is None

@@ -60,7 +60,7 @@ def test_json_is_canonical_and_comes_back() -> None:
      '{"version":2,"table":"t","snapshot":1,"phase":"full","base":{"snapshot":1,"merged":1}}',
      '{"version":2,"table":"t","snapshot":1,"phase":"full","base":[1]}'],
 )  # fmt: skip
-def test_what_is_no_position_is_refused(text: str) -> None:
+def test_an_invalid_position_is_refused(text: str) -> None:
     with pytest.raises(StreamConfigError):
         Position.from_json(text)
 
@@ -348,7 +348,7 @@ def test_a_saved_position_after_a_rollback_is_found_by_the_fingerprint(tmp_path:
 
 
 @pytest.mark.parametrize("commits", [0, 3, 6, 9])
-def test_a_table_created_anew_is_another_table(table: Table, commits: int) -> None:
+def test_a_recreated_table_is_another_table(table: Table, commits: int) -> None:
     scan = following(table)
     assert len(available(scan)) == 6
     position = scan.checkpoint()
@@ -440,7 +440,7 @@ def test_a_seek_after_a_rollback_reads_what_is_there_now(table: Table) -> None:
     scan.close()
 
 
-def test_a_missing_data_file_is_told_apart(table: Table) -> None:
+def test_a_missing_data_file_is_distinguished(table: Table) -> None:
     builder = table.builder().with_start(snapshot_id=2).with_end(snapshot_id=2)
     (plan,) = available(builder.new_streaming_scan())
     Path(plan.splits()[0].files[0].file_path).unlink()

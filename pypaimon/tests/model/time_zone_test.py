@@ -110,7 +110,7 @@ def test_a_zone_that_is_not_known_is_refused_in_one_line(name: object) -> None:
         ((datetime(2024, 6, 1), 8.1), (datetime(2024, 6, 1), 8.1), None),
     ],
 )
-def test_a_zone_is_told_by_clocks_where_only_one_fits(
+def test_a_zone_is_found_by_clocks_where_only_one_fits(
     first: tuple[datetime, float], last: tuple[datetime, float], name: str | None
 ) -> None:
     shown = [(_millis(moment) // 1000, int(hours * 3600)) for moment, hours in (first, last)]

@@ -61,7 +61,7 @@ def test_rows_and_their_order_are_those_of_a_replay(tmp_path: Path, number: int)
 
 
 @pytest.mark.parametrize(("after", "nets"), [(None, True), (2, True), (5, True), (6, False)])
-def test_net_changes_too_begin_from_so_many_snapshots_on(tmp_path: Path, after: int | None, nets: bool) -> None:
+def test_net_changes_too_begin_from_this_many_snapshots_on(tmp_path: Path, after: int | None, nets: bool) -> None:
     table = Table(tmp_path / "w", primary_key=True)
     for number in range(1, 7):
         table.commit([number])

@@ -107,7 +107,9 @@ def test_with_limits_every_snapshot_is_replayed(catalog: Any) -> None:
     assert [plan.snapshot_id for plan, _ in found] == list(range(1, 16))
 
 
-def test_a_range_with_an_overwrite_is_collapsed_only_beside_it(catalog: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_range_with_an_overwrite_is_collapsed_before_and_after_it_only(
+    catalog: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     table = create(catalog)
     commits(table, 14)
     write(table, {"id": [1], "v": ["only"]}, overwrite=True)
@@ -287,7 +289,7 @@ def test_a_net_plan_of_deletes_leads_to_the_same_table(tmp_path: Path, producer:
         assert all(states[start - 1].get(key) != states[-1].get(key) for key in ends), "no change that is none"
 
 
-def test_a_collapsed_plan_tells_its_first_snapshot_and_leaves_out_what_is_held_back(tmp_path: Path) -> None:
+def test_a_collapsed_plan_reports_its_first_snapshot_and_leaves_out_what_is_held_back(tmp_path: Path) -> None:
     history = Table(tmp_path / "w")
     for key in range(1, 21):
         history.commit([key])

@@ -105,7 +105,7 @@ def test_a_branch_that_is_not_there_is_named(chain: ChainTable) -> None:
         chain.builder()
 
 
-def test_chain_keys_that_are_no_last_partition_columns_are_refused(chain: ChainTable) -> None:
+def test_chain_keys_that_are_not_the_last_partition_columns_are_refused(chain: ChainTable) -> None:
     builder = chain.builder(chain_table__chain_partition_keys="region")
     with builder.new_streaming_scan() as scan, pytest.raises(UnsupportedTableError, match="is not the end of"):
         scan.plan()
@@ -181,7 +181,7 @@ def test_a_position_inside_a_first_plan_is_one_of_the_same_plan(chain: ChainTabl
 
 
 @pytest.mark.parametrize("options", [{}, MERGED], ids=["apart", "merged"])
-def test_a_missing_file_of_the_snapshot_branch_is_told_from_one_that_expired(
+def test_a_missing_file_of_the_snapshot_branch_is_distinguished_from_one_that_expired(
     chain: ChainTable, options: dict[str, str]
 ) -> None:
     builder = chain.builder(**options)

@@ -90,7 +90,7 @@ def test_after_the_first_plan_the_changes_of_the_delta_branch_come_as_written(ch
     assert second.kind is PlanKind.DELTA and second.position.snapshot == 5
 
 
-def test_a_position_behind_the_first_plan_is_one_of_the_delta_branch(chain: ChainTable) -> None:
+def test_a_position_after_the_first_plan_is_one_of_the_delta_branch(chain: ChainTable) -> None:
     with chain.builder().new_streaming_scan() as scan:
         (first,) = available(scan)
     chain.commit(DELTA, [("+I", "eu", 201, 1, 6)])
@@ -107,7 +107,7 @@ def json_keys(position: str) -> set[str]:
 
 
 @pytest.mark.parametrize("options", [{}, MERGED], ids=["apart", "merged"])
-def test_a_stream_goes_on_anywhere_in_its_first_plan(chain: ChainTable, options: dict[str, str]) -> None:
+def test_a_stream_continues_anywhere_in_its_first_plan(chain: ChainTable, options: dict[str, str]) -> None:
     """Also where both branches have moved on meanwhile: it is of the two snapshots that it began with."""
     wanted = chain.first_plan(merged=bool(options))
     builder = chain.builder(**options).with_limits(max_splits=1)

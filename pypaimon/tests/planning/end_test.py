@@ -36,7 +36,7 @@ def test_a_watermark_at_the_bound_is_read_and_one_beyond_it_ends_the_stream(
 
 
 @pytest.mark.parametrize(("after", "read"), [(1999, [1]), (2000, [1, 2]), (2001, [1, 2])])
-def test_a_commit_at_the_end_is_read_and_one_behind_it_ends_the_stream(
+def test_a_commit_at_the_end_is_read_and_one_after_it_ends_the_stream(
     table: Table, after: int, read: list[int]
 ) -> None:
     drive = Drive.of(table, EARLIEST, end=End(millis=TIME + after))

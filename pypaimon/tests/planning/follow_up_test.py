@@ -194,7 +194,7 @@ def test_the_lag_counts_the_rows_that_it_reads(append: Table) -> None:
 
 
 @pytest.mark.parametrize("method", ["should_scan", "scan"])
-def test_an_error_in_it_comes_out_as_it_is_in_its_turn_and_the_stream_goes_on(append: Table, method: str) -> None:
+def test_an_error_in_it_comes_out_as_it_is_in_its_turn_and_the_stream_continues(append: Table, method: str) -> None:
     """Though several snapshots are looked at ahead of time."""
     scanner = Broken(method)
     with AsyncStreamingTableScan(append.handle(), follow_up_scanner=scanner) as scan:
@@ -214,7 +214,7 @@ def test_what_it_returns_is_checked(append: Table) -> None:
         followed(append, Wrong())
 
 
-def test_what_is_no_scanner_or_cannot_be_combined_is_refused(append: Table, changelog: Table) -> None:
+def test_a_scanner_that_is_invalid_or_cannot_be_combined_is_refused(append: Table, changelog: Table) -> None:
     with pytest.raises(StreamConfigError, match="should_scan"):
         append.builder().with_follow_up_scanner(Even)  # type: ignore[arg-type]
     with pytest.raises(StreamConfigError, match="should_scan"):

@@ -70,7 +70,7 @@ def test_a_rollback_with_equal_counts_that_new_commits_overtook_is_found_before_
 
 
 @pytest.mark.parametrize("start", ["earliest", "latest", "latest-full"])
-def test_an_empty_table_that_was_made_anew_while_a_stream_waited(tmp_path: Path, start: str) -> None:
+def test_an_empty_table_that_was_recreated_while_a_stream_waited(tmp_path: Path, start: str) -> None:
     table = Table(tmp_path / "w")
     with table.builder().with_start(start).with_prefetch(0).new_streaming_scan() as scan:
         assert scan.plan() is None
@@ -83,7 +83,7 @@ def test_an_empty_table_that_was_made_anew_while_a_stream_waited(tmp_path: Path,
 
 
 @pytest.mark.parametrize("catch_up", ["replay", "auto"])
-def test_a_repair_that_recounts_the_totals_is_no_rollback(table: Table, catch_up: str) -> None:
+def test_a_repair_that_recounts_the_totals_is_not_a_rollback(table: Table, catch_up: str) -> None:
     builder = following(table, catch_up)
     with builder.new_streaming_scan() as scan:
         read = builder.new_read()
@@ -157,7 +157,7 @@ class TwoHistories:
 
 
 @pytest.mark.parametrize(("kept", "catch_up"), [(5, CatchUp.REPLAY), (1, CatchUp.AUTO), (9, CatchUp.AUTO)])
-def test_a_rollback_in_the_midst_of_any_request_mixes_no_histories(
+def test_a_rollback_in_the_middle_of_any_request_mixes_no_histories(
     tmp_path: Path, kept: int, catch_up: CatchUp
 ) -> None:
     """Also between two requests of one window of snapshots."""
@@ -186,7 +186,7 @@ def test_a_rollback_in_the_midst_of_any_request_mixes_no_histories(
 
 
 @pytest.mark.parametrize("commits", [0, 1, 3])
-def test_a_data_file_that_a_rollback_took_is_no_damage(table: Table, commits: int) -> None:
+def test_a_data_file_that_a_rollback_took_is_not_damage(table: Table, commits: int) -> None:
     builder = following(table)
     with builder.new_streaming_scan() as scan:
         plans = available(scan)

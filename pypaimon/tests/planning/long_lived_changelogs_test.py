@@ -45,7 +45,7 @@ def at(table: Table, snapshot_id: int) -> Drive:
 
 
 @pytest.mark.parametrize("start", [EARLIEST, Start(StartMode.FROM_SNAPSHOT, snapshot_id=1)], ids=["earliest", "1"])
-def test_a_stream_begins_with_the_earliest_changelog_and_goes_on_with_snapshots(table: Table, start: Start) -> None:
+def test_a_stream_begins_with_the_earliest_changelog_and_continues_with_snapshots(table: Table, start: Start) -> None:
     assert Drive.of(table, start).keys() == [3, 4, 5, 6, 7, 8]
 
 
@@ -54,7 +54,7 @@ def test_a_time_is_searched_in_changelogs_too(table: Table) -> None:
     assert Drive.of(table, Start(StartMode.FROM_TIMESTAMP, millis=millis)).keys() == [4, 5, 6, 7, 8]
 
 
-def test_a_saved_position_goes_on_in_them(table: Table) -> None:
+def test_a_saved_position_continues_in_them(table: Table) -> None:
     assert at(table, 4).keys() == [4, 5, 6, 7, 8]
 
 

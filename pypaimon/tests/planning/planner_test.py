@@ -107,7 +107,7 @@ class TestStart:
         with pytest.raises(PositionBeyondLatestError):
             drive.run()
 
-    def test_a_position_beyond_the_table_is_no_end(self, table: Table) -> None:
+    def test_a_position_beyond_the_table_is_not_an_end(self, table: Table) -> None:
         """A stream that ends at the latest snapshot has not come to its end where the table was rolled back."""
         for key in range(3):
             table.commit([key])
@@ -118,7 +118,7 @@ class TestStart:
         with pytest.raises(PositionBeyondLatestError):
             Drive.of(table, position, end=End(latest=True)).run()
 
-    def test_where_a_table_was_made_anew_a_position_is_no_end(self, table: Table) -> None:
+    def test_a_position_of_a_recreated_table_is_not_an_end(self, table: Table) -> None:
         table.commit([1])
         position = Position(Drive.of(table).directory.identity, 2)
         table.drop()
@@ -126,7 +126,7 @@ class TestStart:
         with pytest.raises(TableChangedError, match="another table"):
             Drive.of(table, position, end=End(latest=True)).run()
 
-    def test_on_an_empty_table_a_position_at_snapshot_1_waits_and_one_behind_it_is_an_error(self, table: Table) -> None:
+    def test_on_an_empty_table_a_position_at_snapshot_1_waits_and_a_later_one_is_an_error(self, table: Table) -> None:
         drive = Drive.of(table)
         drive.state = drive.planner.at(Position(drive.directory.identity, 2))
         with pytest.raises(PositionBeyondLatestError, match=r"latest snapshot \(None\)"):
@@ -149,7 +149,7 @@ class TestStart:
             Drive.of(table, Position("another", 1)).run()
 
     @pytest.mark.parametrize("start", [Start(StartMode.FROM_SNAPSHOT, snapshot_id=3), LATEST])
-    def test_a_stream_can_begin_behind_a_damaged_snapshot(self, table: Table, start: Start) -> None:
+    def test_a_stream_can_begin_after_a_damaged_snapshot(self, table: Table, start: Start) -> None:
         for key in range(3):
             table.commit([key])
         table.snapshot_path(2).write_text('{"id": 2,')
@@ -301,7 +301,7 @@ class TestEnd:
             assert again.keys() == []
             assert again.state.ended
 
-    def test_an_end_that_was_rolled_back_is_no_silent_wait(self, table: Table) -> None:
+    def test_an_end_that_was_rolled_back_is_not_waited_for_silently(self, table: Table) -> None:
         for key in range(6):
             table.commit([key])
         drive = Drive.of(table, EARLIEST, end=End(latest=True), limits=Limits(max_splits=1))
@@ -421,7 +421,7 @@ class TestFollow:
     @pytest.mark.parametrize(
         ("policy", "wanted"), [("earliest", [2, 3]), ("latest", []), ("full", [0, 1, 2, 3])], ids=str
     )
-    def test_an_expired_position_goes_on_as_chosen(self, table: Table, policy: str, wanted: list[int]) -> None:
+    def test_an_expired_position_continues_as_chosen(self, table: Table, policy: str, wanted: list[int]) -> None:
         for key in range(4):
             table.commit([key])
         table.expire(3)

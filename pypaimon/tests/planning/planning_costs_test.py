@@ -109,7 +109,7 @@ def test_a_snapshot_that_limits_cut_is_planned_once(tmp_path: Path, scan: str) -
 
 
 @pytest.mark.parametrize("scan", SCANS)
-def test_whoever_goes_on_inside_a_snapshot_hands_out_the_same_parts(tmp_path: Path, scan: str) -> None:
+def test_a_stream_that_continues_inside_a_snapshot_hands_out_the_same_parts(tmp_path: Path, scan: str) -> None:
     costly, file_io = Costly(tmp_path), FaultFileIO()
     limits = Limits(max_splits=3)
     found = parts(costly.scan(costly.plans(file_io, limits=limits), scan))

@@ -114,7 +114,7 @@ class TestLessIsThere:
             read(table.builder().with_range(*ends).with_start(position=inside))
 
     @pytest.mark.parametrize("mode", ["delta", "diff"])
-    def test_a_position_behind_the_end(self, tmp_path: Path, mode: Any) -> None:
+    def test_a_position_after_the_end(self, tmp_path: Path, mode: Any) -> None:
         table = six(tmp_path)
         builder = table.builder().with_range(2, 4, mode)
         with builder.new_streaming_scan() as scan:

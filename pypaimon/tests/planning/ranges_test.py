@@ -77,7 +77,7 @@ class TestEnds:
         assert found(table, 5, 6) == found(table, "5", "6") == [5]
         assert found(table, 6, 6) == found(table, 90, 90) == []
 
-    def test_an_id_is_no_tag_of_that_name(self, table: Table) -> None:
+    def test_an_id_is_not_a_tag_of_that_name(self, table: Table) -> None:
         for name, number in (("5", 4), ("6", 5)):
             table.handle().create_tag(name, number)
         assert found(table, 5, 6) == [5]
@@ -145,7 +145,7 @@ class TestEnds:
             ((None, "six"), {"tag_to_snapshot": True}, StreamConfigError, "goes with two tags"),
         ],
     )
-    def test_what_is_no_range_is_refused(
+    def test_an_invalid_range_is_refused(
         self, table: Table, ends: tuple[Any, Any], more: dict[str, Any], error: type[Exception], text: str
     ) -> None:
         with pytest.raises(error, match=text):
@@ -213,7 +213,7 @@ class TestRows:
         gone = [("-D", key, f"v{key}") for key in range(5)]
         assert changes(builder.with_include_row_kind(True)) == [("+I", 9, "x"), *gone]
 
-    def test_rows_that_are_written_anew_are_taken_away_first(self, table: Table) -> None:
+    def test_rows_that_are_written_again_are_taken_away_first(self, table: Table) -> None:
         """So that a target with keys keeps them."""
         table.write(pa.table({"k": [0, 1, 2, 3, 4, 5], "v": ["x"] * 6}), overwrite=True)
         state = {key: {"k": key, "v": f"v{key}"} for key in range(6)}
@@ -295,7 +295,7 @@ class TestGoingOn:
         assert sorted([*first, *left]) == changes(keyed.builder().with_range(1, 3, "diff"))
         assert first and left
 
-    def test_behind_it_there_is_nothing(self, keyed: Table) -> None:
+    def test_after_it_there_is_nothing(self, keyed: Table) -> None:
         position = self.position(keyed, 1, 3, plans=2, mode="diff")
         keyed.commit([("+I", 20, "later")])
         assert changes(keyed.builder().with_range(1, 3, "diff").with_start(position=position)) == []

@@ -57,7 +57,7 @@ def test_what_counts_as_a_change(fields: list[DataField], wanted: str | None) ->
     assert found is None if wanted is None else wanted in str(found)
 
 
-def test_comments_deep_in_a_type_are_no_change() -> None:
+def test_comments_deep_in_a_type_are_not_a_change() -> None:
     def deep(comment: str | None) -> DataField:
         inner = row(DataField(6, "z", INT, comment))
         return DataField(2, "r", ArrayType(True, MapType(True, STRING, inner)))
@@ -92,7 +92,7 @@ class TestPolicy:
     def test_an_ignored_change_is_not_even_looked_up(self) -> None:
         assert self.policy(OnSchemaChange.IGNORE).for_snapshot(None, 7) is None
 
-    def test_following_goes_on_from_the_schema_in_use_and_never_back(self) -> None:
+    def test_following_continues_from_the_schema_in_use_and_never_back(self) -> None:
         wider = DataField(1, "v", STRING), DataField(5, "n", INT)
         policy = self.policy(OnSchemaChange.FOLLOW, schema(2, K, *wider, its="own"), schema(3, K, *wider))
         assert policy.for_snapshot(None, 2) == 2

@@ -99,7 +99,7 @@ def test_follow_reads_with_the_newer_schema(warehouse: Any, change: str) -> None
 
 
 @pytest.mark.parametrize("change", [name for name in CHANGES if name != "widen"])
-def test_ignore_goes_on_with_the_columns_of_the_start(warehouse: Any, change: str) -> None:
+def test_ignore_continues_with_the_columns_of_the_start(warehouse: Any, change: str) -> None:
     altered, row = CHANGES[change]
     stream = Stream(warehouse, "ignore").start().change(altered).append(row)
     assert stream.next_rows() == [SECOND | {"v": None} if change == "drop" else SECOND]
@@ -181,7 +181,7 @@ def test_a_dropped_column_that_is_read_is_an_error_under_follow(warehouse: Any, 
         scan.plan()
 
 
-def test_follow_goes_on_from_schema_to_schema(warehouse: Any) -> None:
+def test_follow_continues_from_schema_to_schema(warehouse: Any) -> None:
     stream = Stream(warehouse, "follow")
     stream.builder.with_filter(leaf("greaterThan", "n", 5))
     stream.start()

@@ -200,7 +200,7 @@ class Looked(IOPool):
         return 0.25
 
 
-def test_who_waits_for_a_window_that_hangs_is_told(table: Table) -> None:
+def test_a_window_that_hangs_is_an_error_for_its_callers(table: Table) -> None:
     pool = Looked()
 
     def hangs() -> Any:

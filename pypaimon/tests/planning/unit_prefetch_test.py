@@ -123,7 +123,7 @@ def test_files_that_hold_columns_of_the_same_rows_stay_together(tmp_path: Path, 
     assert rows(table.state_builder().with_start("earliest").with_limits(**{limit: 1})) == written
 
 
-def test_a_damaged_manifest_is_told_in_its_turn(tmp_path: Path) -> None:
+def test_a_damaged_manifest_is_an_error_in_its_turn(tmp_path: Path) -> None:
     window = Window(tmp_path)
     alone, ahead = window.plans(FaultFileIO()), window.plans(FaultFileIO())
     snapshots, lists = lists_of(ahead, "delta")

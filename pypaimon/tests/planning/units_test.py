@@ -179,7 +179,7 @@ def test_another_file_in_the_place_of_a_unit_is_an_error_only_where_that_is_read
     units.check_holds(ReadUnit(("p",), 1, "x", 1), everything(units))
 
 
-def test_behind_a_partition_that_is_not_there_come_those_whose_text_is_greater() -> None:
+def test_after_a_partition_that_is_not_there_come_those_whose_text_is_greater() -> None:
     units = units_of(entry("a", "p"), entry("b", "r"), entry("c", "s"))
     for partition, wanted in (("o", "abc"), ("q", "bc"), ("t", ""), (None, "abc")):
         assert names(units)[units.first_after(ReadUnit((partition,), 7, "x", 7)) :] == list(wanted)

@@ -80,7 +80,7 @@ def test_the_text_shows_message_and_advice_without_secrets() -> None:
 
 
 @pytest.mark.parametrize("error", SAMPLES, ids=lambda error: type(error).__name__)
-def test_advice_is_no_part_of_the_message(error: PaimonStreamError) -> None:
+def test_advice_is_not_part_of_the_message(error: PaimonStreamError) -> None:
     assert error.advice is None or error.advice not in error.message
     assert str(error) == (error.message if error.advice is None else f"{error.message} {error.advice}")
 

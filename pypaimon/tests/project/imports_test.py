@@ -194,7 +194,7 @@ def test_importing_the_package_imports_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("early", [True, False], ids=["tables first", "tables later"])
-def test_table_classes_have_the_method_whoever_is_imported_first(early: bool) -> None:
+def test_table_classes_have_the_method_whatever_is_imported_first(early: bool) -> None:
     modules = ["pypaimon.table.file_store_table", "pypaimon.streaming"]
     code = f"""
 import importlib, inspect, pickle, sys

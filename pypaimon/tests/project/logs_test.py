@@ -68,14 +68,14 @@ def test_the_life_of_a_stream_with_a_consumer(tmp_path: Path, told: Any) -> None
     assert [each["snapshot"] for each in told("resume")] == [5]
 
 
-def test_an_empty_table_is_told_once(tmp_path: Path, told: Any) -> None:
+def test_an_empty_table_is_reported_once(tmp_path: Path, told: Any) -> None:
     with stream_read_builder(create_orders(catalog(tmp_path))).new_streaming_scan() as scan:
         assert [scan.plan() for _ in range(3)] == [None] * 3
     assert told("waiting") == [{"table": "db.orders"}]
 
 
 @pytest.mark.parametrize("choice", ["auto", "replay"])
-def test_a_catch_up_tells_its_choice_and_the_reason(tmp_path: Path, told: Any, choice: str) -> None:
+def test_a_catch_up_logs_its_choice_and_the_reason(tmp_path: Path, told: Any, choice: str) -> None:
     table = events(catalog(tmp_path), commits=40)
     builder = stream_read_builder(table).with_start("earliest").with_end(latest=True).with_catch_up(choice)
     with builder.with_prefetch(0).new_streaming_scan() as scan:
@@ -90,7 +90,7 @@ def test_a_catch_up_tells_its_choice_and_the_reason(tmp_path: Path, told: Any, c
     assert [each["kind"] for each in told("plan")] == kinds
 
 
-def test_a_primary_key_table_far_behind_tells_that_it_is_replayed(tmp_path: Path, told: Any) -> None:
+def test_a_primary_key_table_far_behind_logs_that_it_is_replayed(tmp_path: Path, told: Any) -> None:
     table = create_orders(catalog(tmp_path))
     for number in range(24):
         change(table, "+I", (number, "placed", None))
@@ -101,7 +101,7 @@ def test_a_primary_key_table_far_behind_tells_that_it_is_replayed(tmp_path: Path
     assert "primary key" in line["reason"]
 
 
-def test_a_request_that_is_repeated_is_told(tmp_path: Path, told: Any) -> None:
+def test_a_request_that_is_repeated_is_reported(tmp_path: Path, told: Any) -> None:
     (tmp_path / "x").write_bytes(b"content")
     file_io = FaultFileIO()
     file_io.at(1, failing(UNAVAILABLE))
@@ -134,7 +134,7 @@ def test_an_outage_is_one_warning_a_minute(monkeypatch: pytest.MonkeyPatch, capl
     assert [logs.outages.is_due(what_fails(each)) for each in others] == [True, False, True]
 
 
-def test_what_is_deleted_from_outside_is_told(tmp_path: Path, told: Any) -> None:
+def test_what_is_deleted_from_outside_is_reported(tmp_path: Path, told: Any) -> None:
     table = events(catalog(tmp_path))
     manager = ConsumerManager(table.file_io, table.table_path)
     with stream_read_builder(table).with_start("latest").with_consumer_id("etl").new_streaming_scan() as scan:
@@ -143,7 +143,7 @@ def test_what_is_deleted_from_outside_is_told(tmp_path: Path, told: Any) -> None
     assert [each["consumer"] for each in told("consumer_deleted")] == ["etl"]
 
 
-def test_passed_over_snapshots_are_told_and_the_first_overwrite_is_a_warning(tmp_path: Path, told: Any) -> None:
+def test_passed_over_snapshots_are_reported_and_the_first_overwrite_is_a_warning(tmp_path: Path, told: Any) -> None:
     table = Table(tmp_path / "w")
     table.commit([1])
     for _ in range(2):

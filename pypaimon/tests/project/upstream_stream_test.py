@@ -190,7 +190,7 @@ def test_far_behind_it_catches_up_in_few_plans(tmp_path: Path) -> None:
     assert keys(StreamReadBuilder(table.handle()).new_read(), plans) == list(range(5, 31))
 
 
-def test_a_consumer_is_where_the_stream_goes_on(table: Table) -> None:
+def test_a_consumer_is_where_the_stream_continues(table: Table) -> None:
     ConsumerManager(table.handle().file_io, table.handle().table_path).reset_consumer("mine", Consumer(next_snapshot=4))
     scan = AsyncStreamingTableScan(table.handle(), consumer_id="mine")
     assert scan.next_snapshot_id is None

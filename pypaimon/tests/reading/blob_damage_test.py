@@ -95,7 +95,7 @@ def test_a_missing_blob_file_is_damage_while_its_snapshot_is_there(table: Table,
     assert len(rows(table.state_builder(file_io).with_projection(["id"]))) == 6
 
 
-def test_a_blob_file_that_expired_with_its_snapshot_is_no_damage(table: Table) -> None:
+def test_a_blob_file_that_expired_with_its_snapshot_is_not_damage(table: Table) -> None:
     builder = table.state_builder()
     with builder.new_streaming_scan() as scan:
         splits = [split for plan in scan.stream_sync() for split in plan.splits()]
@@ -108,7 +108,7 @@ def test_a_blob_file_that_expired_with_its_snapshot_is_no_damage(table: Table) -
         builder.new_read().to_arrow(splits)
 
 
-def test_a_store_that_fails_is_no_damage(table: Table) -> None:
+def test_a_store_that_fails_is_not_damage(table: Table) -> None:
     store = FaultFileIO()
 
     def failing(call: Call) -> Any:
@@ -171,7 +171,7 @@ def test_a_descriptor_that_points_to_nothing_names_the_place(
 @pytest.mark.parametrize(
     "content", [b"", b"no descriptor", descriptor("/x")[:-3], descriptor("/x", -1), descriptor("/x", 0, -7)]
 )
-def test_what_is_no_descriptor_is_damage(tmp_path: Path, content: bytes) -> None:
+def test_an_invalid_descriptor_is_damage(tmp_path: Path, content: bytes) -> None:
     table = blob_table(tmp_path, blob_descriptor_field="b")
     table.commit([(1, "n", descriptor(tmp_path))])
     (file,) = table.files(".parquet")

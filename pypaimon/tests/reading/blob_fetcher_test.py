@@ -90,7 +90,7 @@ def test_cells_are_pypaimon_s_descriptors_and_are_understood(
     assert found.offsets.tolist() == offsets.tolist() and found.lengths.tolist() == lengths.tolist()
 
 
-def test_cells_of_more_files_than_are_told_together_are_understood() -> None:
+def test_cells_of_more_files_than_one_request_names_are_understood() -> None:
     descriptors = [BlobDescriptor(f"/{number % 70:03d}", number, 1) for number in range(500)]
     found = references_of(pa.array([each.serialize() for each in descriptors], pa.large_binary()))
     assert [found.places[index] for index in found.place] == [each.uri for each in descriptors]

@@ -71,7 +71,7 @@ def test_a_full_state_takes_the_place_of_one_that_expired_while_it_was_read(
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
-def test_changes_go_on_at_the_earliest_or_latest_snapshot(table: Table, number: int) -> None:
+def test_changes_continue_at_the_earliest_or_latest_snapshot(table: Table, number: int) -> None:
     for policy, wanted in (("earliest", [12]), ("latest", [])):
         other = table.copy(table.path.parents[2] / policy)
         builder = other.builder(Expiring(other, number)).with_start("earliest").with_catch_up("replay")
@@ -104,7 +104,7 @@ def test_changes_in_the_place_of_a_full_state_do_not_begin_one(table: Table, num
     assert found == ([(False, [20])] if number == 1 else [(True, [1]), (False, [20])])
 
 
-def test_progress_goes_on_behind_a_plan_that_expired(table: Table) -> None:
+def test_progress_continues_after_a_plan_that_expired(table: Table) -> None:
     files = CommittingLater(table, 2)
     builder = table.builder(files).with_start("earliest").with_catch_up("replay").with_on_expired("latest")
     builder.with_consumer_id("etl", commit="manual").with_poll_interval_ms(1).with_end(snapshot_id=NEXT)

@@ -223,7 +223,9 @@ def test_an_error_comes_in_its_place_after_the_rows_before_it(many: Table, store
     assert keys(read.iter_batches(splits)) == expected(many)
 
 
-def test_what_fails_for_now_is_asked_again_by_who_needs_it(many: Table, store: Gates, limits: FetchLimits) -> None:
+def test_a_piece_that_fails_for_now_is_requested_again_when_it_is_needed(
+    many: Table, store: Gates, limits: FetchLimits
+) -> None:
     read, splits, names = planned(many, store)
     failing = {names[3]}
 
@@ -235,7 +237,9 @@ def test_what_fails_for_now_is_asked_again_by_who_needs_it(many: Table, store: G
     assert not failing
 
 
-def test_who_stops_in_the_midst_leaves_nothing_behind(many: Table, store: Gates, limits: FetchLimits) -> None:
+def test_a_reader_that_stops_in_the_middle_leaves_nothing_behind(
+    many: Table, store: Gates, limits: FetchLimits
+) -> None:
     read, splits, names = planned(many, store)
     batches = read.iter_batches(splits)
     store.held = lambda name: name != names[0]
@@ -408,7 +412,7 @@ def test_a_read_that_nobody_has_any_more_lets_go(behind: Table, store: Gates, li
     stream.close()
 
 
-def test_splits_travel_without_the_plans_behind_them(behind: Table, store: Gates, limits: FetchLimits) -> None:
+def test_splits_travel_without_the_plans_after_them(behind: Table, store: Gates, limits: FetchLimits) -> None:
     scan, _ = plans(behind, store)
     with scan.stream_sync() as stream:
         plan = next(stream)
@@ -446,7 +450,7 @@ def test_the_bound_is_read_from_the_environment(monkeypatch: pytest.MonkeyPatch,
 
 
 @pytest.mark.parametrize("text", ["much", "-1", "5 parsecs"])
-def test_a_bound_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def test_an_invalid_bound_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv(fetch_ahead.BOUND, text)
     with pytest.raises(StreamConfigError, match="64 mb"):
         limits_of_environment()

@@ -61,7 +61,7 @@ def test_a_plan_takes_away_first_whatever_limits_say(rescaled: SmallTable, limit
         assert sorted(keys[number][left:]) == [*range(gone + 1, KEYS)]
 
 
-def test_plans_that_are_read_together_stay_one_behind_the_other(rescaled: SmallTable) -> None:
+def test_plans_that_are_read_together_stay_one_after_the_other(rescaled: SmallTable) -> None:
     builder = stream(rescaled)
     with builder.new_streaming_scan() as scan:
         splits = [split for plan in scan.stream_sync() for split in plan.splits()]
@@ -73,7 +73,7 @@ def test_plans_that_are_read_together_stay_one_behind_the_other(rescaled: SmallT
 
 
 @pytest.mark.parametrize("batch_bytes", [1, 1 << 20])
-def test_who_applies_the_batches_has_the_rows(rescaled: SmallTable, batch_bytes: int) -> None:
+def test_applied_batches_give_the_rows(rescaled: SmallTable, batch_bytes: int) -> None:
     target = DictTarget("id")
     with stream(rescaled).open_sync(batch_bytes=batch_bytes) as batches:
         for batch in batches:
@@ -81,7 +81,7 @@ def test_who_applies_the_batches_has_the_rows(rescaled: SmallTable, batch_bytes:
     assert {key: row["name"] for key, row in target.rows.items()} == dict.fromkeys(range(4, KEYS), "of 1")
 
 
-def test_a_stream_goes_on_behind_it(rescaled: SmallTable) -> None:
+def test_a_stream_continues_after_it(rescaled: SmallTable) -> None:
     target = DictTarget("id")
     position: Position | None = None
     for snapshot in range(1, 6):

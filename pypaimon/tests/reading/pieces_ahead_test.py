@@ -144,7 +144,9 @@ def test_a_merged_changelog_that_fails_for_now_is_asked_for_once_more(warehouse:
     assert is_idle(read)
 
 
-def test_who_stops_within_a_merged_changelog_leaves_nothing_behind(warehouse: Any, store: FaultFileIO) -> None:
+def test_a_reader_that_stops_within_a_merged_changelog_leaves_nothing_behind(
+    warehouse: Any, store: FaultFileIO
+) -> None:
     read, _, splits = changelogs(warehouse, store)
     batches = read.iter_batches(splits)
     next(batches)
@@ -186,7 +188,7 @@ def test_files_of_columns_that_are_not_read_are_not_asked_for(warehouse: Any, st
     assert sorted(name for name in store.names("read") if "parquet" in name) == [f"id-{i}.parquet" for i in range(3)]
 
 
-def test_a_schema_that_hangs_is_told_as_soon_as_without_fetching_ahead(warehouse: Any, store: FaultFileIO) -> None:
+def test_a_schema_that_hangs_is_an_error_as_soon_as_without_fetching_ahead(warehouse: Any, store: FaultFileIO) -> None:
     table, splits = joined(warehouse, store)
     splits[0].files[0].schema_id = 1
     over = threading.Event()

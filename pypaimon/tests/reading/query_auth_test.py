@@ -238,7 +238,7 @@ def test_a_filter_must_not_probe_masked_values(
         probing.to_arrow([split(SplitMode.ROWS, files)])
 
 
-def test_rules_on_a_column_that_was_renamed_or_added_anew_are_refused(catalog: GuardedCatalog, append: Any) -> None:
+def test_rules_on_a_column_that_was_renamed_or_added_again_are_refused(catalog: GuardedCatalog, append: Any) -> None:
     catalog.masks = {"v": NULL}
     files = write(catalog.warehouse.get_table("db.append"), rows((1, "secret", 1)))
     renamed = SchemaChange.rename_column("v", "w"), SchemaChange.add_column("v", AtomicType("STRING"))

@@ -45,7 +45,7 @@ def test_ray_gets_the_rows_of_the_stream(tmp_path: Path) -> None:
     assert read.to_ray([]).rows.schema == read.schema
 
 
-def test_pytorch_is_told_the_columns_that_come_out(tmp_path: Path) -> None:
+def test_pytorch_gets_the_columns_that_come_out(tmp_path: Path) -> None:
     table = Table(tmp_path / "w", primary_key=True)
     table.commit([1])
     read = table.builder().with_projection({"value": "v", "key": "k"}).new_read()

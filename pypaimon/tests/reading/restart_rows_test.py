@@ -43,7 +43,7 @@ def follow(builder: StreamReadBuilder) -> Iterator[tuple[Plan, list[Row]]]:
 
 
 @pytest.mark.parametrize("catch_up", ["replay", "auto"])
-def test_a_restart_by_position_goes_on_with_the_next_row(table: Table, catch_up: str) -> None:
+def test_a_restart_by_position_continues_with_the_next_row(table: Table, catch_up: str) -> None:
     """After each plan that was kept with its position, also inside of a snapshot; one more plan was in hand."""
     whole = list(follow(builder_of(table, catch_up).with_start(snapshot_id=3, full=True)))
     assert len(whole) >= 4 and any(plan.position.unit is not None for plan, _ in whole)
@@ -63,7 +63,7 @@ def test_a_restart_by_position_goes_on_with_the_next_row(table: Table, catch_up:
         assert before == expected[:confirmed]
 
 
-def test_a_restart_by_consumer_goes_on_with_the_first_snapshot_that_was_not_confirmed(table: Table) -> None:
+def test_a_restart_by_consumer_continues_with_the_first_snapshot_that_was_not_confirmed(table: Table) -> None:
     whole = list(follow(builder_of(table, "replay").with_start(snapshot_id=1)))
     for confirmed in every(4, range(1, len(whole) + 1)):
         name = f"c{confirmed}"

@@ -53,7 +53,7 @@ def test_the_next_run_is_begun_while_one_is_read() -> None:
     assert rows == [0, 1, 2, 3, 4]
 
 
-def test_no_run_and_runs_without_rows_have_none() -> None:
+def test_no_run_and_runs_without_rows_have_no_starts() -> None:
     pool = IOPool(2, 60, marked=True)
     assert list(one_ahead(pool, [])) == []
     assert list(one_ahead(pool, [iter([]), iter([]), iter([])])) == []

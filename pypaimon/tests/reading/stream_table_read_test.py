@@ -90,7 +90,7 @@ def test_without_row_kinds(keyed: Any) -> None:
     assert table.num_rows == 4
 
 
-def test_projection_reorders_and_a_filter_on_other_columns_is_read_beside_it(append: Any) -> None:
+def test_projection_reorders_and_columns_of_a_filter_are_read_in_addition(append: Any) -> None:
     files = write(append, rows((1, "a"), (2, "b")))
     read = reader(append, projection=("v",), predicate=leaf("greaterThan", "id", 1))
     assert read.to_arrow([split(SplitMode.ROWS, files)]).to_pylist() == [{"_row_kind": "+I", "v": "b"}]

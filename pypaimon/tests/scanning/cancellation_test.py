@@ -616,7 +616,7 @@ def test_stopped_from_another_thread_a_waiting_loop_ends_at_once(table: Table, f
     scan.close()
 
 
-def test_after_an_error_the_same_stream_goes_on(table: Table, file_io: FaultFileIO) -> None:
+def test_after_an_error_the_same_stream_continues(table: Table, file_io: FaultFileIO) -> None:
     scan = stream_of(table, file_io, prefetch=2)
     stream = scan.stream_sync()
     assert next(stream).snapshot_id == 1

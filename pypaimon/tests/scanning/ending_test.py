@@ -233,7 +233,7 @@ def saved_through(scan: AsyncStreamingTableScan, next_snapshot: int) -> None:
 
 
 @pytest.mark.parametrize("face", some("programs that hang", ["sync", "async"], 1))
-def test_a_program_that_is_told_to_stop_ends_though_a_request_hangs(table: Table, tmp_path: Path, face: str) -> None:
+def test_a_program_that_is_asked_to_stop_ends_though_a_request_hangs(table: Table, tmp_path: Path, face: str) -> None:
     loop = {
         "sync": """
         for plan in scan.stream_sync():

@@ -70,7 +70,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
 
 
 @pytest.mark.parametrize("face", ["loop", "plan", "batches"])
-def test_interrupted_at_any_line_a_stream_goes_on(table: Table, face: str) -> None:
+def test_interrupted_at_any_line_a_stream_continues(table: Table, face: str) -> None:
     wanted = [number * 10 + each for number in range(1, COMMITS + 1) for each in (0, 1)]
     lines = Interrupt()
     assert followed(table, face, lines) == (wanted, COMMITS + 1)
@@ -130,7 +130,7 @@ def no_workers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.parametrize("has_spare", [False, True])
 @pytest.mark.usefixtures("no_workers")
-def test_interrupted_at_any_line_a_pool_of_one_thread_goes_on(has_spare: bool) -> None:
+def test_interrupted_at_any_line_a_pool_of_one_thread_continues(has_spare: bool) -> None:
     """Some lines are run only if there is a spare thread, others only if there is none: the test decides that."""
     for _ in range(2):  # the first pool of a process does more
         lines = submitted(None, has_spare)

@@ -25,7 +25,7 @@ def prefetcher(before_each: Callable[[PlannerState], None]) -> Prefetcher:
     return Prefetcher(next_step, 2, time.monotonic, before_each)
 
 
-def test_a_prefetch_whose_caller_leaves_as_it_begins_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_prefetch_whose_caller_leaves_as_it_begins_is_not_an_error(caplog: pytest.LogCaptureFixture) -> None:
     scope = CancelScope()
     ahead = prefetcher(lambda _: scope.cancel())
     taken = ahead.request(Following(1), scope)

@@ -95,7 +95,7 @@ def test_a_position_is_held_against_the_changelog_that_outlives_its_snapshot(tmp
 
 
 @pytest.mark.parametrize("change", ["none", "another snapshot", "another id", "gone"])
-def test_a_first_plan_goes_on_at_the_tag_that_keeps_its_snapshot(table: Table, change: str) -> None:
+def test_a_first_plan_continues_at_the_tag_that_keeps_its_snapshot(table: Table, change: str) -> None:
     handle = table.handle()
     handle.create_tag("t", 3)
     start = Start(StartMode.FROM_TAG, tag="t", full=True)
@@ -181,7 +181,7 @@ def test_a_first_plan_that_has_expired_is_an_error_by_default(table: Table, driv
         assert (raised.value.wanted, raised.value.earliest, raised.value.latest) == (1, 2, 3)
 
 
-def test_a_state_without_rows_that_takes_the_place_is_told_too(table: Table) -> None:
+def test_a_state_without_rows_that_takes_the_place_is_reported_too(table: Table) -> None:
     drive = begun(table, on_expired=OnExpired.FULL)
     table.commit([], overwrite=True)
     table.expire(4)
@@ -189,7 +189,7 @@ def test_a_state_without_rows_that_takes_the_place_is_told_too(table: Table) -> 
     assert (plan.kind, plan.snapshot_id, plan.splits()) == (PlanKind.FULL, 4, [])
 
 
-def test_the_end_that_was_found_at_the_start_stays_where_the_stream_begins_anew(table: Table) -> None:
+def test_the_end_that_was_found_at_the_start_stays_where_the_stream_begins_again(table: Table) -> None:
     drive = begun(table, on_expired=OnExpired.EARLIEST, end=End(latest=True))
     table.commit([30])
     table.expire(2)
@@ -197,7 +197,7 @@ def test_the_end_that_was_found_at_the_start_stays_where_the_stream_begins_anew(
     assert drive.state.ended
 
 
-def test_a_schema_that_was_followed_stays_where_the_stream_begins_anew(tmp_path: Path) -> None:
+def test_a_schema_that_was_followed_stays_where_the_stream_begins_again(tmp_path: Path) -> None:
     """A writer that knows of no newer schema may commit after one that does."""
     table = Table(tmp_path / "w")
     table.commit([1])

@@ -309,7 +309,7 @@ def test_lag_is_exact_on_a_known_history(table: Table) -> None:
     assert (full.snapshots, full.rows) == (1, 11)
 
 
-def test_lag_behind_a_commit_of_a_faster_clock_is_none(table: Table) -> None:
+def test_lag_after_a_commit_of_a_faster_clock_is_zero(table: Table) -> None:
     """A writer's clock may be ahead of ours; seconds are never negative."""
     table.commit([1])
     clock = VirtualClock(table.snapshot(1)["timeMillis"] / 1000 - 60)

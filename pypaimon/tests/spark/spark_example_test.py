@@ -16,7 +16,7 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.mark.nightly
-def test_the_example_pipeline_goes_on_where_it_ended(tmp_path: Path) -> None:
+def test_the_example_pipeline_continues_where_it_ended(tmp_path: Path) -> None:
     spark = tmp_path / "spark"
     spark.mkdir()
     # What a busy machine needs, without a word of it in the example.

@@ -77,13 +77,13 @@ def test_the_process_that_hands_out_readers_of_a_stream_imports_nothing_of_pypai
     assert not {*HEAVY} & found
 
 
-def test_the_process_that_tells_the_columns_imports_no_plans(table: Table) -> None:
+def test_the_process_that_reports_the_columns_imports_no_plans(table: Table) -> None:
     found = imported(table, "assert len(source.schema()) == 2")
     plans = {"pypaimon.streaming.planning", "pypaimon.streaming.metadata.manifests", "pypaimon.streaming.reading.read"}
     assert not {*HEAVY, *plans} & found
 
 
-def test_what_planning_does_not_import_is_there_for_who_asks_for_it(table: Table) -> None:
+def test_names_that_planning_does_not_import_are_there_on_request(table: Table) -> None:
     code = f"""
 import pyarrow as pa
 {PLANNED["stream"]}

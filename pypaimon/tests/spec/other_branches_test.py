@@ -39,6 +39,6 @@ def test_a_table_that_lacks_an_option_of_chain_tables_is_an_ordinary_one(tmp_pat
 
 
 @pytest.mark.parametrize("option", ["scan.fallback-branch", "scan.primary-branch"])
-def test_another_branch_beside_is_refused(tmp_path: Path, option: str) -> None:
+def test_a_fallback_branch_is_refused(tmp_path: Path, option: str) -> None:
     with pytest.raises(UnsupportedTableError, match=f"'{option}' = 'b'"):
         stream_read_builder(on_branch(tmp_path, {option: "b"}))

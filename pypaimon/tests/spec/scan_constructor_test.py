@@ -90,7 +90,7 @@ def test_every_argument_is_a_setting_of_the_builder(table: Table, case: str) -> 
         assert options(ours) == options(theirs)
 
 
-def test_progress_goes_on_where_it_was_saved(table: Table) -> None:
+def test_progress_continues_where_it_was_saved(table: Table) -> None:
     assert found(table, consumer_id="etl") == EVERY
     with AsyncStreamingTableScan(table.handle(), consumer_id="etl") as scan:
         assert scan.committed() == 4

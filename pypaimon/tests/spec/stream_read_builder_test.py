@@ -152,7 +152,7 @@ async def test_on_an_event_loop_a_filter_of_text_waits_for_the_table(append: Tab
             await filtered(text).new_streaming_scan().plan_async()
 
 
-def test_times_are_told_in_many_ways(append: Table) -> None:
+def test_times_are_given_in_many_ways(append: Table) -> None:
     committed = append.snapshot(2)["timeMillis"]
     moment = datetime.fromtimestamp(committed / 1000, tz=timezone.utc)
     builder = append.builder().with_end(latest=True)

@@ -146,7 +146,7 @@ def test_every_use_of_a_zone_follows_one_setting(tmp_path: Path, use: Callable[[
         assert use(World(tmp_path / "other", None)) != wanted
 
 
-def test_a_builder_that_is_told_a_zone_keeps_its_other_settings(tmp_path: Path) -> None:
+def test_a_builder_that_gets_a_zone_keeps_its_other_settings(tmp_path: Path) -> None:
     world = World(tmp_path, None)
     world.write()
     with in_zone("America/New_York"):
@@ -174,7 +174,7 @@ def test_a_zone_that_is_not_known_is_refused_before_anything_is_read_or_written(
     assert not list(Path(str(world.table.table_path)).glob("p=*"))
 
 
-def test_the_zone_of_orc_files_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_zone_of_orc_files_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """By any writer, of a table whose ORC files depend on it."""
     world = World(tmp_path, None)
     table = world.table.copy({"file.format": "orc"})

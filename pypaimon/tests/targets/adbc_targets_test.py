@@ -210,7 +210,7 @@ replicate(builder.with_end(latest=True), target)
 
 
 @pytest.mark.parametrize("database", some("killed before a commit", ["SQLite", "Postgres"], 1), indirect=True)
-def test_whoever_is_killed_before_its_commit_goes_on_exactly_once(
+def test_a_copy_killed_before_its_commit_continues_exactly_once(
     database: Database, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """The first commit makes the table of positions, and the second one is that of the state."""
@@ -253,7 +253,7 @@ def test_a_full_disk_leaves_nothing_half_applied(tmp_path: Path) -> None:
         assert cursor.fetchall() == [(100,)]
 
 
-def test_a_connection_that_is_lost_is_told_and_another_one_goes_on(tmp_path: Path, address: str) -> None:
+def test_a_connection_that_is_lost_is_reported_and_another_one_continues(tmp_path: Path, address: str) -> None:
     source = SmallTable(tmp_path / "w")
     source.commit({"id": 1})
     connection = adbc_postgres.connect(address)

@@ -73,7 +73,7 @@ def test_others_may_compact_vacuum_and_checkpoint(
     assert len(list((tmp_path / "copy" / "_paimon").iterdir())) == 1
 
 
-def test_a_position_that_is_lost_is_told_and_a_table_that_is_gone_is_filled_anew(
+def test_a_position_that_is_lost_is_reported_and_a_table_that_is_gone_is_filled_again(
     source: SmallTable, target: Target, tmp_path: Path, place: DeltaPlace
 ) -> None:
     replicate(source.builder(), target)
@@ -89,7 +89,7 @@ def test_a_position_that_is_lost_is_told_and_a_table_that_is_gone_is_filled_anew
 
 
 @pytest.mark.parametrize("others", [False, True], ids=["alone", "after others"])
-def test_a_table_that_others_restored_is_told(
+def test_a_table_that_others_restored_is_reported(
     source: SmallTable, target: Target, place: DeltaPlace, tmp_path: Path, others: bool
 ) -> None:
     path = tmp_path / "copy"
@@ -135,7 +135,7 @@ def test_columns_whose_names_differ_only_in_case_are_refused(tmp_path: Path, pla
         replicate(source.builder(), place.opened(APPENDED))
 
 
-def test_a_place_that_is_no_table_is_told(source: SmallTable, tmp_path: Path) -> None:
+def test_a_place_that_is_not_a_table_is_reported(source: SmallTable, tmp_path: Path) -> None:
     tmp_path.joinpath("file").write_text("mine")
     with pytest.raises(TargetError, match="Delta table"):
         replicate(source.builder(), DeltaTarget(tmp_path / "file" / "copy"))

@@ -95,7 +95,7 @@ def values(state: dict[Any, Any]) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("limits", [{}, {"max_splits": 1}])
-def test_a_full_state_in_the_midst_replaces_what_a_dict_holds(tmp_path: Path, limits: dict[str, int]) -> None:
+def test_a_full_state_in_the_middle_replaces_what_a_dict_holds(tmp_path: Path, limits: dict[str, int]) -> None:
     table = keyed(tmp_path)
     state: dict[Any, Any] = {}
     first, second = copied(table).with_limits(**limits), copied(table).with_limits(**limits).with_on_expired("full")
@@ -135,7 +135,7 @@ def test_a_key_that_is_missing_leaves_a_dict_as_it_is(tmp_path: Path) -> None:
     assert state == {1: {"k": 1}}
 
 
-def test_an_update_is_no_row_to_append(tmp_path: Path) -> None:
+def test_an_update_is_not_a_row_to_append(tmp_path: Path) -> None:
     """Also where what it was before does not come: only in a full state it stands for a row."""
     table = Table(tmp_path / "w", primary_key=True, changelog_producer="input", bucket="1")
     table.commit([("+I", 1, "a")])

@@ -54,7 +54,7 @@ def appended(table: Table) -> Table:
 
 
 @pytest.mark.parametrize("keys", [KEYS, []], ids=["keys", "no keys"])
-def test_whoever_dies_at_any_moment_goes_on_exactly_once(
+def test_a_copy_killed_at_any_moment_continues_exactly_once(
     table: Table, buckets: Table, tmp_path: Path, keys: list[str]
 ) -> None:
     source = table if keys else buckets
@@ -107,7 +107,7 @@ for batch in batches(stream(table).with_start("earliest").with_catch_up("replay"
 """
 
 
-def test_killed_in_the_midst_of_a_plan_nothing_is_lost_and_nothing_comes_twice(plain: Table, tmp_path: Path) -> None:
+def test_killed_in_the_middle_of_a_plan_nothing_is_lost_and_nothing_comes_twice(plain: Table, tmp_path: Path) -> None:
     file = str(tmp_path / "orders.db")
     arguments = [str(TESTS), str(tmp_path / "warehouse"), file]
     killed = programs.run([sys.executable, "-c", _DIES, *arguments], capture_output=True, check=False)
@@ -143,7 +143,7 @@ def test_what_the_copy_holds_is_passed_over_or_refused(
 
 
 @pytest.mark.parametrize("start", ["snapshot", "position", "consumer"])
-def test_a_stream_that_begins_behind_what_the_copy_lacks_is_refused(plain: Table, start: str) -> None:
+def test_a_stream_that_begins_after_rows_that_the_copy_lacks_is_refused(plain: Table, start: str) -> None:
     database = duckdb.connect()
     position = followed(database, stream(plain), []).load_position()
     before = held(database)
@@ -168,7 +168,7 @@ def test_a_stream_that_begins_behind_what_the_copy_lacks_is_refused(plain: Table
     assert held(database) == rows_of(plain)
 
 
-def test_what_holds_no_rows_for_the_stream_is_no_gap(plain: Table) -> None:
+def test_snapshots_without_rows_for_the_stream_are_not_a_gap(plain: Table) -> None:
     """Snapshots that are passed over, plans whose rows the filter drops, and polls that fail in between."""
     plain.commit([1, 100])
     builder = (
@@ -364,7 +364,7 @@ def test_an_interrupted_commit_is_gone_on_from(plain: Table, done: bool) -> None
     assert held(connection) == rows_of(plain)
 
 
-def test_a_plan_that_was_left_in_its_midst_is_taken_back(buckets: Table) -> None:
+def test_an_unfinished_plan_is_rolled_back(buckets: Table) -> None:
     """Its stream failed, and the next one begins with the same plan: without keys its rows must not come twice."""
     found = batches(stream(buckets).with_start("earliest").with_catch_up("replay"), batch_bytes=1)
     left = next(number for number, batch in enumerate(found) if not batch.is_last)
@@ -432,7 +432,7 @@ def test_targets_of_one_table_take_turns(plain: Table) -> None:
     assert held(database) == rows_of(plain)
 
 
-def test_a_table_that_is_dropped_under_way_is_an_error_and_then_filled_anew(table: Table) -> None:
+def test_a_table_that_is_dropped_under_way_is_an_error_and_then_filled_again(table: Table) -> None:
     database = duckdb.connect()
     target = followed(database, stream(table))
     database.execute("DROP TABLE copy")
@@ -464,7 +464,7 @@ def test_several_columns_are_the_key(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("limits", [{}, {"max_splits": 1}], ids=["whole", "cut"])
-def test_a_full_state_in_the_midst_replaces_what_the_copy_holds(table: Table, limits: dict[str, int]) -> None:
+def test_a_full_state_in_the_middle_replaces_what_the_copy_holds(table: Table, limits: dict[str, int]) -> None:
     database = duckdb.connect()
     builder = stream(table).with_limits(**limits).with_on_expired("full")
     followed(database, builder)
@@ -485,7 +485,7 @@ def test_a_full_state_that_is_empty_empties_the_copy(table: Table) -> None:
     assert position is not None and position.snapshot == table.latest() + 1
 
 
-def test_whoever_dies_while_the_copy_is_replaced_leaves_no_half_of_it(table: Table, tmp_path: Path) -> None:
+def test_a_copy_killed_while_it_is_replaced_leaves_no_half_of_it(table: Table, tmp_path: Path) -> None:
     file = tmp_path / "orders.db"
     with duckdb.connect(str(file)) as database:
         followed(database, stream(table))

@@ -122,7 +122,7 @@ def test_columns_follow_and_a_type_that_iceberg_does_not_promote_is_refused(
     assert in_order(place.held()) == rows
 
 
-def test_a_table_that_others_rolled_back_is_told_and_one_that_is_gone_is_filled_anew(
+def test_a_table_that_others_rolled_back_is_reported_and_one_that_is_gone_is_filled_again(
     source: SmallTable, target: Target, place: IcebergPlace, catalog: SqlCatalog
 ) -> None:
     replicate(source.builder(), target)

@@ -25,7 +25,7 @@ KILLS = 200 if SOAK else 4
 
 
 @pytest.mark.parametrize(("name", "keys"), some("killed targets", CASES, 1))
-def test_whoever_is_killed_at_any_moment_goes_on_exactly_once(
+def test_a_program_killed_at_any_moment_continues_exactly_once(
     tmp_path: Path, request: pytest.FixtureRequest, name: str, keys: Keys
 ) -> None:
     place: Place

@@ -69,7 +69,7 @@ def test_a_full_state_replaces_what_the_table_holds(table: Table, limits: dict[s
     assert [copy.snapshot(number)["commitKind"] for number in copy.ids()].count("OVERWRITE") == 2
 
 
-def test_whoever_dies_while_the_table_is_replaced_goes_on(table: Table) -> None:
+def test_a_copy_killed_while_the_table_is_replaced_continues(table: Table) -> None:
     """With each plan another program, which dies before the last batch of it is applied; then one that applies all."""
     copy = copy_of(table)
     copy.commit([77, 78])
@@ -177,7 +177,7 @@ def test_shards_write_to_one_table_that_is_shared(table: Table) -> None:
     assert copy.ids() == before
 
 
-def test_a_target_that_is_closed_keeps_no_snapshots_unless_it_goes_on(table: Table) -> None:
+def test_a_target_that_is_closed_keeps_no_snapshots_unless_it_continues(table: Table) -> None:
     copy = copy_of(table)
     first, *_ = batches(stream(table))
     for user in (None, "shard-1"):

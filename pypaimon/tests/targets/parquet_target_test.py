@@ -85,7 +85,7 @@ def test_vectors_are_lists_of_which_some_are_null(warehouse: Any, tmp_path: Path
     assert rows_of(tmp_path / "copy") == rows
 
 
-def test_a_file_that_is_damaged_and_one_of_others_are_told(source: SmallTable, tmp_path: Path) -> None:
+def test_a_file_that_is_damaged_and_one_of_others_are_reported(source: SmallTable, tmp_path: Path) -> None:
     directory = tmp_path / "copy"
     replicate(source.builder(), ParquetTarget(directory))
     (path,) = directory.glob("plan-*")
@@ -99,6 +99,6 @@ def test_a_file_that_is_damaged_and_one_of_others_are_told(source: SmallTable, t
         ParquetTarget(directory).load_position()
 
 
-def test_a_store_that_is_no_directory_is_refused() -> None:
+def test_a_store_that_is_not_a_directory_is_refused() -> None:
     with pytest.raises(StreamConfigError, match=r"s3://lake/events: .* DeltaTarget"):
         ParquetTarget("s3://lake/events")

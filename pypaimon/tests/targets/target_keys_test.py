@@ -175,7 +175,7 @@ def test_changes_without_their_kinds_are_refused(tmp_path: Path, make: Callable[
 
 
 @pytest.mark.parametrize("keys", [5, [5], {"id": 1}.items()])
-def test_what_is_no_column_is_refused_at_once(keys: Any) -> None:
+def test_a_missing_column_is_refused_at_once(keys: Any) -> None:
     for make in (DictTarget, lambda given: DuckDBTarget(duckdb.connect(), "copy", given)):
         with pytest.raises(StreamConfigError, match="Invalid argument 'keys'"):
             make(keys)

@@ -79,7 +79,7 @@ def test_it_writes_and_commits(table: Table) -> None:
     assert [key for key, _ in table.rows()] == [1, 2, 4]
 
 
-def test_the_loop_goes_on_while_a_commit_waits(table: Table, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_loop_continues_while_a_commit_waits(table: Table, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
         async with table.writer().open() as writer:
             await writer.write(rows(1))

@@ -51,7 +51,7 @@ def read_by_pypaimon(table: Any) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for row in batch_read(table)]
 
 
-def test_blobs_lie_beside_their_rows_and_have_their_ids(tmp_path: Path) -> None:
+def test_blobs_are_next_to_their_rows_and_have_their_ids(tmp_path: Path) -> None:
     table = table_of(tmp_path, blob__target_file_size="10 b", target_file_row_num="3")
     first, second = write(table, ROWS, ROWS[:1])
     assert (first.written.rows, second.written.rows) == (4, 1)

@@ -118,7 +118,7 @@ WRITERS = {"stream": streams, "batch": batch, "sink": sink}
 @pytest.mark.parametrize("keyed", [True, False])
 @pytest.mark.parametrize("late", WRITERS)
 @pytest.mark.parametrize("early", [*WRITERS, "overwrite"])
-def test_who_commits_second_into_a_new_partition_finds_its_number_of_buckets(
+def test_the_second_commit_into_a_new_partition_finds_its_number_of_buckets(
     tmp_path: Path, early: str, late: str, keyed: bool
 ) -> None:
     world = Rescaled(tmp_path, keyed)
@@ -133,7 +133,7 @@ def test_who_commits_second_into_a_new_partition_finds_its_number_of_buckets(
     assert world.files() <= files
 
 
-def test_other_partitions_and_equal_numbers_are_no_conflict(tmp_path: Path) -> None:
+def test_other_partitions_and_equal_numbers_are_not_a_conflict(tmp_path: Path) -> None:
     world = Rescaled(tmp_path, True)
     commits = [writer(world, partition) for partition in (1, 2) for writer in WRITERS.values()]
     for commit in commits:

@@ -53,12 +53,12 @@ def test_without_a_default_value_they_stay_null() -> None:
     assert _filled("INT", None, None) == [None, None]
 
 
-def test_a_null_where_none_may_be_is_refused_as_in_java() -> None:
+def test_a_null_in_a_not_null_column_is_refused_as_in_java() -> None:
     with pytest.raises(BadRowError, match="holds null"):
         _filled("INT", "7", pa.array([None, 1], pa.int32()), nullable=False)
 
 
-def test_a_default_value_that_is_none_of_the_type_is_refused() -> None:
+def test_a_default_value_that_does_not_fit_the_type_is_refused() -> None:
     with pytest.raises(UnsupportedTableError, match=r"Column 'v' \(INT\) has the default value 'x'"):
         _filled("INT", "x", None)
     nested = DataField(0, "v", ArrayType(True, AtomicType("INT")), default_value="[1]")

@@ -89,7 +89,7 @@ def test_keys_stay_in_their_buckets(table: Table) -> None:
     ]
 
 
-def test_pypaimon_goes_on(table: Table) -> None:
+def test_pypaimon_continues(table: Table) -> None:
     for number in range(4):
         keys = rows(*range(3 * number, 3 * number + 5), value=f"{number}.")
         if number % 2:
@@ -188,7 +188,7 @@ def test_an_overwrite_between_ends_the_commit(table: Table) -> None:
     check(table)
 
 
-def test_overwrites_begin_anew(table: Table) -> None:
+def test_overwrites_begin_again(table: Table) -> None:
     with table.writer().open_sync() as writer:
         writer.write(rows(*range(9)))
         writer.commit()
@@ -249,7 +249,7 @@ def test_two_writers_of_other_partitions_do_not_meet(warehouse: Any) -> None:
     assert len(owners(warehouse.get_table("db.t"))) == 3
 
 
-def test_no_more_buckets_than_the_table_says(tmp_path: Path) -> None:
+def test_at_most_as_many_buckets_as_the_table_says(tmp_path: Path) -> None:
     options = {"dynamic-bucket.target-row-num": "2", "dynamic-bucket.max-buckets": "3"}
     table = key_value_table(tmp_path, bucket="-1", **options)
     for number in range(3):
@@ -284,7 +284,7 @@ def test_a_process_that_dies_leaves_keys_where_they_were(table: Table) -> None:
         assert writer.last_committed == 100
 
 
-def test_a_damaged_index_is_no_empty_one(table: Table) -> None:
+def test_a_damaged_index_does_not_count_as_empty(table: Table) -> None:
     with table.writer().open_sync() as writer:
         writer.write(rows(1, 2))
         writer.commit()

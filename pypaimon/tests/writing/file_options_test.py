@@ -175,7 +175,7 @@ def test_bounds_by_type(kind: pa.DataType, chunks: list[list[Any]], bounds: tupl
 
 
 @pytest.mark.parametrize("strategy", ["round-robin", "entropy-inject", None])
-def test_files_lie_where_the_table_says(warehouse: Any, tmp_path: Path, strategy: str | None) -> None:
+def test_files_are_where_the_table_says(warehouse: Any, tmp_path: Path, strategy: str | None) -> None:
     if strategy is None:
         options, home = {"data-file.path-directory": "below/data"}, Path("below/data")
     else:

@@ -174,7 +174,7 @@ def test_credentials_end(server: S3Server, status: int, request: pytest.FixtureR
             break
 
 
-def test_a_store_whose_credentials_ended_is_none_that_knows_no_conditions(server: S3Server) -> None:
+def test_a_store_whose_credentials_ended_does_not_count_as_one_without_conditions(server: S3Server) -> None:
     """Both are answered with status 400; without conditions later commits could replace those of others."""
     catalog = server.catalog("conditions")
     catalog.create_database("db", True)

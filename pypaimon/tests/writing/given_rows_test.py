@@ -24,7 +24,7 @@ CASES = pa.schema([("a", pa.int32()), ("A", pa.int32())])
 
 
 @pytest.mark.parametrize("options", [{"primary_keys": ["k"], "options": {"bucket": "1"}}, {}], ids=["keyed", "append"])
-def test_memory_of_the_program_may_change_behind_a_write(warehouse: Any, options: dict[str, Any]) -> None:
+def test_memory_of_the_program_may_change_after_a_write(warehouse: Any, options: dict[str, Any]) -> None:
     columns = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.float64())])
     table = create_table(warehouse, "t", columns, **options)
     keys, values = np.array([1, 2]), np.array([0.5, 1.5])
@@ -99,7 +99,9 @@ def test_a_name_that_differs_in_case_only_is_taken_with_wider_numbers(warehouse:
     [pandas.DataFrame([[1, 2]], columns=["k", "k"]), pandas.DataFrame({"k": [2**70]})],
     ids=["one name twice", "too large a number"],
 )
-def test_a_frame_that_is_no_table_is_refused_and_the_writer_goes_on(tmp_path: Path, frame: pandas.DataFrame) -> None:
+def test_a_frame_that_is_not_a_table_is_refused_and_the_writer_continues(
+    tmp_path: Path, frame: pandas.DataFrame
+) -> None:
     table = key_value_table(tmp_path)
     with table.writer().open_sync() as writer:
         with pytest.raises(StreamConfigError, match="the DataFrame cannot be converted to Arrow"):
@@ -111,7 +113,7 @@ def test_a_frame_that_is_no_table_is_refused_and_the_writer_goes_on(tmp_path: Pa
 
 @pytest.mark.parametrize("kind", [pa.date32(), pa.timestamp("us"), pa.timestamp("ms", "UTC")], ids=str)
 @pytest.mark.parametrize("part", ["key", "partition", "bucket key"])
-def test_years_that_python_has_not_are_refused_in_keys_and_the_writer_goes_on(
+def test_years_that_python_lacks_are_refused_in_keys_and_the_writer_continues(
     warehouse: Any, kind: pa.DataType, part: str
 ) -> None:
     columns = pa.schema([pa.field("at", kind, nullable=part == "partition"), ("v", kind)])

@@ -121,7 +121,7 @@ ODD_KEYS = {
 }
 
 
-def test_keys_of_any_type_lie_in_javas_buckets(java: LiveJava, tmp_path: Path) -> None:
+def test_keys_of_any_type_are_in_javas_buckets(java: LiveJava, tmp_path: Path) -> None:
     source = random.Random(sample_seed())
     for number, type_ in enumerate(KEYS):
         table = {"fields": [["k", type_], ["x", "STRING"]], "partition_keys": [], "primary_keys": []}

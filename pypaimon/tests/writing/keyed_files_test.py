@@ -106,7 +106,7 @@ def test_a_thin_file_has_no_copies_of_the_key(warehouse: Any) -> None:
     recount(table, file)
 
 
-def test_a_key_of_nanoseconds_is_told_exactly(warehouse: Any) -> None:
+def test_a_key_of_nanoseconds_is_shown_exactly(warehouse: Any) -> None:
     schema = pa.schema([pa.field("k", pa.timestamp("ns"), False), pa.field("i", pa.int32(), False), ("v", pa.int64())])
     table = create_table(warehouse, "t", schema, primary_keys=["k", "i"], options={"bucket": "1"})
     moments = [-1, 1_700_000_000_123_456_789]
@@ -121,7 +121,7 @@ def test_a_key_of_nanoseconds_is_told_exactly(warehouse: Any) -> None:
 
 
 @pytest.mark.parametrize("order", ["ascending", "descending"])
-def test_records_of_a_key_lie_in_the_order_of_the_sequence_fields(warehouse: Any, order: str) -> None:
+def test_records_of_a_key_are_in_the_order_of_the_sequence_fields(warehouse: Any, order: str) -> None:
     """The first of them counts most, a null is the oldest in either direction, and equal ones lie as they came."""
     options = {
         "bucket": "1",

@@ -26,7 +26,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
     return [each for each in told if each["event"] == "upkeep_left_out"]
 
 
-def test_writers_of_a_process_tell_once_what_they_do_not_do(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_writers_of_a_process_log_once_what_they_do_not_do(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     table = key_value_table(tmp_path, **ASKED)
     for key in range(2):
         with table.writer().open_sync() as writer:
@@ -59,7 +59,7 @@ CALLED = {
 }
 
 
-def test_what_is_called_after_a_commit_is_told_of_compactions_too(
+def test_callbacks_of_commits_are_reported_for_compactions_too(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     table = key_value_table(tmp_path, **CALLED)
@@ -72,7 +72,7 @@ def test_what_is_called_after_a_commit_is_told_of_compactions_too(
     ]  # fmt: skip
 
 
-def test_a_table_that_asks_for_nothing_is_told_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_table_that_asks_for_nothing_gets_no_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with key_value_table(tmp_path).writer().open_sync() as writer:
         writer.write(rows(1))
         writer.commit()

@@ -172,7 +172,7 @@ def test_a_writer_takes_no_partition_that_says_no_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("keyed", [False, True])
-def test_rows_of_one_partition_are_in_one_whoever_wrote_them(java: LiveJava, tmp_path: Path, keyed: bool) -> None:
+def test_rows_of_one_partition_are_in_one_whatever_wrote_them(java: LiveJava, tmp_path: Path, keyed: bool) -> None:
     for number, (kind, values) in enumerate(TYPES.items()):
         warehouse = str(tmp_path / str(number))
         given = [(value, text) for value in (values if keyed else [*values, None]) for text in ("x", "longer than 7")]

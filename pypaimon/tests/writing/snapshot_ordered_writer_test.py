@@ -25,7 +25,7 @@ def state(table: Table) -> list[tuple[int, str]]:
     return sorted(zip(found["k"].to_pylist(), found["v"].to_pylist(), strict=True))
 
 
-def test_the_later_commit_is_the_newer_one_whoever_wrote_first(tmp_path: Path) -> None:
+def test_the_later_commit_is_the_newer_one_whichever_wrote_first(tmp_path: Path) -> None:
     table = key_value_table(tmp_path, **ORDERED)
     with table.writer("first").open_sync() as first, table.writer("second").open_sync() as second:
         for _ in range(5):

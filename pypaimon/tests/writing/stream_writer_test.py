@@ -51,7 +51,7 @@ def test_rows_are_visible_once_they_are_committed(table: Table) -> None:
     assert table.rows() == [(2, "new"), (3, "v3")]
 
 
-def test_commits_are_counted_and_a_new_writer_goes_on(table: Table) -> None:
+def test_commits_are_counted_and_a_new_writer_continues(table: Table) -> None:
     for number in range(3):
         with table.writer().open_sync() as writer:
             assert writer.last_committed == (None if number == 0 else 2 * number - 1)
@@ -130,7 +130,7 @@ def test_rows_beyond_the_memory_limit_are_in_files_and_later_ones_win(table: Tab
     assert table.rows() == [(1, "d1"), (2, "c2")]
 
 
-def test_later_commits_win_whoever_commits_between(table: Table) -> None:
+def test_later_commits_win_whatever_commits_between(table: Table) -> None:
     with table.writer().open_sync() as mine, table.writer("other").open_sync() as other:
         for number in range(6):
             writer = (mine, mine, other)[number % 3]
@@ -151,7 +151,7 @@ def test_later_commits_win_though_others_committed_while_rows_waited(table: Tabl
     assert table.rows() == [(1, "last1")]
 
 
-def test_a_commit_behind_one_of_its_own_asks_little_of_the_store(table: Table) -> None:
+def test_a_commit_after_one_of_its_own_costs_few_requests(table: Table) -> None:
     """Whether others committed, the table's identity, its last commit and its schemas: four requests beside the files
     and what the commit itself costs."""
     builder = table.writer()
@@ -235,7 +235,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("which", BAD)
-def test_what_does_not_fit_is_refused_and_the_writer_goes_on(table: Table, which: str) -> None:
+def test_what_does_not_fit_is_refused_and_the_writer_continues(table: Table, which: str) -> None:
     bad, error, text = BAD[which]
     with table.writer().open_sync() as writer:
         writer.write(rows(1))
@@ -257,7 +257,7 @@ def test_of_a_table_with_a_bad_row_nothing_is_taken(table: Table) -> None:
     assert table.rows() == [(1, "v1")]
 
 
-def test_a_bad_row_in_the_midst_of_a_reader_ends_the_writer(table: Table) -> None:
+def test_a_bad_row_in_the_middle_of_a_reader_ends_the_writer(table: Table) -> None:
     bad = pa.concat_tables([changes(("+I", 5, "a")), changes(("*", 7, "a"))])
     with table.writer().with_memory_limit(1).open_sync() as writer:
         writer.write(rows(1))
@@ -302,7 +302,7 @@ def test_settings_that_cannot_work_are_refused(table: Table, tmp_path: Path) -> 
 # ---- what becomes of the table meanwhile ----
 
 
-def test_a_partition_that_is_divided_anew_meanwhile_ends_the_commit(table: Table) -> None:
+def test_a_partition_that_is_divided_again_meanwhile_ends_the_commit(table: Table) -> None:
     with table.writer().open_sync() as writer:
         writer.write(rows(1))
         writer.commit()
@@ -370,7 +370,7 @@ def test_overwrite_of_partitions(table: Table, partition: Any, left: Any) -> Non
 
 @pytest.mark.parametrize("is_named", [True, False])
 @pytest.mark.parametrize("error", [None, KeyError])
-def test_a_commit_user_that_nobody_chose_keeps_no_snapshots_behind_its_end(
+def test_a_commit_user_that_nobody_chose_keeps_no_snapshots_after_its_end(
     table: Table, is_named: bool, error: type[Exception] | None
 ) -> None:
     builder = table.writer() if is_named else stream_write_builder(table.handle())
@@ -394,7 +394,7 @@ def test_a_watermark_is_noted_and_never_falls(table: Table) -> None:
     assert [table.snapshot(each)["watermark"] for each in table.ids()] == [5_000, 5_000]
 
 
-def test_a_table_that_is_dropped_or_made_anew(table: Table) -> None:
+def test_a_table_that_is_dropped_or_recreated(table: Table) -> None:
     with table.writer().open_sync() as writer:
         writer.write(rows(1))
         table.drop()
@@ -446,7 +446,7 @@ def test_two_writers_of_one_commit_user(table: Table) -> None:
     assert table.rows() == [(1, "v1"), (3, "v3")]
 
 
-def test_the_snapshot_that_tells_the_position_is_kept(table: Table) -> None:
+def test_the_snapshot_that_holds_the_position_is_kept(table: Table) -> None:
     """Whatever others commit, and though a later commit was begun and died."""
     with table.writer().open_sync() as writer:
         writer.write(rows(1))

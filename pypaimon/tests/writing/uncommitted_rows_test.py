@@ -61,12 +61,12 @@ def test_rows_that_were_not_committed_are_a_warning(face: str, builder: Any, war
 
 
 @pytest.mark.parametrize("calls", [[], ["write", "commit"], ["write", "abort"], ["write", "commit", "close"]])
-def test_who_leaves_no_rows_hears_nothing(face: str, builder: Any, warned: Any, calls: Calls) -> None:
+def test_a_writer_without_uncommitted_rows_warns_of_nothing(face: str, builder: Any, warned: Any, calls: Calls) -> None:
     left_after(builder, face, calls)
     assert warned() == []
 
 
-def test_an_error_tells_it_already(face: str, builder: Any, warned: Any) -> None:
+def test_an_error_says_it_already(face: str, builder: Any, warned: Any) -> None:
     with pytest.raises(AttributeError):
         left_after(builder, face, ["write", "no_such_call"])
     assert warned() == []

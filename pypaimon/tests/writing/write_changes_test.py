@@ -97,7 +97,7 @@ def test_nothing_of_a_call_is_taken_if_one_record_is_bad(table: Table) -> None:
     assert table.rows() == [(1, "a"), (3, "c")]
 
 
-def test_columns_are_added_in_the_midst_of_a_commit(table: Table) -> None:
+def test_columns_are_added_in_the_middle_of_a_commit(table: Table) -> None:
     with table.writer().open_sync() as writer:
         writer.write_changes([insert(k=1, v="a"), insert(k=2, v="b")], "debezium-json")
         writer.write_changes([insert(k=2, v="x", n=5), insert(k=4, v="d")], "debezium-json", on_new_column="add")
@@ -109,7 +109,7 @@ def test_columns_are_added_in_the_midst_of_a_commit(table: Table) -> None:
     assert table.rows() == [(2, "x", 5, None), (3, "c", None, True), (4, "d", None, None)]
 
 
-def test_types_are_made_wider_in_the_midst_of_a_commit(tmp_path: Path) -> None:
+def test_types_are_made_wider_in_the_middle_of_a_commit(tmp_path: Path) -> None:
     catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
     catalog.create_database("db", True)
     columns = [
@@ -153,7 +153,7 @@ def test_kinds_go_into_the_column_that_the_table_names(tmp_path: Path) -> None:
     assert batch_read(catalog.get_table("db.t")) == [{"id": 2, "kind": "+I"}]
 
 
-def test_rows_behind_a_new_column_win_though_others_committed_meanwhile(table: Table) -> None:
+def test_rows_after_a_new_column_win_though_others_committed_meanwhile(table: Table) -> None:
     with table.writer().open_sync() as writer:
         writer.write_changes([insert(k=1, v=str(number)) for number in range(9)], "debezium-json")
         with table.writer("other").open_sync() as other:

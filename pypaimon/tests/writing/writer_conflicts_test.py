@@ -70,7 +70,7 @@ def altered(*changes: SchemaChange) -> Between:
     return lambda table: table.catalog.alter_table(table.name, list(changes), False)
 
 
-def made_anew(table: Table) -> None:
+def recreated(table: Table) -> None:
     table.drop()
     table.create()
 
@@ -116,7 +116,7 @@ def drawn(actions: Mapping[str, object], count: int) -> pytest.MarkDecorator:
 
 
 @drawn(GOES_ON, 8)
-def test_a_writer_goes_on_behind_it(table: Table, between: str, stage: str) -> None:
+def test_a_writer_continues_after_it(table: Table, between: str, stage: str) -> None:
     with opened(table, stage) as writer:
         if stage == "committed":
             writer.write(rows(1, 5, value="new"))
@@ -165,7 +165,7 @@ def dropped(table: Table) -> None:
 
 ENDS: dict[str, tuple[Between, type[PaimonStreamError], str]] = {
     "dropped": (dropped, TableChangedError, "was dropped or recreated"),
-    "made anew": (made_anew, TableChangedError, "was dropped or recreated"),
+    "made anew": (recreated, TableChangedError, "was dropped or recreated"),
     "rolled back": (lambda table: table.rollback(1), TableChangedError, "rolled back to before snapshot 5"),
     "rolled back and grown": (
         lambda table: [table.rollback(1), *(other(each)(table) for each in range(5))],
@@ -229,7 +229,7 @@ def test_two_writers_of_one_commit_user(table: Table) -> None:
 
 
 @pytest.mark.parametrize("before", [1, 2], ids=["it asks for the record", "it goes on without"])
-def test_a_second_writer_of_the_user_commits_behind_the_look_of_the_first(table: Table, before: int) -> None:
+def test_a_second_writer_of_the_user_commits_after_the_look_of_the_first(table: Table, before: int) -> None:
     """A later identifier is published while this one is on its way."""
     with table.writer().open_sync() as first, table.writer().open_sync() as second:
         for identifier in range(before):

@@ -90,7 +90,7 @@ def test_of_files_that_are_thrown_away_nothing_is_written(server: S3Server, keye
 
 
 @pytest.mark.parametrize("others", [0, 2])
-def test_a_table_that_was_made_anew_takes_no_rows_of_the_writer_before(server: S3Server, others: int) -> None:
+def test_a_table_that_was_recreated_takes_no_rows_of_the_writer_before(server: S3Server, others: int) -> None:
     """Nothing but the snapshot of its last commit tells it apart; also where as many are there again."""
     table = created(server, f"anew-{others}", keyed=False)
     catalog = server.catalog(f"anew-{others}")

@@ -42,7 +42,7 @@ def test_pypaimon_finds_every_row(warehouse: Any, format_: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["bitmap", "bloom-filter"])
-def test_pypaimon_finds_every_row_beside_file_indexes(warehouse: Any, kind: str) -> None:
+def test_pypaimon_finds_every_row_with_file_indexes(warehouse: Any, kind: str) -> None:
     types = edges("avro")
     columns = ",".join(f"c{number}" for number in range(len(types)))
     options = {"file.format": "avro", **INDEXED, f"file-index.{kind}.columns": columns}
@@ -101,7 +101,7 @@ def test_columns_that_readers_would_take_for_null_are_left_out(warehouse: Any) -
                 assert sum(batch.data.num_rows for batch in stream) == count, where
 
 
-def test_statistics_and_indexes_of_char_in_orc_tell_of_what_java_reads(warehouse: Any) -> None:
+def test_statistics_and_indexes_of_char_in_orc_are_of_what_java_reads(warehouse: Any) -> None:
     options = {"file.format": "orc", "file-index.bitmap.columns": "v", "file-index.in-manifest-threshold": "1 mb"}
     columns = [DataField(0, "v", AtomicType("CHAR(5)"))]
     warehouse.create_table("db.t", Schema(fields=columns, options=options), False)

@@ -125,7 +125,8 @@ class NewFile:
         self._keys = FileStatistics.of_keys(facts.key_fields, schema)
         self._index = FileIndex(kind.indexes.written, schema) if kind.indexes else None
         # Java reads CHAR from such files without trailing blanks, so statistics and indexes must be of what it reads.
-        is_padded = FORMATS[kind.format].pads_char
+        # Files of blobs are not of a format of the registry.
+        is_padded = kind.format in FORMATS and FORMATS[kind.format].pads_char
         chars = [field.name for field in fields if is_padded and kind_of(field.type) == "CHAR"]
         self._padded = [name for each in chars for name in (each, KEY_PREFIX + each) if name in schema.names]
         self._paths = [self.path]

@@ -117,7 +117,7 @@ def test_a_rollback_is_an_error(table: Table, inside: bool) -> None:
 
 @pytest.mark.parametrize("begun_empty", [False, True])
 @pytest.mark.parametrize("commits", [0, 1, 5])
-def test_a_table_made_anew_is_an_error(tmp_path: Path, begun_empty: bool, commits: int) -> None:
+def test_a_recreated_table_is_an_error(tmp_path: Path, begun_empty: bool, commits: int) -> None:
     table = Table(tmp_path / "warehouse")
     if not begun_empty:
         table.commit([1])

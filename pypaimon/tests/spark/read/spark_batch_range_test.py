@@ -80,7 +80,7 @@ def test_a_range_may_begin_just_before_the_earliest_snapshot(table: Table) -> No
         ),
     ],
 )
-def test_what_is_no_range_is_refused(table: Table, more: dict[str, str], error: type[Exception], text: str) -> None:
+def test_an_invalid_range_is_refused(table: Table, more: dict[str, str], error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         batch_rows(table, **more)
 

@@ -46,7 +46,7 @@ def test_batches_inside_the_first_plan_are_the_same_in_another_process(tmp_path:
     assert short(again.rows(offsets[-1], again.latest(offsets[-1]))) == [("+I", "eu", 301, 6, "v7")]
 
 
-def test_an_empty_delta_branch_is_followed_behind_the_first_plan(tmp_path: Path) -> None:
+def test_an_empty_delta_branch_is_followed_after_the_first_plan(tmp_path: Path) -> None:
     chain = ChainTable(tmp_path)
     chain.commit(SNAPSHOT, [("+I", "eu", 1, key, 1) for key in range(3)])
     driver = Driver(given(chain))

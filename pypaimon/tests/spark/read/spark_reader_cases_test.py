@@ -23,7 +23,7 @@ def files_of(driver: Driver) -> list[str]:
     return [file.file_name for task in tasks for part in task.parts for file in part.split.files]
 
 
-def test_a_lookup_table_with_level_0_only_is_an_empty_first_batch_and_then_goes_on() -> None:
+def test_a_lookup_table_with_level_0_only_is_an_empty_first_batch_and_then_continues() -> None:
     warehouse = load("java-2.1", "pk_dedup_lookup").warehouse
     (snapshots,) = warehouse.glob("*.db/*/snapshot")
     name = f"{snapshots.parents[1].name.removesuffix('.db')}.{snapshots.parents[0].name}"

@@ -163,7 +163,7 @@ def test_a_batch_that_began_on_an_empty_table_is_the_same_again(tmp_path: Path) 
     assert keys(again.rows(again.initial(), end)) == [1]
 
 
-def test_a_cut_inside_a_bucket_goes_on_behind_it(changing: Table) -> None:
+def test_a_cut_inside_a_bucket_continues_after_it(changing: Table) -> None:
     for number in range(4):
         changing.commit([("+I", number, "x")])
     driver = Driver(changing, start="earliest", maxFilesPerTrigger="1")
@@ -264,7 +264,7 @@ def test_lag_is_what_the_batch_leaves(table: Table) -> None:
 # ---- what may go wrong ----
 
 
-def test_an_expired_checkpoint_fails_or_goes_on_at_the_earliest(table: Table) -> None:
+def test_an_expired_checkpoint_fails_or_continues_at_the_earliest(table: Table) -> None:
     driver = Driver(table, start="earliest", maxRowsPerTrigger="2")
     start = driver.latest(driver.initial())
     for number in range(3):
@@ -417,7 +417,7 @@ def test_snapshot_ids_and_ordinals_give_back_the_order(changing: Table) -> None:
     assert [row[4] for row in by_key] in (["a", "b", "c"], ["a", "c"])
 
 
-def test_ordinals_go_on_where_a_limit_cut_a_snapshot(tmp_path: Path) -> None:
+def test_ordinals_continue_where_a_limit_cut_a_snapshot(tmp_path: Path) -> None:
     table = Table(tmp_path / "warehouse")
     writer = table.handle().new_batch_write_builder()
     messages = []

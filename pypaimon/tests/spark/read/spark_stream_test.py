@@ -94,7 +94,9 @@ def test_two_streams_are_joined(spark: Any, table: Table, collected: Collected, 
     assert len([rows for rows in collected.batches.values() if rows]) == 2
 
 
-def test_a_stream_with_state_of_its_own_goes_on_after_a_restart(spark: Any, table: Table, collected: Collected) -> None:
+def test_a_stream_with_state_of_its_own_continues_after_a_restart(
+    spark: Any, table: Table, collected: Collected
+) -> None:
     # In the test, so that it is pickled as a whole: Spark's workers do not import this module.
     class Counting(StatefulProcessor):
         """How many rows each key has had so far."""
@@ -122,7 +124,7 @@ def test_a_stream_with_state_of_its_own_goes_on_after_a_restart(spark: Any, tabl
         spark.conf.unset("spark.sql.streaming.stateStore.providerClass")
 
 
-def test_available_now_from_a_tag_comes_as_far_as_the_table_or_tells_why_not(
+def test_available_now_from_a_tag_comes_as_far_as_the_table_or_says_why_not(
     spark: Any, table: Table, collected: Collected
 ) -> None:
     for number in range(3):

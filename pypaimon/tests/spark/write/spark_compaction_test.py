@@ -91,7 +91,7 @@ def test_of_a_damaged_bucket_nothing_is_left_and_the_error_names_the_file(spark:
     assert set(root.rglob("*")) == files
 
 
-def test_beside_a_query_that_writes(spark: Any, warehouse: Any, tmp_path: Path) -> None:
+def test_next_to_a_query_that_writes(spark: Any, warehouse: Any, tmp_path: Path) -> None:
     register(spark)
     table = created(warehouse, ["day", "id"], bucket="2")
     source = spark.readStream.format("rate-micro-batch").options(rowsPerBatch=6, numPartitions=1).load()

@@ -82,7 +82,7 @@ def test_record_and_fence_are_there_before_the_first_commit(tmp_path: Path) -> N
     assert world.latest() == 1
 
 
-def test_expiry_keeps_what_tells_whether_the_batch_was_committed(world: World) -> None:
+def test_expiry_keeps_what_shows_whether_the_batch_was_committed(world: World) -> None:
     world.run(logged=False)
     for _ in range(3):
         world.other()
@@ -107,7 +107,7 @@ def test_a_lost_commit_is_an_error_that_says_so_and_never_a_second_commit(world:
     assert world.rows() == before
 
 
-def test_a_new_batch_goes_on_although_snapshots_were_deleted_by_force(world: World) -> None:
+def test_a_new_batch_continues_although_snapshots_were_deleted_by_force(world: World) -> None:
     world.run()
     world.run()
     world.other()

@@ -287,7 +287,7 @@ def test_the_merge_engine_is_read_in_any_case(warehouse: Any, engine: str) -> No
         (DateType(), [date(1969, 12, 31)]),
     ],
 )
-def test_files_lie_where_readers_look(warehouse: Any, type_: Any, values: list[Any], keyed: bool, legacy: str) -> None:
+def test_files_are_where_readers_look(warehouse: Any, type_: Any, values: list[Any], keyed: bool, legacy: str) -> None:
     rows = StructType([StructField("id", LongType(), not keyed), StructField("p", type_, not keyed)])
     keys = {"primary_keys": ["p", "id"], "partition_keys": ["p"]} if keyed else {"partition_keys": ["p"]}
     options = {"partition.legacy-name": legacy, **({"bucket": "1"} if keyed else {})}

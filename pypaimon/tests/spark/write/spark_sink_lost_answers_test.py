@@ -40,7 +40,7 @@ def commit(world: World, table: Any, batch: int = 0) -> CommitReport:
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
-def test_a_commit_whose_answer_was_lost_is_found_and_told_as_what_it_is(world: World, answer: Answer) -> None:
+def test_a_commit_whose_answer_was_lost_is_found_and_reported_as_what_it_is(world: World, answer: Answer) -> None:
     report = commit(world, in_store(world, LossyStore(answer), retries=0))
     assert (report.snapshot_id, report.repeated) == (1, False)
     world.observe()
@@ -82,7 +82,7 @@ def test_files_stay_where_another_driver_committed_the_batch_and_ours_may_still_
     assert len(world.data_files() - world.live_files()) == len(world.live_files())
 
 
-def test_a_link_that_was_made_and_told_as_a_failure(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_link_that_was_made_and_reported_as_a_failure(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     with lossy_links(monkeypatch):
         report = commit(world, world.table().copy({"commit.max-retries": "0"}))
     assert (report.snapshot_id, report.repeated) == (1, False)
@@ -110,7 +110,7 @@ def test_a_batch_write_whose_outcome_is_unknown_says_how_to_find_out(world: Worl
     assert world.data_files()
 
 
-def test_a_batch_that_pypaimon_finds_itself_is_told_with_its_snapshot(tmp_path: Path) -> None:
+def test_a_batch_that_pypaimon_finds_itself_is_reported_with_its_snapshot(tmp_path: Path) -> None:
     """Nobody could look right after the answer was lost; the attempt after it sees the snapshot."""
     world = World(tmp_path)
 

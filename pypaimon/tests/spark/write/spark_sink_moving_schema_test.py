@@ -137,7 +137,7 @@ def test_a_stream_stops_at_its_commit_where_a_column_of_its_own_was_changed(tabl
     assert table.snapshots() == []
 
 
-def test_a_table_that_was_made_anew_gets_no_rows_of_the_one_before(table: Table) -> None:
+def test_a_table_that_was_recreated_gets_no_rows_of_the_one_before(table: Table) -> None:
     def replace() -> None:
         table.catalog.drop_table("db.t", False)
         table.create()
@@ -185,24 +185,24 @@ def test_buckets_that_are_rescaled_meanwhile_are_those_that_rows_were_divided_in
 
 
 @pytest.mark.parametrize("kind", ["upsert", "buckets"])
-def test_a_partition_that_is_divided_anew_meanwhile_takes_no_rows_of_the_old_buckets(
+def test_a_partition_that_is_divided_again_meanwhile_takes_no_rows_of_the_old_buckets(
     warehouse: Any, tmp_path: Path, kind: str
 ) -> None:
     table = Table(warehouse, tmp_path / "warehouse", **KINDS[kind])
     table.write(1)
 
-    def divide_anew() -> None:
+    def divide_again() -> None:
         table.alter(SchemaChange.set_option("bucket", "5"))
         _overwrite(table, 3)
 
     with pytest.raises(CommitConflictError, match="was rescaled meanwhile"):
-        table.write(10, divide_anew, tasks=2)
+        table.write(10, divide_again, tasks=2)
     table.alter(SchemaChange.set_option("bucket", "2"))
     with in_task({"sql.streaming.queryId": "q", "streaming.sql.batchId": "0"}):
         _overwrite(table, 3)
         pickled = pickle.dumps(table.stream_writer())
         message = pickle.loads(pickled).write(_rows(4))
-        divide_anew()
+        divide_again()
         with pytest.raises(CommitConflictError, match="was rescaled meanwhile"):
             pickle.loads(pickled).commit([message], 0)
     assert [row["id"] for row in table.rows()] == [3]

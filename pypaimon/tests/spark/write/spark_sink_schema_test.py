@@ -69,7 +69,7 @@ def test_a_missing_column_is_null_where_it_may_be() -> None:
     assert _layout(batch.schema).align(batch).to_pylist() == [{"id": 1, "v": None}]
 
 
-def test_a_null_where_none_may_be() -> None:
+def test_a_null_in_a_not_null_column() -> None:
     batch = pa.record_batch({"id": pa.array([1, None]), "v": ["a", "b"]})
     with pytest.raises(BadRowError, match=r"Column 'id' of db\.t is BIGINT NOT NULL, and a row holds null"):
         _layout(batch.schema).align(batch)
