@@ -50,10 +50,22 @@ class Follower(Protocol):
 
 
 class _OfTarget:
-    """A target that is sometimes left inside a plan and opened again."""
+    """A target that is sometimes left inside a plan and opened again.
 
-    def __init__(self, source: FollowedTable, random: Random, opened: Callable[[], Target], held: Any) -> None:
+    Args:
+        connected: Whether it has a connection, which another one may have to wait for.
+    """
+
+    def __init__(
+        self,
+        source: FollowedTable,
+        random: Random,
+        opened: Callable[[], Target],
+        held: Any,
+        connected: bool = False,
+    ) -> None:
         self._source, self._random, self._opened, self._held = source, random, opened, held
+        self._connected = connected
         self._target: Target | None = opened()
 
     def follow(self) -> None:
@@ -77,9 +89,10 @@ class _OfTarget:
         return builder.with_limits(max_splits=1) if self._random.random() < 0.5 else builder
 
     def _open_again(self) -> None:
-        # Its connection ends with it, and errors that a stream has kept may still hold the frames of `replicate`.
         self._target = None
-        gc.collect()
+        if self._connected:
+            # Its connection ends with it, and errors that a stream has kept may still hold the frames of `replicate`.
+            gc.collect()
         self._target = self._opened()
 
     def rows(self) -> Rows:
@@ -92,7 +105,8 @@ class _OfTarget:
 
 
 def _in_place(source: FollowedTable, random: Random, place: Place) -> Follower:
-    return _OfTarget(source, random, lambda: place.opened(None), lambda _: place.held())
+    connected = isinstance(place, DuckDBPlace | SQLitePlace)
+    return _OfTarget(source, random, lambda: place.opened(None), lambda _: place.held(), connected)
 
 
 def _dict(source: FollowedTable, random: Random, _: Path) -> Follower:
