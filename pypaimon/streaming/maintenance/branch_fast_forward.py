@@ -33,6 +33,7 @@ from pypaimon.streaming.options.arguments import a_table
 from pypaimon.streaming.paimon.handles import WritableTable
 
 _LOG = StreamLog(__name__)
+_PURPOSE = "fast-forward"
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,9 +193,9 @@ class _FastForward:
     def execute(self) -> None:
         """Do it."""
         first = min(self._copied, default=max(self._new))
-        with pinned(self._other, first):
+        with pinned(self._other, first, _PURPOSE):
             if self._kept:
-                with pinned(self._own, self._last_kept):
+                with pinned(self._own, self._last_kept, _PURPOSE):
                     self._execute_after_kept()
             else:
                 self._replace_all()

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 from pypaimon.streaming.consumers.consumer_manager import consumers_of
 from pypaimon.streaming.errors import CorruptTableError, MaintenanceConflictError, StreamConfigError
+from pypaimon.streaming.io.conditional_writes import is_local, is_renamed
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.maintenance.branch_files import (
     MAIN,
@@ -130,7 +131,7 @@ def rename_branch(table: WritableTable, name: str, new_name: str) -> None:
         _managed(given, directory, lambda manager: manager.rename_branch(name, new_name))
         return
     home, new_home, store = branch_home(directory, name), branch_home(directory, new_name), directory.store
-    if store.puts(home):
+    if not (is_local(home) or is_renamed(home)):
         _copy_all(directory, name, new_name)
         _delete_all(directory, name)
         store.delete(f"{new_home}/{_UNFINISHED}")
@@ -148,7 +149,7 @@ def _create_of_tag(table: PaimonTable, directory: TableDirectory, name: str, tag
     store = directory.store
     data = store.read(directory.tag_path(tag))
     tagged = Snapshot.from_json(data)
-    with pinned(directory, tagged.id):
+    with pinned(directory, tagged.id, f"branch-{name}"):
         there = directory.snapshots.refreshed(tagged.id)
         if there is not None and there.fingerprint == tagged.fingerprint:
             text = store.read(directory.snapshots.get_snapshot_path(tagged.id))

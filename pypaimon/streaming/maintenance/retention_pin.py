@@ -18,25 +18,25 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 LEFTOVER_PREFIX = f"{PLAN_PREFIX}branch-"
 """Prefix of the files that record what a deleted branch left for the next run. No run is under way for them."""
-_ID = "pypaimon-rollback"
+_PREFIX = "pypaimon-pin-"
 
 
 def is_own_pin(name: ConsumerName) -> bool:
     """Whether a consumer file is a pin of this module."""
-    return name.consumer_id.startswith(f"{_ID}-")
+    return name.consumer_id.startswith(_PREFIX)
 
 
 @contextmanager
-def pinned(directory: TableDirectory, snapshot_id: int) -> Iterator[None]:
+def pinned(directory: TableDirectory, snapshot_id: int, purpose: str) -> Iterator[None]:
     """A context in which a snapshot, and later ones, do not expire.
 
-    A process that dies in it leaves the pin. The next one for the same snapshot takes it over.
+    A process that dies in it leaves the pin. The next one for the same purpose takes it over.
 
     Raises:
         MaintenanceConflictError: A run of maintenance is under way, or was killed.
     """
     # A pin, because consumers of another kind may keep changelogs only.
-    name = ConsumerName(f"{_ID}-{snapshot_id}", is_pin=True)
+    name = ConsumerName(f"{_PREFIX}{purpose}", is_pin=True)
     consumers = consumers_of(directory)
     consumers.write(name, Consumer(snapshot_id))
     try:

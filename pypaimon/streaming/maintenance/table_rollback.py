@@ -150,11 +150,13 @@ class _Rollback:
         if not self._target.is_there and self._directory.snapshots.refreshed(self._id) is not None:
             raise StreamConfigError(
                 f"rollback: tag {self._target.tag!r} holds another snapshot {self._id} than the table has, because the "
-                "table was rolled back after it was made. Roll back with as_latest, which commits its state again."
+                "table was rolled back after it was made.",
+                advice="Roll back with as_latest=True, which commits its state again.",
+                option="as_latest",
             )
 
     def _truncate(self) -> LaterFiles:
-        with pinned(self._directory, self._id):
+        with pinned(self._directory, self._id, f"rollback-{self._id}"):
             text = self._restored() if not self._target.is_there else None
             self._check_snapshot(text)
             if text is not None:
@@ -197,7 +199,7 @@ class _Rollback:
         latest: int | None = None
         holding = self._holding_tag()
         if not dry_run:
-            with pinned(self._directory, self._id):
+            with pinned(self._directory, self._id, f"rollback-{self._id}"):
                 latest = self._commit(None if holding is None else self._directory.tag_path(holding))
             text = "%(table)s: snapshot %(latest)d has the state of snapshot %(snapshot)d"
             _LOG.info("rolled_back", text, table=self._table.name, snapshot=self._id, latest=latest)
