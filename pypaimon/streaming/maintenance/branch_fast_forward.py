@@ -49,7 +49,7 @@ class FastForwardReport:
         lost_changelogs: Ids of its long-lived changelogs since the fork, which were deleted.
         lost_tags: Names of its tags of such snapshots, or that the branch has for another snapshot.
         lost_schemas: Ids of its schemas that the branch does not have.
-        overtaken: Whose progress is beyond the fork.
+        overtaken: The consumers, groups and writers whose progress is beyond the fork.
         dry_run: Whether nothing was changed.
     """
 

@@ -159,7 +159,7 @@ def _create_of_tag(table: PaimonTable, directory: TableDirectory, name: str, tag
         files = {f"tag/tag-{tag}": data, **_schemas(directory, tagged.schema_id)}
         _create(directory, name, files, (f"snapshot/snapshot-{tagged.id}", text), ignore)
         if directory.tag(tag) is None:
-            # Whoever deleted it may not have seen the branch, and may have deleted its files.
+            # Another program has deleted it. It may not have seen the branch, and may have deleted its files.
             try:
                 check_complete(table, directory, Snapshot.from_json(text))
             except CorruptTableError:

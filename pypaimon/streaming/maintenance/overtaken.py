@@ -1,4 +1,4 @@
-"""`Overtaken`: whose saved progress is beyond the latest snapshot after a rollback."""
+"""`Overtaken`: saved progress that is beyond the latest snapshot after a rollback."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Overtaken:
 
 
 def overtaken_by(directory: TableDirectory, latest: int) -> tuple[Overtaken, ...]:
-    """Whose progress is beyond a snapshot that becomes the latest one.
+    """Saved progress beyond a snapshot that becomes the latest one.
 
     Raises:
         CorruptTableError: A consumer file is damaged.

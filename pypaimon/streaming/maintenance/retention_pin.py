@@ -1,4 +1,4 @@
-"""`pinned`: keeps a snapshot from expiring while its branch is rolled back or copied, whoever maintains the branch.
+"""`pinned`: keeps a snapshot from expiring while its branch is rolled back or copied.
 
 A run of `maintain` writes its plan and then reads consumers again; here a consumer is written and then plans are looked
 for. So at least one of the two sees the other: either the run starts over and keeps the snapshot, or nothing is done

@@ -84,7 +84,7 @@ def snapshot_text(data: bytes, *, with_changelog: bool) -> bytes:
 
 
 def restored_text(table: PaimonTable, directory: TableDirectory, data: bytes) -> bytes:
-    """As `snapshot_text`: the changelog is left out if it has expired, which a tag does not prevent.
+    """As `snapshot_text`: the changelog is left out if it has expired, because a tag does not keep it.
 
     Without that, readers and maintenance would look for files that are gone.
     """

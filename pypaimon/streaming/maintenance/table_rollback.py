@@ -52,7 +52,7 @@ class RollbackReport:
         deleted_snapshots: Ids of the snapshots that were deleted, ascending.
         deleted_changelogs: Ids of the long-lived changelogs that were deleted.
         deleted_tags: Names of the tags of those snapshots, which were deleted.
-        overtaken: Whose progress is beyond the latest snapshot now.
+        overtaken: The consumers, groups and writers whose progress is beyond the latest snapshot now.
         holding_tag: The tag that keeps the files of the state from Java's expiry (`as_latest`); None: no new one.
         dry_run: Whether nothing was changed.
     """
@@ -179,7 +179,7 @@ class _Rollback:
         self._directory.forget()
         tag = self._directory.tag(str(self._target.tag))
         if tag is None or tag.fingerprint != self._target.snapshot.fingerprint:
-            # Whoever deleted the tag may not have seen the snapshot, and may delete its files.
+            # Another program has deleted the tag. It may not have seen the snapshot, and may delete its files.
             self._directory.store.delete(path)
             raise MaintenanceConflictError(self._table.name, f"tag {self._target.tag!r} was deleted meanwhile")
 

@@ -21,7 +21,7 @@ from support.crash.crashing_store import DyingStore
 from support.samples import SOAK
 from support.tables.handles import sorted_rows
 from support.tables.named_files import files_of, needed_files
-from support.tables.streamed_table import Table, available
+from support.tables.streamed_table import Table, available, rows
 
 LATEST_ONLY = MaintenancePolicy(min_snapshots=1, max_snapshots=1)
 
@@ -328,21 +328,21 @@ def test_a_commit_that_comes_meanwhile_is_not_replaced(table: Table, monkeypatch
     table.handle().create_tag("tip", 4)
     create_branch(table.handle(), "b", tag="tip")
     commit_to(table, "b", 7, 8)
-    mortal = MortalFileIO()
+    file_io = MortalFileIO()
     step = 0
     while True:
         step += 1
         other = table.copy(table.path.parents[1].parent / f"{step}")
-        mortal = MortalFileIO()
-        mortal.interruption = (step, lambda other=other: other.commit([99]))  # type: ignore[misc]
+        file_io = MortalFileIO()
+        file_io.interruption = (step, lambda other=other: other.commit([99]))  # type: ignore[misc]
         handle = other.handle()
-        handle.file_io = mortal
+        handle.file_io = file_io
         try:
             fast_forward(handle, "b")
         except (MaintenanceConflictError, StreamConfigError):
             assert 99 in [row[0] for row in other.rows()], f"step {step}"
         assert is_whole(other)
-        if mortal.interruption is not None:
+        if file_io.interruption is not None:
             break
         shutil.rmtree(other.path.parents[1])
 
@@ -392,9 +392,19 @@ def test_every_branch_reads_the_same_after_each_is_maintained(table: Table) -> N
     commit_to(table, "c", 8, 9)
     names = ("main", "b", "c")
     before = {name: branch_rows(table, name) for name in names}
+    changes = _all_changes(table)
     for name in ("b", "main", "c"):
+        assert _all_changes(table) == changes
         maintain(table.handle(branch=name), LATEST_ONLY)
         assert {each: branch_rows(table, each) for each in names} == before and is_whole(table)
+        changes = _all_changes(table) if name == "main" else changes
     (home(table, "b") / "tag" / "tag-fork").unlink()
     maintain(table.handle(), LATEST_ONLY)
     assert {each: branch_rows(table, each) for each in names} == before and is_whole(table)
+
+
+def _all_changes(table: Table) -> list[Any]:
+    """All changes of main that can still be read."""
+    builder = table.builder().with_start("earliest")
+    with builder.new_streaming_scan() as scan:
+        return [row for plan in available(scan) for row in rows(builder.new_read(), plan)]

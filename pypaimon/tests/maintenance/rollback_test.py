@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pypaimon.catalog.catalog_environment import CatalogEnvironment
 
 from pypaimon.streaming import (
     ConsumerManager,
@@ -222,14 +223,14 @@ def test_maintenance_at_any_moment_of_a_rollback_loses_nothing(
         while interrupted:
             step += 1
             other = table.copy(tmp_path_factory.mktemp("wh") / "wh")
-            mortal = MortalFileIO()
-            mortal.interruption = (step, lambda other=other: maintain(other.handle(), LATEST_ONLY))  # type: ignore[misc]
+            file_io = MortalFileIO()
+            file_io.interruption = (step, lambda other=other: maintain(other.handle(), LATEST_ONLY))  # type: ignore[misc]
             try:
-                rollback(_handle(other, mortal), snapshot_id=2, as_latest=as_latest)
+                rollback(_handle(other, file_io), snapshot_id=2, as_latest=as_latest)
                 assert other.rows() == expected, f"step {step}"
             except (MaintenanceConflictError, CorruptTableError, StreamConfigError):
                 pass
-            interrupted = mortal.interruption is None
+            interrupted = file_io.interruption is None
             assert is_whole(other), f"step {step}"
             shutil.rmtree(other.path.parents[1])
         assert step > 20
@@ -252,11 +253,11 @@ def test_a_rollback_at_any_moment_of_maintenance_loses_nothing(
             except (MaintenanceConflictError, CorruptTableError) as error:
                 outcome.append(error)
 
-        mortal = MortalFileIO()
-        mortal.interruption = (step, roll_back)
+        file_io = MortalFileIO()
+        file_io.interruption = (step, roll_back)
         with suppress(MaintenanceConflictError, CorruptTableError):
-            maintain(_handle(other, mortal), LATEST_ONLY)
-        interrupted = mortal.interruption is None
+            maintain(_handle(other, file_io), LATEST_ONLY)
+        interrupted = file_io.interruption is None
         assert is_whole(other), f"step {step}: {outcome}"
         shutil.rmtree(other.path.parents[1])
     assert step > 40
@@ -290,6 +291,25 @@ def test_a_rollback_that_is_killed_is_finished_by_the_next(
     assert step > 20
 
 
+def test_a_catalog_that_manages_snapshots_rolls_back_itself(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    table.handle().create_tag("kept", 2)
+    before = {path: path.read_bytes() for path in table.path.rglob("*") if path.is_file()}
+    asked: list[Any] = []
+
+    class Catalog:
+        def rollback_to(self, instant: Any, from_snapshot: int | None) -> None:
+            asked.append((instant.to_dict(), from_snapshot))
+
+    monkeypatch.setattr(CatalogEnvironment, "catalog_table_rollback", lambda _: Catalog())
+    assert rollback(table.handle(), snapshot_id=3).deleted_snapshots == (4, 5)
+    rollback(table.handle(), tag="kept")
+    assert asked == [
+        ({"type": "snapshot", "snapshotId": 3}, 5),
+        ({"type": "tag", "tagName": "kept"}, 5),
+    ]
+    assert {path: path.read_bytes() for path in table.path.rglob("*") if path.is_file()} == before
+
+
 # ---- Readers, consumers and writers
 
 
@@ -320,7 +340,7 @@ def test_a_stream_at_the_new_latest_snapshot_continues(table: Table) -> None:
         assert [key for _, key, _ in rows(other.new_read(), plan)] == [10]
 
 
-def test_whoever_is_overtaken_is_reported_and_keeps_its_file(table: Table) -> None:
+def test_overtaken_progress_is_reported_and_stays(table: Table) -> None:
     manager = consumers(table)
     manager.reset_consumer("reached", Consumer(4))
     manager.reset_consumer("beyond", Consumer(5))
