@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 
 from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.maintenance.references import Candidates, References, TableFile, required
@@ -25,7 +26,7 @@ def check_complete(table: PaimonTable, directory: TableDirectory, snapshot: Snap
     except FileNotFoundError as error:
         raise required(error, what) from error
     candidates = Candidates(directory.manifests, table.paths)
-    named = [*candidates.of_states((snapshot,)), *candidates.of_snapshots((snapshot,), None)]
+    named = chain(candidates.of_states((snapshot,)), candidates.of_snapshots((snapshot,), None))
     missing = _missing(directory, (each for each in named if _name(each) in references.names))
     if missing:
         raise required(FileNotFoundError(2, "missing", missing[0]), what)

@@ -23,6 +23,8 @@ from support.tables.handles import sorted_rows
 from support.tables.named_files import files_of, needed_files
 from support.tables.streamed_table import Table, available, rows
 
+pytestmark = pytest.mark.slow
+
 LATEST_ONLY = MaintenancePolicy(min_snapshots=1, max_snapshots=1)
 
 
@@ -155,7 +157,6 @@ def test_a_renamed_branch_is_the_same(table: Table) -> None:
     assert [row[0] for row in branch_rows(table, "c")] == [0, 1, 7]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("what", ["create", "rename", "delete"])
 def test_a_dead_object_store_leaves_what_the_same_call_finishes(
     table: Table, tmp_path_factory: pytest.TempPathFactory, what: str
@@ -331,7 +332,7 @@ def test_a_commit_that_comes_meanwhile_is_not_replaced(table: Table, monkeypatch
     file_io = MortalFileIO()
     step = 0
     while True:
-        step += 1
+        step += 1 if SOAK else 4
         other = table.copy(table.path.parents[1].parent / f"{step}")
         file_io = MortalFileIO()
         file_io.interruption = (step, lambda other=other: other.commit([99]))  # type: ignore[misc]
@@ -347,7 +348,6 @@ def test_a_commit_that_comes_meanwhile_is_not_replaced(table: Table, monkeypatch
         shutil.rmtree(other.path.parents[1])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["own commits", "nothing common"])
 def test_a_fast_forward_that_is_killed_is_finished_by_the_next(
     table: Table, tmp_path_factory: pytest.TempPathFactory, kind: str

@@ -22,12 +22,15 @@ from pypaimon.streaming import (
     maintain,
 )
 from pypaimon.streaming.consumers.consumer_manager import Consumer
+from pypaimon.streaming.consumers.consumer_names import ConsumerName
 from pypaimon.streaming.errors import MaintenanceConflictError
 from pypaimon.streaming.maintenance import rollback
 from support.crash.crashing_file_io import Killed, MortalFileIO
 from support.samples import SOAK
 from support.tables.named_files import files_of, needed_files
 from support.tables.streamed_table import Table, available, rows
+
+pytestmark = pytest.mark.slow
 
 LATEST_ONLY = MaintenancePolicy(min_snapshots=1, max_snapshots=1)
 
@@ -165,6 +168,15 @@ def test_as_latest_commits_the_state_again(table: Table) -> None:
     assert table.commit([9]) == 7 and is_whole(table)
 
 
+def test_streams_pass_over_the_state_that_is_committed_again(table: Table) -> None:
+    builder = table.builder().with_start("earliest")
+    with builder.new_streaming_scan() as scan:
+        assert len(available(scan)) == 5
+        rollback(table.handle(), snapshot_id=2, as_latest=True)
+        table.commit([9])
+        assert [key for plan in available(scan) for _, key, _ in rows(builder.new_read(), plan)] == [9]
+
+
 def test_files_that_come_back_stay_without_the_tag(table: Table) -> None:
     """Each expired delta deletes files that the new snapshot added again; Java's expiry would delete them."""
     expected = rows_at(table, 2)
@@ -213,7 +225,6 @@ def test_a_run_of_maintenance_forbids_a_rollback(table: Table) -> None:
     assert [path.name for path in (table.path / "consumer").iterdir()] == ["maintenance-x"]
 
 
-@pytest.mark.slow
 def test_maintenance_at_any_moment_of_a_rollback_loses_nothing(
     table: Table, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -236,7 +247,6 @@ def test_maintenance_at_any_moment_of_a_rollback_loses_nothing(
         assert step > 20
 
 
-@pytest.mark.slow
 def test_a_rollback_at_any_moment_of_maintenance_loses_nothing(
     table: Table, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -263,7 +273,6 @@ def test_a_rollback_at_any_moment_of_maintenance_loses_nothing(
     assert step > 40
 
 
-@pytest.mark.slow
 def test_a_rollback_that_is_killed_is_finished_by_the_next(
     table: Table, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -286,6 +295,10 @@ def test_a_rollback_that_is_killed_is_finished_by_the_next(
         assert killed.ids() == [2] and killed.rows() == expected, f"killed before request {step}"
         assert [path.name for path in (killed.path / "tag").iterdir()] == ["tag-kept"]
         assert not list((killed.path / "consumer").glob("*"))
+        killed.commit([30])
+        builder = killed.builder().with_start("earliest")
+        with builder.new_streaming_scan() as scan:
+            assert [key for plan in available(scan) for _, key, _ in rows(builder.new_read(), plan)] == [30]
         shutil.rmtree(killed.path.parents[1])
         step += 1 if SOAK else 3
     assert step > 20
@@ -344,12 +357,19 @@ def test_overtaken_progress_is_reported_and_stays(table: Table) -> None:
     manager = consumers(table)
     manager.reset_consumer("reached", Consumer(4))
     manager.reset_consumer("beyond", Consumer(5))
+    manager.write(ConsumerName("shared", group=True), Consumer(6))
+    manager.write(ConsumerName("reads", is_pin=True), Consumer(5))
     with table.writer("etl").open_sync() as writer:
         writer.write(table.arrow_rows([20]))
         writer.commit()
     before = {path.name: path.read_bytes() for path in (table.path / "consumer").iterdir()}
     report = rollback(table.handle(), snapshot_id=3)
-    assert {(each.kind, each.name) for each in report.overtaken} == {("consumer", "beyond"), ("writer", "etl")}
+    assert {(each.kind, each.name) for each in report.overtaken} == {
+        ("consumer", "beyond"),
+        ("first plan", "reads.first-plan"),
+        ("group", "shared.group"),
+        ("writer", "etl"),
+    }
     assert {path.name: path.read_bytes() for path in (table.path / "consumer").iterdir()} == before
 
 
