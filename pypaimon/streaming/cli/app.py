@@ -22,6 +22,7 @@ FAILED, USAGE, TRY_AGAIN, INTERRUPTED, BROKEN_PIPE = 1, 2, 75, 130, 141
 _PROGRAM = "paimon-stream"
 
 _SUMMARIES = {
+    "branch": "Create, list, rename and delete the branches of a table, and fast-forward it to one of them.",
     "compact": "Compact what is due in TABLE, as its options say.",
     "consumers": "List, reset and delete the consumers of a table.",
     "copy": "Copy the table SOURCE into the table TARGET, and follow it.",
@@ -31,6 +32,7 @@ _SUMMARIES = {
     "files": "Show the data files of TABLE, a bucket per line.",
     "lag": "Show the lag of each consumer of TABLE, or of each ID.",
     "maintain": "Expire snapshots, changelogs, tags and consumers of TABLE, and delete what nothing needs.",
+    "rollback": "Make an earlier snapshot of TABLE the latest one.",
     "snapshots": "Show the snapshots of TABLE, and whether a stream scans each of them.",
     "tail": "Print the rows of TABLE, then every change of it.",
     "write": "Write the rows of FILE, or of stdin, into TABLE.",

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from pypaimon.streaming.cli.confirmation import confirm, yes_option
 from pypaimon.streaming.cli.options import catalog_options, grouped, log_options
 from pypaimon.streaming.cli.output import Record, format_option, print_result, show
 from pypaimon.streaming.cli.tables import TableSource, on_table, retry_option
@@ -28,7 +29,6 @@ from pypaimon.streaming.paimon.handles import ReadableTable
 
 _COLUMNS = ("consumer", "kind", "state", "next_snapshot", "lag", "last_save", "owner")
 _MEMBER_COLUMNS = ("member", "status", "slots", "next_snapshot", "lag", "last_save")
-_yes = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 _force = click.option("--force", is_flag=True, help="Also a group with living members, all of which end then.")
 
 
@@ -113,7 +113,7 @@ Examples:
 @click.option(
     "--to", required=True, metavar="N", help="The next snapshot: an id, earliest, or latest (what comes after)."
 )
-@_yes
+@yes_option
 @_force
 @format_option
 def reset(source: TableSource, consumer_id: str, to: str, yes: bool, force: bool, form: str) -> None:
@@ -126,9 +126,9 @@ def reset(source: TableSource, consumer_id: str, to: str, yes: bool, force: bool
     next_snapshot = found.snapshot(to)
     if found.has(consumer_id):
         found.refuse_living([consumer_id], force)
-        _confirm(yes, f"Reset consumer {consumer_id} of {source.name} to snapshot {next_snapshot}?")
+        confirm(yes, f"Reset consumer {consumer_id} of {source.name} to snapshot {next_snapshot}?")
     elif yes or sys.stdin.isatty():
-        _confirm(yes, f"{found.missing(consumer_id)}. Create it, to start at snapshot {next_snapshot}?")
+        confirm(yes, f"{found.missing(consumer_id)}. Create it, to start at snapshot {next_snapshot}?")
     else:
         raise click.ClickException(f"{found.missing(consumer_id)}; with --yes it is created")
     found.manager.reset_consumer(consumer_id, Consumer(next_snapshot))
@@ -144,7 +144,7 @@ Example:
 )
 @on_table
 @click.argument("consumer_id", metavar="ID")
-@_yes
+@yes_option
 @_force
 @format_option
 def delete(source: TableSource, consumer_id: str, yes: bool, force: bool, form: str) -> None:
@@ -155,7 +155,7 @@ def delete(source: TableSource, consumer_id: str, yes: bool, force: bool, form: 
     found = _Consumers(source)
     count = len(found.known(consumer_id))
     found.refuse_living([consumer_id], force)
-    _confirm(yes, f"Delete consumer {consumer_id} of {source.name} ({count} files)?")
+    confirm(yes, f"Delete consumer {consumer_id} of {source.name} ({count} files)?")
     found.manager.delete_consumer(consumer_id)
     print_result({"id": consumer_id, "deleted_files": count}, f"Consumer {consumer_id} is deleted.", form)
 
@@ -170,7 +170,7 @@ Examples:
 @on_table
 @click.argument("pattern", metavar="PATTERN")
 @click.option("--except", "excluding", metavar="PATTERN", help="Keep the ids that match this one too.")
-@_yes
+@yes_option
 @_force
 @format_option
 def clear(source: TableSource, pattern: str, excluding: str | None, yes: bool, force: bool, form: str) -> None:
@@ -183,7 +183,7 @@ def clear(source: TableSource, pattern: str, excluding: str | None, yes: bool, f
     ids = matching_ids(found.manager, pattern, excluding)
     found.refuse_living(ids, force)
     count = len(found.manager.list_all_ids())
-    _confirm(yes, f"Delete {len(ids)} of the {count} consumers of {source.name}, those that match {pattern!r}?")
+    confirm(yes, f"Delete {len(ids)} of the {count} consumers of {source.name}, those that match {pattern!r}?")
     found.manager.clear_consumers(pattern, excluding)
     gone = sorted(set(ids).difference(found.manager.list_all_ids()))
     print_result({"deleted": gone}, f"{len(gone)} deleted{': ' if gone else ''}{', '.join(gone)}.", form)
@@ -278,8 +278,3 @@ def _record(directory: TableDirectory, info: ConsumerInfo) -> Record:
 
 def _shard(shard: tuple[int, int] | None) -> Any:
     return None if shard is None else {"index": shard[0], "count": shard[1]}
-
-
-def _confirm(yes: bool, question: str) -> None:
-    if not yes:
-        click.confirm(question, abort=True, err=True)

@@ -27,6 +27,8 @@ _FLAGS = {
 _NAMED_FIRST = re.compile(r"(\w+)(?=:)")
 
 _ADVICE = {
+    "as_latest": "Give --as-latest, which commits its state again.",
+    "discard_own_commits": "If that is intended, give --discard-own-commits.",
     "on_new_column": "Add it, or choose --on-new-column add, which adds it, or --on-new-column ignore, which leaves it "
     "out.",
     "replace": "Give another TARGET, empty this one, or give --replace, so that the state of SOURCE replaces it.",

@@ -111,6 +111,7 @@ class SnapshotCommit:
     Args:
         plan: What is changed: the data increments of the request, or its compact increments.
         strict: The table's strict mode after the user's earlier commits; None: as the table's options say.
+        drafter: Drafts the snapshot; None: the usual one.
     """
 
     def __init__(
@@ -120,6 +121,7 @@ class SnapshotCommit:
         plan: CommitPlan,
         known: KnownHistory,
         strict: StrictMode | None = None,
+        drafter: Drafter | None = None,
     ) -> None:
         table = request.table
         self.request = request
@@ -130,7 +132,7 @@ class SnapshotCommit:
         self._examined = known.examined
         self._fingerprint = known.fingerprint
         self._strict = strict or StrictMode.of(table)
-        self._drafter = Drafter(table, self._strict)
+        self._drafter = drafter or Drafter(table, self._strict)
         self._publisher = publisher_of(table, directory)
         self._paths = table.paths
         self._backoff = commit_backoff(table.options)

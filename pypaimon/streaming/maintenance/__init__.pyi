@@ -1,2 +1,10 @@
+from pypaimon.streaming.maintenance.branch_fast_forward import FastForwardReport as FastForwardReport
+from pypaimon.streaming.maintenance.branch_fast_forward import fast_forward as fast_forward
+from pypaimon.streaming.maintenance.branches import create_branch as create_branch
+from pypaimon.streaming.maintenance.branches import delete_branch as delete_branch
+from pypaimon.streaming.maintenance.branches import rename_branch as rename_branch
+from pypaimon.streaming.maintenance.overtaken import Overtaken as Overtaken
 from pypaimon.streaming.maintenance.plan import MaintenancePlan as MaintenancePlan
 from pypaimon.streaming.maintenance.plan import MaintenanceReport as MaintenanceReport
+from pypaimon.streaming.maintenance.table_rollback import RollbackReport as RollbackReport
+from pypaimon.streaming.maintenance.table_rollback import rollback as rollback

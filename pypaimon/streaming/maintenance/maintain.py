@@ -48,7 +48,7 @@ from pypaimon.streaming.options.table_kinds import ChangelogProducer
 from pypaimon.streaming.paimon.handles import WritableTable
 
 _ATTEMPTS = 5
-_PLAN_PREFIX = "maintenance-"
+PLAN_PREFIX = "maintenance-"
 _LOG = StreamLog(__name__)
 
 
@@ -242,7 +242,7 @@ class _Run:
     # ---- Execution
 
     def _execute(self, picture: Picture, plan: MaintenancePlan, resumed: Sequence[TableFile]) -> None:
-        path = f"{self._consumers.directory}/{_PLAN_PREFIX}{uuid4()}"
+        path = f"{self._consumers.directory}/{PLAN_PREFIX}{uuid4()}"
         hint = f"{self._home}/snapshot/EARLIEST"
         before = picture.own.snapshots[0].id if picture.own.snapshots else None
         self._store.write_atomic(path, plan_text(plan.files, self._table.path))
@@ -339,7 +339,7 @@ class _Run:
     def _unfinished(self) -> dict[str, list[TableFile]]:
         """The files of plans by the path of the plan. Which of them are still needed is found out again."""
         directory = self._consumers.directory
-        names = [name for name in self._store.list_names(directory) if name.startswith(_PLAN_PREFIX)]
+        names = [name for name in self._store.list_names(directory) if name.startswith(PLAN_PREFIX)]
         paths = [f"{directory}/{name}" for name in names]
         found = zip(paths, self._store.read_many(paths), strict=True)
         parse = partial(plan_files, self._table.path)

@@ -16,6 +16,7 @@ from pypaimon.snapshot.snapshot import Snapshot as PaimonSnapshot
 from pypaimon.snapshot.snapshot_commit import PartitionStatistics
 from pypaimon.table.bucket_mode import BucketMode
 from pypaimon.table.file_store_table import FileStoreTable
+from pypaimon.table.instant import Instant
 from pypaimon.table.row.blob import BlobData
 from pypaimon.utils.file_store_path_factory import canonical_data_file_path
 from pypaimon.write.blob_format_writer import BlobFormatWriter
@@ -35,6 +36,7 @@ __all__ = [
     "FileSystemCatalog",
     "IndexFileMeta",
     "IndexManifestEntry",
+    "Instant",
     "PaimonSnapshot",
     "PartitionStatistics",
     "RenamingSnapshotCommit",

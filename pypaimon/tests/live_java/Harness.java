@@ -157,6 +157,8 @@ public final class Harness {
             case "branch" -> branch(command);
             case "consumer" -> consumer(command);
             case "rollback" -> table(command).rollbackTo(command.get("snapshot").asLong());
+            case "rollback_to_tag" -> table(command).rollbackTo(command.get("tag").asText());
+            case "fast_forward" -> table(command).fastForward(command.get("name").asText());
             case "schema" -> describe(command, reply);
             case "read" -> read(command, reply);
             case "follow" -> followers.put(command.get("name").asText(), new Follower(command));

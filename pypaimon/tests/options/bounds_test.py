@@ -255,6 +255,7 @@ RANGES = {
     "compact --every": ">=0",
     "compact --threads": ">=1",
     "maintain --min-snapshots": ">=1",
+    "rollback --to-snapshot": ">=1",
     "maintain --max-snapshots": ">=1",
     "maintain --limit": ">=0",
     "demo --seconds": ">=0",

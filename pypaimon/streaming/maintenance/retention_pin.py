@@ -1,0 +1,53 @@
+"""`pinned`: keeps a snapshot from expiring while its branch is rolled back or copied.
+
+A run of `maintain` writes its plan and then reads consumers again; here a consumer is written and then plans are looked
+for. So at least one of the two sees the other: either the run starts over and keeps the snapshot, or nothing is done
+here. Java's expiry has no plan: it keeps the snapshot if it starts later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pypaimon.streaming.consumers.consumer_manager import Consumer, consumers_of
+from pypaimon.streaming.consumers.consumer_names import ConsumerName
+from pypaimon.streaming.errors import MaintenanceConflictError
+from pypaimon.streaming.maintenance.maintain import PLAN_PREFIX
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+
+LEFTOVER_PREFIX = f"{PLAN_PREFIX}branch-"
+"""Prefix of the files that record what a deleted branch left for the next run. No run is under way for them."""
+_PREFIX = "pypaimon-pin-"
+
+
+def is_own_pin(name: ConsumerName) -> bool:
+    """Whether a consumer file is a pin of this module."""
+    return name.consumer_id.startswith(_PREFIX)
+
+
+@contextmanager
+def pinned(directory: TableDirectory, snapshot_id: int, purpose: str) -> Iterator[None]:
+    """A context in which a snapshot, and later ones, do not expire.
+
+    A process that dies in it leaves the pin. The next one for the same purpose takes it over.
+
+    Raises:
+        MaintenanceConflictError: A run of maintenance is under way, or was killed.
+    """
+    # A pin, because consumers of another kind may keep changelogs only.
+    name = ConsumerName(f"{_PREFIX}{purpose}", is_pin=True)
+    consumers = consumers_of(directory)
+    consumers.write(name, Consumer(snapshot_id))
+    try:
+        names = directory.store.list_names(consumers.directory)
+        plans = [each for each in names if each.startswith(PLAN_PREFIX) and not each.startswith(LEFTOVER_PREFIX)]
+        if plans:
+            raise MaintenanceConflictError(
+                directory.table.table_path,
+                f"consumer/{plans[0]} is the plan of a maintenance run that has not ended; if it was killed, the next "
+                "maintain ends it",
+            )
+        yield
+    finally:
+        consumers.delete(name)

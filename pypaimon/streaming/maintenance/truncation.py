@@ -1,0 +1,102 @@
+"""Deletes what a branch holds after one of its snapshots, so that it is the latest one.
+
+The newest goes first: a process that dies leaves a shorter history without a gap, and the next call continues. Data
+files stay: the snapshots of other branches may need them, so maintenance finds those that nothing needs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pypaimon.streaming.maintenance.tags import tags_of
+from pypaimon.streaming.metadata.snapshots import branch_directory
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+
+_LISTINGS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class LaterFiles:
+    """What a branch holds after a snapshot.
+
+    Attributes:
+        snapshots: Ids of snapshots, ascending.
+        changelogs: Ids of long-lived changelogs, ascending.
+        tags: Names of tags.
+    """
+
+    snapshots: tuple[int, ...] = ()
+    changelogs: tuple[int, ...] = ()
+    tags: tuple[str, ...] = ()
+
+
+def later_files(directory: TableDirectory, last: int, others_after: int | None = None) -> LaterFiles:
+    """What a branch holds after a snapshot.
+
+    Args:
+        directory: The branch.
+        last: The snapshot.
+        others_after: The same for changelogs and tags; None: `last`.
+    """
+    after = last if others_after is None else others_after
+    tags = sorted((each for each in tags_of(directory) if each.snapshot.id > after), key=lambda each: each.snapshot.id)
+    return LaterFiles(
+        tuple(each for each in directory.snapshots.list_ids() if each > last),
+        tuple(each for each in directory.snapshots.list_changelog_ids() if each > after),
+        tuple(each.name for each in tags),
+    )
+
+
+def truncate(directory: TableDirectory, last: int, others_after: int | None = None) -> LaterFiles:
+    """Delete what a branch holds after a snapshot, which must exist. The arguments are those of `later_files`.
+
+    Returns:
+        What was deleted. Commits that came meanwhile are among it, because the snapshot that they follow is gone.
+    """
+    store, home = directory.store, branch_directory(directory.table.table_path, directory.branch)
+    store.write_atomic(f"{home}/snapshot/LATEST", str(last).encode())
+    found = later_files(directory, last, others_after)
+    # Changelogs first: with its snapshot gone, a reader would take the changelog of a later one for the next changes.
+    _delete_changelogs(directory, found.changelogs)
+    deleted = list(found.snapshots)
+    for number in reversed(found.snapshots):
+        store.delete(directory.snapshots.get_snapshot_path(number))
+    for _ in range(_LISTINGS):
+        stale = _stale(directory, last)
+        for number in reversed(stale):
+            store.delete(directory.snapshots.get_snapshot_path(number))
+        deleted += stale
+        if not stale:
+            break
+    for name in reversed(found.tags):
+        store.delete(directory.tag_path(name))
+    directory.forget()
+    ids = directory.snapshots.list_ids()
+    hint = store.read_many([f"{home}/snapshot/EARLIEST"])[0]
+    if ids and hint is not None and hint.strip().isdigit() and int(hint) > last:
+        store.write_atomic(f"{home}/snapshot/EARLIEST", str(ids[0]).encode())
+    return LaterFiles(tuple(sorted({*deleted})), found.changelogs, found.tags)
+
+
+def _stale(directory: TableDirectory, last: int) -> list[int]:
+    """Later snapshots that follow one that is gone. One that follows the last snapshot is a new commit."""
+    following = last + 1
+    later = [each for each in directory.snapshots.list_ids() if each > last]
+    while following in later:
+        following += 1
+    return [each for each in later if each > following]
+
+
+def _delete_changelogs(directory: TableDirectory, numbers: tuple[int, ...]) -> None:
+    if not numbers:
+        return
+    store = directory.store
+    home = f"{branch_directory(directory.table.table_path, directory.branch)}/changelog"
+    left = [each for each in directory.snapshots.list_changelog_ids() if each not in numbers]
+    if left:
+        store.write_atomic(f"{home}/LATEST", str(left[-1]).encode())
+    else:
+        for name in ("LATEST", "EARLIEST"):
+            store.delete(f"{home}/{name}")
+    for number in reversed(numbers):
+        store.delete(f"{home}/changelog-{number}")
