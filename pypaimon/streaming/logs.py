@@ -51,6 +51,7 @@ Event = Literal[
     "sink_files_kept",
     "compacting_writer",
     "maintained",
+    "maintenance_failed",
     "table_parked",
     "discovery_failed",
     "compaction_left_out",
