@@ -11,6 +11,7 @@ has just done it. If two run at the same moment, that is safe.
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable
@@ -125,19 +126,21 @@ class CommitMaintenance:
             # No thread can start while the interpreter exits.
             ended.set_result(None)
 
-    def close(self, *, finish: bool = True) -> None:
+    def close(self, *, finish: bool = True, most_seconds: float = math.inf) -> None:
         """Wait until a run has ended. Idempotent.
 
         Args:
             finish: Let it finish. Otherwise it is stopped, and a later run finishes what it had begun.
+            most_seconds: Stop it if it takes longer.
         """
         running = self._running
         if running is None:
             return
+        last = time.monotonic() + most_seconds
         try:
-            if not finish:
+            if not finish or not until_done(running, lambda: time.monotonic() > last):
                 self._scope.cancel()
-            until_done(running, lambda: False)
+                until_done(running, lambda: False)
         except BaseException:
             # Ctrl-C during the wait.
             self._scope.cancel()
