@@ -30,7 +30,7 @@ from pypaimon.streaming.errors import MaintenanceConflictError
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.maintenance.expiry import Protection, expired_changelogs, expired_snapshots
 from pypaimon.streaming.maintenance.orphans import OldFiles
-from pypaimon.streaming.maintenance.plan import MaintenancePlan, MaintenanceReport, plan_files, plan_text
+from pypaimon.streaming.maintenance.plan import PLAN_PREFIX, MaintenancePlan, MaintenanceReport, plan_files, plan_text
 from pypaimon.streaming.maintenance.policy import KeepRules, MaintenancePolicy
 from pypaimon.streaming.maintenance.references import (
     Candidates,
@@ -48,7 +48,6 @@ from pypaimon.streaming.options.table_kinds import ChangelogProducer
 from pypaimon.streaming.paimon.handles import WritableTable
 
 _ATTEMPTS = 5
-_PLAN_PREFIX = "maintenance-"
 _LOG = StreamLog(__name__)
 
 
@@ -82,6 +81,13 @@ def maintain(
             if attempt == _ATTEMPTS:
                 raise
     raise AssertionError("unreachable")
+
+
+def planned_expiry(table: PaimonTable, picture: Picture, now_millis: int) -> MaintenancePlan:
+    """What a run would expire by the options of a table, without the files, which the run itself finds."""
+    run = _Run(table, KeepRules.of(MaintenancePolicy(), table.options), ())
+    run._now = now_millis / 1000
+    return run._planned(picture)
 
 
 class _Run:
@@ -242,7 +248,7 @@ class _Run:
     # ---- Execution
 
     def _execute(self, picture: Picture, plan: MaintenancePlan, resumed: Sequence[TableFile]) -> None:
-        path = f"{self._consumers.directory}/{_PLAN_PREFIX}{uuid4()}"
+        path = f"{self._consumers.directory}/{PLAN_PREFIX}{uuid4()}"
         hint = f"{self._home}/snapshot/EARLIEST"
         before = picture.own.snapshots[0].id if picture.own.snapshots else None
         self._store.write_atomic(path, plan_text(plan.files, self._table.path))
@@ -339,7 +345,7 @@ class _Run:
     def _unfinished(self) -> dict[str, list[TableFile]]:
         """The files of plans by the path of the plan. Which of them are still needed is found out again."""
         directory = self._consumers.directory
-        names = [name for name in self._store.list_names(directory) if name.startswith(_PLAN_PREFIX)]
+        names = [name for name in self._store.list_names(directory) if name.startswith(PLAN_PREFIX)]
         paths = [f"{directory}/{name}" for name in names]
         found = zip(paths, self._store.read_many(paths), strict=True)
         parse = partial(plan_files, self._table.path)
