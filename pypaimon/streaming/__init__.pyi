@@ -40,7 +40,6 @@ from pypaimon.streaming.install import install as install
 from pypaimon.streaming.live.live_table import BlockingLiveTable as BlockingLiveTable
 from pypaimon.streaming.live.live_table import LiveTable as LiveTable
 from pypaimon.streaming.maintenance.maintain import maintain as maintain
-from pypaimon.streaming.maintenance.maintainer import Maintainer as Maintainer
 from pypaimon.streaming.maintenance.policy import MaintenancePolicy as MaintenancePolicy
 from pypaimon.streaming.metadata.snapshots import SnapshotManager as SnapshotManager
 from pypaimon.streaming.model.plan import Plan as Plan

@@ -5,8 +5,8 @@ of the snapshots at a time, which makes its share of each commit about the same 
 out whether that many can expire takes a listing and the time of one snapshot. Until that snapshot is old enough, and
 enough commits have followed it, nothing is requested.
 
-Several writers need not agree on who maintains the table: each looks again before it runs, and finds that another one
-has just done it. If two run at the same moment, that is safe.
+Several writers need not agree which one of them maintains the table: each looks again before it runs, and finds that
+another one has just done it. If two run at the same moment, that is safe.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LOG = StreamLog(__name__)
 When = Literal["off", "auto"]
 
 _FEWEST, _SHARE = 10, 3
-"""Snapshots that a run expires: at least so many, and at least this part of all."""
+"""Snapshots that a run expires: at least this number, and one of this many of all."""
 _HOUR = 3600.0
 _BY_TIME = frozenset(
     ("consumer.expiration-time", "partition.expiration-time", "tag.automatic-creation", "tag.default-time-retained")
@@ -78,7 +78,7 @@ class CommitMaintenance:
     """Maintenance that commits of one writer start, on a thread of its own, at most one run at a time.
 
     Attributes:
-        last_report: The report of the last run that succeeded; None: none has been due yet.
+        last_report: The report of the last run that succeeded; None before the first one has ended.
         last_error: The error of the last run, which has been logged; None if it succeeded.
     """
 

@@ -1,4 +1,4 @@
-"""What doctor finds of maintenance: what is due, who holds it back, what earlier runs have left, with few requests."""
+"""What doctor finds of maintenance: what is due, which consumers hold it back, what earlier runs have left."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pypaimon.streaming import CorruptTableError, Maintainer, MaintenancePolicy, StreamConfigError, maintain
-from pypaimon.streaming.maintenance import MaintenanceReport
+from pypaimon.streaming import CorruptTableError, MaintenancePolicy, StreamConfigError, maintain
+from pypaimon.streaming.maintenance import Maintainer, MaintenanceReport
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.stores.fault_file_io import RESET, Call, FaultFileIO, failing
 from support.tables.named_files import files_of, needed_files
