@@ -12,6 +12,8 @@ from pypaimon.streaming.consumers.consumer_manager import Consumer
 from pypaimon.streaming.doctor import Finding, Level, diagnose
 from support.tables.streamed_table import Table
 
+pytestmark = pytest.mark.slow
+
 SOON = {"snapshot__num_retained__min": "2", "snapshot__time_retained": "0s"}
 CHECKS = ("maintenance", "held_back", "kept_by_tags", "unfinished", "earliest_hint")
 
@@ -89,7 +91,6 @@ def test_a_tag_that_cannot_be_read_is_a_problem_and_no_plan_is_made(table: Table
     assert not [each for each in diagnosis.findings if each.check in ("maintenance", "held_back")]
 
 
-@pytest.mark.slow
 def test_the_requests_grow_with_the_logarithm_of_the_snapshots(tmp_path: Path) -> None:
     table = Table(tmp_path, "t", snapshot__num_retained__min="1", snapshot__time_retained="1 h")
     for key in range(120):

@@ -31,6 +31,8 @@ from support.stores.fault_file_io import RESET, Call, FaultFileIO
 from support.tables.named_files import files_of, needed_files
 from support.tables.streamed_table import Table
 
+pytestmark = pytest.mark.slow
+
 SOON = {"snapshot__num_retained__min": "2", "snapshot__time_retained": "0s"}
 LONG = 60
 
@@ -60,7 +62,6 @@ def fast(handle: Any) -> Any:
     return handle
 
 
-@pytest.mark.slow
 def test_a_writer_of_many_commits_keeps_the_number_of_files_flat(table: Table) -> None:
     counts: list[int] = []
     status = write(table, table.handle(), 500, after=lambda _: counts.append(len(table.ids())))
@@ -203,7 +204,6 @@ def test_two_writers_do_not_both_do_it(table: Table) -> None:
     assert first.last_error is None and second.last_error is None
 
 
-@pytest.mark.slow
 def test_two_writers_at_once_are_exact(table: Table) -> None:
     threads = [threading.Thread(target=write, args=(table, table.handle(), 60, user)) for user in ("a", "b")]
     for each in threads:
