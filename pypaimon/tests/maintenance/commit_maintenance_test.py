@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import Counter
@@ -13,6 +14,7 @@ import pytest
 from pypaimon.filesystem.local_file_io import LocalFileIO
 
 from pypaimon.streaming import (
+    Compactor,
     ConsumerManager,
     CorruptTableError,
     PaimonTarget,
@@ -247,6 +249,33 @@ def write_once(table: Table) -> Any:
         writer.write(table.arrow_rows([99]))
         writer.commit()
     return writer
+
+
+def test_a_compactor_maintains_and_stops_with_its_context(tmp_path: Path) -> None:
+    table = Table(tmp_path, "t", write_only="true", **SOON)
+    for key in range(20):
+        table.commit([key])
+    with Compactor(table.handle(), maintain="auto", interval=0.01) as running:
+        until = time.monotonic() + LONG
+        while running.maintenance.last_report is None and time.monotonic() < until:  # type: ignore[union-attr]
+            time.sleep(0.01)
+    assert running.maintenance is not None and running.maintenance.last_error is None
+    assert table.ids() == [table.latest() - 1, table.latest()] and len(table.rows()) == 20
+
+
+def test_leaving_an_async_writer_waits_for_the_run_that_its_commit_has_started(table: Table) -> None:
+    for key in range(20):
+        table.commit([key])
+
+    async def program() -> CommitMaintenance | None:
+        async with stream_write_builder(table.handle()).with_maintenance("auto").open() as writer:
+            await writer.write(table.arrow_rows([20]))
+            await writer.commit()
+        return writer.maintenance
+
+    status = asyncio.run(program())
+    assert status is not None and status.last_report is not None and status.last_error is None
+    assert table.ids()[0] > 10 and len(table.rows()) == 21
 
 
 def test_the_limit_of_the_table_is_kept(tmp_path: Path) -> None:
