@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pypaimon.spark.compaction import compact
     from pypaimon.spark.lag_listener import LagListener
+    from pypaimon.spark.maintenance import maintain
     from pypaimon.spark.read.native import native_foreach_batch, native_read
     from pypaimon.spark.source import PaimonDataSource, register
     from pypaimon.spark.write.bucketing import repartition_by_bucket
@@ -19,6 +20,7 @@ __all__ = [
     "LagListener",
     "PaimonDataSource",
     "compact",
+    "maintain",
     "native_foreach_batch",
     "native_read",
     "register",
@@ -29,6 +31,7 @@ _MODULES = {
     "LagListener": "lag_listener",
     "PaimonDataSource": "source",
     "compact": "compaction",
+    "maintain": "maintenance",
     "native_foreach_batch": "read.native",
     "native_read": "read.native",
     "register": "source",

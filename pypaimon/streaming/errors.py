@@ -333,16 +333,16 @@ class TableMissingError(PaimonStreamError):
 
 
 class TablesFailedError(PaimonStreamError):
-    """The stream of a database has ended, but some of its tables could not be read to the end.
+    """A call for the tables of a database has ended, but some of them could not be read to the end, or maintained.
 
     Attributes:
         errors: The error of each of these tables, by name.
     """
 
-    def __init__(self, errors: Mapping[str, Exception]) -> None:
+    def __init__(self, errors: Mapping[str, Exception], done: str = "read to the end") -> None:
         self.errors = dict(errors)
         listed = "; ".join(f"{name}: {error}" for name, error in sorted(self.errors.items()))
-        super().__init__(f"{len(self.errors)} tables were not read to the end. {listed}")
+        super().__init__(f"{len(self.errors)} tables were not {done}. {listed}")
 
 
 # ---- Rows that are written

@@ -54,6 +54,7 @@ Event = Literal[
     "rolled_back",
     "fast_forwarded",
     "branch_deleted",
+    "maintenance_failed",
     "table_parked",
     "discovery_failed",
     "compaction_left_out",

@@ -14,7 +14,7 @@ from pypaimon.spark.options.option_owners import (
     separated_names,
 )
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.options.option_key import STRICT_BOOLEAN, TEXT, OptionKey, whole
+from pypaimon.streaming.options.option_key import STRICT_BOOLEAN, TEXT, OptionKey, one_of, whole
 
 _ROW_KIND_COLUMN = OptionKey("row-kind-column", TEXT, None)
 _CASE_SENSITIVE = OptionKey("case-sensitive", STRICT_BOOLEAN, False)
@@ -23,6 +23,7 @@ _CREATE_TABLE = OptionKey("create-table", STRICT_BOOLEAN, False)
 _PRIMARY_KEY, _PARTITION_BY = OptionKey("primary-key", TEXT, None), OptionKey("partition-by", TEXT, None)
 _ASSUME_COMMITTED = OptionKey("assume-committed", whole(), None)
 _ASSUME_MISSING = OptionKey("assume-missing", whole(), None)
+_MAINTAIN = OptionKey("maintain", one_of("off", "auto"), "off")
 _QUERY_ID, _BATCH_ID = OptionKey("query-id", TEXT, None), OptionKey("batch-id", whole(0), None)
 _OWN = tuple(each.name for each in list(globals().values()) if isinstance(each, OptionKey))
 # Java's table options that pypaimon does not know: for a table that is created, or for its readers and compactors.
@@ -54,6 +55,7 @@ class SinkOptions:
         row_kind_column: Column of row kinds, or None: `_row_kind`, if the table has no such column.
         case_sensitive: Whether names of columns must agree in case.
         merge_schema: Whether columns that the table lacks are added, and narrower types widened.
+        maintains: Whether commits are followed by maintenance.
         assume_committed: Batch that is in the table though its snapshot is gone, or None.
         assume_missing: Batch that is not in the table though the snapshots that would show it are gone, or None.
     """
@@ -68,6 +70,7 @@ class SinkOptions:
     create_table: bool = False
     primary_key: tuple[str, ...] = ()
     partition_by: tuple[str, ...] = ()
+    maintains: bool = False
     assume_committed: int | None = None
     assume_missing: int | None = None
     query_id: str | None = None
@@ -99,6 +102,7 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
         create_table=_CREATE_TABLE.of(own),
         primary_key=separated_names(own, _PRIMARY_KEY) or (),
         partition_by=separated_names(own, _PARTITION_BY) or (),
+        maintains=_MAINTAIN.of(own) == "auto",
         assume_committed=_ASSUME_COMMITTED.of(own),
         assume_missing=_ASSUME_MISSING.of(own),
         query_id=_QUERY_ID.of(own),

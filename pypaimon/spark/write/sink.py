@@ -16,9 +16,10 @@ from pypaimon.spark.write.sink_table import load_sink_table, prepare_sink_table
 from pypaimon.streaming.commit.cleanup import discard_unfinished, discarded_on_error
 from pypaimon.streaming.commit.idempotent_commit import commit_batch, commit_once
 from pypaimon.streaming.commit.request import Assumption, CommitReport, CommitRequest
-from pypaimon.streaming.errors import CommitFailedError, PaimonStreamError
+from pypaimon.streaming.errors import CommitFailedError, PaimonStreamError, StreamConfigError
 from pypaimon.streaming.files.data_files import read_file
 from pypaimon.streaming.logs import StreamLog
+from pypaimon.streaming.maintenance.commit_maintenance import maintenance_of
 from pypaimon.streaming.merge.engines.factory import merge_engine
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.options import option_keys
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from pypaimon.streaming.paimon.write_internals import CommitMessage
 
 _BATCH_SIZE = 65536
+_LOOKS_EVERY, _MOST_SECONDS = 8, 30.0
+"""Micro-batches of which one looks for what is due of maintenance, and how long that may hold it up."""
 
 
 class KeyOwnersError(PaimonStreamError):
@@ -201,6 +204,8 @@ class Sink:
         )
         report = commit_once(request)
         self._log(f"batch {batch} of query {query}", report, tasks)
+        if not self.streaming or batch % _LOOKS_EVERY == 0:
+            self._maintain(table, report)
 
     def commit_batch(self, tasks: Sequence[TaskFiles]) -> None:
         table, schema_id = self._checked(tasks)
@@ -214,6 +219,7 @@ class Sink:
             again = "With the options 'query-id' and 'batch-id' a write may be repeated without looking."
             raise CommitFailedError(f"{error} {again}") from error
         self._log("write", report, tasks)
+        self._maintain(table, report)
 
     def commit_nothing(self) -> None:
         """Commit a micro-batch without a single task: nothing to append; an overwrite leaves nothing."""
@@ -242,6 +248,26 @@ class Sink:
             table = table.copy({option_keys.DYNAMIC_PARTITION_OVERWRITE.name: "false"})
         return table
 
+    def _maintain(self, table: PaimonTable, report: CommitReport) -> None:
+        """Do what is due of maintenance. Spark ends this process soon, so there is no later commit to wait for."""
+        if not self.options.maintains or report.snapshot_id is None or report.repeated:
+            return
+        try:
+            maintenance = maintenance_of(table)
+        except StreamConfigError as error:
+            # An option that was altered while the tasks wrote. The commit has succeeded all the same.
+            _say(f"{self.options.name}: maintenance failed: {error}")
+            return
+        if maintenance is None:
+            return
+        maintenance.after_commit(report.snapshot_id)
+        maintenance.close(most_seconds=_MOST_SECONDS)
+        if maintenance.last_error is not None:
+            _say(f"{self.options.name}: maintenance failed: {maintenance.last_error}")
+        elif maintenance.last_report is not None:
+            plan = maintenance.last_report.plan
+            _say(f"{self.options.name}: maintained; snapshots={len(plan.snapshot_ids)} files={len(plan.files)}")
+
     def _log(self, what: str, report: CommitReport, tasks: Sequence[TaskFiles]) -> None:
         written = report.written
         if report.repeated:
@@ -250,13 +276,16 @@ class Sink:
             state = "had nothing to commit"
         else:
             state = "committed"
-        # A line of its own on standard error: Spark's workers do not show what is logged below a warning.
-        line = (
-            f"pypaimon sink: {self.options.name}: {what} {state}; snapshot={report.snapshot_id} "
+        _say(
+            f"{self.options.name}: {what} {state}; snapshot={report.snapshot_id} "
             f"rowsIn={sum(task.rows for task in tasks)} rows={written.rows} files={written.files} "
-            f"bytes={written.bytes}\n"
+            f"bytes={written.bytes}"
         )
-        sys.stderr.write(without_secrets(line))
+
+
+def _say(text: str) -> None:
+    """Write a line of its own on standard error: Spark's workers do not show what is logged below a warning."""
+    sys.stderr.write(without_secrets(f"pypaimon sink: {text}\n"))
 
 
 class SinkWriter:

@@ -7,6 +7,7 @@ import pyarrow as pa
 from pypaimon.spark.options.sink_options import SinkOptions
 from pypaimon.spark.options.tables import load_table
 from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.maintenance.commit_maintenance import maintenance_of
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.arrow_types import arrow_type
 from pypaimon.streaming.model.system_columns import ROW_KIND
@@ -34,7 +35,10 @@ def prepare_sink_table(options: SinkOptions, schema: pa.Schema, overwrite: bool)
     if options.merge_schema and _merge(options, table, columns):
         table = load_sink_table(options)
     check_writable(table, overwrite, by_tasks=True)
-    warn_about_gaps(table)
+    warn_about_gaps(table, maintains=options.maintains)
+    if options.maintains:
+        # Raises for options that it cannot parse, while nothing has been written.
+        maintenance_of(table)
     return table
 
 

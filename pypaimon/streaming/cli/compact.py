@@ -27,6 +27,7 @@ from pypaimon.streaming.compaction.reports import CompactedBucket, CompactionRep
 from pypaimon.streaming.compaction.table_files import BucketFiles, TableFiles, table_files
 from pypaimon.streaming.concurrency.signals import on_sigterm
 from pypaimon.streaming.doctor.findings import count
+from pypaimon.streaming.maintenance.commit_maintenance import When
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -93,6 +94,11 @@ class Running:
         "--threads", type=click.IntRange(1), default=1, show_default=True, help="Buckets at the same time."
     )
     dry_run: bool = option("--dry-run", is_flag=True, help="Write nothing; print what would be compacted.")
+    maintain: bool = option("--maintain", is_flag=True, help="Also do what is due of paimon-stream maintain.")
+
+    @property
+    def when_maintained(self) -> When:
+        return "auto" if self.maintain else "off"
 
 
 @click.command(
@@ -122,11 +128,9 @@ def compact(
     if running.follow:
         if running.dry_run:
             raise click.UsageError("--follow and --dry-run contradict each other")
-        _follow(
-            source,
-            partial(Compactor, full=full, threads=running.threads, interval=running.every, **chosen),
-            as_json,
-        )
+        every, when = running.every, running.when_maintained
+        opened = partial(Compactor, full=full, threads=running.threads, interval=every, maintain=when, **chosen)
+        _follow(source, opened, as_json)
         return
 
     def run() -> CompactionReport:
@@ -137,6 +141,7 @@ def compact(
                 threads=running.threads,
                 dry_run=running.dry_run,
                 on_progress=progress,
+                maintain=running.when_maintained,
                 **chosen,
             )
 

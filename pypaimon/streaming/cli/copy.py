@@ -34,6 +34,7 @@ from pypaimon.streaming.databases.paimon_database import PaimonDatabase
 from pypaimon.streaming.databases.position import DatabasePosition
 from pypaimon.streaming.databases.stream import BlockingDatabaseStream
 from pypaimon.streaming.doctor.findings import count
+from pypaimon.streaming.maintenance.commit_maintenance import When
 from pypaimon.streaming.paimon.handles import WritableTable
 from pypaimon.streaming.paimon.internals import TableNotExistException
 from pypaimon.streaming.read_builder import StreamReadBuilder
@@ -85,13 +86,16 @@ class TargetDatabase:
         return self.to_duckdb
 
     @contextmanager
-    def opened(self, source: TableSource, database: str) -> Iterator[DatabaseTarget]:
+    def opened(self, source: TableSource, database: str, maintain: bool) -> Iterator[DatabaseTarget]:
         """The place, opened for the tables of a database."""
         if self.to_warehouse is not None:
             options = {**source.catalog_options, "warehouse": self.to_warehouse}
             catalog = replace(source, catalog_options=options).catalog()
-            yield PaimonDatabase(catalog, self.to_database or database, on_drop=self.on_drop or "keep")
+            when: When = "auto" if maintain else "off"
+            on_drop = self.on_drop or "keep"
+            yield PaimonDatabase(catalog, self.to_database or database, on_drop=on_drop, maintain=when)
             return
+        _check({"--maintain": maintain}, "--to-warehouse")
         try:
             import duckdb
         except ModuleNotFoundError as error:
@@ -133,6 +137,9 @@ class Copied:
     )
     commit_user: str | None = option(
         "--commit-user", metavar="NAME", help="Under whom to commit. [default: copy-of-SOURCE]"
+    )
+    maintain: bool = option(
+        "--maintain", is_flag=True, help="Also do what is due of paimon-stream maintain in tables of Paimon."
     )
 
 
@@ -225,7 +232,10 @@ def _copy_table(source: TableSource, target: str, wanted: TargetTable, copied: C
         spec_for_copy(resolved(builder), None)
         created = wanted.create and _create(table, builder.read_type(), target, place.catalog(), changes)
         written = place.load()
-        with stream_write_builder(written).with_commit_user(user).open_sync() as writer:
+        writes = stream_write_builder(written).with_commit_user(user)
+        if copied.maintain:
+            writes.with_maintenance("auto")
+        with writes.open_sync() as writer:
             done = _copy(builder, writer, wanted.replaces, copied.follow)
             return {"source": source.name, "target": target, "created": created, **done}
 
@@ -253,7 +263,7 @@ def _copy_tables(pattern: TablesOfPattern, place: TargetDatabase, copied: Copied
     def run() -> DatabasePosition:
         running = Running[BlockingDatabaseStream]()
         catalog, database = pattern.source.catalog(), pattern.database
-        with place.opened(pattern.source, database) as tables, on_sigterm(running.stop):
+        with place.opened(pattern.source, database, copied.maintain) as tables, on_sigterm(running.stop):
             try:
                 position = copy_database(
                     catalog,

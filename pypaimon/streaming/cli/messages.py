@@ -16,6 +16,7 @@ from pypaimon.streaming.redaction import HIDDEN, SECRET_KEY, without_secrets
 
 _FLAGS = {
     "on_new_column": "--on-new-column",
+    "orphan_age": "--orphans",
     "time_unit": "--time-unit",
     "time_zone": "--time-zone",
     "unavailable_value_placeholder": "--unavailable-value-placeholder",
@@ -31,6 +32,7 @@ _ADVICE = {
     "discard_own_commits": "If that is intended, give --discard-own-commits.",
     "on_new_column": "Add it, or choose --on-new-column add, which adds it, or --on-new-column ignore, which leaves it "
     "out.",
+    "orphan_age": "Give a day or more.",
     "replace": "Give another TARGET, empty this one, or give --replace, so that the state of SOURCE replaces it.",
     "stream_read_builder: view": "For a view of one (audit_log, binlog, ro, row_tracking) add its name to the table's: "
     "'db.table$audit_log'.",

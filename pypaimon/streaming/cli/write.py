@@ -126,6 +126,7 @@ class Commits:
     resume: bool = option(
         "--resume", is_flag=True, help="Skip the part of the input that this commit user has committed."
     )
+    maintain: bool = option("--maintain", is_flag=True, help="Also do what is due of paimon-stream maintain.")
 
 
 @click.command(
@@ -177,6 +178,8 @@ def write(
         builder.with_row_kind_column(values.kind_column)
     if commits.overwrite:
         builder.with_overwrite()
+    if commits.maintain:
+        builder.with_maintenance("auto")
     with opened(file) as data, builder.open_sync() as writer:
         if cdc.changes is not None:
             pieces = lines_of(data)

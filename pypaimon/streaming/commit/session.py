@@ -124,6 +124,11 @@ class CommitSession:
             self._strict = (StrictMode.of(table),)
         return self._strict[0]
 
+    @property
+    def first_kept(self) -> int | None:
+        """The first snapshot that the consumer of the user keeps from expiring; None: it is not known."""
+        return None if self._record is None else self._record.first - 1
+
     def forget(self) -> None:
         """Forget what is known of the table. The next commit asks the ledger."""
         self._status: CommitStatus | None = None

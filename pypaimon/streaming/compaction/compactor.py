@@ -28,6 +28,7 @@ from pypaimon.streaming.compaction.tasks import CompactionTask, Done, Threads, W
 from pypaimon.streaming.compaction.vector_index import VectorIndex
 from pypaimon.streaming.errors import CommitConflictError, CorruptTableError, TableChangedError
 from pypaimon.streaming.logs import StreamLog
+from pypaimon.streaming.maintenance.commit_maintenance import CommitMaintenance, When, is_automatic_maintenance
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -58,6 +59,7 @@ def compact(
     threads: int = 1,
     dry_run: bool = False,
     on_progress: Progress | None = None,
+    maintain: When = "off",
 ) -> CompactionReport:
     """Compact what is due in a table according to its options. Blocks.
 
@@ -74,6 +76,7 @@ def compact(
         threads: Number of buckets, or parts of them, that are compacted at the same time.
         dry_run: Write nothing. The report says what would be compacted.
         on_progress: Called with the bytes that are done, and the total bytes to be done.
+        maintain: `"auto"`: the compaction is followed by what `maintain` does, when that is due. Its errors are logged.
 
     Raises:
         UnsupportedTableError: Such a table cannot be compacted exactly; nothing was written.
@@ -84,7 +87,14 @@ def compact(
     """
     given = PaimonTable(a_table("compact: table", table))
     chosen = ChosenPartitions(given, partition, where, partition_idle_time)
-    return Compaction(given, chosen, full=full, workers=Threads(threads)).run(dry_run=dry_run, on_progress=on_progress)
+    maintains = is_automatic_maintenance("compact: maintain", maintain) and not dry_run
+    maintenance = CommitMaintenance(given) if maintains else None
+    compaction = Compaction(given, chosen, full=full, workers=Threads(threads), maintains=maintains)
+    report = compaction.run(dry_run=dry_run, on_progress=on_progress)
+    if maintenance is not None and report.latest_id is not None:
+        maintenance.after_commit(report.latest_id)
+        maintenance.close()
+    return report
 
 
 class Compaction:
@@ -95,6 +105,7 @@ class Compaction:
 
     Args:
         workers: Execute the tasks; None: the thread that calls `run`.
+        maintains: Whether the caller does maintenance after the runs.
     """
 
     def __init__(
@@ -105,8 +116,10 @@ class Compaction:
         full: bool = False,
         workers: Workers | None = None,
         now: Callable[[], datetime] | None = None,
+        maintains: bool = False,
     ) -> None:
         self._table = table
+        self._maintains = maintains
         self._now = now
         self._workers = workers or Threads(1)
         self._full = full
@@ -139,7 +152,7 @@ class Compaction:
         table = under_latest_schema(self._table, directory)
         check_compactable(table)
         if not dry_run:
-            warn_unsupported_maintenance(table)
+            warn_unsupported_maintenance(table, maintains=self._maintains)
         warn_about_orc_zone(table)
         if snapshot is None:
             return CompactionReport(None)

@@ -65,6 +65,11 @@ class CompactionReport:
     conflicts: tuple[CompactedBucket, ...] = ()
 
     @property
+    def latest_id(self) -> int | None:
+        """The latest snapshot that it knows; None: the table has no snapshot."""
+        return max(self.new_snapshot_ids, default=self.snapshot_id)
+
+    @property
     def before(self) -> FileCount:
         """All files that were compacted."""
         return sum((each.before for each in self.compacted), FileCount())

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
@@ -277,11 +277,12 @@ class ConsumerManager:
         """The smallest next snapshot of all files, pins included. Expiry stops before it. None without consumers."""
         return min(self.consumers().values(), default=None)
 
-    def infos(self, latest_id: int | None = None) -> list[ConsumerInfo]:
+    def infos(self, latest_id: int | None = None, listed: Mapping[str, Any] | None = None) -> list[ConsumerInfo]:
         """Every consumer file, ordered by name. One LIST and a GET each.
 
         Args:
             latest_id: The table's latest snapshot, for `lag`; None if it is not known.
+            listed: The files of `directory`, if they have just been listed.
         """
         return [
             ConsumerInfo(
@@ -293,17 +294,17 @@ class ConsumerManager:
                 _lag(consumer.next_snapshot, latest_id),
                 consumer.fingerprint,
             )
-            for name, (consumer, last_save) in self._all().items()
+            for name, (consumer, last_save) in self._all(listed).items()
         ]
 
-    def _all(self) -> dict[ConsumerName, tuple[Consumer, datetime | None]]:
+    def _all(self, listed: Mapping[str, Any] | None = None) -> dict[ConsumerName, tuple[Consumer, datetime | None]]:
         """Every file, and when it was written, ordered by name.
 
         Files are listed again if one of them was deleted before it was read: a reader writes its first progress file
         before it deletes its pin, so a listing that takes its time may contain neither.
         """
         for _ in range(_LISTINGS):
-            last_saves = self._last_saves()
+            last_saves, listed = self._last_saves(listed), None
             found = self._read_all(last_saves)
             if len(found) == len(last_saves):
                 break
@@ -317,9 +318,9 @@ class ConsumerManager:
         for name in list(names):
             self.delete(name)
 
-    def _last_saves(self) -> dict[ConsumerName, datetime | None]:
-        saves = {}
-        for name, status in sorted(self._store.list_written(self.directory).items()):
+    def _last_saves(self, listed: Mapping[str, Any] | None = None) -> dict[ConsumerName, datetime | None]:
+        saves, listed = {}, self._store.list_written(self.directory) if listed is None else listed
+        for name, status in sorted(listed.items()):
             if name.startswith(CONSUMER_PREFIX) and name != CONSUMER_PREFIX:
                 saves[ConsumerName.parse(name[len(CONSUMER_PREFIX) :])] = _utc(status.mtime)
         return saves

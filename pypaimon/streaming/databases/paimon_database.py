@@ -13,6 +13,7 @@ from pypaimon.streaming.databases.position import DatabasePosition, TablePositio
 from pypaimon.streaming.databases.stream import BlockingTableBatch
 from pypaimon.streaming.databases.warehouses import noted_location
 from pypaimon.streaming.errors import StreamConfigError, TargetError
+from pypaimon.streaming.maintenance.commit_maintenance import When, is_automatic_maintenance
 from pypaimon.streaming.options.arguments import a_catalog, a_name
 from pypaimon.streaming.paimon.internals import DataField
 from pypaimon.streaming.paimon.write_internals import SchemaChange
@@ -60,17 +61,27 @@ class PaimonDatabase:
         catalog: pypaimon's catalog of the target.
         database: The database to copy to, created if needed. Each source needs a database of its own.
         on_drop: What happens to the copy of a table that is dropped: `"keep"` or `"drop"`.
+        maintain: As `with_maintenance` of a writer takes it, for each copy.
 
     Raises:
-        StreamConfigError: Invalid `on_drop`.
+        StreamConfigError: Invalid `on_drop` or `maintain`.
     """
 
-    def __init__(self, catalog: Any, database: str, *, on_drop: Literal["keep", "drop"] = "keep") -> None:
+    def __init__(
+        self,
+        catalog: Any,
+        database: str,
+        *,
+        on_drop: Literal["keep", "drop"] = "keep",
+        maintain: When = "off",
+    ) -> None:
         if on_drop not in ("keep", "drop"):
             raise StreamConfigError(f"on_drop: expected 'keep' or 'drop', got {on_drop!r}")
         a_catalog("PaimonDatabase: catalog", catalog)
         self._tables = PaimonCopies(catalog, a_name("PaimonDatabase: database", database))
         self._drops = on_drop == "drop"
+        is_automatic_maintenance("PaimonDatabase: maintain", maintain)
+        self._maintain: When = maintain
         self._source = ""
         self._location: str | None = None
         self._open: dict[str, _OpenCopy] = {}
@@ -153,7 +164,8 @@ class PaimonDatabase:
         return replace(note, columns=columns, location=self._location or note.location)
 
     def _opened(self, name: str, found: FoundCopy) -> _OpenCopy:
-        copy = _OpenCopy(found.note.table, _CopyTarget(found.table, commit_user=_USER), found.note.columns)
+        target = _CopyTarget(found.table, commit_user=_USER, maintain=self._maintain)
+        copy = _OpenCopy(found.note.table, target, found.note.columns)
         self._open[name] = copy
         return copy
 

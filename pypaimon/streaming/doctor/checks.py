@@ -13,6 +13,7 @@ from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo
 from pypaimon.streaming.doctor.consumer_checks import consumers, expiry
 from pypaimon.streaming.doctor.examination import Examination, examine
 from pypaimon.streaming.doctor.findings import Diagnosis, Finding, Level, age, count, names, size
+from pypaimon.streaming.doctor.maintenance_checks import due, earliest_hint, held_back, kept_by_tags, unfinished
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.start import Start
@@ -204,15 +205,14 @@ def vanishing(seen: Examination) -> Iterator[Finding]:
 
 
 def tags_and_branches(seen: Examination) -> Iterator[Finding]:
-    if seen.tags or seen.branches:
+    tags = [each.name for each in seen.tags]
+    if tags or seen.branches:
         parts = [
             f"{count(len(found), what)} ({names(found)})"
-            for what, found in (("tag", seen.tags), ("branch", seen.branches))
+            for what, found in (("tag", tags), ("branch", seen.branches))
             if found
         ]
-        yield Finding(
-            Level.OK, f"{' and '.join(parts)}.", facts={"tags": list(seen.tags), "branches": list(seen.branches)}
-        )
+        yield Finding(Level.OK, f"{' and '.join(parts)}.", facts={"tags": tags, "branches": list(seen.branches)})
 
 
 CHECKS: Mapping[str, Check] = MappingProxyType(
@@ -229,6 +229,11 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "vanishing": vanishing,
         "expiry": expiry,
         "consumers": consumers,
+        "maintenance": due,
+        "held_back": held_back,
+        "kept_by_tags": kept_by_tags,
+        "unfinished": unfinished,
+        "earliest_hint": earliest_hint,
         "names": tags_and_branches,
     }
 )

@@ -31,8 +31,8 @@ def expiry(seen: Examination) -> Iterator[Finding]:
     if overdue:
         found = f"{text}. But {count(len(seen.ids), 'snapshot')} exist; the latest commit should have expired "
         found += f"{len(overdue):,} of them ({overdue[0]} to {overdue[-1]}), which no consumer keeps."
-        advice = "Nothing expires snapshots, so files are never deleted. Writers in Python do not expire them: run "
-        advice += "paimon-stream maintain regularly, or let a Java writer commit too (without write-only)."
+        advice = "Nothing expires snapshots, so files are never deleted. Writers in Python expire them only with "
+        advice += "--maintain (with_maintenance): use that, or run paimon-stream maintain regularly."
         yield Finding(Level.WARNING, found, advice, facts)
     if not seen.consumers:
         if overdue:

@@ -6,17 +6,21 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo, consumers_of
+from pypaimon.streaming.doctor.due import due_plans
 from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, TableChangedError
+from pypaimon.streaming.maintenance.plan import PLAN_PREFIX, MaintenancePlan
+from pypaimon.streaming.maintenance.tags import Tag, tags_of
 from pypaimon.streaming.metadata.history import SnapshotRangeValidator
 from pypaimon.streaming.metadata.manifest_tables import FILE_SCHEMA
 from pypaimon.streaming.metadata.manifests import live
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
@@ -29,7 +33,7 @@ from pypaimon.streaming.options.stream_options import (
     refuse_unmergeable,
 )
 from pypaimon.streaming.options.table_traits import Retention, TableTraits
-from pypaimon.streaming.paimon.handles import ReadableTable
+from pypaimon.streaming.paimon.handles import ReadableTable, WritableTable
 from pypaimon.streaming.paimon.internals import TableSchema
 from pypaimon.streaming.planning.planner_state import Following, ReadingFull
 from pypaimon.streaming.planning.start import StartingScanner
@@ -140,11 +144,15 @@ class Examination:
         changelogs: Ids of changelogs that have outlived their snapshots, ascending.
         known: Snapshots that were read: the first, the last few, and the next ones of consumers.
         consumers: Consumer files.
-        tags: Names of tags.
+        tags: The tags of the branch.
         branches: Names of branches, without main.
         layout: The files of the latest snapshot.
         stream: The settings of a stream with the table's options alone.
         start: Where a stream with these settings would begin; None also for a table without snapshots.
+        plan: What a run of maintenance would expire, without its files; None also for a table without snapshots.
+        unheld_plan: The same if no consumer kept anything.
+        unfinished_plans: Names of the plans that runs of maintenance have left.
+        earliest_hint: The snapshot that the hint EARLIEST names.
         failures: Errors of what cannot be read or streamed, by name of the part.
         requests: The number of requests that were made, by kind.
     """
@@ -159,11 +167,15 @@ class Examination:
     changelogs: Sequence[int] = ()
     known: Mapping[int, Snapshot] = field(default_factory=dict)
     consumers: Sequence[ConsumerInfo] = ()
-    tags: Sequence[str] = ()
+    tags: Sequence[Tag] = ()
     branches: Sequence[str] = ()
     layout: Layout | None = None
     stream: StreamOptions | None = None
     start: ReadingFull | Following | None = None
+    plan: MaintenancePlan | None = None
+    unheld_plan: MaintenancePlan | None = None
+    unfinished_plans: Sequence[str] = ()
+    earliest_hint: int | None = None
     failures: Mapping[str, PaimonStreamError] = field(default_factory=dict)
     requests: Mapping[str, int] = field(default_factory=dict)
 
@@ -202,8 +214,8 @@ def examine(table: ReadableTable, clock: Clock | None = None) -> Examination:
 class _Examiner:
     def __init__(self, table: ReadableTable, clock: Clock) -> None:
         self._table = table
-        followed, self._chain = followed_table(table)
-        self._directory = TableDirectory.of(followed)
+        self._followed, self._chain = followed_table(table)
+        self._directory = TableDirectory.of(self._followed)
         self._before = self._directory.store.requests
         self._clock = clock
         self._failures: dict[str, PaimonStreamError] = {}
@@ -217,13 +229,25 @@ class _Examiner:
         options = schema.options
         traits, retention = TableTraits.of(schema), Retention.of(options)
         ids = directory.snapshots.list_ids()
-        consumers = self._tried("consumers", lambda: consumers_of(directory).infos(max(ids, default=0))) or []
+        manager = consumers_of(directory)
+        listed = directory.store.list_written(manager.directory)
+        consumers = self._tried("consumers", lambda: manager.infos(max(ids, default=0), listed)) or []
+        tags = self._tried("tags", lambda: tags_of(directory)) or ()
         known = self._snapshots(ids, consumers)
         latest = known.get(max(ids, default=0))
         # Also without a snapshot, because the options for the start may be invalid.
         stream = self._tried("stream", lambda: self._stream_options(schema, traits, options))
-        layout, start = None, None
+        layout, start, plans = None, None, None
+        changelogs = directory.snapshots.list_changelog_ids() if traits.decoupled_changelog else []
+        now = self._clock.time_millis()
         if latest is not None:
+            # Without a tag or a consumer that cannot be read, it is not known what stays, and a run deletes nothing.
+            if not {"tags", "consumers"} & {*self._failures}:
+                table, snapshots = PaimonTable(cast(WritableTable, self._followed)), directory.snapshots
+                plans = self._tried(
+                    "maintenance",
+                    lambda: due_plans(table, snapshots, latest, ids, changelogs, tags, consumers, now),
+                )
             layout = self._tried("manifests", lambda: self._layout(latest, traits, options))
             if stream is not None:
                 finder = StartingScanner(directory, traits, stream.start)
@@ -234,16 +258,20 @@ class _Examiner:
             options=options,
             traits=traits,
             retention=retention,
-            now_millis=self._clock.time_millis(),
+            now_millis=now,
             ids=ids,
-            changelogs=directory.snapshots.list_changelog_ids() if traits.decoupled_changelog else (),
+            changelogs=changelogs,
             known=known,
             consumers=consumers,
-            tags=directory.tag_names(),
+            tags=tags,
             branches=directory.branch_names(),
             layout=layout,
             stream=stream,
             start=start,
+            plan=plans and plans[0],
+            unheld_plan=plans and plans[1],
+            unfinished_plans=sorted(name for name in listed if name.startswith(PLAN_PREFIX)),
+            earliest_hint=directory.snapshots.hinted_earliest_id() if ids else None,
             failures=self._failures,
             requests=self._requests(),
         )

@@ -3,6 +3,8 @@ from pypaimon.streaming.maintenance.branch_fast_forward import fast_forward as f
 from pypaimon.streaming.maintenance.branches import create_branch as create_branch
 from pypaimon.streaming.maintenance.branches import delete_branch as delete_branch
 from pypaimon.streaming.maintenance.branches import rename_branch as rename_branch
+from pypaimon.streaming.maintenance.commit_maintenance import CommitMaintenance as CommitMaintenance
+from pypaimon.streaming.maintenance.maintainer import Maintainer as Maintainer
 from pypaimon.streaming.maintenance.overtaken import Overtaken as Overtaken
 from pypaimon.streaming.maintenance.plan import MaintenancePlan as MaintenancePlan
 from pypaimon.streaming.maintenance.plan import MaintenanceReport as MaintenanceReport

@@ -30,7 +30,7 @@ from pypaimon.streaming.errors import MaintenanceConflictError
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.maintenance.expiry import Protection, expired_changelogs, expired_snapshots
 from pypaimon.streaming.maintenance.orphans import OldFiles
-from pypaimon.streaming.maintenance.plan import MaintenancePlan, MaintenanceReport, plan_files, plan_text
+from pypaimon.streaming.maintenance.plan import PLAN_PREFIX, MaintenancePlan, MaintenanceReport, plan_files, plan_text
 from pypaimon.streaming.maintenance.policy import KeepRules, MaintenancePolicy
 from pypaimon.streaming.maintenance.references import (
     Candidates,
@@ -48,7 +48,6 @@ from pypaimon.streaming.options.table_kinds import ChangelogProducer
 from pypaimon.streaming.paimon.handles import WritableTable
 
 _ATTEMPTS = 5
-PLAN_PREFIX = "maintenance-"
 _LOG = StreamLog(__name__)
 
 
@@ -82,6 +81,13 @@ def maintain(
             if attempt == _ATTEMPTS:
                 raise
     raise AssertionError("unreachable")
+
+
+def planned_expiry(table: PaimonTable, picture: Picture, now_millis: int) -> MaintenancePlan:
+    """What a run would expire by the options of a table, without the files, which the run itself finds."""
+    run = _Run(table, KeepRules.of(MaintenancePolicy(), table.options), ())
+    run._now = now_millis / 1000
+    return run._planned(picture)
 
 
 class _Run:

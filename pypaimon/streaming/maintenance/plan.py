@@ -13,6 +13,8 @@ from pypaimon.streaming.maintenance.references import TableFile
 from pypaimon.streaming.model.json_fields import parse_fields
 from pypaimon.streaming.paimon.internals import local_path
 
+PLAN_PREFIX = "maintenance-"
+"""Files of plans that have not been carried out whole begin so; they are next to those of consumers."""
 _PLAN_VERSION = 1
 
 

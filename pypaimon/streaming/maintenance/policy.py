@@ -65,6 +65,7 @@ class MaintenancePolicy:
                 f"orphan_age: {timedelta(seconds=oldest)} is less than a day, and a running writer may still commit "
                 "such files.",
                 advice="Give a day or more, or, if no writer is running, young_orphans=True as well.",
+                option="orphan_age",
             )
         if self.expire_limit is not None and self.expire_limit < 0:
             raise StreamConfigError(f"expire_limit: expected a number from 0, got {self.expire_limit}.")

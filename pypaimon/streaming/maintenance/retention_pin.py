@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pypaimon.streaming.consumers.consumer_manager import Consumer, consumers_of
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
 from pypaimon.streaming.errors import MaintenanceConflictError
-from pypaimon.streaming.maintenance.maintain import PLAN_PREFIX
+from pypaimon.streaming.maintenance.plan import PLAN_PREFIX
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 LEFTOVER_PREFIX = f"{PLAN_PREFIX}branch-"

@@ -39,7 +39,7 @@ _START_WORDS = one_of(
     "default", "latest-full", "full", "latest", "latest-delta", "compacted-full", "from-timestamp",
     "from-creation-timestamp", "from-file-creation-time", "from-snapshot", "from-snapshot-full", "incremental",
 )  # fmt: skip
-_MAINTAIN = LeftOut("run maintain or paimon-stream maintain")
+_MAINTAIN = BY_MAINTENANCE = LeftOut("run maintain or paimon-stream maintain")
 _TAGS, _OLD_TAGS = LeftOut("run trigger_tag_automatic_creation"), LeftOut("run expire_tags")
 _DONE, _COMMIT = LeftOut("run mark_partition_done", True), LeftOut("have Java commit", True)
 _VISIBLE = LeftOut("have Java commit, which waits until the rows are visible", True)

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.files.casts import CastError, cast
+from pypaimon.streaming.maintenance.commit_maintenance import When, is_automatic_maintenance
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.plan import PlanKind
 from pypaimon.streaming.model.position import Position
@@ -126,21 +127,29 @@ class PaimonTarget(TransactionTarget):
             each stream. Default: `pypaimon-copy`. A shared table has no default: without a user a new target begins
             with the state again, and this one has to be closed.
         replace: The state of the source may replace rows that another stream, or another program, has written.
+        maintain: As `with_maintenance` of a writer takes it.
 
     Raises:
-        StreamConfigError: `table` is not a table of pypaimon.
+        StreamConfigError: `table` is not a table of pypaimon, or `maintain` is invalid.
         UnsupportedTableError: pypaimon cannot write a column of the table.
     """
 
     _follows_columns = False
 
     def __init__(
-        self, table: WritableTable, *, shared: bool = False, commit_user: str | None = None, replace: bool = False
+        self,
+        table: WritableTable,
+        *,
+        shared: bool = False,
+        commit_user: str | None = None,
+        replace: bool = False,
+        maintain: When = "off",
     ) -> None:
         needed("PaimonTarget: table", table, "a table of a catalog of pypaimon", "table_schema", "identifier")
         self._table = given = PaimonTable(table)
         self._resumes = commit_user is not None or not shared
         self._user = commit_user or (f"{_USER}-{uuid4()}" if shared else _USER)
+        self._maintains = is_automatic_maintenance("PaimonTarget: maintain", maintain)
         self._kind = option_keys.ROWKIND_FIELD.of(given.options)
         self._schema = pa.schema([_arrow_field(field) for field in given.fields])
         self._rows = PaimonRows(
@@ -162,7 +171,7 @@ class PaimonTarget(TransactionTarget):
         self._rows.close()
 
     def _open_writer(self) -> TableWriter:
-        return TableWriter(self._table, WriterSettings(self._user, is_named=self._resumes))
+        return TableWriter(self._table, WriterSettings(self._user, is_named=self._resumes, maintains=self._maintains))
 
     def _fitted(self, rows: pa.Table, schema: TableSchema) -> pa.Table:
         kinds = rows[ROW_KIND] if ROW_KIND in rows.schema.names and ROW_KIND not in self._schema.names else None

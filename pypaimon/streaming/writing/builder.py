@@ -10,6 +10,7 @@ from uuid import uuid4
 from pypaimon.streaming.consumers.consumer_names import check_consumer_id
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.filtering.partition_spec import PartitionSpec
+from pypaimon.streaming.maintenance.commit_maintenance import When, is_automatic_maintenance
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.time_zone import TIME_ZONE, option_zone
 from pypaimon.streaming.options import option_keys
@@ -91,6 +92,24 @@ class StreamWriteBuilder:
             StreamConfigError: It is not a positive number.
         """
         self._settings = replace(self._settings, memory_limit=at_least(1, "with_memory_limit", limit_bytes))
+        return self
+
+    def with_maintenance(self, when: When) -> StreamWriteBuilder:
+        """Set whether commits are followed by maintenance, as those of Java's writers are.
+
+        It does what `maintain` does, by the table's options, but not for a table with `write-only`. It runs on another
+        thread, about once for ten commits, and an error is logged and not raised: see `StreamWriter.maintenance`.
+        Leaving the writer's context waits until it has ended.
+
+        Args:
+            when: `"auto"`: when something is due. `"off"`, the default: never, because snapshots that expire are lost
+                to readers whose position is not in a consumer file of the table.
+
+        Raises:
+            StreamConfigError: It is neither, or an option of the table cannot be parsed.
+        """
+        is_automatic = is_automatic_maintenance("with_maintenance", when)
+        self._settings = replace(self._settings, maintains=is_automatic)
         return self
 
     def with_time_zone(self, name: str) -> StreamWriteBuilder:

@@ -45,6 +45,7 @@ class WriterSettings:
     overwrite: Overwrite = False  # Which existing rows each commit replaces, as `CommitRequest.overwrite`
     memory_limit: int | None = None  # Bytes of rows that may be held in memory; None: the table's `write-buffer-size`
     is_named: bool = False  # Whether the program chose the commit user, so that a later writer may continue under it
+    maintains: bool = False  # Whether commits are followed by maintenance, unless the table is `write-only`
 
 
 def kind_column(options: TableOptions, given: str | None) -> str | None:

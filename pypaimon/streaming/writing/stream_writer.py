@@ -22,6 +22,7 @@ from pypaimon.streaming.commit.request import CommitReport
 from pypaimon.streaming.concurrency.threads_to_asyncio import wait_for_future
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.io.io_pool import IOPool
+from pypaimon.streaming.maintenance.commit_maintenance import CommitMaintenance
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.writing.pending_rows import WriterSettings
@@ -59,6 +60,11 @@ class _Writer:
         """Properties of the newest commit, such as offsets of its source; empty if there is no commit. No IO."""
         last = self._opened.last
         return {} if last is None else dict(last.properties)
+
+    @property
+    def maintenance(self) -> CommitMaintenance | None:
+        """Its last report and error; None if commits are not followed by maintenance. No IO."""
+        return self._opened.maintenance
 
     @property
     def _opened(self) -> TableWriter:

@@ -28,6 +28,7 @@ from pypaimon.streaming.errors import (
     WriterConflictError,
 )
 from pypaimon.streaming.logs import StreamLog
+from pypaimon.streaming.maintenance.commit_maintenance import CommitMaintenance, maintenance_of
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.model.system_columns import ROW_KIND
@@ -53,7 +54,8 @@ class TableWriter:
         self.name = table.name
         self.user = settings.user
         check_writable(table, settings.overwrite is not False)
-        warn_about_gaps(table)
+        warn_about_gaps(table, maintains=settings.maintains)
+        self.maintenance: CommitMaintenance | None = maintenance_of(table) if settings.maintains else None
         self._pending = PendingRows(table, settings)
         self._directory = table.new_directory()
         self._is_named = settings.is_named
@@ -166,8 +168,8 @@ class TableWriter:
             self._pending.discard()
 
     def close(self, *, is_done: bool) -> None:
-        """End the writer, after a call that is running, and delete what was not committed. Idempotent. Raises
-        TableChangedError if in a store that cannot arbitrate, another program has replaced the last commit.
+        """End the writer, after a call and maintenance that are running, and delete what was not committed. Idempotent.
+        Raises TableChangedError if in a store that cannot arbitrate, another program has replaced the last commit.
 
         If the caller `is_done`, nobody will continue under a generated commit user, and its ledger is deleted.
         """
@@ -182,6 +184,8 @@ class TableWriter:
                     self._check_history()
                 if is_done and not self._is_named and self.last is not None:
                     self._forget()
+        if self.maintenance is not None and self._origin.is_here:
+            self.maintenance.close(finish=is_done)
 
     def _forget(self) -> None:
         """Delete the ledger, which keeps snapshots from expiring. A failure does not affect what was committed."""
@@ -318,6 +322,8 @@ class TableWriter:
             return
         self._pending.note_committed(report.snapshot_id, replaced=replaced)
         self._progress = CommitProgress(LastCommit(identifier, report.snapshot_id, properties), identifier + 1)
+        if self.maintenance is not None:
+            self.maintenance.after_commit(report.snapshot_id, self._session.first_kept)
 
     def _conflict(self, what: str) -> WriterConflictError:
         return WriterConflictError(

@@ -27,21 +27,27 @@ _NOTHING = ("", "none", "disabled", "false", "0 s", "0s")
 _warned: set[tuple[str, str]] = set()
 
 
-def left_out(options: TableOptions) -> str:
-    """The options of a table that are not carried out here, with what to do instead; empty if there are none."""
+def left_out(options: TableOptions, *, maintains: bool = False) -> str:
+    """The options of a table that are not carried out here, with what to do instead; empty if there are none.
+
+    Args:
+        options: The options.
+        maintains: Whether commits are followed by maintenance.
+    """
     write_only = option_keys.WRITE_ONLY.of(options)
     found = [
         f"{key} ({key.left_out.instead})"
         for key in option_keys.OPTION_KEYS
         if key.left_out is not None and (key.left_out.of_every_commit or not write_only)
+        if not (maintains and key.left_out is option_keys.BY_MAINTENANCE)
         if (key.text(options) or "").strip().lower() not in _NOTHING
     ]
     return ", ".join(found)
 
 
-def warn_unsupported_maintenance(table: PaimonTable) -> None:
+def warn_unsupported_maintenance(table: PaimonTable, *, maintains: bool = False) -> None:
     """Log, once in a process, the maintenance that a table's options ask for and commits here do not do."""
-    options = left_out(table.options)
+    options = left_out(table.options, maintains=maintains)
     key = table.path, options
     if options and key not in _warned:
         _warned.add(key)
@@ -89,12 +95,12 @@ def check_writable(table: PaimonTable, overwrite: bool, *, by_tasks: bool = Fals
         raise UnsupportedTableError(f"{name} cannot be written: {error}") from error
 
 
-def warn_about_gaps(table: PaimonTable) -> None:
+def warn_about_gaps(table: PaimonTable, *, maintains: bool = False) -> None:
     """Log what a table's options ask for and writers here do not do; to be called once for each writer."""
     if unwritten := IndexOptions.of(table.options, table.fields).unwritten:
         text = "some file indexes of %(table)s are not written (%(indexes)s): reads are correct, but skip fewer files"
         _LOG.warning("indexes_not_written", text, table=table.name, indexes=", ".join(map(str, unwritten)))
-    warn_unsupported_maintenance(table)
+    warn_unsupported_maintenance(table, maintains=maintains)
     warn_about_orc_zone(table)
 
 

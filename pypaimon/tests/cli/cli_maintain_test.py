@@ -42,3 +42,42 @@ def test_a_dry_run_says_what_a_run_deletes(program: Program, table: Table) -> No
 def test_wrong_options_are_refused(program: Program, table: Table, wrong: tuple[str, str]) -> None:
     assert program("maintain", "db.t", *wrong).code == 2
     assert table.ids() == [1, 2, 3]
+
+
+def test_too_young_orphans_are_refused_in_words_of_the_command_line(program: Program, table: Table) -> None:
+    said = program("maintain", "db.t", "--orphans", "1h").err
+    assert "--orphans: 1:00:00 is less than a day" in said and "Give a day or more." in said
+    assert "orphan_age" not in said and "young_orphans" not in said
+
+
+EXPIRING = ("--table-option", "snapshot.num-retained.min=2", "--table-option", "snapshot.time-retained=0s")
+
+
+def test_commands_that_write_maintain_the_table_where_they_are_asked_to(
+    program: Program, table: Table, tmp_path: Path
+) -> None:
+    for key in range(20):
+        table.commit([key])
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"k": 1, "v": "a"}\n')
+    program("write", "db.t", str(rows), *EXPIRING)
+    assert len(table.ids()) == 24
+    program("write", "db.t", str(rows), "--maintain", *EXPIRING)
+    assert table.ids()[0] > 20
+    for key in range(20):
+        table.commit([key])
+    program("compact", "db.t", "--maintain", "--dry-run", *EXPIRING)
+    assert len(table.ids()) > 20
+    program("compact", "db.t", "--maintain", *EXPIRING)
+    assert table.ids() == [table.latest() - 1, table.latest()]
+
+
+def test_a_copy_is_maintained(program: Program, table: Table, tmp_path: Path) -> None:
+    options = {"snapshot__num_retained__min": "2", "snapshot__time_retained": "0s"}
+    copies = Table(tmp_path, "copy", **options)
+    for key in range(20):
+        copies.commit([key])
+    assert program("copy", "db.t", "db.copy", "--replace", "--maintain").code == 0
+    assert len(copies.ids()) < 10
+    refused = program("copy", "db.*", "--to-duckdb", str(tmp_path / "x.duckdb"), "--maintain")
+    assert refused.code == 2 and "--maintain goes with --to-warehouse" in refused.err

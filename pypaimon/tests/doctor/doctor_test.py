@@ -91,7 +91,7 @@ def test_asks_once_for_each_file_and_writes_nothing(tmp_path: Path) -> None:
     before = sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*"))
     diagnosis = diagnose(handle)
     assert set(asked.of.values()) == {1}
-    assert sum(diagnosis.requests.values()) == asked.of.total() == 17
+    assert sum(diagnosis.requests.values()) == asked.of.total() == 18
     assert sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*")) == before
 
 
