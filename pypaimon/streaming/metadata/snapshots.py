@@ -204,6 +204,10 @@ class SnapshotManager:
         """The id in the hint file LATEST, unchecked; None without one. One request."""
         return self._snapshots.hint("LATEST")
 
+    def hinted_earliest_id(self) -> int | None:
+        """The id in the hint file EARLIEST, unchecked; None without one. One request."""
+        return self._snapshots.hint("EARLIEST")
+
     def read_latest_file(self, max_retries: int = 5) -> str:
         """The id in the hint file LATEST, unchecked; without one the greatest id. `max_retries` has no effect here.
         Raises PaimonStreamError if there is no snapshot.
