@@ -23,9 +23,10 @@ def keep_changelogs(store: Store, table_path: str, home: str, ids: Sequence[int]
     """
     snapshots, changelogs = ([f"{home}/{what}/{what}-{each}" for each in ids] for what in ("snapshot", "changelog"))
     # A snapshot that is missing has been expired by another run, which has written its changelog.
-    found = {path: data for path, data in zip(changelogs, store.read_many(snapshots), strict=True) if data is not None}
-    for path, data in found.items():
-        store.write_atomic(path, data)
+    expiring = zip(changelogs, store.read_many(snapshots), strict=True)
+    found = {path: data for path, data in expiring if data is not None}
+    for path, content in found.items():
+        store.write_atomic(path, content)
     for path, data in zip(changelogs, store.read_many(snapshots), strict=True):
         if data is None and path in found and not _has_lists(store, table_path, Snapshot.from_json(found[path])):
             store.delete(path)

@@ -30,6 +30,7 @@ from pypaimon.streaming.consumers.consumer_names import ConsumerName
 from pypaimon.streaming.errors import MaintenanceConflictError
 from pypaimon.streaming.io.conditional_writes import ChangedFileError, Seen
 from pypaimon.streaming.logs import StreamLog
+from pypaimon.streaming.maintenance.earliest_hint import EarliestHint
 from pypaimon.streaming.maintenance.expiry import Protection, expired_changelogs, expired_snapshots
 from pypaimon.streaming.maintenance.kept_changelogs import keep_changelogs
 from pypaimon.streaming.maintenance.orphans import OldFiles
@@ -147,7 +148,7 @@ class _Run:
         latest = own.snapshots[-1].id if own.snapshots else 0
         found = expired_changelogs(changelogs, latest, rules.changelogs, protections, now, rules.limit)
         old = tuple(each.id for each in found)
-        remaining = own.snapshots[len(snapshots) :]
+        remaining = [each for each in own.snapshots[len(snapshots) :] if each.id >= own.visible_id]
         return MaintenancePlan(
             self._table.name,
             snapshot_ids=ids,
@@ -234,8 +235,8 @@ class _Run:
     def _check_still_there(self, roots: Roots) -> None:
         """Another program may have expired, meanwhile, what needs a file that is missing."""
         now = picture_of(self._table.new_directory())
-        there = {each.fingerprint for found in (now.own, *now.others) for each in found.all}
-        gone = next((each for each in roots.all if each.fingerprint not in there), None)
+        there = {each for found in (now.own, *now.others) for each in found.marks}
+        gone = next((each for each, mark in zip(roots.all, roots.marks, strict=True) if mark not in there), None)
         if gone is not None:
             raise MaintenanceConflictError(self._table.name, f"snapshot {gone.id} has expired meanwhile")
 
@@ -254,19 +255,24 @@ class _Run:
 
     def _execute(self, picture: Picture, plan: MaintenancePlan, resumed: Sequence[TableFile]) -> None:
         path = f"{self._consumers.directory}/{_PLAN_PREFIX}{uuid4()}"
-        hint = f"{self._home}/snapshot/EARLIEST"
-        before = picture.own.snapshots[0].id if picture.own.snapshots else None
+        hint = EarliestHint(self._directory, f"{self._home}/snapshot/EARLIEST")
         self._store.write_atomic(path, plan_text(plan.files, self._table.path))
-        if plan.snapshot_ids and plan.earliest_id is not None:
-            self._store.write_atomic(hint, str(plan.earliest_id).encode())
+        hidden = [each for each in plan.snapshot_ids if each < picture.own.visible_id]
         expired = [each.name for each in picture.consumers if each.name.text in plan.consumers]
         try:
+            if hidden:
+                # They go first: nobody finds them as long as the hint leads to a snapshot that follows none.
+                self._check_unchanged(picture, plan)
+                kept = [each for each in plan.kept_changelog_ids if each in hidden]
+                keep_changelogs(self._store, self._table.path, self._home, kept)
+                self._store.delete_all(self._snapshot_paths(hidden))
+            if plan.snapshot_ids and plan.earliest_id is not None:
+                hint.move(plan.earliest_id, picture.own.visible_id or picture.own.snapshots[0].id)
             seen = {name: self._consumers.look(name) for name in expired}
             self._check_unchanged(picture, plan)
             self._mark_expired(plan, seen)
         except BaseException:
-            if plan.snapshot_ids and before is not None:
-                self._store.write_atomic(hint, str(before).encode())
+            hint.move_back()
             self._store.delete(path)
             raise
         for each in picture.consumers:
@@ -274,10 +280,7 @@ class _Run:
                 self._consumers.delete(each.name)
         self._store.delete_all([self._directory.tag_path(name) for name in plan.tags])
         self._expire_changelogs(picture, plan)
-        # Readers believe the hint once the snapshot before it is gone. From then on they find none of the others.
-        paths = [f"{self._home}/snapshot/snapshot-{number}" for number in reversed(plan.snapshot_ids)]
-        for some in (paths[:1], paths[1:]):
-            self._store.delete_all(some)
+        self._expire_visible(hint, self._snapshot_paths(each for each in plan.snapshot_ids if each not in hidden))
         newly_needed, now = self._newly_needed((self._kept(picture, plan), *picture.others))
         files = unreferenced([*plan.files, *resumed], newly_needed)
         self._store.delete_all([each.path for each in files])
@@ -290,6 +293,20 @@ class _Run:
             snapshots=len(plan.snapshot_ids),
             files=len(files),
         )
+
+    def _expire_visible(self, hint: EarliestHint, paths: Sequence[str]) -> None:
+        """Delete snapshots, the newest one first.
+
+        Readers believe the hint once the snapshot before it is gone. From then on they find none of the others.
+        """
+        if paths:
+            hint.check()
+            self._store.delete_all(paths[-1:])
+            hint.restore()
+            self._store.delete_all(paths[:-1])
+
+    def _snapshot_paths(self, ids: Iterable[int]) -> list[str]:
+        return [f"{self._home}/snapshot/snapshot-{number}" for number in ids]
 
     def _newly_needed(self, roots: Sequence[Roots]) -> tuple[set[str], Picture]:
         """What snapshots, tags, changelogs and branches need now that these roots do not hold.

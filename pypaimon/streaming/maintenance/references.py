@@ -86,7 +86,7 @@ class References:
     def _add_positive(self, entries: pa.Table, less: pa.Table) -> None:
         """The files that are live after these entries, less others."""
         counts = [_counts(entries, 1), _counts(less, -1)]
-        counted = pa.concat_tables(counts).group_by("name").aggregate([("count", "sum")])
+        counted = pa.concat_tables(counts).group_by("name", use_threads=False).aggregate([("count", "sum")])
         positive = counted.filter(pc.greater(counted["count_sum"], 0))["name"].combine_chunks()
         for each in (entries, less):
             self._add_names(each.filter(pc.is_in(each["file_name"], value_set=positive)))

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo, consumers_of
 from pypaimon.streaming.errors import CorruptTableError, MaintenanceConflictError
 from pypaimon.streaming.maintenance.tags import Tag, tags_of
-from pypaimon.streaming.metadata.snapshots import Snapshot
+from pypaimon.streaming.metadata.snapshots import Snapshot, branch_directory
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.table_kinds import ChangelogProducer
@@ -40,6 +40,12 @@ class Roots:
     def all(self) -> tuple[Snapshot, ...]:
         """All of them."""
         return (*self.snapshots, *self.tagged, *self.changelogs)
+
+    @property
+    def marks(self) -> list[tuple[str, str]]:
+        """What each of `all` is, and its fingerprint: an expired snapshot may still be there as a changelog."""
+        kinds = {"snapshot": self.snapshots, "tag": self.tagged, "changelog": self.changelogs}
+        return [(kind, each.fingerprint) for kind, found in kinds.items() for each in found]
 
     def has_producer(self, changelog: Snapshot) -> bool:
         """Whether a changelog was produced when it was committed; the option of the table may have changed since."""
@@ -101,7 +107,12 @@ def _roots(directory: TableDirectory, tags: Sequence[Tag]) -> Roots:
     snapshots = _all(manager.list_ids, manager.get_snapshots_batch, "snapshot", directory)
     changelogs = _all(manager.list_changelog_ids, manager.get_changelogs_batch, "changelog", directory)
     if not snapshots and hinted is not None:
-        raise CorruptTableError(f"{directory.table.table_path}/snapshot", "holds no snapshot, but a hint to the latest")
+        if manager.hinted_latest_id() is None:
+            raise MaintenanceConflictError(
+                directory.table.table_path, f"branch {directory.branch!r} was deleted meanwhile"
+            )
+        where = branch_directory(directory.table.table_path, directory.branch)
+        raise CorruptTableError(f"{where}/snapshot", "holds no snapshot, but a hint to the latest")
     if hinted is not None and hinted > snapshots[-1].id and manager.refreshed(hinted) is not None:
         # The hint was read before, so either the store gave an old listing, or the table was rolled back meanwhile.
         raise MaintenanceConflictError(directory.table.table_path, f"snapshot {hinted} was not listed, but is there")

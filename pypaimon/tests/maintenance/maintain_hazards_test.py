@@ -358,7 +358,7 @@ def test_a_damaged_branch_is_no_conflict(table: Table) -> None:
 
 
 def _with_changelogs(tmp_path: Path, most: int, producer: str = "input") -> Table:
-    """A table of four snapshots that keeps one, and so many changelogs."""
+    """A table of four snapshots that keeps one, and this many changelogs."""
     least = {"snapshot__num_retained__min": "1", "changelog__num_retained__min": "1"}
     limits = {"snapshot__num_retained__max": "1", "changelog__num_retained__max": str(most)}
     table = Table(tmp_path, "t", primary_key=True, changelog_producer=producer, **limits, **least)
