@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pypaimon.streaming.maintenance.policy import KeepRule
 from pypaimon.streaming.metadata.snapshots import Snapshot
 
+_NO_ID = 2**63
+
 
 @dataclass(frozen=True, slots=True)
 class Protection:
@@ -33,7 +35,12 @@ class Protection:
 
 
 def expired_snapshots(
-    snapshots: Sequence[Snapshot], rule: KeepRule, protections: Sequence[Protection], now_millis: int, limit: int
+    snapshots: Sequence[Snapshot],
+    rule: KeepRule,
+    protections: Sequence[Protection],
+    now_millis: int,
+    limit: int,
+    visible_id: int = 0,
 ) -> tuple[Snapshot, ...]:
     """The snapshots that expire, ascending.
 
@@ -46,17 +53,23 @@ def expired_snapshots(
         protections: What keeps them in any case.
         now_millis: The current time.
         limit: How many may expire at most.
+        visible_id: The earliest snapshot that readers find. Earlier ones are left of a run that was killed: they go at
+            any age.
     """
-    first_kept = min((each.first_kept for each in protections if not each.changelog_only), default=None)
-    forced = len(snapshots) - rule.most
-    found: list[Snapshot] = []
-    for index, each in enumerate(snapshots[: max(0, len(snapshots) - rule.least)][:limit]):
-        if first_kept is not None and each.id >= first_kept:
+    first_kept = min((each.first_kept for each in protections if not each.changelog_only), default=_NO_ID)
+    hidden = [each for each in snapshots if each.id < visible_id]
+    visible = snapshots[len(hidden) :]
+    forced = len(visible) - rule.most
+    found = [each for each in hidden if each.id < first_kept]
+    if len(found) < len(hidden):
+        return tuple(found[:limit])
+    for index, each in enumerate(visible[: max(0, len(visible) - rule.least)]):
+        if each.id >= first_kept:
             break
-        if index >= forced and snapshots[index + 1].time_millis >= now_millis - rule.millis:
+        if index >= forced and visible[index + 1].time_millis >= now_millis - rule.millis:
             break
         found.append(each)
-    return tuple(found)
+    return tuple(found[:limit])
 
 
 def expired_changelogs(

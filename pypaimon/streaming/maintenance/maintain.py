@@ -17,21 +17,26 @@ Java deletes data files first, so that a snapshot may be found whose files are g
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from functools import cached_property, partial
 from uuid import uuid4
 
 from pypaimon.streaming.commit.ledger import record_name
-from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo, consumers_of
+from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerInfo, consumers_of
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
 from pypaimon.streaming.errors import MaintenanceConflictError
+from pypaimon.streaming.io.conditional_writes import ChangedFileError, Seen
 from pypaimon.streaming.logs import StreamLog
+from pypaimon.streaming.maintenance.earliest_hint import EarliestHint
 from pypaimon.streaming.maintenance.expiry import Protection, expired_changelogs, expired_snapshots
+from pypaimon.streaming.maintenance.kept_changelogs import keep_changelogs
 from pypaimon.streaming.maintenance.orphans import OldFiles
 from pypaimon.streaming.maintenance.plan import PLAN_PREFIX, MaintenancePlan, MaintenanceReport, plan_files, plan_text
 from pypaimon.streaming.maintenance.policy import KeepRules, MaintenancePolicy
+from pypaimon.streaming.maintenance.protected_positions import check_protected
 from pypaimon.streaming.maintenance.references import (
     Candidates,
     References,
@@ -44,10 +49,10 @@ from pypaimon.streaming.maintenance.tags import Tag, tag_names
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import branch_directory
 from pypaimon.streaming.options.arguments import a_table
-from pypaimon.streaming.options.table_kinds import ChangelogProducer
 from pypaimon.streaming.paimon.handles import WritableTable
 
 _ATTEMPTS = 5
+_EXPIRED = "expired"
 _LOG = StreamLog(__name__)
 
 
@@ -66,12 +71,14 @@ def maintain(
 
     Raises:
         StreamConfigError: An option or an argument cannot be read; nothing was deleted.
+        TableChangedError: A protected position belongs to another table, or the table was rolled back since.
         CorruptTableError: A file that decides what is needed is damaged or missing; nothing was deleted.
         MaintenanceConflictError: Others kept changing what is protected meanwhile (retriable).
         StoreError: The store failed (retriable).
     """
     given = PaimonTable(a_table("maintain: table", table))
     rules = KeepRules.of(policy or MaintenancePolicy(), given.options)
+    check_protected(given.new_directory(), (policy or MaintenancePolicy()).protect)
     protected = (policy or MaintenancePolicy()).protected_ids
     for attempt in range(1, _ATTEMPTS + 1):
         run = _Run(given, rules, protected)
@@ -139,7 +146,7 @@ class _Run:
         expired = self._expired_consumers(picture.consumers)
         protections = self._protections(picture.consumers, expired)
         own, rules, now = picture.own, self._rules, int(self._now * 1000)
-        snapshots = expired_snapshots(own.snapshots, rules.snapshots, protections, now, rules.limit)
+        snapshots = expired_snapshots(own.snapshots, rules.snapshots, protections, now, rules.limit, own.visible_id)
         ids = tuple(each.id for each in snapshots)
         # The changelogs of the snapshots that expire are long-lived from now on, so that they may expire at once.
         late = snapshots if rules.changelogs is not None else ()
@@ -147,7 +154,7 @@ class _Run:
         latest = own.snapshots[-1].id if own.snapshots else 0
         found = expired_changelogs(changelogs, latest, rules.changelogs, protections, now, rules.limit)
         old = tuple(each.id for each in found)
-        remaining = own.snapshots[len(snapshots) :]
+        remaining = [each for each in own.snapshots[len(snapshots) :] if each.id >= own.visible_id]
         return MaintenancePlan(
             self._table.name,
             snapshot_ids=ids,
@@ -175,7 +182,12 @@ class _Run:
         if self._rules.consumer_millis is None:
             return []
         oldest = datetime.fromtimestamp(self._now, timezone.utc) - timedelta(milliseconds=self._rules.consumer_millis)
-        stale = [each for each in consumers if each.last_save is not None and each.last_save < oldest]
+        # A run that was killed has marked, and not deleted, what had expired.
+        stale = [
+            each
+            for each in consumers
+            if each.owner == _EXPIRED or (each.last_save is not None and each.last_save < oldest)
+        ]
         return [each for each in stale if record_name(each.name.text) not in self._consumer_files]
 
     def _protections(self, consumers: Sequence[ConsumerInfo], expired: Sequence[ConsumerInfo]) -> list[Protection]:
@@ -206,15 +218,15 @@ class _Run:
         gone, old, late = set(plan.snapshot_ids), set(plan.changelog_ids), set(plan.kept_changelog_ids)
         changelogs = {each.id: each for each in (*own.changelogs, *own.snapshots) if each.id not in old}
         long_lived = {each.id for each in own.changelogs} | late
-        return Roots(
-            tuple(each for each in own.snapshots if each.id not in gone),
-            tuple(each.snapshot for each in picture.tags if each.name not in plan.tags),
-            tuple(changelogs[number] for number in sorted(changelogs) if number in long_lived),
+        return replace(
+            own,
+            snapshots=tuple(each for each in own.snapshots if each.id not in gone),
+            tagged=tuple(each.snapshot for each in picture.tags if each.name not in plan.tags),
+            changelogs=tuple(changelogs[number] for number in sorted(changelogs) if number in long_lived),
         )
 
     def _needed(self, roots: Iterable[Roots]) -> set[str]:
-        producer = self._table.traits.producer is not ChangelogProducer.NONE
-        references = References(self._directory.manifests, producer)
+        references = References(self._directory.manifests)
         for each in roots:
             self._add(references, each)
         return references.names
@@ -229,8 +241,8 @@ class _Run:
     def _check_still_there(self, roots: Roots) -> None:
         """Another program may have expired, meanwhile, what needs a file that is missing."""
         now = picture_of(self._table.new_directory())
-        there = {each.fingerprint for found in (now.own, *now.others) for each in found.all}
-        gone = next((each for each in roots.all if each.fingerprint not in there), None)
+        there = {each for found in (now.own, *now.others) for each in found.marks}
+        gone = next((each for each, mark in zip(roots.all, roots.marks, strict=True) if mark not in there), None)
         if gone is not None:
             raise MaintenanceConflictError(self._table.name, f"snapshot {gone.id} has expired meanwhile")
 
@@ -249,29 +261,36 @@ class _Run:
 
     def _execute(self, picture: Picture, plan: MaintenancePlan, resumed: Sequence[TableFile]) -> None:
         path = f"{self._consumers.directory}/{PLAN_PREFIX}{uuid4()}"
-        hint = f"{self._home}/snapshot/EARLIEST"
-        before = picture.own.snapshots[0].id if picture.own.snapshots else None
+        hint = EarliestHint(self._directory, f"{self._home}/snapshot/EARLIEST")
         self._store.write_atomic(path, plan_text(plan.files, self._table.path))
-        if plan.snapshot_ids and plan.earliest_id is not None:
-            self._store.write_atomic(hint, str(plan.earliest_id).encode())
+        hidden = [each for each in plan.snapshot_ids if each < picture.own.visible_id]
+        expired = [each.name for each in picture.consumers if each.name.text in plan.consumers]
         try:
+            if hidden:
+                # They go first: nobody finds them as long as the hint leads to a snapshot that follows none.
+                self._check_unchanged(picture, plan)
+                kept = [each for each in plan.kept_changelog_ids if each in hidden]
+                keep_changelogs(self._store, self._table.path, self._home, kept)
+                self._store.delete_all(self._snapshot_paths(hidden))
+            if plan.snapshot_ids and plan.earliest_id is not None:
+                hint.move(plan.earliest_id, picture.own.visible_id or picture.own.snapshots[0].id)
+            seen = {name: self._consumers.look(name) for name in expired}
             self._check_unchanged(picture, plan)
+            self._mark_expired(plan, seen)
         except BaseException:
-            if plan.snapshot_ids and before is not None:
-                self._store.write_atomic(hint, str(before).encode())
+            hint.move_back()
             self._store.delete(path)
             raise
-        for name in plan.consumers:
-            self._store.delete(f"{self._consumers.directory}/consumer-{name}")
+        for each in picture.consumers:
+            if each.name.text in plan.consumers:
+                self._consumers.delete(each.name)
         self._store.delete_all([self._directory.tag_path(name) for name in plan.tags])
         self._expire_changelogs(picture, plan)
-        # Readers believe the hint once the snapshot before it is gone. From then on they find none of the others.
-        paths = [f"{self._home}/snapshot/snapshot-{number}" for number in reversed(plan.snapshot_ids)]
-        for some in (paths[:1], paths[1:]):
-            self._store.delete_all(some)
-        newly_needed = self._newly_needed((self._kept(picture, plan), *picture.others))
+        self._expire_visible(hint, self._snapshot_paths(each for each in plan.snapshot_ids if each not in hidden))
+        newly_needed, now = self._newly_needed((self._kept(picture, plan), *picture.others))
         files = unreferenced([*plan.files, *resumed], newly_needed)
         self._store.delete_all([each.path for each in files])
+        self._delete_revived_changelogs(plan, now)
         self._store.delete(path)
         _LOG.info(
             "maintained",
@@ -281,7 +300,21 @@ class _Run:
             files=len(files),
         )
 
-    def _newly_needed(self, roots: Sequence[Roots]) -> set[str]:
+    def _expire_visible(self, hint: EarliestHint, paths: Sequence[str]) -> None:
+        """Delete snapshots, the newest one first.
+
+        Readers believe the hint once the snapshot before it is gone. From then on they find none of the others.
+        """
+        if paths:
+            hint.check()
+            self._store.delete_all(paths[-1:])
+            hint.restore()
+            self._store.delete_all(paths[:-1])
+
+    def _snapshot_paths(self, ids: Iterable[int]) -> list[str]:
+        return [f"{self._home}/snapshot/snapshot-{number}" for number in ids]
+
+    def _newly_needed(self, roots: Sequence[Roots]) -> tuple[set[str], Picture]:
         """What snapshots, tags, changelogs and branches need now that these roots do not hold.
 
         They have appeared meanwhile, or should have been deleted and are still there.
@@ -290,25 +323,33 @@ class _Run:
         snapshots = {each.fingerprint for found in roots for each in found.snapshots}
         tagged = {each.fingerprint for found in roots for each in found.tagged}
         changelogs = {each.fingerprint for found in roots for each in found.changelogs}
-        return self._needed(
-            Roots(
-                tuple(each for each in found.snapshots if each.fingerprint not in snapshots),
-                tuple(each for each in found.tagged if each.fingerprint not in tagged),
-                tuple(each for each in found.changelogs if each.fingerprint not in changelogs),
+        appeared = [
+            replace(
+                found,
+                snapshots=tuple(each for each in found.snapshots if each.fingerprint not in snapshots),
+                tagged=tuple(each for each in found.tagged if each.fingerprint not in tagged),
+                changelogs=tuple(each for each in found.changelogs if each.fingerprint not in changelogs),
             )
             for found in (now.own, *now.others)
-        )
+        ]
+        return self._needed(appeared), now
+
+    def _mark_expired(self, plan: MaintenancePlan, seen: Mapping[ConsumerName, tuple[Consumer, Seen] | None]) -> None:
+        """Change the files of expired consumers before they are deleted, so that a reader that saves finds it out."""
+        for name, found in seen.items():
+            if found is None:
+                continue
+            consumer, content = found
+            with suppress(ChangedFileError):
+                self._consumers.replace(name, replace(consumer, owner=_EXPIRED), content)
+            now = self._consumers.read(name)
+            if now is not None and now.owner != _EXPIRED:
+                raise MaintenanceConflictError(plan.table, f"consumer {name.text!r} has saved meanwhile")
 
     def _expire_changelogs(self, picture: Picture, plan: MaintenancePlan) -> None:
         directory = f"{self._home}/changelog"
         late = set(plan.kept_changelog_ids)
-        stored = self._store.read_many(
-            [f"{self._home}/snapshot/snapshot-{number}" for number in plan.kept_changelog_ids]
-        )
-        for number, data in zip(plan.kept_changelog_ids, stored, strict=True):
-            # A snapshot that is missing has been expired by another run, which has written its changelog.
-            if data is not None:
-                self._store.write_atomic(f"{directory}/changelog-{number}", data)
+        keep_changelogs(self._store, self._table.path, self._home, plan.kept_changelog_ids)
         if late:
             self._store.write_atomic(f"{directory}/LATEST", str(max(late)).encode())
         if plan.changelog_ids:
@@ -318,6 +359,14 @@ class _Run:
             else:
                 self._store.delete_all([f"{directory}/EARLIEST", f"{directory}/LATEST"])
             self._store.delete_all([f"{directory}/changelog-{number}" for number in plan.changelog_ids])
+
+    def _delete_revived_changelogs(self, plan: MaintenancePlan, now: Picture) -> None:
+        """Delete changelogs that a slower run has written again after nothing kept their files any more."""
+        if plan.changelog_ids:
+            known = {each.id for each in now.own.changelogs}
+            there = self._table.new_directory().snapshots.list_changelog_ids()
+            late = [number for number in plan.changelog_ids if number in there and number not in known]
+            self._store.delete_all([f"{self._home}/changelog/changelog-{number}" for number in late])
 
     def _check_unchanged(self, picture: Picture, plan: MaintenancePlan) -> None:
         """Find out whether something has appeared that needs what is to be deleted."""

@@ -19,6 +19,7 @@ from pypaimon.streaming.maintenance.references import TableFile
 from pypaimon.streaming.metadata.file_paths import FilePaths
 
 _METADATA = ("manifest", "index", "statistics")
+_SMALL = ("snapshot", "changelog", "tag", "consumer")
 _MANAGED = ".managed.blob"
 """Files of blobs that rows refer to, which no manifest names. Java never deletes them either."""
 
@@ -49,11 +50,8 @@ class OldFiles:
         if self._is_own(self._paths.data_root):
             yield from self._data_files(self._paths.data_root, len(self._paths.partition_fields))
         for home in branches:
-            for name in ("snapshot", "changelog"):
-                # A writer that renames its file may die before that. Only such temporary files are orphans here.
-                yield from (
-                    each for each in self._files(f"{home}/{name}") if each.path.rpartition("/")[2].startswith(".")
-                )
+            for name in _SMALL:
+                yield from (each for each in self._files(f"{home}/{name}") if _is_temporary(each))
 
     def _is_own(self, directory: str) -> bool:
         """Whether a directory is the table's: one elsewhere (`data-file.path-directory`) may belong to others too."""
@@ -78,6 +76,12 @@ class OldFiles:
                 name = _name(status)
                 if not name.endswith(_MANAGED):
                     yield TableFile(f"{directory}/{name}", "orphan", status.size)
+
+
+def _is_temporary(file: TableFile) -> bool:
+    """Whether a writer that renames its file has died before that. A name in `.new` is a whole file, to be renamed."""
+    name = file.path.rpartition("/")[2]
+    return name.startswith(".") and not name.endswith(".new")
 
 
 def _name(status: Any) -> str:

@@ -53,12 +53,9 @@ class References:
 
     Attributes:
         manifests: The manifests of the table.
-        with_producer: Whether the table has a changelog producer, so that a long-lived changelog is read from its
-            changelog files, and otherwise from the data files that its commit added.
     """
 
     manifests: ManifestReader
-    with_producer: bool
     names: set[str] = field(default_factory=set)
 
     def add(self, roots: Roots) -> None:
@@ -75,7 +72,7 @@ class References:
         kept = [*roots.snapshots, *roots.tagged]
         self._add_added([each.delta_manifest_list for each in roots.snapshots])
         self._add_added([each.changelog_manifest_list for each in roots.snapshots])
-        self._add_changelogs(roots.changelogs)
+        self._add_changelogs(roots)
         self._add_indexes(kept)
 
     def _add_state(self, snapshot: Snapshot) -> None:
@@ -89,7 +86,7 @@ class References:
     def _add_positive(self, entries: pa.Table, less: pa.Table) -> None:
         """The files that are live after these entries, less others."""
         counts = [_counts(entries, 1), _counts(less, -1)]
-        counted = pa.concat_tables(counts).group_by("name").aggregate([("count", "sum")])
+        counted = pa.concat_tables(counts).group_by("name", use_threads=False).aggregate([("count", "sum")])
         positive = counted.filter(pc.greater(counted["count_sum"], 0))["name"].combine_chunks()
         for each in (entries, less):
             self._add_names(each.filter(pc.is_in(each["file_name"], value_set=positive)))
@@ -123,11 +120,13 @@ class References:
         entries = self._entries(names)
         return entries.filter(pc.equal(entries["kind"], EntryKind.ADD))
 
-    def _add_changelogs(self, changelogs: Sequence[Snapshot]) -> None:
-        self._add_added([each.changelog_manifest_list for each in changelogs])
-        if not self.with_producer:
-            self._add_lists([each.base_manifest_list for each in changelogs])
-            added = self._added([each.delta_manifest_list for each in changelogs])
+    def _add_changelogs(self, roots: Roots) -> None:
+        self._add_added([each.changelog_manifest_list for each in roots.changelogs])
+        # The others are read from the data files that their commits added.
+        unproduced = [each for each in roots.changelogs if not roots.has_producer(each)]
+        if unproduced:
+            self._add_lists([each.base_manifest_list for each in unproduced])
+            added = self._added([each.delta_manifest_list for each in unproduced])
             # Streams do not read what compactions wrote, and Java deletes it.
             written = pc.not_equal(pc.fill_null(added["file_source"], -1), _COMPACT)
             self._add_names(added.filter(written))

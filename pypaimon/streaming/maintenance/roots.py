@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import pairwise
 
 from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo, consumers_of
 from pypaimon.streaming.errors import CorruptTableError, MaintenanceConflictError
 from pypaimon.streaming.maintenance.tags import Tag, tags_of
-from pypaimon.streaming.metadata.snapshots import Snapshot
+from pypaimon.streaming.metadata.snapshots import Snapshot, branch_directory
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.table_kinds import ChangelogProducer
+from pypaimon.streaming.paimon.internals import TableSchema
 
 _LISTINGS = 10
 
@@ -22,16 +26,33 @@ class Roots:
         snapshots: The snapshots that have a file, ascending.
         tagged: The snapshots that tags hold.
         changelogs: The long-lived changelogs, ascending.
+        visible_id: The earliest snapshot that readers find. A run that was killed may have left earlier ones; 0: none.
+        schemas: The schemas of the branch by id.
     """
 
     snapshots: tuple[Snapshot, ...] = ()
     tagged: tuple[Snapshot, ...] = ()
     changelogs: tuple[Snapshot, ...] = ()
+    visible_id: int = 0
+    schemas: Callable[[int], TableSchema] | None = field(default=None, repr=False)
 
     @property
     def all(self) -> tuple[Snapshot, ...]:
         """All of them."""
         return (*self.snapshots, *self.tagged, *self.changelogs)
+
+    @property
+    def marks(self) -> list[tuple[str, str]]:
+        """What each of `all` is, and its fingerprint: an expired snapshot may still be there as a changelog."""
+        kinds = {"snapshot": self.snapshots, "tag": self.tagged, "changelog": self.changelogs}
+        return [(kind, each.fingerprint) for kind, found in kinds.items() for each in found]
+
+    def has_producer(self, changelog: Snapshot) -> bool:
+        """Whether a changelog was produced when it was committed; the option of the table may have changed since."""
+        if changelog.changelog_manifest_list is not None:
+            return True
+        options = {} if self.schemas is None else self.schemas(changelog.schema_id).options
+        return option_keys.CHANGELOG_PRODUCER.of(options) is not ChangelogProducer.NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +107,26 @@ def _roots(directory: TableDirectory, tags: Sequence[Tag]) -> Roots:
     snapshots = _all(manager.list_ids, manager.get_snapshots_batch, "snapshot", directory)
     changelogs = _all(manager.list_changelog_ids, manager.get_changelogs_batch, "changelog", directory)
     if not snapshots and hinted is not None:
-        raise CorruptTableError(f"{directory.table.table_path}/snapshot", "holds no snapshot, but a hint to the latest")
+        if manager.hinted_latest_id() is None:
+            raise MaintenanceConflictError(
+                directory.table.table_path, f"branch {directory.branch!r} was deleted meanwhile"
+            )
+        where = branch_directory(directory.table.table_path, directory.branch)
+        raise CorruptTableError(f"{where}/snapshot", "holds no snapshot, but a hint to the latest")
     if hinted is not None and hinted > snapshots[-1].id and manager.refreshed(hinted) is not None:
         # The hint was read before, so either the store gave an old listing, or the table was rolled back meanwhile.
         raise MaintenanceConflictError(directory.table.table_path, f"snapshot {hinted} was not listed, but is there")
-    return Roots(snapshots, tuple(each.snapshot for each in tags), changelogs)
+    tagged = tuple(each.snapshot for each in tags)
+    return Roots(snapshots, tagged, changelogs, _visible_id(directory, snapshots), directory.schema)
+
+
+def _visible_id(directory: TableDirectory, snapshots: Sequence[Snapshot]) -> int:
+    """The snapshot to which the hint leads, if readers believe it because the one before is gone; 0 if nothing does."""
+    if all(each.id + 1 == after.id for each, after in pairwise(snapshots)):
+        return 0
+    hinted = directory.snapshots.hinted_earliest_id()
+    ids = {each.id for each in snapshots}
+    return hinted if hinted in ids and hinted - 1 not in ids else 0
 
 
 def _all(

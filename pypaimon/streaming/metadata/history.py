@@ -19,6 +19,7 @@ from pypaimon.streaming.errors import (
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.model.position import Position
 
 RANGE_CHECK_INTERVAL = 16
 """Polls in a row that found nothing between two checks of the range (Java's `NextSnapshotFetcher`)."""
@@ -153,6 +154,20 @@ class SnapshotRangeValidator:
         if found is not None and not is_same_history(fingerprint, found.fingerprint):
             raise self.another(snapshot_id)
         return found
+
+    def check_table(self, position: Position, advice: str, option: str | None = None) -> None:
+        """Check that a position belongs to this table and branch.
+
+        Raises:
+            TableChangedError: It belongs to another one; `advice` says what to do.
+        """
+        if position.table != self._directory.identity:
+            raise TableChangedError(
+                f"The position belongs to another table or branch (identity {position.table}; this one is "
+                f"{self._directory.identity}), or the table was re-created since.",
+                advice=advice,
+                option=option,
+            )
 
     def check_before(self, snapshot_id: int, fingerprint: str | None) -> Snapshot | None:
         """`check_fingerprint` of the snapshot before a start and `check_identity`, at the same time.

@@ -12,7 +12,6 @@ from pypaimon.streaming.errors import (
     PositionBeyondLatestError,
     PositionExpiredError,
     StreamConfigError,
-    TableChangedError,
 )
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.history import RANGE_CHECK_INTERVAL, SnapshotRangeValidator, is_same_history
@@ -245,13 +244,7 @@ class PositionResolver:
         Raises:
             TableChangedError: It belongs to another table.
         """
-        if position.table != self.directory.identity:
-            raise TableChangedError(
-                f"The position belongs to another table or branch (identity {position.table}; this one is "
-                f"{self.directory.identity}), or the table was re-created since.",
-                advice="Choose another start with with_start(...).",
-                option="with_start",
-            )
+        self.checks.check_table(position, "Choose another start with with_start(...).", "with_start")
 
     def _inside_first_plan(self, position: Position) -> tuple[Snapshot, ChainStart | None]:
         if self.chains is not None:

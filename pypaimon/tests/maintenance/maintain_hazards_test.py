@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pypaimon.schema.schema_change import SchemaChange
 
-from pypaimon.streaming import ConsumerManager, CorruptTableError, MaintenancePolicy, maintain
+from pypaimon.streaming import ConsumerManager, CorruptTableError, MaintenancePolicy, TableChangedError, maintain
 from pypaimon.streaming.consumers.consumer_manager import Consumer
 from pypaimon.streaming.errors import MaintenanceConflictError
 from pypaimon.streaming.io.store import Store
@@ -22,7 +23,7 @@ from pypaimon.streaming.maintenance.expiry import Protection
 from pypaimon.streaming.maintenance.plan import MaintenancePlan, plan_files, plan_text
 from pypaimon.streaming.maintenance.references import TableFile
 from pypaimon.streaming.metadata.snapshots import SnapshotManager
-from pypaimon.streaming.model.position import Phase, Position
+from pypaimon.streaming.model.position import UNKNOWN_TABLE, Phase, Position
 from support.tables.named_files import files_of, needed_files
 from support.tables.streamed_table import Table
 
@@ -149,17 +150,86 @@ def test_files_of_an_unfinished_plan_are_checked_again_too(table: Table, monkeyp
 
 
 def test_two_runs_may_keep_the_same_changelogs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    limits = {"snapshot__num_retained__max": "1", "changelog__num_retained__max": "9"}
-    least = {"snapshot__num_retained__min": "1", "changelog__num_retained__min": "1"}
-    table = Table(tmp_path, "t", primary_key=True, changelog_producer="input", **limits, **least)
-    for key in range(4):
-        table.commit([key])
+    table = _with_changelogs(tmp_path, most=9)
     before(monkeypatch, "_expire_changelogs", lambda: maintain(table.handle()))
     maintain(table.handle())
     assert table.ids() == [4] and is_exact(table)
     assert {path.name for path in (table.path / "changelog").glob("changelog-*")} == {
         f"changelog-{n}" for n in (1, 2, 3)
     }
+
+
+def test_a_changelog_that_has_expired_meanwhile_does_not_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another run expires the snapshots, then their changelogs, while this one is about to write them."""
+    table = _with_changelogs(tmp_path, most=9)
+    original = Store.write_atomic
+    raced: list[str] = []
+
+    def write_atomic(self: Any, path: str, data: bytes) -> None:
+        if "/changelog/changelog-" in path and not raced:
+            raced.append(path)
+            maintain(table.handle())
+            maintain(table.handle(), MaintenancePolicy(max_changelogs=1))
+        original(self, path, data)
+
+    monkeypatch.setattr(Store, "write_atomic", write_atomic)
+    maintain(table.handle())
+    assert raced and needed_files(table.path) <= files_of(table.path)
+
+
+def test_a_changelog_that_comes_back_after_its_files_have_gone_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slower run writes it, and finds its files still there, just before they are deleted."""
+    table = _with_changelogs(tmp_path, most=9)
+    maintain(table.handle())
+    changelog = table.path / "changelog" / "changelog-1"
+    data = changelog.read_bytes()
+    before(monkeypatch, "_delete_revived_changelogs", lambda: changelog.write_bytes(data))
+    maintain(table.handle(), MaintenancePolicy(max_changelogs=1))
+    assert not changelog.exists() and needed_files(table.path) <= files_of(table.path)
+
+
+def test_an_expired_consumer_that_saves_keeps_its_file(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It saves after the last look at all consumers, before its file is deleted."""
+    consumers(table).reset_consumer("c", Consumer(3))
+    os.utime(table.path / "consumer" / "consumer-c", (time.time() - 3 * DAY,) * 2)
+    before(monkeypatch, "_mark_expired", lambda: consumers(table).reset_consumer("c", Consumer(4)))
+    maintain(table.handle(consumer__expiration_time="1 d"), LATEST_ONLY)
+    assert consumers(table).consumer("c") == Consumer(4) and table.ids() == [3, 4, 5, 6]
+
+
+def test_an_expired_consumer_is_finished_by_the_next_run(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that was killed has changed its file, which looks young therefore."""
+    consumers(table).reset_consumer("c", Consumer(3))
+    os.utime(table.path / "consumer" / "consumer-c", (time.time() - 3 * DAY,) * 2)
+    with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
+        before(killed, "_expire_changelogs", _raise_interrupt)
+        killed.setattr(ConsumerManager, "delete", lambda *_: None)
+        maintain(table.handle(consumer__expiration_time="1 d"), LATEST_ONLY)
+    assert maintain(table.handle(consumer__expiration_time="1 d"), LATEST_ONLY).plan.consumers == ("c",)
+    assert table.ids() == [6] and is_exact(table)
+
+
+def test_snapshots_that_a_killed_run_has_hidden_go_at_any_age(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No reader finds them; Java's expiry neither, since it begins at the hint, and it deletes files they name."""
+    original = Store.delete_all
+
+    def delete_all(self: Any, paths: Any) -> None:
+        original(self, paths)
+        if any("/snapshot-" in path for path in paths):
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
+        killed.setattr(Store, "delete_all", delete_all)
+        maintain(table.handle(), LATEST_ONLY)
+    assert table.ids() == [1, 2, 3, 4, 6]
+    # What Java deletes next to them: they cannot be read any more, and nothing depends on that.
+    (table.path / "manifest" / table.snapshot(1)["deltaManifestList"]).unlink()
+    maintain(table.handle(), MaintenancePolicy(snapshot_age=timedelta(days=99)))
+    assert table.ids() == [6] and is_exact(table)
 
 
 def test_readers_find_no_gap_between_expired_snapshots(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,7 +263,7 @@ def test_a_snapshot_that_could_not_be_deleted_keeps_its_files(table: Table, monk
 
 def test_a_position_inside_a_range_protects_the_whole_range(table: Table) -> None:
     """The changes after snapshot 2, up to 5, are one plan: it compares both states."""
-    position = Position("t", 5, phase=Phase.RANGE, since=2)
+    position = Position(UNKNOWN_TABLE, 5, phase=Phase.RANGE, since=2)
     maintain(table.handle(), MaintenancePolicy(min_snapshots=1, max_snapshots=1, protect=(position,)))
     assert table.ids() == [2, 3, 4, 5, 6]
 
@@ -203,7 +273,46 @@ def test_a_consumer_that_keeps_only_changelogs_holds_no_snapshot_back() -> None:
     assert plan.held_back == ()
 
 
+def test_a_position_of_another_table_protects_nothing_here(table: Table) -> None:
+    """Its ids would be taken for those of this table."""
+    for position, text in (
+        (Position("another", 2), "another table or branch"),
+        (Position(UNKNOWN_TABLE, 3, "of a snapshot 2 that was rolled back"), "rolled back"),
+        (Position(UNKNOWN_TABLE, 3, "of a snapshot 3 that was rolled back", Phase.FULL), "rolled back"),
+    ):
+        with pytest.raises(TableChangedError, match=text):
+            maintain(table.handle(), MaintenancePolicy(min_snapshots=1, max_snapshots=1, protect=(position,)))
+    own = Position(UNKNOWN_TABLE, 3, SnapshotManager(table.handle().file_io, str(table.path)).get(2).fingerprint)
+    maintain(table.handle(), MaintenancePolicy(min_snapshots=1, max_snapshots=1, protect=(own,)))
+    assert table.ids() == [2, 3, 4, 5, 6]
+
+
 # ---- What a table may hold
+
+
+@pytest.mark.parametrize("producers", [("none", "input"), ("input", "none")])
+def test_a_changelog_is_judged_by_the_option_of_its_commit(tmp_path: Path, producers: tuple[str, str]) -> None:
+    """The producer was switched on or off since: each changelog needs what was recorded when it was committed."""
+    table = _with_changelogs(tmp_path, most=9, producer=producers[0])
+    maintain(table.handle())
+    table.catalog.alter_table(table.name, [SchemaChange.set_option("changelog-producer", producers[1])], False)
+    for key in range(3):
+        table.commit([key], table=table.handle())
+    maintain(table.handle())
+    assert table.ids() == [7] and is_exact(table)
+    assert len(list((table.path / "changelog").glob("changelog-*"))) == 6
+
+
+def test_temporary_files_that_a_dead_writer_has_left_go(table: Table) -> None:
+    small = [table.path / name for name in ("snapshot", "changelog", "tag", "consumer")]
+    temporary = [directory / ".x.0b9c.tmp" for directory in small]
+    kept = [directory / name for directory in small for name in (".x.new", "stranger")]
+    for path in (*temporary, *kept):
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"x")
+    _age_all(table)
+    maintain(table.handle(), MaintenancePolicy(orphan_age=timedelta(days=2)))
+    assert [path.exists() for path in (*temporary, *kept)] == [False] * 4 + [True] * 8
 
 
 def test_the_success_files_of_tags_are_no_tag(table: Table) -> None:
@@ -246,6 +355,20 @@ def test_a_damaged_branch_is_no_conflict(table: Table) -> None:
     table.commit([9])
     with pytest.raises(CorruptTableError, match=lost):
         maintain(table.handle(), LATEST_ONLY)
+
+
+def _with_changelogs(tmp_path: Path, most: int, producer: str = "input") -> Table:
+    """A table of four snapshots that keeps one, and this many changelogs."""
+    least = {"snapshot__num_retained__min": "1", "changelog__num_retained__min": "1"}
+    limits = {"snapshot__num_retained__max": "1", "changelog__num_retained__max": str(most)}
+    table = Table(tmp_path, "t", primary_key=True, changelog_producer=producer, **limits, **least)
+    for key in range(4):
+        table.commit([key])
+    return table
+
+
+def _raise_interrupt() -> None:
+    raise KeyboardInterrupt
 
 
 def _age_all(table: Table) -> None:

@@ -50,14 +50,14 @@ def _needed_by_branch(table: Path, branch: Path) -> Iterator[str]:
         snapshot = json.loads(path.read_text())
         if changes := snapshot.get("changelogManifestList"):
             yield from _added(table, changes)
-        elif not _has_producer(table):
+        elif not _had_producer(branch, snapshot["schemaId"]):
             yield snapshot["baseManifestList"]
             yield from _added(table, snapshot["deltaManifestList"], written=True)
 
 
-def _has_producer(table: Path) -> bool:
-    newest = max((table / "schema").glob("schema-*"), key=lambda path: int(path.name[7:]))
-    return json.loads(newest.read_text())["options"].get("changelog-producer", "none") != "none"
+def _had_producer(branch: Path, schema: int) -> bool:
+    options = json.loads((branch / "schema" / f"schema-{schema}").read_text())["options"]
+    return options.get("changelog-producer", "none") != "none"
 
 
 def _live(table: Path, lists: list[str]) -> Iterator[str]:

@@ -1,0 +1,41 @@
+"""The changelogs of snapshots that expire, which are kept as long-lived ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pypaimon.streaming.io.store import Store
+from pypaimon.streaming.metadata.snapshots import Snapshot
+
+
+def keep_changelogs(store: Store, table_path: str, home: str, ids: Sequence[int]) -> None:
+    """Write the changelogs of snapshots that are about to expire.
+
+    Another run may expire such a snapshot at the same time, and later its changelog with its files. If the snapshot is
+    still there after its changelog was written, every run that deletes it finds the changelog afterwards. Otherwise the
+    changelog is deleted again if its files have gone.
+
+    Args:
+        store: The store of the table.
+        table_path: The directory of the table.
+        home: The directory of the branch.
+        ids: The snapshots.
+    """
+    snapshots, changelogs = ([f"{home}/{what}/{what}-{each}" for each in ids] for what in ("snapshot", "changelog"))
+    # A snapshot that is missing has been expired by another run, which has written its changelog.
+    expiring = zip(changelogs, store.read_many(snapshots), strict=True)
+    found = {path: data for path, data in expiring if data is not None}
+    for path, content in found.items():
+        store.write_atomic(path, content)
+    for path, data in zip(changelogs, store.read_many(snapshots), strict=True):
+        if data is None and path in found and not _has_lists(store, table_path, Snapshot.from_json(found[path])):
+            store.delete(path)
+
+
+def _has_lists(store: Store, table_path: str, snapshot: Snapshot) -> bool:
+    name = snapshot.changelog_manifest_list or snapshot.delta_manifest_list
+    try:
+        store.read(f"{table_path}/manifest/{name}")
+    except FileNotFoundError:
+        return False
+    return True

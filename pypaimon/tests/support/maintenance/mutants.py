@@ -1,0 +1,153 @@
+"""The protections of maintenance taken away, one at a time. A simulation is worth something if it finds that."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+
+from pypaimon.streaming.maintenance import roots
+from pypaimon.streaming.maintenance.earliest_hint import EarliestHint
+from pypaimon.streaming.maintenance.expiry import Protection
+from pypaimon.streaming.maintenance.orphans import OldFiles
+from pypaimon.streaming.maintenance.references import References
+from support.maintenance.world import Weather
+
+maintain = importlib.import_module("pypaimon.streaming.maintenance.maintain")
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A protection that is taken away.
+
+    Attributes:
+        what: What happens instead.
+        laws: Invariants that it violates.
+        patch: Takes it away.
+        weather: Weather in which it is found soonest.
+    """
+
+    what: str
+    laws: tuple[str, ...]
+    patch: Patch
+    weather: Weather = field(default_factory=Weather)
+
+
+def _set(owner: Any, name: str, value: Any) -> Patch:
+    return lambda monkeypatch: monkeypatch.setattr(owner, name, value)
+
+
+_KEPT, _EXPIRE, _REVIVED = (
+    maintain._Run._kept,
+    maintain._Run._expire_visible,
+    maintain._Run._delete_revived_changelogs,
+)
+_PICTURE, _SNAPSHOTS, _OLD = maintain.picture_of, maintain.expired_snapshots, OldFiles.__init__
+
+
+def _without(name: str) -> Patch:
+    return _set(maintain._Run, "_kept", lambda run, *args: replace(_KEPT(run, *args), **{name: ()}))
+
+
+def _main_only(directory: Any) -> Any:
+    return replace(_PICTURE(directory), others=())
+
+
+def _files_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Java does: a snapshot is found whose files are gone."""
+    due: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(maintain._Run, "_expire_visible", lambda run, *args: due.append(args))
+    monkeypatch.setattr(maintain._Run, "_newly_needed", lambda run, given: (set(), _PICTURE(run._directory)))
+
+    def expire(run: Any, *args: Any) -> None:
+        _REVIVED(run, *args)
+        _EXPIRE(run, *due.pop())
+
+    monkeypatch.setattr(maintain._Run, "_delete_revived_changelogs", expire)
+
+
+def _never_again(run: Any, given: Any) -> Any:
+    return set(), _PICTURE(run._directory)
+
+
+def _all_at_once(run: Any, hint: EarliestHint, paths: Any) -> None:
+    run._store.delete_all([*paths[1:], *paths[:1]])
+
+
+def _no_hint(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("move", "move_back", "check", "restore"):
+        monkeypatch.setattr(EarliestHint, name, lambda *_: None)
+
+
+def _none_stays(snapshots: Any, rule: Any, *rest: Any) -> Any:
+    return _SNAPSHOTS(snapshots, replace(rule, least=0, most=0, millis=0), *rest)
+
+
+def _young_too(self: Any, store: Any, paths: Any, before: Any) -> None:
+    _OLD(self, store, paths, datetime(9999, 1, 1, tzinfo=timezone.utc))
+
+
+def _without_extra(self: Any, entries: Any) -> None:
+    self.names.update(entries["file_name"].to_pylist())
+
+
+def _snapshots_only(self: Any, lists: Any) -> None:
+    """Only the state of the first snapshot that stays is looked at."""
+    self._add_lists([name for name in lists if name is not None])
+
+
+BUSY = Weather(others=0.2, kills=0.002, nested=0.01)
+DEADLY = Weather(kills=0.03)
+PAIRS = Weather(nested=0.03, kills=0.01)
+
+MUTANTS = (
+    Mutant("tags keep nothing", ("M1", "M9"), _without("tagged")),
+    Mutant("snapshots keep nothing", ("M1", "M7", "M9"), _without("snapshots")),
+    Mutant("long-lived changelogs keep nothing", ("M2", "M9"), _without("changelogs")),
+    Mutant("other branches keep nothing", ("M1",), _set(maintain, "picture_of", _main_only), BUSY),
+    Mutant("files go before snapshots", ("M1", "M2"), _files_first),
+    Mutant(
+        "what has appeared meanwhile is not looked for",
+        ("M1", "M2"),
+        _set(maintain._Run, "_newly_needed", _never_again),
+        BUSY,
+    ),
+    Mutant(
+        "consumers and tags are not looked at again",
+        ("M1", "M5"),
+        _set(maintain._Run, "_check_unchanged", lambda *_: None),
+        BUSY,
+    ),
+    Mutant("snapshots go in any order", ("M3",), _set(maintain._Run, "_expire_visible", _all_at_once)),
+    Mutant("the hint stays where it is", ("M3",), _no_hint),
+    Mutant(
+        "the hint may be moved back past a gap",
+        ("M3", "M9"),
+        _set(EarliestHint, "_is_believed", lambda *_: False),
+        PAIRS,
+    ),
+    Mutant("what a killed run has hidden is not known", ("M3", "M7"), _set(roots, "_visible_id", lambda *_: 0), DEADLY),
+    Mutant("the latest snapshot expires", ("M4", "M6", "M7"), _set(maintain, "expired_snapshots", _none_stays)),
+    Mutant("consumers keep nothing", ("M5",), _set(maintain._Run, "_protections", lambda *_: [])),
+    Mutant(
+        "the snapshot before a position may go",
+        ("M5",),
+        _set(Protection, "first_kept", property(lambda p: p.next_snapshot)),
+    ),
+    Mutant("consumers of writers expire", ("M5",), _set(maintain._Run, "_consumer_files", frozenset())),
+    Mutant("young orphans go", ("M1", "M2", "M7"), _set(OldFiles, "__init__", _young_too)),
+    Mutant("files next to data files are forgotten", ("M1",), _set(References, "_add_names", _without_extra)),
+    Mutant("what later snapshots add is forgotten", ("M1", "M2"), _set(References, "_add_added", _snapshots_only)),
+    Mutant("indexes and statistics are forgotten", ("M1",), _set(References, "_add_indexes", lambda *_: None)),
+    Mutant(
+        "what has expired meanwhile is damage",
+        ("M7",),
+        _set(maintain._Run, "_check_still_there", lambda *_: None),
+        PAIRS,
+    ),
+)
