@@ -32,6 +32,7 @@ _SUMMARIES = {
     "lag": "Show the lag of each consumer of TABLE, or of each ID.",
     "maintain": "Expire snapshots, changelogs, tags and consumers of TABLE, and delete what nothing needs.",
     "snapshots": "Show the snapshots of TABLE, and whether a stream scans each of them.",
+    "tag": "Create, replace, rename, delete and list the tags of a table.",
     "tail": "Print the rows of TABLE, then every change of it.",
     "write": "Write the rows of FILE, or of stdin, into TABLE.",
 }

@@ -1,11 +1,14 @@
 """`maintain`: expire what a table's options no longer keep, and delete the files that nothing needs.
 
+Automatic tags that are due are created first. `TableRun` also deletes and replaces tags at a user's request.
+
 The order makes every step repeatable, and lets no reader find a snapshot whose files are gone:
 
 1. Everything is planned. What cannot be read stops the run before anything is deleted.
 2. The plan is written to a file, so that a later run can finish it.
 3. The hint to the earliest snapshot is moved, so that nobody begins below it.
 4. Consumers, tags and branches are read again. If one has appeared, the hint moves back and the run starts over.
+   Tags that are due are written now.
 5. Long-lived changelogs are written, then snapshots are deleted.
 6. Snapshots, tags and branches are read once more, because a tag that is written while its snapshot expires keeps the
    files. A writer of tags that looks for the snapshot again afterwards knows whether it was in time.
@@ -17,7 +20,7 @@ Java deletes data files first, so that a snapshot may be found whose files are g
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from functools import cached_property, partial
@@ -27,7 +30,9 @@ from pypaimon.streaming.commit.ledger import record_name
 from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo, consumers_of
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
 from pypaimon.streaming.errors import MaintenanceConflictError
+from pypaimon.streaming.io.conditional_writes import ChangedFileError
 from pypaimon.streaming.logs import StreamLog
+from pypaimon.streaming.maintenance.automatic_tags import automatic_tags
 from pypaimon.streaming.maintenance.expiry import Protection, expired_changelogs, expired_snapshots
 from pypaimon.streaming.maintenance.orphans import OldFiles
 from pypaimon.streaming.maintenance.plan import MaintenancePlan, MaintenanceReport, plan_files, plan_text
@@ -40,7 +45,8 @@ from pypaimon.streaming.maintenance.references import (
     unreferenced,
 )
 from pypaimon.streaming.maintenance.roots import Picture, Roots, of_branch, picture_of
-from pypaimon.streaming.maintenance.tags import Tag, tag_names
+from pypaimon.streaming.maintenance.tag_writer import TagWriter
+from pypaimon.streaming.maintenance.tags import Tag, success_path
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import branch_directory
 from pypaimon.streaming.options.arguments import a_table
@@ -74,8 +80,17 @@ def maintain(
     given = PaimonTable(a_table("maintain: table", table))
     rules = KeepRules.of(policy or MaintenancePolicy(), given.options)
     protected = (policy or MaintenancePolicy()).protected_ids
+    return report_of(lambda: TableRun(given, rules, protected), dry_run=dry_run)
+
+
+def report_of(make_run: Callable[[], TableRun], *, dry_run: bool = False) -> MaintenanceReport:
+    """Run, again if others change what is protected meanwhile.
+
+    Raises:
+        MaintenanceConflictError: They kept changing it (retriable).
+    """
     for attempt in range(1, _ATTEMPTS + 1):
-        run = _Run(given, rules, protected)
+        run = make_run()
         try:
             return run.report(dry_run)
         except MaintenanceConflictError:
@@ -84,7 +99,7 @@ def maintain(
     raise AssertionError("unreachable")
 
 
-class _Run:
+class TableRun:
     """One attempt: a new picture of the table, a plan, and its execution."""
 
     def __init__(self, table: PaimonTable, rules: KeepRules, protected: Sequence[int]) -> None:
@@ -96,6 +111,7 @@ class _Run:
         self._consumers = consumers_of(self._directory)
         self._now = time.time()
         self._home = branch_directory(table.path, self._directory.branch)
+        self._automatic = automatic_tags(table)
 
     def report(self, dry_run: bool) -> MaintenanceReport:
         # Old files are listed before what names files: a commit that comes between cannot name them any more.
@@ -104,10 +120,11 @@ class _Run:
         plan = self._planned(picture)
         unfinished = self._unfinished()
         resumed: tuple[TableFile, ...] = ()
-        if old or unfinished or not plan.is_empty:
+        candidates = [*self._candidates(picture, plan), *old]
+        if candidates or unfinished:
             kept = self._kept(picture, plan)
             needed = self._needed((kept, *picture.others))
-            plan = replace(plan, files=unreferenced([*self._candidates(picture, plan), *old], needed))
+            plan = replace(plan, files=unreferenced(candidates, needed))
             planned = {each.path for each in plan.files}
             left = (each for files in unfinished.values() for each in files if each.path not in planned)
             resumed = unreferenced(left, needed)
@@ -142,23 +159,33 @@ class _Run:
         found = expired_changelogs(changelogs, latest, rules.changelogs, protections, now, rules.limit)
         old = tuple(each.id for each in found)
         remaining = own.snapshots[len(snapshots) :]
+        created = self._due_tags(picture)
         return MaintenancePlan(
             self._table.name,
             snapshot_ids=ids,
             changelog_ids=old,
             kept_changelog_ids=tuple(each.id for each in late if each.id not in old),
-            tags=tuple(each.name for each in self._expired_tags(picture.tags)),
+            tags=tuple(dict.fromkeys(self._expired_tags(picture.tags) + self._outdated_tags(picture, created))),
             consumers=tuple(each.name.text for each in expired),
             protections=tuple(protections),
             earliest_id=remaining[0].id if remaining else None,
             latest_id=remaining[-1].id if remaining else None,
+            created_tags=created,
         )
 
-    def _expired_tags(self, tags: Sequence[Tag]) -> list[Tag]:
+    def _due_tags(self, picture: Picture) -> tuple[Tag, ...]:
+        if self._automatic is None:
+            return ()
+        return self._automatic.new_tags(self._table, picture.own.snapshots, picture.tags, int(self._now * 1000))
+
+    def _outdated_tags(self, picture: Picture, created: Sequence[Tag]) -> tuple[str, ...]:
+        return () if self._automatic is None else self._automatic.outdated(picture.tags, created)
+
+    def _expired_tags(self, tags: Sequence[Tag]) -> tuple[str, ...]:
         now = datetime.fromtimestamp(self._now, timezone.utc).replace(tzinfo=None)
         now += timedelta(seconds=self._table.zone.offset(int(self._now)))
-        expiring = [each for each in tags if each.expires is not None and each.expires < now]
-        return expiring if self._rules.expire_tags else []
+        expiring = (each.name for each in tags if each.expires is not None and each.expires < now)
+        return tuple(expiring) if self._rules.expire_tags else ()
 
     def _expired_consumers(self, consumers: Sequence[ConsumerInfo]) -> list[ConsumerInfo]:
         """Consumers that have not saved for the time of `consumer.expiration-time`, without those of writers.
@@ -202,7 +229,10 @@ class _Run:
         long_lived = {each.id for each in own.changelogs} | late
         return Roots(
             tuple(each for each in own.snapshots if each.id not in gone),
-            tuple(each.snapshot for each in picture.tags if each.name not in plan.tags),
+            tuple(
+                each.snapshot
+                for each in (*(tag for tag in picture.tags if tag.name not in plan.tags), *plan.created_tags)
+            ),
             tuple(changelogs[number] for number in sorted(changelogs) if number in long_lived),
         )
 
@@ -237,7 +267,10 @@ class _Run:
             yield from candidates.of_snapshots([each for each in own.snapshots if each.id in gone], following)
         if old:
             yield from candidates.of_snapshots([each for each in own.changelogs if each.id in old], None)
-        yield from candidates.of_states([each.snapshot for each in picture.tags if each.name in plan.tags])
+        # The snapshot of a tag needs the same files, if it stays.
+        kept = {each.fingerprint for each in own.snapshots if each.id not in gone}
+        tags = [each for each in picture.tags if each.name in plan.tags and each.snapshot.fingerprint not in kept]
+        yield from candidates.of_states([each.snapshot for each in tags])
 
     # ---- Execution
 
@@ -250,6 +283,7 @@ class _Run:
             self._store.write_atomic(hint, str(plan.earliest_id).encode())
         try:
             self._check_unchanged(picture, plan)
+            self._create_tags(plan)
         except BaseException:
             if plan.snapshot_ids and before is not None:
                 self._store.write_atomic(hint, str(before).encode())
@@ -257,7 +291,8 @@ class _Run:
             raise
         for name in plan.consumers:
             self._store.delete(f"{self._consumers.directory}/consumer-{name}")
-        self._store.delete_all([self._directory.tag_path(name) for name in plan.tags])
+        for path_of in (self._directory.tag_path, partial(success_path, self._directory)):
+            self._store.delete_all([path_of(name) for name in plan.deleted_tags])
         self._expire_changelogs(picture, plan)
         # Readers believe the hint once the snapshot before it is gone. From then on they find none of the others.
         paths = [f"{self._home}/snapshot/snapshot-{number}" for number in reversed(plan.snapshot_ids)]
@@ -274,6 +309,14 @@ class _Run:
             snapshots=len(plan.snapshot_ids),
             files=len(files),
         )
+
+    def _create_tags(self, plan: MaintenancePlan) -> None:
+        writer = TagWriter(self._table, self._directory)
+        try:
+            for tag in plan.created_tags:
+                writer.write(tag, replace=tag.name in plan.tags)
+        except ChangedFileError as error:
+            raise MaintenanceConflictError(plan.table, "a tag was created meanwhile") from error
 
     def _newly_needed(self, roots: Sequence[Roots]) -> set[str]:
         """What snapshots, tags, changelogs and branches need now that these roots do not hold.
@@ -320,7 +363,7 @@ class _Run:
         if {*names} != {*picture.tag_names}:
             raise MaintenanceConflictError(plan.table, "a branch was created or deleted meanwhile")
         for name in names:
-            if tuple(tag_names(of_branch(directory, name))) != picture.tag_names[name]:
+            if tuple(of_branch(directory, name).tag_names()) != picture.tag_names[name]:
                 raise MaintenanceConflictError(plan.table, "a tag was created or deleted meanwhile")
         known = {each.name.text: each.next_snapshot for each in picture.consumers}
         for info in self._consumers.infos():

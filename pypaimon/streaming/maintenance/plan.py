@@ -1,4 +1,4 @@
-"""`MaintenancePlan`: what a maintenance run deletes, and why the rest stays; as text and as JSON."""
+"""`MaintenancePlan`: what a maintenance run creates and deletes, and why the rest stays; as text and as JSON."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 from pypaimon.streaming.maintenance.expiry import Protection
 from pypaimon.streaming.maintenance.references import TableFile
+from pypaimon.streaming.maintenance.tags import Tag
 from pypaimon.streaming.model.json_fields import parse_fields
 from pypaimon.streaming.paimon.internals import local_path
 
@@ -25,7 +26,8 @@ class MaintenancePlan:
         snapshot_ids: Ids of the snapshots that expire, ascending.
         changelog_ids: Ids of the long-lived changelogs that expire, ascending.
         kept_changelog_ids: Ids of expired snapshots whose changelog is kept as a long-lived one.
-        tags: Names of the tags that expire.
+        tags: Names of the tags that expire, are too many, or are replaced.
+        created_tags: The automatic tags that are created, before anything is deleted.
         consumers: Consumer files that expire, by their names.
         files: The files that nothing needs any more.
         protections: The consumers and positions that keep snapshots.
@@ -43,11 +45,19 @@ class MaintenancePlan:
     protections: tuple[Protection, ...] = ()
     earliest_id: int | None = None
     latest_id: int | None = None
+    created_tags: tuple[Tag, ...] = ()
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to delete."""
-        return not (self.snapshot_ids or self.changelog_ids or self.tags or self.consumers or self.files)
+        """Whether there is nothing to do."""
+        going = self.snapshot_ids or self.changelog_ids or self.tags or self.consumers or self.files
+        return not (going or self.created_tags)
+
+    @property
+    def deleted_tags(self) -> tuple[str, ...]:
+        """Names of the tags that are not there any more afterwards."""
+        created = {each.name for each in self.created_tags}
+        return tuple(name for name in self.tags if name not in created)
 
     @property
     def bytes(self) -> int:
@@ -67,7 +77,8 @@ class MaintenancePlan:
             "snapshots": list(self.snapshot_ids),
             "changelogs": list(self.changelog_ids),
             "kept_changelogs": list(self.kept_changelog_ids),
-            "tags": list(self.tags),
+            "tags": list(self.deleted_tags),
+            "created_tags": [{"name": each.name, "snapshot": each.snapshot.id} for each in self.created_tags],
             "consumers": list(self.consumers),
             "files": [{"path": each.path, "kind": each.kind, "size": each.bytes} for each in self.files],
             "bytes": self.bytes,
