@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
+from functools import partial
 
-from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.errors import MaintenanceConflictError, StreamConfigError
 from pypaimon.streaming.io.conditional_writes import ChangedFileError
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.maintenance.automatic_tags import PeriodTags, automatic_tags
@@ -59,20 +60,19 @@ def create_tag(
     directory = given.new_directory()
     _check_name("create_tag: name", name)
     kept = None if retention is None else timedelta(seconds=finite_seconds("create_tag: retention", retention))
-    if exist_ok and (known := _tag(directory, name)) is not None:
-        return known
+    known = _tag(directory, name)
+    if known is not None:
+        return _existing(given, known, exist_ok)
     found = _snapshot("create_tag", directory, snapshot, time, watermark)
     _check_automatic(given, directory, name, found)
     tag = new_tag(given, name, found, kept)
     try:
         TagWriter(given, directory).write(tag)
     except ChangedFileError as error:
-        known = _tag(directory, name) if exist_ok else None
+        known = _tag(directory, name)
         if known is None:
-            raise StreamConfigError(
-                f"{given.name} has a tag {name!r} already.", advice="Replace it, or choose another name."
-            ) from error
-        return known
+            raise MaintenanceConflictError(given.name, f"tag {name!r} was created and deleted meanwhile") from error
+        return _existing(given, known, exist_ok)
     return tag
 
 
@@ -270,8 +270,18 @@ def _check_automatic(table: PaimonTable, directory: TableDirectory, name: str, s
             )
 
 
+def _existing(table: PaimonTable, known: Tag, exist_ok: bool) -> Tag:
+    if not exist_ok:
+        raise StreamConfigError(
+            f"{table.name} has a tag {known.name!r} already.", advice="Replace it, or choose another name."
+        )
+    return known
+
+
 def _tag(directory: TableDirectory, name: str) -> Tag | None:
-    return next((each for each in tags_of(directory) if each.name == name), None)
+    path = directory.tag_path(name)
+    (data,) = directory.store.read_many([path])
+    return None if data is None else directory.store.parse_data(path, data, partial(Tag.from_json, name))
 
 
 def _snapshot(

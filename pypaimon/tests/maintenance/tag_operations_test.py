@@ -16,12 +16,14 @@ from pypaimon.streaming import (
     CorruptTableError,
     MaintenancePolicy,
     StreamConfigError,
+    compact,
     maintain,
     stream_read_builder,
 )
 from pypaimon.streaming.errors import MaintenanceConflictError
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.maintenance import create_tag, delete_tag, list_tags, rename_tag, replace_tag
+from pypaimon.streaming.maintenance.maintain import TableRun
 from pypaimon.streaming.maintenance.tag_operations import create_due_tags
 from pypaimon.streaming.maintenance.tag_writer import TagWriter
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
@@ -271,6 +273,65 @@ def test_unknown_tags_are_not_deleted(table: Table) -> None:
     with pytest.raises(StreamConfigError):
         delete_tag(table.handle())
     assert tags(table) == {"kept": 6}
+
+
+def test_neighbours_of_a_deleted_tag_stay_readable(tmp_path: Path) -> None:
+    """Of three tags around compactions the middle one goes."""
+    table = Table(tmp_path, "t", primary_key=True)
+    for number in range(3):
+        for key in range(3):
+            table.commit([(number + key, f"{number}")])
+        create_tag(table.handle(), f"t{number}")
+        compact(table.handle(), full=True)
+    maintain(table.handle(), LATEST_ONLY)
+    before = {name: keys_of(table, name) for name in ("t0", "t2")}
+    delete_tag(table.handle(), "t1")
+    assert {name: keys_of(table, name) for name in before} == before and is_exact(table)
+    assert len(table.rows()) == 5
+
+
+def test_long_lived_changelogs_keep_their_files(tmp_path: Path) -> None:
+    """Without a producer they are read from data files, which Java deletes with the tag."""
+    limits = {"snapshot__num_retained__max": "1", "changelog__num_retained__max": "9"}
+    least = {"snapshot__num_retained__min": "1", "changelog__num_retained__min": "1"}
+    table = Table(tmp_path, "t", **limits, **least)
+    for key in range(3):
+        table.commit([key])
+    create_tag(table.handle(), "kept", snapshot=2)
+    table.commit([9], overwrite=True)
+    maintain(table.handle())
+    delete_tag(table.handle(), "kept")
+    assert table.ids() == [4] and is_exact(table)
+    builder = table.builder().with_start(snapshot_id=1)
+    with builder.new_streaming_scan() as scan:
+        keys = [key for plan in available(scan) for _, key, _ in rows(builder.new_read(), plan)]
+    assert keys[:3] == [0, 1, 2]
+
+
+def test_a_file_that_came_back_stays(table: Table) -> None:
+    """The tag's files were deleted by a commit and are added again by a later one, as a rollback in Java does."""
+    create_tag(table.handle(), "kept", snapshot=4)
+    again = {**table.snapshot(4), "id": 7, "uuid": "again", "timeMillis": table.snapshot(6)["timeMillis"] + 1}
+    table.snapshot_path(7).write_text(json.dumps(again))
+    (table.path / "snapshot" / "LATEST").write_text("7")
+    maintain(table.handle(), LATEST_ONLY)
+    delete_tag(table.handle(), "kept")
+    assert table.ids() == [7] and is_exact(table) and [key for key, *_ in table.rows()] == [0, 1, 2, 3]
+
+
+def test_a_tag_that_vanishes_meanwhile_changes_nothing_else(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, number in (("one", 1), ("two", 2)):
+        create_tag(table.handle(), name, snapshot=number)
+    maintain(table.handle(), LATEST_ONLY)
+    original = TableRun._check_unchanged
+
+    def check(self: Any, *args: Any) -> None:
+        (table.path / "tag" / "tag-one").unlink(missing_ok=True)
+        original(self, *args)
+
+    monkeypatch.setattr(TableRun, "_check_unchanged", check)
+    delete_tag(table.handle(), "two")
+    assert tags(table) == {} and needed_files(table.path) <= files_of(table.path)
 
 
 @pytest.mark.parametrize("what", ["list of a neighbour", "list of the tag", "neighbour", "list of a branch"])
