@@ -1,4 +1,4 @@
-"""Which automatic tags are due: periods, delays, completion, zones; beside a model that follows Java's words."""
+"""Which automatic tags are due: periods, delays, completion, zones; compared with a model that follows Java's words."""
 
 from __future__ import annotations
 

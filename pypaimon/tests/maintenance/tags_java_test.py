@@ -1,4 +1,4 @@
-"""Tags beside live Java: the same ones are created, renamed, replaced and deleted, and the same files are left."""
+"""Tags, compared with live Java: the same are created, renamed, replaced and deleted, and the same files are left."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Twins:
 
     def __init__(self, java: LiveJava, directory: Path, zone: str = "UTC", **options: str) -> None:
         self.java = java
-        self.warehouses = {who: directory / who for who in ("java", "ours")}
+        self.warehouses = {side: directory / side for side in ("java", "ours")}
         java.call(
             "create", warehouse=str(self.warehouses["java"]), fields=FIELDS, partition_keys=[], primary_keys=["k"],
             options={**OPTIONS, **options}, zone=zone,
@@ -61,15 +61,15 @@ class Twins:
     def ids(self) -> list[int]:
         return sorted(int(path.name[9:]) for path in (self.path("java") / "snapshot").glob("snapshot-*"))
 
-    def path(self, who: str) -> Path:
-        return self.warehouses[who] / "d.db" / "t"
+    def path(self, side: str) -> Path:
+        return self.warehouses[side] / "d.db" / "t"
 
     def ours(self, **options: str) -> Any:
         return CatalogFactory.create({"warehouse": str(self.warehouses["ours"])}).get_table("d.t").copy(options)
 
-    def tags(self, who: str) -> dict[str, Any]:
+    def tags(self, side: str) -> dict[str, Any]:
         """The tag files, without the time of their creation."""
-        files = [path for path in (self.path(who) / "tag").glob("tag-*") if path.is_file()]
+        files = [path for path in (self.path(side) / "tag").glob("tag-*") if path.is_file()]
         found = {path.name: json.loads(path.read_text()) for path in files}
         for each in found.values():
             each.pop("tagCreateTime", None)
@@ -208,7 +208,7 @@ def test_java_writes_the_same_text(java: LiveJava, tmp_path: Path) -> None:
     twins.copy()
     java.call("tags", operation="create", name="a", snapshot=1)
     create_tag(twins.ours(), "a", snapshot=1)
-    paths = [twins.path(who) / "tag" / "tag-a" for who in ("java", "ours")]
+    paths = [twins.path(side) / "tag" / "tag-a" for side in ("java", "ours")]
     assert paths[0].read_text() == paths[1].read_text()
     success = [path.parent / "tag-success-file" / "a_SUCCESS" for path in paths]
     first, second = (json.loads(path.read_text()) for path in success)
