@@ -35,7 +35,13 @@ from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.maintenance.automatic_tags import automatic_tags
 from pypaimon.streaming.maintenance.expiry import Protection, expired_changelogs, expired_snapshots
 from pypaimon.streaming.maintenance.orphans import OldFiles
-from pypaimon.streaming.maintenance.plan import MaintenancePlan, MaintenanceReport, plan_files, plan_text
+from pypaimon.streaming.maintenance.plan import (
+    PLAN_PREFIX,
+    MaintenancePlan,
+    MaintenanceReport,
+    plan_text,
+    unfinished_plans,
+)
 from pypaimon.streaming.maintenance.policy import KeepRules, MaintenancePolicy
 from pypaimon.streaming.maintenance.references import (
     Candidates,
@@ -54,7 +60,6 @@ from pypaimon.streaming.options.table_kinds import ChangelogProducer
 from pypaimon.streaming.paimon.handles import WritableTable
 
 _ATTEMPTS = 5
-_PLAN_PREFIX = "maintenance-"
 _LOG = StreamLog(__name__)
 
 
@@ -275,7 +280,7 @@ class TableRun:
     # ---- Execution
 
     def _execute(self, picture: Picture, plan: MaintenancePlan, resumed: Sequence[TableFile]) -> None:
-        path = f"{self._consumers.directory}/{_PLAN_PREFIX}{uuid4()}"
+        path = f"{self._consumers.directory}/{PLAN_PREFIX}{uuid4()}"
         hint = f"{self._home}/snapshot/EARLIEST"
         before = picture.own.snapshots[0].id if picture.own.snapshots else None
         self._store.write_atomic(path, plan_text(plan.files, self._table.path))
@@ -381,9 +386,4 @@ class TableRun:
 
     def _unfinished(self) -> dict[str, list[TableFile]]:
         """The files of plans by the path of the plan. Which of them are still needed is found out again."""
-        directory = self._consumers.directory
-        names = [name for name in self._store.list_names(directory) if name.startswith(_PLAN_PREFIX)]
-        paths = [f"{directory}/{name}" for name in names]
-        found = zip(paths, self._store.read_many(paths), strict=True)
-        parse = partial(plan_files, self._table.path)
-        return {path: self._store.parse_data(path, data, parse) for path, data in found if data is not None}
+        return unfinished_plans(self._store, self._consumers.directory, self._table.path)

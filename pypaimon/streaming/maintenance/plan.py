@@ -6,14 +6,18 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.maintenance.expiry import Protection
 from pypaimon.streaming.maintenance.references import TableFile
 from pypaimon.streaming.maintenance.tags import Tag
 from pypaimon.streaming.model.json_fields import parse_fields
 from pypaimon.streaming.paimon.internals import local_path
 
+PLAN_PREFIX = "maintenance-"
+"""Files of this prefix in the directory of the consumers hold plans until all of their files are deleted."""
 _PLAN_VERSION = 1
 
 
@@ -137,3 +141,17 @@ def plan_files(root: str, data: bytes) -> list[TableFile]:
         TableFile(path if "://" in path or path.startswith("/") else f"{_plain(root).rstrip('/')}/{path}", "unfinished")
         for path in fields.get("files", list)
     ]
+
+
+def unfinished_plans(store: Store, directory: str, root: str) -> dict[str, list[TableFile]]:
+    """The files of plans that are being carried out, or whose run has died, by the path of the plan.
+
+    Args:
+        store: Reads the plans.
+        directory: The directory of the consumers.
+        root: The path of the table.
+    """
+    paths = [f"{directory}/{name}" for name in store.list_names(directory) if name.startswith(PLAN_PREFIX)]
+    found = zip(paths, store.read_many(paths), strict=True)
+    parse = partial(plan_files, root)
+    return {path: store.parse_data(path, data, parse) for path, data in found if data is not None}

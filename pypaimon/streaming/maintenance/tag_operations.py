@@ -120,6 +120,7 @@ def rename_tag(table: WritableTable, name: str, new_name: str) -> None:
 
     Raises:
         StreamConfigError: There is no tag of this name, or another one of the new name.
+        MaintenanceConflictError: The tag was deleted meanwhile (retriable).
         StoreError: The store failed (retriable).
     """
     given = _table("rename_tag", table)
@@ -129,13 +130,11 @@ def rename_tag(table: WritableTable, name: str, new_name: str) -> None:
     if new_name == name:
         return
     try:
-        # Written first: the files of its snapshot are needed at every moment.
-        directory.store.replace(directory.tag_path(new_name), directory.store.read(directory.tag_path(name)), None)
+        TagWriter(given, directory).rename(name, new_name)
     except ChangedFileError as error:
         raise StreamConfigError(
             f"{given.name} has a tag {new_name!r} already.", advice="Choose another name."
         ) from error
-    directory.store.delete(directory.tag_path(name))
 
 
 def delete_tag(table: WritableTable, *names: str, dry_run: bool = False) -> MaintenanceReport:

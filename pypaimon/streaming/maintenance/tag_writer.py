@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import time
 from datetime import datetime, timedelta
+from functools import partial
 
+from pypaimon.streaming.consumers.consumer_manager import consumers_of
 from pypaimon.streaming.errors import MaintenanceConflictError
+from pypaimon.streaming.maintenance.plan import unfinished_plans
 from pypaimon.streaming.maintenance.references import Candidates, References
 from pypaimon.streaming.maintenance.roots import Roots
 from pypaimon.streaming.maintenance.tags import Tag, success_path, tags_of
@@ -50,7 +53,7 @@ class TagWriter:
 
         Expiry looks for tags once more after it has deleted a snapshot, and before its files. So a tag that is followed
         by a look at its snapshot has come in time if the snapshot is still there. If it is gone, all files are looked
-        for.
+        for, also in the plans of runs that are about to delete some.
 
         Args:
             tag: The tag.
@@ -67,14 +70,39 @@ class TagWriter:
             self._store.write_atomic(path, data)
         else:
             self._store.replace(path, data, None)
-        if not self._is_there(tag.snapshot) and (missing := self._missing_file(tag.snapshot)) is not None:
-            if before is None:
-                self._store.delete(path)
-            else:
-                self._store.write_atomic(path, before)
-            raise self._expired(tag.snapshot, f": {missing} is gone")
+        self._check(tag.snapshot, path, before)
         if option_keys.TAG_CREATE_SUCCESS_FILE.of(self._table.options):
             self._write_success(tag.name)
+
+    def rename(self, name: str, new_name: str) -> None:
+        """Write a tag under another name, and delete the old one if all is well. See `write`.
+
+        Raises:
+            ChangedFileError: There is another tag of the new name.
+            MaintenanceConflictError: The tag was deleted meanwhile. There is no tag of the new name then.
+        """
+        path, new_path = self._directory.tag_path(name), self._directory.tag_path(new_name)
+        (data,) = self._store.read_many([path])
+        if data is None:
+            raise MaintenanceConflictError(self._table.name, f"tag {name!r} was deleted meanwhile")
+        tag = self._store.parse_data(path, data, partial(Tag.from_json, name))
+        # Written first, so that the files of its snapshot are needed at every moment.
+        self._store.replace(new_path, data, None)
+        if self._store.read_many([path]) == [None]:
+            self._check(tag.snapshot, new_path, None)
+        self._store.delete(path)
+
+    def _check(self, snapshot: Snapshot, path: str, before: bytes | None) -> None:
+        """Restore what was there before a tag was written, if it has come too late to keep its files."""
+        missing = self._missing_file(snapshot)
+        if missing is None:
+            return
+        if before is not None:
+            self._store.write_atomic(path, before)
+        # What was replaced may have been deleted meanwhile, with its files.
+        if before is None or self._missing_file(self._store.parse_data(path, before, Snapshot.from_json)) is not None:
+            self._store.delete(path)
+        raise self._expired(snapshot, f": {missing} is gone, or about to go")
 
     def _snapshot_data(self, snapshot: Snapshot) -> bytes:
         """The content of the snapshot's file, or of a tag of it."""
@@ -96,7 +124,12 @@ class TagWriter:
         return found is not None and found.fingerprint == snapshot.fingerprint
 
     def _missing_file(self, snapshot: Snapshot) -> str | None:
-        """Path of a file that the state of a snapshot needs, and that is gone; None if all are there."""
+        """Path of a file that the state of a snapshot needs, and that is gone or about to go; None if all are there.
+
+        One request if the snapshot itself is there, because it keeps them.
+        """
+        if self._is_there(snapshot):
+            return None
         references = References(self._directory.manifests, with_producer=True)
         try:
             references.add(Roots(tagged=(snapshot,)))
@@ -109,7 +142,11 @@ class TagWriter:
             if name in references.names:
                 paths[name] = each.path
                 homes.add(home)
-        there = {name for home in homes for name in self._store.list_names(home)}
+        consumers = consumers_of(self._directory).directory
+        plans = unfinished_plans(self._store, consumers, self._table.path).values()
+        going = {each.path.rpartition("/")[2] for files in plans for each in files}
+        # Looked for after the plans: a plan is there until its files are gone.
+        there = {name for home in homes for name in self._store.list_names(home)} - going
         return next((path for name, path in paths.items() if name not in there), None)
 
     def _write_success(self, name: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -27,7 +27,7 @@ class Tag:
 
     name: str
     snapshot: Snapshot
-    created: datetime | None = None
+    created: datetime | None = field(default=None, compare=False)
     retention: timedelta | None = None
 
     @property

@@ -6,6 +6,7 @@ import json
 import logging
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -438,6 +439,50 @@ def test_an_operation_that_is_killed(table: Table, tmp_path_factory: pytest.Temp
         shutil.rmtree(killed.path.parents[1])
 
 
+@pytest.mark.parametrize("what", ["create", "rename"])
+def test_a_tag_whose_files_are_about_to_go(table: Table, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """Another run has looked for tags for the last time, and has not deleted the files yet."""
+    create_tag(table.handle(), "old", snapshot=2)
+    maintain(table.handle(), LATEST_ONLY)
+    copied = json.loads((table.path / "tag" / "tag-old").read_text())
+    plan = table.path / "consumer" / "maintenance-running"
+    original = Store.replace
+
+    def replace(self: Any, path: str, data: bytes, seen: Any) -> None:
+        (table.path / "tag" / "tag-old").unlink()
+        plan.write_text(json.dumps({"version": 1, "files": [f"manifest/{copied['baseManifestList']}"]}))
+        original(self, path, data, seen)
+
+    monkeypatch.setattr(Store, "replace", replace)
+    with pytest.raises(MaintenanceConflictError, match="about to go"):
+        if what == "create":
+            create_tag(table.handle(), "new", snapshot=2)
+        else:
+            rename_tag(table.handle(), "old", "new")
+    assert tags(table) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["create", "rename", "replace"])
+def test_expiry_at_any_moment_of_an_operation(
+    table: Table, tmp_path_factory: pytest.TempPathFactory, what: str
+) -> None:
+    """Snapshots expire, and the tag with them."""
+    create_tag(table.handle(), "two", snapshot=2)
+    path = table.path / "tag" / "tag-two"
+    expired = {"tagCreateTime": [2026, 1, 1, 0, 0], "tagTimeRetained": 1.0}
+    path.write_text(json.dumps({**json.loads(path.read_text()), **expired}))
+    steps = steps_of(OPERATIONS[what], table, tmp_path_factory.mktemp("count") / "wh")
+    for step in every(1, range(1, steps + 1)):
+        raced = table.copy(tmp_path_factory.mktemp("raced") / "wh")
+        file_io = MortalFileIO()
+        file_io.interruption = (step, lambda raced=raced: maintain(raced.handle(), LATEST_ONLY))
+        with suppress(MaintenanceConflictError, StreamConfigError):
+            OPERATIONS[what](_handle(raced, file_io))
+        assert needed_files(raced.path) <= files_of(raced.path), f"before request {step}"
+        shutil.rmtree(raced.path.parents[1])
+
+
 @pytest.mark.slow
 def test_maintenance_at_any_moment_of_a_deletion(table: Table, tmp_path_factory: pytest.TempPathFactory) -> None:
     """And a tag of the same snapshot, which keeps the files if it comes in time."""
@@ -451,7 +496,7 @@ def test_maintenance_at_any_moment_of_a_deletion(table: Table, tmp_path_factory:
         try:
             create_tag(raced.handle(), "late", snapshot=2)
         except (StreamConfigError, MaintenanceConflictError):
-            assert tags(raced) == {}
+            assert "late" not in tags(raced)
 
     for action in (expire, tag):
         for step in every(4, range(1, steps + 1)):
@@ -482,6 +527,7 @@ def test_maintenance_creates_due_tags_before_anything_expires(daily: Table) -> N
     assert tags(daily) == {} and daily.ids() == [1, 2, 3, 4, 5, 6]
     report = maintain(daily.handle(), LATEST_ONLY)
     assert report.plan == dry.plan
+    assert maintain(daily.handle(), LATEST_ONLY, dry_run=True).plan.created_tags == ()
     expected = {"2025-12-31": 1, "2026-01-01": 3, "2026-01-02": 5, "2026-01-03": 6}
     assert {each.name: each.snapshot.id for each in report.plan.created_tags} == expected == tags(daily)
     assert daily.ids() == [6] and is_exact(daily) and keys_of(daily, "2026-01-01") == [0, 1, 2]
@@ -502,7 +548,16 @@ def test_the_oldest_automatic_tags_go_with_their_files(daily: Table) -> None:
     assert tags(daily) == {"2026-01-03": 6, "2026-01-05": 7, "mine": 1}
 
 
-def test_due_tags_behind_a_commit(daily: Table) -> None:
+def test_automatic_tags_of_a_branch_are_its_own(daily: Table) -> None:
+    """In Java they are tags of main."""
+    create_tag(daily.handle(), "fork", snapshot=6)
+    daily.handle().branch_manager().create_branch("b", "fork")
+    maintain(daily.handle(branch="b", **AUTOMATIC))
+    assert tags(daily) == {"fork": 6}
+    assert [each.name for each in list_tags(daily.handle(branch="b"))] == ["2026-01-03", "fork"]
+
+
+def test_due_tags_after_a_commit(daily: Table) -> None:
     given = PaimonTable(daily.handle(tag__num_retained_max="2"))
     assert [each.name for each in create_due_tags(given)] == ["2026-01-02", "2026-01-03"]
     assert daily.ids() == [1, 2, 3, 4, 5, 6], "nothing expires"
