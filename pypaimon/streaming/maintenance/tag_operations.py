@@ -19,6 +19,7 @@ from pypaimon.streaming.maintenance.tags import Tag, tags_of
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import SUCCESS_FILES, TableDirectory
+from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.arguments import a_name, a_table, finite_seconds, millis, typed
 from pypaimon.streaming.paimon.handles import WritableTable
 
@@ -235,7 +236,8 @@ def _table(call: str, table: WritableTable) -> PaimonTable:
 
 def _warn_callbacks(table: PaimonTable) -> None:
     """Log, once in a process, the callbacks that Java would call for a tag."""
-    asked = [key for key in ("tag.callbacks", "metastore.tag-to-partition") if table.options.get(key)]
+    keys = (option_keys.TAG_CALLBACKS, option_keys.METASTORE_TAG_TO_PARTITION)
+    asked = [key.name for key in keys if key.of(table.options)]
     if asked and table.path not in _warned:
         _warned.add(table.path)
         text = "tags of %(table)s are created and deleted here without calling what Java would call: %(options)s"

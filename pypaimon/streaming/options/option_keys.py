@@ -354,13 +354,14 @@ SINK_PROCESS_TIME_ZONE = Key("sink.process-time-zone", TEXT, None, _M,
     "the time zone of automatic tags by process time; default: that of the table")
 SINK_WATERMARK_TIME_ZONE = Key("sink.watermark-time-zone", TEXT, "UTC", _M,
     "the time zone of automatic tags by watermark")
+TAG_CALLBACKS = Key("tag.callbacks", TEXT, None, _W, left_out=LeftOut("have Java create and delete the tags"))
+METASTORE_TAG_TO_PARTITION = Key("metastore.tag-to-partition", TEXT, None, _W, left_out=_COMMIT)
 PARTITION_EXPIRATION_TIME = Key("partition.expiration-time", TEXT, None, _W, left_out=LeftOut("run expire_partitions"))
 _LEFT_OUT = {
     _MAINTAIN: ("snapshot.expire.execution-mode",),
-    LeftOut("have Java create and delete the tags"): ("tag.callbacks",),
     _COMMIT: (
         "commit.callbacks", "commit.custom-listeners", "metadata.iceberg.storage", "metastore.partitioned-table",
-        "metastore.tag-to-partition", "partition.idle-time-to-report-statistic",
+        "partition.idle-time-to-report-statistic",
     ),
     _VISIBLE: ("visibility-callback.enabled",),
     _DONE: ("partition.idle-time-to-done", "partition.end-input-to-done"),
