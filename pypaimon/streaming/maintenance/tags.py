@@ -21,7 +21,8 @@ class Tag:
     Attributes:
         name: Its name.
         snapshot: The snapshot that it keeps.
-        created: When it was created, on the local clock of its writer; None unless it has a retention.
+        created: When it was created, on the local clock of its writer; None unless it has a retention. Not compared, so
+            that a plan and its dry run are equal.
         retention: How long it is kept; None: until it is deleted.
     """
 

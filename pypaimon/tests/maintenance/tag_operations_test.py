@@ -28,8 +28,10 @@ from pypaimon.streaming.maintenance.maintain import TableRun
 from pypaimon.streaming.maintenance.tag_operations import create_due_tags
 from pypaimon.streaming.maintenance.tag_writer import TagWriter
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
+from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.crash.crashing_file_io import Killed, MortalFileIO
-from support.samples import every
+from support.crash.crashing_store import DyingStore
+from support.samples import SOAK, every
 from support.tables.named_files import files_of, needed_files
 from support.tables.streamed_table import Table, available, rows
 
@@ -437,6 +439,33 @@ def test_an_operation_that_is_killed(table: Table, tmp_path_factory: pytest.Temp
         assert is_exact(killed), f"killed before request {step}"
         assert not list((killed.path / "consumer").glob("maintenance-*")) and len(tags(killed)) >= 2
         shutil.rmtree(killed.path.parents[1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["delete", "replace"])
+def test_a_store_that_dies_loses_nothing(table: Table, tmp_path_factory: pytest.TempPathFactory, what: str) -> None:
+    """As above, in an object store, where a request may also have taken effect although it failed."""
+    for name, number in (("one", 1), ("two", 2), ("three", 3)):
+        create_tag(table.handle(), name, snapshot=number)
+    maintain(table.handle(), LATEST_ONLY)
+    step, died = 0, True
+    while died:
+        killed = table.copy(tmp_path_factory.mktemp("killed") / "wh")
+        store = DyingStore()
+        store.dies_after(step)
+        handle = killed.handle(store)
+        TableDirectory.of(handle).store._common.sleep = lambda _: None
+        try:
+            OPERATIONS[what](handle)
+        except OSError:
+            assert store.dead
+        died = store.dead
+        assert needed_files(killed.path) <= files_of(killed.path), f"died after step {step}"
+        maintain(killed.handle(), LATEST_ONLY)
+        assert is_exact(killed), f"died after step {step}"
+        shutil.rmtree(killed.path.parents[1])
+        step += 1 if SOAK else 16
+    assert step > 60
 
 
 @pytest.mark.parametrize("what", ["create", "rename"])
