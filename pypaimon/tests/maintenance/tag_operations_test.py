@@ -1,12 +1,10 @@
-"""Create, replace, rename and delete tags, and automatic tags of `maintain`: what is there, and which files stay."""
+"""Create, replace, rename and delete tags: what is there then, and which files stay."""
 
 from __future__ import annotations
 
 import json
 import logging
 import shutil
-from collections.abc import Callable
-from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -15,68 +13,30 @@ import pytest
 
 from pypaimon.streaming import (
     CorruptTableError,
-    MaintenancePolicy,
     StreamConfigError,
     compact,
     maintain,
     stream_read_builder,
 )
-from pypaimon.streaming.errors import MaintenanceConflictError
-from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.maintenance import create_tag, delete_tag, list_tags, rename_tag, replace_tag
 from pypaimon.streaming.maintenance.maintain import TableRun
-from pypaimon.streaming.maintenance.tag_operations import create_due_tags
-from pypaimon.streaming.maintenance.tag_writer import TagWriter
-from pypaimon.streaming.metadata.paimon_table import PaimonTable
-from pypaimon.streaming.metadata.table_directory import TableDirectory
-from support.crash.crashing_file_io import Killed, MortalFileIO
-from support.crash.crashing_store import DyingStore
-from support.samples import SOAK, every
 from support.tables.named_files import files_of, needed_files
 from support.tables.streamed_table import Table, available, rows
-
-LATEST_ONLY = MaintenancePolicy(min_snapshots=1, max_snapshots=1)
-DAY = 86_400_000
-AUTOMATIC = {"tag__automatic_creation": "process-time", "time_zone": "UTC"}
+from support.tables.tagged_tables import (
+    AUTOMATIC,
+    LATEST_ONLY,
+    at_days,
+    filled,
+    is_exact,
+    keys_of,
+    tags,
+)
 
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
     """A keyed table with an overwrite: six snapshots, of which the fifth has removed the rows of the others."""
     return filled(Table(tmp_path, "t", primary_key=True))
-
-
-def filled(table: Table) -> Table:
-    for key in range(4):
-        table.commit([key])
-    table.commit([7], overwrite=True)
-    table.commit([8])
-    return table
-
-
-def at_days(table: Table, *days: float) -> None:
-    """Move the commits of a table to these days of 2026, at noon plus parts of a day."""
-    for number, day in zip(table.ids(), days, strict=True):
-        moment = datetime(2026, 1, 1, 12, tzinfo=timezone.utc) + timedelta(days=day - 1)
-        content = table.snapshot(number)
-        table.snapshot_path(number).write_text(json.dumps({**content, "timeMillis": round(moment.timestamp() * 1000)}))
-
-
-def tags(table: Table) -> dict[str, int]:
-    return {each.name: each.snapshot.id for each in list_tags(table.handle())}
-
-
-def keys_of(table: Table, name: str) -> list[int]:
-    builder = table.builder().with_start(tag=name, full=True)
-    with builder.new_streaming_scan() as scan:
-        plan = scan.plan()
-        assert plan is not None
-        return sorted(key for _, key, _ in rows(builder.new_read(), plan))
-
-
-def is_exact(table: Table) -> bool:
-    """Whether a table has the files that it needs, and no others."""
-    return files_of(table.path) == needed_files(table.path)
 
 
 # ---- Create
@@ -359,277 +319,3 @@ def test_a_neighbour_that_cannot_be_read_keeps_all_files(table: Table, what: str
         with pytest.raises(CorruptTableError):
             delete_tag(table.handle(), "t3")
     assert files_of(table.path) == before and (table.path / "tag" / "tag-t3").exists()
-
-
-# ---- Races and crashes
-
-
-def test_a_tag_of_a_snapshot_that_expires_meanwhile(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its files have gone: there is no tag then."""
-    original = Store.replace
-
-    def replace(self: Any, path: str, data: bytes, seen: Any) -> None:
-        maintain(table.handle(), LATEST_ONLY)
-        original(self, path, data, seen)
-
-    monkeypatch.setattr(Store, "replace", replace)
-    with pytest.raises(MaintenanceConflictError, match=r"snapshot 2 has expired meanwhile: .* is gone"):
-        create_tag(table.handle(), "kept", snapshot=2)
-    assert tags(table) == {} and is_exact(table)
-
-
-def test_a_tag_that_came_in_time_stays_although_its_snapshot_is_gone(
-    table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    original = TagWriter._is_there
-
-    def is_there(self: Any, snapshot: Any) -> bool:
-        maintain(table.handle(), LATEST_ONLY)
-        return original(self, snapshot)
-
-    monkeypatch.setattr(TagWriter, "_is_there", is_there)
-    create_tag(table.handle(), "kept", snapshot=2)
-    assert table.ids() == [6] and keys_of(table, "kept") == [0, 1] and is_exact(table)
-
-
-def test_a_replaced_tag_of_an_expired_snapshot_is_as_before(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    create_tag(table.handle(), "kept", snapshot=2)
-    original = TagWriter._is_there
-
-    def is_there(self: Any, snapshot: Any) -> bool:
-        table.snapshot_path(3).unlink(missing_ok=True)
-        (table.path / "manifest" / snapshot.delta_manifest_list).unlink(missing_ok=True)
-        return original(self, snapshot)
-
-    monkeypatch.setattr(TagWriter, "_is_there", is_there)
-    with pytest.raises((MaintenanceConflictError, StreamConfigError)):
-        replace_tag(table.handle(), "kept", snapshot=3)
-    assert tags(table) == {"kept": 2}
-
-
-def steps_of(call: Callable[[Any], object], table: Table, warehouse: Path) -> int:
-    file_io = MortalFileIO()
-    call(_handle(table.copy(warehouse), file_io))
-    return file_io.steps
-
-
-OPERATIONS: dict[str, Callable[[Any], object]] = {
-    "delete": lambda handle: delete_tag(handle, "two"),
-    "replace": lambda handle: replace_tag(handle, "two", snapshot=3),
-    "rename": lambda handle: rename_tag(handle, "two", "new"),
-    "create": lambda handle: create_tag(handle, "new", snapshot=2),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("what", OPERATIONS)
-def test_an_operation_that_is_killed(table: Table, tmp_path_factory: pytest.TempPathFactory, what: str) -> None:
-    """Killed before each request: nothing that is needed goes, and the next run of `maintain` leaves no more."""
-    for number in (1, 2, 3):
-        create_tag(table.handle(), ("one", "two", "three")[number - 1], snapshot=number)
-    maintain(table.handle(), LATEST_ONLY)
-    operation = OPERATIONS[what]
-    steps = steps_of(operation, table, tmp_path_factory.mktemp("count") / "wh")
-    for step in every(3, range(steps)):
-        killed = table.copy(tmp_path_factory.mktemp("killed") / "wh")
-        with pytest.raises(Killed):
-            operation(_handle(killed, MortalFileIO(step)))
-        assert needed_files(killed.path) <= files_of(killed.path), f"killed before request {step}"
-        maintain(killed.handle(), LATEST_ONLY)
-        assert is_exact(killed), f"killed before request {step}"
-        assert not list((killed.path / "consumer").glob("maintenance-*")) and len(tags(killed)) >= 2
-        shutil.rmtree(killed.path.parents[1])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("what", ["delete", "replace"])
-def test_a_store_that_dies_loses_nothing(table: Table, tmp_path_factory: pytest.TempPathFactory, what: str) -> None:
-    """As above, in an object store, where a request may also have taken effect although it failed."""
-    for name, number in (("one", 1), ("two", 2), ("three", 3)):
-        create_tag(table.handle(), name, snapshot=number)
-    maintain(table.handle(), LATEST_ONLY)
-    step, died = 0, True
-    while died:
-        killed = table.copy(tmp_path_factory.mktemp("killed") / "wh")
-        store = DyingStore()
-        store.dies_after(step)
-        handle = killed.handle(store)
-        TableDirectory.of(handle).store._common.sleep = lambda _: None
-        try:
-            OPERATIONS[what](handle)
-        except OSError:
-            assert store.dead
-        died = store.dead
-        assert needed_files(killed.path) <= files_of(killed.path), f"died after step {step}"
-        maintain(killed.handle(), LATEST_ONLY)
-        assert is_exact(killed), f"died after step {step}"
-        shutil.rmtree(killed.path.parents[1])
-        step += 1 if SOAK else 16
-    assert step > 60
-
-
-@pytest.mark.parametrize("what", ["create", "rename"])
-def test_a_tag_whose_files_are_about_to_go(table: Table, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
-    """Another run has looked for tags for the last time, and has not deleted the files yet."""
-    create_tag(table.handle(), "old", snapshot=2)
-    maintain(table.handle(), LATEST_ONLY)
-    copied = json.loads((table.path / "tag" / "tag-old").read_text())
-    plan = table.path / "consumer" / "maintenance-running"
-    original = Store.replace
-
-    def replace(self: Any, path: str, data: bytes, seen: Any) -> None:
-        (table.path / "tag" / "tag-old").unlink()
-        plan.write_text(json.dumps({"version": 1, "files": [f"manifest/{copied['baseManifestList']}"]}))
-        original(self, path, data, seen)
-
-    monkeypatch.setattr(Store, "replace", replace)
-    with pytest.raises(MaintenanceConflictError, match="about to go"):
-        if what == "create":
-            create_tag(table.handle(), "new", snapshot=2)
-        else:
-            rename_tag(table.handle(), "old", "new")
-    assert tags(table) == {}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("what", ["create", "rename", "replace"])
-def test_expiry_at_any_moment_of_an_operation(
-    table: Table, tmp_path_factory: pytest.TempPathFactory, what: str
-) -> None:
-    """Snapshots expire, and the tag with them."""
-    create_tag(table.handle(), "two", snapshot=2)
-    path = table.path / "tag" / "tag-two"
-    expired = {"tagCreateTime": [2026, 1, 1, 0, 0], "tagTimeRetained": 1.0}
-    path.write_text(json.dumps({**json.loads(path.read_text()), **expired}))
-    steps = steps_of(OPERATIONS[what], table, tmp_path_factory.mktemp("count") / "wh")
-    for step in every(1, range(1, steps + 1)):
-        raced = table.copy(tmp_path_factory.mktemp("raced") / "wh")
-        file_io = MortalFileIO()
-        file_io.interruption = (step, lambda raced=raced: maintain(raced.handle(), LATEST_ONLY))
-        with suppress(MaintenanceConflictError, StreamConfigError):
-            OPERATIONS[what](_handle(raced, file_io))
-        assert needed_files(raced.path) <= files_of(raced.path), f"before request {step}"
-        shutil.rmtree(raced.path.parents[1])
-
-
-@pytest.mark.slow
-def test_maintenance_at_any_moment_of_a_deletion(table: Table, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """And a tag of the same snapshot, which keeps the files if it comes in time."""
-    create_tag(table.handle(), "two", snapshot=2)
-    steps = steps_of(OPERATIONS["delete"], table, tmp_path_factory.mktemp("count") / "wh")
-
-    def expire(raced: Table) -> None:
-        maintain(raced.handle(), LATEST_ONLY)
-
-    def tag(raced: Table) -> None:
-        try:
-            create_tag(raced.handle(), "late", snapshot=2)
-        except (StreamConfigError, MaintenanceConflictError):
-            assert "late" not in tags(raced)
-
-    for action in (expire, tag):
-        for step in every(4, range(1, steps + 1)):
-            raced = table.copy(tmp_path_factory.mktemp("raced") / "wh")
-            if action is tag:
-                maintain(raced.handle(), LATEST_ONLY)
-            file_io = MortalFileIO()
-            file_io.interruption = (step, lambda raced=raced, action=action: action(raced))
-            delete_tag(_handle(raced, file_io), "two")
-            assert "two" not in tags(raced)
-            assert needed_files(raced.path) <= files_of(raced.path), f"{action} before request {step}"
-            shutil.rmtree(raced.path.parents[1])
-
-
-# ---- Automatic tags
-
-
-@pytest.fixture
-def daily(tmp_path: Path) -> Table:
-    """Six snapshots on four days: the first of days 2, 3 and 4 are snapshots 3, 5 and 6."""
-    table = filled(Table(tmp_path, "t", primary_key=True, **AUTOMATIC))
-    at_days(table, 1, 1.1, 2, 2.1, 3, 4)
-    return table
-
-
-def test_maintenance_creates_due_tags_before_anything_expires(daily: Table) -> None:
-    dry = maintain(daily.handle(), LATEST_ONLY, dry_run=True)
-    assert tags(daily) == {} and daily.ids() == [1, 2, 3, 4, 5, 6]
-    report = maintain(daily.handle(), LATEST_ONLY)
-    assert report.plan == dry.plan
-    assert maintain(daily.handle(), LATEST_ONLY, dry_run=True).plan.created_tags == ()
-    expected = {"2025-12-31": 1, "2026-01-01": 3, "2026-01-02": 5, "2026-01-03": 6}
-    assert {each.name: each.snapshot.id for each in report.plan.created_tags} == expected == tags(daily)
-    assert daily.ids() == [6] and is_exact(daily) and keys_of(daily, "2026-01-01") == [0, 1, 2]
-    assert maintain(daily.handle(), LATEST_ONLY).plan.is_empty
-    assert report.plan.to_value()["created_tags"][1] == {"name": "2026-01-01", "snapshot": 3}
-
-
-def test_the_oldest_automatic_tags_go_with_their_files(daily: Table) -> None:
-    create_tag(daily.handle(), "mine", snapshot=1)
-    report = maintain(daily.handle(tag__num_retained_max="2"), LATEST_ONLY)
-    assert [each.name for each in report.plan.created_tags] == ["2026-01-02", "2026-01-03"]
-    assert tags(daily) == {"2026-01-02": 5, "2026-01-03": 6, "mine": 1} and is_exact(daily)
-    at_days(daily, 5)
-    daily.commit([9])
-    at_days(daily, 4, 6)
-    report = maintain(daily.handle(tag__num_retained_max="2"), LATEST_ONLY)
-    assert report.plan.deleted_tags == ("2026-01-02",) and is_exact(daily)
-    assert tags(daily) == {"2026-01-03": 6, "2026-01-05": 7, "mine": 1}
-
-
-def test_automatic_tags_of_a_branch_are_its_own(daily: Table) -> None:
-    """In Java they are tags of main."""
-    create_tag(daily.handle(), "fork", snapshot=6)
-    daily.handle().branch_manager().create_branch("b", "fork")
-    maintain(daily.handle(branch="b", **AUTOMATIC))
-    assert tags(daily) == {"fork": 6}
-    assert [each.name for each in list_tags(daily.handle(branch="b"))] == ["2026-01-03", "fork"]
-
-
-def test_due_tags_after_a_commit(daily: Table) -> None:
-    given = PaimonTable(daily.handle(tag__num_retained_max="2"))
-    assert [each.name for each in create_due_tags(given)] == ["2026-01-02", "2026-01-03"]
-    assert daily.ids() == [1, 2, 3, 4, 5, 6], "nothing expires"
-    assert create_due_tags(given) == () == create_due_tags(PaimonTable(daily.handle(tag__automatic_creation="none")))
-
-
-def test_batch_mode_moves_the_tag_of_the_day(daily: Table) -> None:
-    options = {"tag__automatic_creation": "batch", "tag__num_retained_max": "1"}
-    create_tag(daily.handle(), "mine", snapshot=1)
-    maintain(daily.handle(**options), LATEST_ONLY)
-    assert tags(daily) == {"batch-write-2026-01-04": 6, "mine": 1}
-    daily.commit([10])
-    at_days(daily, 4, 4.1)
-    report = maintain(daily.handle(**options), LATEST_ONLY)
-    assert report.plan.deleted_tags == () and [each.name for each in report.plan.created_tags] == [
-        "batch-write-2026-01-04"
-    ]
-    assert tags(daily) == {"batch-write-2026-01-04": 7, "mine": 1} and is_exact(daily)
-    daily.commit([11])
-    at_days(daily, 4.1, 5)
-    maintain(daily.handle(**options), LATEST_ONLY)
-    assert tags(daily) == {"batch-write-2026-01-05": 8, "mine": 1} and is_exact(daily)
-
-
-@pytest.mark.slow
-def test_automatic_tags_of_a_run_that_is_killed(daily: Table, tmp_path_factory: pytest.TempPathFactory) -> None:
-    def call(handle: Any) -> object:
-        return maintain(handle.copy({"tag.num-retained-max": "2"}), LATEST_ONLY)
-
-    done = daily.copy(tmp_path_factory.mktemp("done") / "wh")
-    call(done.handle())
-    steps = steps_of(call, daily, tmp_path_factory.mktemp("count") / "wh")
-    for step in every(6, range(steps)):
-        killed = daily.copy(tmp_path_factory.mktemp("killed") / "wh")
-        with pytest.raises(Killed):
-            call(_handle(killed, MortalFileIO(step)))
-        assert needed_files(killed.path) <= files_of(killed.path), f"killed before request {step}"
-        call(killed.handle())
-        assert files_of(killed.path) == files_of(done.path) and tags(killed) == tags(done), f"before request {step}"
-        shutil.rmtree(killed.path.parents[1])
-
-
-def _handle(table: Table, file_io: Any) -> Any:
-    handle = table.handle()
-    handle.file_io = file_io
-    return handle
