@@ -34,6 +34,7 @@ _SUMMARIES = {
     "maintain": "Expire snapshots, changelogs, tags and consumers of TABLE, and delete what nothing needs.",
     "rollback": "Make an earlier snapshot of TABLE the latest one.",
     "snapshots": "Show the snapshots of TABLE, and whether a stream scans each of them.",
+    "tag": "Create, replace, rename, delete and list the tags of a table.",
     "tail": "Print the rows of TABLE, then every change of it.",
     "write": "Write the rows of FILE, or of stdin, into TABLE.",
 }

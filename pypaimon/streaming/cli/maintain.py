@@ -83,8 +83,9 @@ def maintain(
 ) -> int:
     """Expire snapshots, changelogs, tags and consumers of TABLE as its options say, and delete what nothing needs.
 
-    What consumers, tags and branches need stays, whatever the options say. Runs next to writers, compactions and
-    readers; a run that is killed is finished by the next one. 'db.orders_*' stands for the tables that it matches.
+    Automatic tags that are due are created first. What consumers, tags and branches need stays, whatever the options
+    say. Runs next to writers, compactions and readers; a run that is killed is finished by the next one. 'db.orders_*'
+    stands for the tables that it matches.
     """
     policy, pause = keeping.policy(), _age("--every", every)
     if pause is not None and not pause:
@@ -127,15 +128,25 @@ def _maintain_each(pattern: TablesOfPattern, policy: MaintenancePolicy, dry_run:
 
 def _show(name: str, report: MaintenanceReport, form: str) -> None:
     record: Record = {**report.plan.to_value(), "dry_run": report.dry_run, "resumed_files": report.resumed}
-    print_result(record, "\n".join(_lines(name, report)), form)
+    print_result(record, "\n".join(report_lines(name, report)), form)
 
 
-def _lines(name: str, report: MaintenanceReport) -> Iterator[str]:
+def report_lines(name: str, report: MaintenanceReport) -> Iterator[str]:
+    """What a run did, for people.
+
+    Args:
+        name: The table.
+        report: The report of the run.
+    """
     plan = report.plan
     if plan.is_empty and not report.resumed:
         yield f"{name}: nothing is due"
-    else:
-        yield f"{name}: {'would delete' if report.dry_run else 'deleted'} {'; '.join(_parts(plan, report.resumed))}"
+    if plan.created_tags:
+        tags = ", ".join(f"{each.name} of snapshot {each.snapshot.id}" for each in plan.created_tags)
+        verb = "would create" if report.dry_run else "created"
+        yield f"{name}: {verb} {count(len(plan.created_tags), 'tag')} ({tags})"
+    if parts := "; ".join(_parts(plan, report.resumed)):
+        yield f"{name}: {'would delete' if report.dry_run else 'deleted'} {parts}"
     for each in plan.held_back:
         yield f"  {each.kind} {each.name} keeps snapshot {each.first_kept} and later ones"
 
@@ -143,7 +154,7 @@ def _lines(name: str, report: MaintenanceReport) -> Iterator[str]:
 def _parts(plan: MaintenancePlan, resumed: int) -> Iterator[str]:
     if plan.snapshot_ids:
         yield f"{count(len(plan.snapshot_ids), 'snapshot')} ({plan.snapshot_ids[0]} to {plan.snapshot_ids[-1]})"
-    for what, found in (("changelog", plan.changelog_ids), ("tag", plan.tags), ("consumer", plan.consumers)):
+    for what, found in (("changelog", plan.changelog_ids), ("tag", plan.deleted_tags), ("consumer", plan.consumers)):
         if found:
             yield f"{count(len(found), what)} ({', '.join(map(str, found[:3]))}{', ...' if len(found) > 3 else ''})"
     if plan.files:

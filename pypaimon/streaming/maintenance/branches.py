@@ -26,12 +26,10 @@ from pypaimon.streaming.maintenance.references import Candidates, References, Ta
 from pypaimon.streaming.maintenance.retention_pin import LEFTOVER_PREFIX, pinned
 from pypaimon.streaming.maintenance.rollback_target import restored_text
 from pypaimon.streaming.maintenance.roots import of_branch, picture_of
-from pypaimon.streaming.maintenance.tags import tag_names
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.options.arguments import a_name, a_table
-from pypaimon.streaming.options.table_kinds import ChangelogProducer
 from pypaimon.streaming.paimon.handles import WritableTable
 
 _LOG = StreamLog(__name__)
@@ -60,7 +58,7 @@ def create_branch(table: WritableTable, name: str, *, tag: str | None = None, ig
     directory = given.new_directory()
     new_branch_name("create_branch: name", name)
     if tag is not None and directory.tag(a_name("create_branch: tag", tag)) is None:
-        names = ", ".join(tag_names(directory)) or "none"
+        names = ", ".join(directory.tag_names()) or "none"
         raise StreamConfigError(f"create_branch: there is no tag {tag!r}. Tags: {names}.")
     if _is_managed(given):
         if not (ignore_if_exists and name in directory.branch_names()):
@@ -210,7 +208,7 @@ def _own_files(table: PaimonTable, branch: TableDirectory) -> tuple[TableFile, .
     """The files that only a branch needs; none if that cannot be found out."""
     with suppress(CorruptTableError, FileNotFoundError):
         picture = picture_of(branch)
-        references = References(branch.manifests, table.traits.producer is not ChangelogProducer.NONE)
+        references = References(branch.manifests)
         for each in picture.others:
             references.add(each)
         candidates, own = Candidates(branch.manifests, table.paths), picture.own

@@ -19,7 +19,7 @@ def check_complete(table: PaimonTable, directory: TableDirectory, snapshot: Snap
     Raises:
         CorruptTableError: One is missing.
     """
-    references = References(directory.manifests, with_producer=True)
+    references = References(directory.manifests)
     what = f"snapshot {snapshot.id}"
     try:
         references.add(Roots(snapshots=(snapshot,)))
@@ -36,7 +36,7 @@ def has_changelog(table: PaimonTable, directory: TableDirectory, snapshot: Snaps
     """Whether the changelog of a snapshot can still be read. Tags do not keep it."""
     if snapshot.changelog_manifest_list is None:
         return False
-    references = References(directory.manifests, with_producer=True)
+    references = References(directory.manifests)
     try:
         references.add(Roots(changelogs=(snapshot,)))
     except (FileNotFoundError, CorruptTableError):

@@ -1,11 +1,14 @@
 """`maintain`: expire what a table's options no longer keep, and delete the files that nothing needs.
 
+Automatic tags that are due are created first. `TableRun` also deletes and replaces tags at a user's request.
+
 The order makes every step repeatable, and lets no reader find a snapshot whose files are gone:
 
 1. Everything is planned. What cannot be read stops the run before anything is deleted.
 2. The plan is written to a file, so that a later run can finish it.
 3. The hint to the earliest snapshot is moved, so that nobody begins below it.
 4. Consumers, tags and branches are read again. If one has appeared, the hint moves back and the run starts over.
+   Tags that are due are written now.
 5. Long-lived changelogs are written, then snapshots are deleted.
 6. Snapshots, tags and branches are read once more, because a tag that is written while its snapshot expires keeps the
    files. A writer of tags that looks for the snapshot again afterwards knows whether it was in time.
@@ -17,7 +20,7 @@ Java deletes data files first, so that a snapshot may be found whose files are g
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -30,11 +33,18 @@ from pypaimon.streaming.consumers.consumer_names import ConsumerName
 from pypaimon.streaming.errors import MaintenanceConflictError
 from pypaimon.streaming.io.conditional_writes import ChangedFileError, Seen
 from pypaimon.streaming.logs import StreamLog
+from pypaimon.streaming.maintenance.automatic_tags import automatic_tags
 from pypaimon.streaming.maintenance.earliest_hint import EarliestHint
 from pypaimon.streaming.maintenance.expiry import Protection, expired_changelogs, expired_snapshots
 from pypaimon.streaming.maintenance.kept_changelogs import keep_changelogs
 from pypaimon.streaming.maintenance.orphans import OldFiles
-from pypaimon.streaming.maintenance.plan import PLAN_PREFIX, MaintenancePlan, MaintenanceReport, plan_files, plan_text
+from pypaimon.streaming.maintenance.plan import (
+    PLAN_PREFIX,
+    MaintenancePlan,
+    MaintenanceReport,
+    plan_text,
+    unfinished_plans,
+)
 from pypaimon.streaming.maintenance.policy import KeepRules, MaintenancePolicy
 from pypaimon.streaming.maintenance.protected_positions import check_protected
 from pypaimon.streaming.maintenance.references import (
@@ -45,7 +55,8 @@ from pypaimon.streaming.maintenance.references import (
     unreferenced,
 )
 from pypaimon.streaming.maintenance.roots import Picture, Roots, of_branch, picture_of
-from pypaimon.streaming.maintenance.tags import Tag, tag_names
+from pypaimon.streaming.maintenance.tag_writer import TagWriter
+from pypaimon.streaming.maintenance.tags import Tag, success_path
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import branch_directory
 from pypaimon.streaming.options.arguments import a_table
@@ -80,8 +91,17 @@ def maintain(
     rules = KeepRules.of(policy or MaintenancePolicy(), given.options)
     check_protected(given.new_directory(), (policy or MaintenancePolicy()).protect)
     protected = (policy or MaintenancePolicy()).protected_ids
+    return report_of(lambda: TableRun(given, rules, protected), dry_run=dry_run)
+
+
+def report_of(make_run: Callable[[], TableRun], *, dry_run: bool = False) -> MaintenanceReport:
+    """Run, again if others change what is protected meanwhile.
+
+    Raises:
+        MaintenanceConflictError: They kept changing it (retriable).
+    """
     for attempt in range(1, _ATTEMPTS + 1):
-        run = _Run(given, rules, protected)
+        run = make_run()
         try:
             return run.report(dry_run)
         except MaintenanceConflictError:
@@ -92,12 +112,12 @@ def maintain(
 
 def planned_expiry(table: PaimonTable, picture: Picture, now_millis: int) -> MaintenancePlan:
     """What a run would expire by the options of a table, without the files, which the run itself finds."""
-    run = _Run(table, KeepRules.of(MaintenancePolicy(), table.options), ())
+    run = TableRun(table, KeepRules.of(MaintenancePolicy(), table.options), ())
     run._now = now_millis / 1000
     return run._planned(picture)
 
 
-class _Run:
+class TableRun:
     """One attempt: a new picture of the table, a plan, and its execution."""
 
     def __init__(self, table: PaimonTable, rules: KeepRules, protected: Sequence[int]) -> None:
@@ -109,6 +129,7 @@ class _Run:
         self._consumers = consumers_of(self._directory)
         self._now = time.time()
         self._home = branch_directory(table.path, self._directory.branch)
+        self._automatic = automatic_tags(table)
 
     def report(self, dry_run: bool) -> MaintenanceReport:
         # Old files are listed before what names files: a commit that comes between cannot name them any more.
@@ -117,10 +138,11 @@ class _Run:
         plan = self._planned(picture)
         unfinished = self._unfinished()
         resumed: tuple[TableFile, ...] = ()
-        if old or unfinished or not plan.is_empty:
+        candidates = [*self._candidates(picture, plan), *old]
+        if candidates or unfinished:
             kept = self._kept(picture, plan)
             needed = self._needed((kept, *picture.others))
-            plan = replace(plan, files=unreferenced([*self._candidates(picture, plan), *old], needed))
+            plan = replace(plan, files=unreferenced(candidates, needed))
             planned = {each.path for each in plan.files}
             left = (each for files in unfinished.values() for each in files if each.path not in planned)
             resumed = unreferenced(left, needed)
@@ -155,23 +177,33 @@ class _Run:
         found = expired_changelogs(changelogs, latest, rules.changelogs, protections, now, rules.limit)
         old = tuple(each.id for each in found)
         remaining = [each for each in own.snapshots[len(snapshots) :] if each.id >= own.visible_id]
+        created = self._due_tags(picture)
         return MaintenancePlan(
             self._table.name,
             snapshot_ids=ids,
             changelog_ids=old,
             kept_changelog_ids=tuple(each.id for each in late if each.id not in old),
-            tags=tuple(each.name for each in self._expired_tags(picture.tags)),
+            tags=tuple(dict.fromkeys(self._expired_tags(picture.tags) + self._outdated_tags(picture, created))),
             consumers=tuple(each.name.text for each in expired),
             protections=tuple(protections),
             earliest_id=remaining[0].id if remaining else None,
             latest_id=remaining[-1].id if remaining else None,
+            created_tags=created,
         )
 
-    def _expired_tags(self, tags: Sequence[Tag]) -> list[Tag]:
+    def _due_tags(self, picture: Picture) -> tuple[Tag, ...]:
+        if self._automatic is None:
+            return ()
+        return self._automatic.new_tags(self._table, picture.own.snapshots, picture.tags, int(self._now * 1000))
+
+    def _outdated_tags(self, picture: Picture, created: Sequence[Tag]) -> tuple[str, ...]:
+        return () if self._automatic is None else self._automatic.outdated(picture.tags, created)
+
+    def _expired_tags(self, tags: Sequence[Tag]) -> tuple[str, ...]:
         now = datetime.fromtimestamp(self._now, timezone.utc).replace(tzinfo=None)
         now += timedelta(seconds=self._table.zone.offset(int(self._now)))
-        expiring = [each for each in tags if each.expires is not None and each.expires < now]
-        return expiring if self._rules.expire_tags else []
+        expiring = (each.name for each in tags if each.expires is not None and each.expires < now)
+        return tuple(expiring) if self._rules.expire_tags else ()
 
     def _expired_consumers(self, consumers: Sequence[ConsumerInfo]) -> list[ConsumerInfo]:
         """Consumers that have not saved for the time of `consumer.expiration-time`, without those of writers.
@@ -218,10 +250,11 @@ class _Run:
         gone, old, late = set(plan.snapshot_ids), set(plan.changelog_ids), set(plan.kept_changelog_ids)
         changelogs = {each.id: each for each in (*own.changelogs, *own.snapshots) if each.id not in old}
         long_lived = {each.id for each in own.changelogs} | late
+        kept_tags = (each for each in picture.tags if each.name not in plan.tags)
         return replace(
             own,
             snapshots=tuple(each for each in own.snapshots if each.id not in gone),
-            tagged=tuple(each.snapshot for each in picture.tags if each.name not in plan.tags),
+            tagged=tuple(each.snapshot for each in (*kept_tags, *plan.created_tags)),
             changelogs=tuple(changelogs[number] for number in sorted(changelogs) if number in long_lived),
         )
 
@@ -255,7 +288,10 @@ class _Run:
             yield from candidates.of_snapshots([each for each in own.snapshots if each.id in gone], following)
         if old:
             yield from candidates.of_snapshots([each for each in own.changelogs if each.id in old], None)
-        yield from candidates.of_states([each.snapshot for each in picture.tags if each.name in plan.tags])
+        # The snapshot of a tag needs the same files, if it stays.
+        kept = {each.fingerprint for each in own.snapshots if each.id not in gone}
+        tags = [each for each in picture.tags if each.name in plan.tags and each.snapshot.fingerprint not in kept]
+        yield from candidates.of_states([each.snapshot for each in tags])
 
     # ---- Execution
 
@@ -276,6 +312,7 @@ class _Run:
                 hint.move(plan.earliest_id, picture.own.visible_id or picture.own.snapshots[0].id)
             seen = {name: self._consumers.look(name) for name in expired}
             self._check_unchanged(picture, plan)
+            self._create_tags(plan)
             self._mark_expired(plan, seen)
         except BaseException:
             hint.move_back()
@@ -284,7 +321,8 @@ class _Run:
         for each in picture.consumers:
             if each.name.text in plan.consumers:
                 self._consumers.delete(each.name)
-        self._store.delete_all([self._directory.tag_path(name) for name in plan.tags])
+        for path_of in (self._directory.tag_path, partial(success_path, self._directory)):
+            self._store.delete_all([path_of(name) for name in plan.deleted_tags])
         self._expire_changelogs(picture, plan)
         self._expire_visible(hint, self._snapshot_paths(each for each in plan.snapshot_ids if each not in hidden))
         newly_needed, now = self._newly_needed((self._kept(picture, plan), *picture.others))
@@ -313,6 +351,14 @@ class _Run:
 
     def _snapshot_paths(self, ids: Iterable[int]) -> list[str]:
         return [f"{self._home}/snapshot/snapshot-{number}" for number in ids]
+
+    def _create_tags(self, plan: MaintenancePlan) -> None:
+        writer = TagWriter(self._table, self._directory)
+        try:
+            for tag in plan.created_tags:
+                writer.write(tag, replace=tag.name in plan.tags)
+        except ChangedFileError as error:
+            raise MaintenanceConflictError(plan.table, "a tag was created meanwhile") from error
 
     def _newly_needed(self, roots: Sequence[Roots]) -> tuple[set[str], Picture]:
         """What snapshots, tags, changelogs and branches need now that these roots do not hold.
@@ -375,7 +421,7 @@ class _Run:
         if {*names} != {*picture.tag_names}:
             raise MaintenanceConflictError(plan.table, "a branch was created or deleted meanwhile")
         for name in names:
-            if tuple(tag_names(of_branch(directory, name))) != picture.tag_names[name]:
+            if tuple(of_branch(directory, name).tag_names()) != picture.tag_names[name]:
                 raise MaintenanceConflictError(plan.table, "a tag was created or deleted meanwhile")
         known = {each.name.text: each.next_snapshot for each in picture.consumers}
         for info in self._consumers.infos():
@@ -393,9 +439,4 @@ class _Run:
 
     def _unfinished(self) -> dict[str, list[TableFile]]:
         """The files of plans by the path of the plan. Which of them are still needed is found out again."""
-        directory = self._consumers.directory
-        names = [name for name in self._store.list_names(directory) if name.startswith(PLAN_PREFIX)]
-        paths = [f"{directory}/{name}" for name in names]
-        found = zip(paths, self._store.read_many(paths), strict=True)
-        parse = partial(plan_files, self._table.path)
-        return {path: self._store.parse_data(path, data, parse) for path, data in found if data is not None}
+        return unfinished_plans(self._store, self._consumers.directory, self._table.path)

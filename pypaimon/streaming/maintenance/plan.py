@@ -1,4 +1,4 @@
-"""`MaintenancePlan`: what a maintenance run deletes, and why the rest stays; as text and as JSON."""
+"""`MaintenancePlan`: what a maintenance run creates and deletes, and why the rest stays; as text and as JSON."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.maintenance.expiry import Protection
 from pypaimon.streaming.maintenance.references import TableFile
+from pypaimon.streaming.maintenance.tags import Tag
 from pypaimon.streaming.model.json_fields import parse_fields
 from pypaimon.streaming.paimon.internals import local_path
 
 PLAN_PREFIX = "maintenance-"
-"""Files of plans that have not been carried out whole begin so; they are next to those of consumers."""
+"""Files of this prefix in the directory of the consumers hold plans until all of their files are deleted."""
 _PLAN_VERSION = 1
 
 
@@ -27,7 +30,8 @@ class MaintenancePlan:
         snapshot_ids: Ids of the snapshots that expire, ascending.
         changelog_ids: Ids of the long-lived changelogs that expire, ascending.
         kept_changelog_ids: Ids of expired snapshots whose changelog is kept as a long-lived one.
-        tags: Names of the tags that expire.
+        tags: Names of the tags that expire, are too many, or are replaced.
+        created_tags: The automatic tags that are created, before anything is deleted.
         consumers: Consumer files that expire, by their names.
         files: The files that nothing needs any more.
         protections: The consumers and positions that keep snapshots.
@@ -45,11 +49,19 @@ class MaintenancePlan:
     protections: tuple[Protection, ...] = ()
     earliest_id: int | None = None
     latest_id: int | None = None
+    created_tags: tuple[Tag, ...] = ()
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to delete."""
-        return not (self.snapshot_ids or self.changelog_ids or self.tags or self.consumers or self.files)
+        """Whether there is nothing to do."""
+        going = self.snapshot_ids or self.changelog_ids or self.tags or self.consumers or self.files
+        return not (going or self.created_tags)
+
+    @property
+    def deleted_tags(self) -> tuple[str, ...]:
+        """Names of the tags that are not there any more afterwards."""
+        created = {each.name for each in self.created_tags}
+        return tuple(name for name in self.tags if name not in created)
 
     @property
     def bytes(self) -> int:
@@ -69,7 +81,8 @@ class MaintenancePlan:
             "snapshots": list(self.snapshot_ids),
             "changelogs": list(self.changelog_ids),
             "kept_changelogs": list(self.kept_changelog_ids),
-            "tags": list(self.tags),
+            "tags": list(self.deleted_tags),
+            "created_tags": [{"name": each.name, "snapshot": each.snapshot.id} for each in self.created_tags],
             "consumers": list(self.consumers),
             "files": [{"path": each.path, "kind": each.kind, "size": each.bytes} for each in self.files],
             "bytes": self.bytes,
@@ -128,3 +141,17 @@ def plan_files(root: str, data: bytes) -> list[TableFile]:
         TableFile(path if "://" in path or path.startswith("/") else f"{_plain(root).rstrip('/')}/{path}", "unfinished")
         for path in fields.get("files", list)
     ]
+
+
+def unfinished_plans(store: Store, directory: str, root: str) -> dict[str, list[TableFile]]:
+    """The files of plans that are being carried out, or whose run has died, by the path of the plan.
+
+    Args:
+        store: Reads the plans.
+        directory: The directory of the consumers.
+        root: The path of the table.
+    """
+    paths = [f"{directory}/{name}" for name in store.list_names(directory) if name.startswith(PLAN_PREFIX)]
+    found = zip(paths, store.read_many(paths), strict=True)
+    parse = partial(plan_files, root)
+    return {path: store.parse_data(path, data, parse) for path, data in found if data is not None}

@@ -9,7 +9,7 @@ from typing import Any
 
 from pypaimon.streaming.errors import CorruptTableError, StreamConfigError
 from pypaimon.streaming.maintenance.completeness import has_changelog
-from pypaimon.streaming.maintenance.tags import tag_names, tags_of
+from pypaimon.streaming.maintenance.tags import tags_of
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -115,6 +115,6 @@ def _is_there(directory: TableDirectory, tagged: Snapshot) -> bool:
 
 
 def _choices(directory: TableDirectory) -> str:
-    ids, tags = directory.snapshots.list_ids(), tag_names(directory)
+    ids, tags = directory.snapshots.list_ids(), directory.tag_names()
     snapshots = f"snapshots {ids[0]} to {ids[-1]}" if ids else "no snapshot"
     return f"The table has {snapshots}; tags: {', '.join(tags) or 'none'}."

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _MAIN = "main"
 _TAG_PREFIX, _SCHEMA_PREFIX, _BRANCH_PREFIX = "tag-", "schema-", "branch-"
+SUCCESS_FILES = "tag-success-file"
+"""The directory next to the tags where Java writes a file for each (`tag.create-success-file`)."""
 _SHARED = "_pypaimon_streaming_directories"
 _shared_lock = ForkSafeLock()
 
@@ -230,7 +232,8 @@ class TableDirectory:
     def tag_names(self) -> list[str]:
         """Names of all tags. One listing."""
         names = self.store.list_names(f"{self._home}/tag")
-        return sorted(name[len(_TAG_PREFIX) :] for name in names if name.startswith(_TAG_PREFIX))
+        tags = (name for name in names if name.startswith(_TAG_PREFIX) and name != SUCCESS_FILES)
+        return sorted(name[len(_TAG_PREFIX) :] for name in tags)
 
     def branch_names(self) -> list[str]:
         """Names of the table's branches, without main. One listing."""

@@ -5,9 +5,8 @@ Java's rules for ranges: docs/java-semantics.md#batch-ranges.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import Enum
 from typing import Any
 
@@ -135,61 +134,6 @@ def _two(given: str, text: str, what: str) -> tuple[str, str]:
 def _millis(options: TableOptions, key: OptionKey[Any, Any], text: str) -> int:
     """The value of epoch milliseconds or of a local time."""
     return int(text) if text.isdecimal() else LOCAL_TIME.read(key.name, text, options)
-
-
-_DAY, _DAY_SHORT = r"(\d{1,10})-(\d\d)-(\d\d)", r"(\d{1,10})(\d\d)(\d\d)"
-_DAILY = {"with-dashes": _DAY, "without-dashes": _DAY_SHORT, "without-dashes-and-spaces": _DAY_SHORT}
-_HOURLY = {
-    "with-dashes": rf"{_DAY} (\d\d)",
-    "without-dashes": rf"{_DAY_SHORT} (\d\d)",
-    "without-dashes-and-spaces": rf"{_DAY_SHORT}(\d\d)",
-}
-_MINUTE = rf"{_DAY_SHORT}(\d\d)(\d\d)"
-
-
-class AutoTags:
-    """Names of automatic tags of one table.
-
-    Raises:
-        StreamConfigError: An option cannot be read.
-    """
-
-    def __init__(self, options: TableOptions) -> None:
-        period = option_keys.TAG_CREATION_PERIOD.of(options)
-        formatter = option_keys.TAG_PERIOD_FORMATTER.of(options)
-        self._daily = False
-        if option_keys.TAG_CREATION_PERIOD_DURATION.of(options) is not None:
-            self._pattern = re.compile(_MINUTE, re.ASCII)
-        elif period == "daily":
-            self._daily = True
-            self._pattern = re.compile(_DAILY[formatter], re.ASCII)
-        else:
-            self._pattern = re.compile(_HOURLY["with-dashes" if period == "two-hours" else formatter], re.ASCII)
-
-    def time(self, name: str) -> datetime | None:
-        """The local time of a tag; None if an automatic tag has no such name."""
-        found = self._pattern.fullmatch(name.split(" ")[0] if self._daily else name)
-        if found is None:
-            return None
-        year, month, day, *rest = (int(part) for part in found.groups())
-        hour, minute = (*rest, 0, 0)[:2]
-        try:
-            first = datetime(year + (month - 1) // 12, (month - 1) % 12 + 1, 1)
-            return first + timedelta(days=day - 1, hours=hour, minutes=minute)
-        except (ValueError, OverflowError):
-            return None
-
-    def before(self, name: str, names: list[str]) -> str | None:
-        """The automatic tag before this one, or None.
-
-        Raises:
-            StreamConfigError: An automatic tag has no such name.
-        """
-        time = self.time(name)
-        if time is None:
-            raise StreamConfigError(f"Specified tag '{name}' is not an auto-created tag.")
-        moments = {each: moment for each in names if (moment := self.time(each)) is not None and moment < time}
-        return max(moments, key=moments.__getitem__, default=None)
 
 
 @dataclass(frozen=True, slots=True)

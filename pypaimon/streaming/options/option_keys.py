@@ -40,7 +40,6 @@ _START_WORDS = one_of(
     "from-creation-timestamp", "from-file-creation-time", "from-snapshot", "from-snapshot-full", "incremental",
 )  # fmt: skip
 _MAINTAIN = BY_MAINTENANCE = LeftOut("run maintain or paimon-stream maintain")
-_TAGS, _OLD_TAGS = LeftOut("run trigger_tag_automatic_creation"), LeftOut("run expire_tags")
 _DONE, _COMMIT = LeftOut("run mark_partition_done", True), LeftOut("have Java commit", True)
 _VISIBLE = LeftOut("have Java commit, which waits until the rows are visible", True)
 _BETWEEN = "refused by streams: use [`with_range(...)`](reading.md#between-two-moments), or a batch of Spark"
@@ -132,14 +131,14 @@ INCREMENTAL_TO_AUTO_TAG = Key("incremental-to-auto-tag", TEXT, None, _R, _BETWEE
 INCREMENTAL_BETWEEN_SCAN_MODE = Key("incremental-between-scan-mode", member(BetweenMode), BetweenMode.AUTO, _R,
     "how Spark's batches read such a range")
 INCREMENTAL_BETWEEN_TAG_TO_SNAPSHOT = Key("incremental-between-tag-to-snapshot", BOOLEAN, False, _R,
-    "tags of such a range stand for the ids of their snapshots")
-TAG_CREATION_PERIOD = Key("tag.creation-period", one_of("daily", "hourly", "two-hours"), "daily", _R,
-    "how automatic tags are named, for `incremental-to-auto-tag`")
-TAG_CREATION_PERIOD_DURATION = Key("tag.creation-period-duration", DURATION, None, _R,
-    "how automatic tags are named, for `incremental-to-auto-tag`")
+    "tags of such a range stand for the ids of their snapshots; ignored by streams")
+TAG_CREATION_PERIOD = Key("tag.creation-period", one_of("daily", "hourly", "two-hours"), "daily", _RM,
+    "the period of [automatic tags](maintenance.md#tags), by which they are named")
+TAG_CREATION_PERIOD_DURATION = Key("tag.creation-period-duration", DURATION, None, _RM,
+    "another period of automatic tags, which are named by minutes")
 TAG_PERIOD_FORMATTER = Key("tag.period-formatter",
-    one_of("with-dashes", "without-dashes", "without-dashes-and-spaces"), "with-dashes", _R,
-    "how automatic tags are named, for `incremental-to-auto-tag`")
+    one_of("with-dashes", "without-dashes", "without-dashes-and-spaces"), "with-dashes", _RM,
+    "how automatic tags are named")
 SCAN_BOUNDED_WATERMARK = Key("scan.bounded.watermark", whole(), None, _R,
     "ends the stream before the first snapshot with a greater watermark")
 SCAN_BUCKET = Key("scan.bucket", whole(), None, _R, "only this bucket is read")
@@ -334,14 +333,33 @@ CHANGELOG_NUM_RETAINED_MAX = Key("changelog.num-retained.max", whole(1), None, _
     "as that of snapshots", left_out=_MAINTAIN)
 TAG_TIME_EXPIRE_ENABLED = Key("tag.time-expire-enabled", BOOLEAN, True, _M,
     "`maintain` deletes tags whose own retention has passed")
+TAG_AUTOMATIC_CREATION = Key("tag.automatic-creation",
+    one_of("none", "process-time", "watermark", "batch"), "none", _WM,
+    "`maintain` creates a [tag](maintenance.md#tags) for each period of this time; `batch`: of the latest snapshot",
+    left_out=_MAINTAIN)
+TAG_CREATION_DELAY = Key("tag.creation-delay", DURATION, 0, _M, "how long after its period an automatic tag is created")
+TAG_AUTOMATIC_COMPLETION = Key("tag.automatic-completion", BOOLEAN, False, _M,
+    "periods without a snapshot get tags too, of the next ones")
+TAG_NUM_RETAINED_MAX = Key("tag.num-retained-max", whole(1), None, _M,
+    "automatic tags that are kept at most; `maintain` deletes older ones")
+TAG_DEFAULT_TIME_RETAINED = Key("tag.default-time-retained", DURATION, None, _M,
+    "retention of tags that are created without one")
+TAG_CREATE_SUCCESS_FILE = Key("tag.create-success-file", BOOLEAN, False, _M,
+    "each tag has a file `tag/tag-success-file/<name>_SUCCESS`")
+TAG_BATCH_CUSTOMIZED_NAME = Key("tag.batch.customized-name", TEXT, None, _M,
+    "the automatic tag of `batch`; default: `batch-write-<date>`")
+SINK_PROCESS_TIME_ZONE = Key("sink.process-time-zone", TEXT, None, _M,
+    "the time zone of automatic tags by process time; default: that of the table")
+SINK_WATERMARK_TIME_ZONE = Key("sink.watermark-time-zone", TEXT, "UTC", _M,
+    "the time zone of automatic tags by watermark")
+TAG_CALLBACKS = Key("tag.callbacks", TEXT, None, _W, left_out=LeftOut("have Java create and delete the tags"))
+METASTORE_TAG_TO_PARTITION = Key("metastore.tag-to-partition", TEXT, None, _W, left_out=_COMMIT)
 PARTITION_EXPIRATION_TIME = Key("partition.expiration-time", TEXT, None, _W, left_out=LeftOut("run expire_partitions"))
 _LEFT_OUT = {
     _MAINTAIN: ("snapshot.expire.execution-mode",),
-    _TAGS: ("tag.automatic-creation", "tag.automatic-completion", "tag.callbacks", "tag.create-success-file"),
-    _OLD_TAGS: ("tag.default-time-retained", "tag.num-retained-max"),
     _COMMIT: (
         "commit.callbacks", "commit.custom-listeners", "metadata.iceberg.storage", "metastore.partitioned-table",
-        "metastore.tag-to-partition", "partition.idle-time-to-report-statistic",
+        "partition.idle-time-to-report-statistic",
     ),
     _VISIBLE: ("visibility-callback.enabled",),
     _DONE: ("partition.idle-time-to-done", "partition.end-input-to-done"),

@@ -14,7 +14,8 @@ from pypaimon.streaming.metadata.history import SnapshotRangeValidator, is_same_
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import Phase, Position
-from pypaimon.streaming.options.between import AutoTags, Between, Ends
+from pypaimon.streaming.options.auto_tags import AutoTags
+from pypaimon.streaming.options.between import Between, Ends
 from pypaimon.streaming.options.option_key import TableOptions
 from pypaimon.streaming.options.table_kinds import BetweenMode, ChangelogProducer
 from pypaimon.streaming.options.table_traits import TableTraits

@@ -154,6 +154,7 @@ public final class Harness {
             case "expire" -> expire(command);
             case "alter" -> catalog.alterTable(identifier(command), changes(command.get("changes")), false);
             case "tag" -> table(command).createTag(command.get("name").asText(), command.get("snapshot").asLong());
+            case "tags" -> Tags.run(table(command), command, reply);
             case "branch" -> branch(command);
             case "consumer" -> consumer(command);
             case "rollback" -> table(command).rollbackTo(command.get("snapshot").asLong());

@@ -53,7 +53,7 @@ def consumers(table: Table) -> ConsumerManager:
 
 def before(monkeypatch: pytest.MonkeyPatch, method: str, action: Callable[[], object]) -> None:
     """Do something once, before a step of a run."""
-    original = getattr(module._Run, method)
+    original = getattr(module.TableRun, method)
     done: list[bool] = []
 
     def step(self: Any, *args: Any) -> Any:
@@ -62,7 +62,7 @@ def before(monkeypatch: pytest.MonkeyPatch, method: str, action: Callable[[], ob
             action()
         return original(self, *args)
 
-    monkeypatch.setattr(module._Run, method, step)
+    monkeypatch.setattr(module.TableRun, method, step)
 
 
 # ---- Files of others

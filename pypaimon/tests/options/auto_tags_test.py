@@ -7,7 +7,7 @@ from datetime import datetime
 import pytest
 
 from pypaimon.streaming import StreamConfigError
-from pypaimon.streaming.options.between import AutoTags
+from pypaimon.streaming.options.auto_tags import AutoTags
 
 DAY = datetime(2026, 1, 31)
 

@@ -36,9 +36,9 @@ def test_writers_of_a_process_log_once_what_they_do_not_do(tmp_path: Path, caplo
         {
             "event": "upkeep_left_out",
             "table": "db.w",
-            "options": "snapshot.time-retained (run maintain or paimon-stream maintain), partition.expiration-time "
-            "(run expire_partitions), tag.automatic-creation (run trigger_tag_automatic_creation), commit.callbacks "
-            "(have Java commit)",
+            "options": "snapshot.time-retained (run maintain or paimon-stream maintain), tag.automatic-creation "
+            "(run maintain or paimon-stream maintain), partition.expiration-time (run expire_partitions), "
+            "commit.callbacks (have Java commit)",
         }
     ]
 
