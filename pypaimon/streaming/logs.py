@@ -51,6 +51,8 @@ Event = Literal[
     "sink_files_kept",
     "compacting_writer",
     "maintained",
+    "partitions_untimed",
+    "done_marks_left_out",
     "table_parked",
     "discovery_failed",
     "compaction_left_out",

@@ -1,2 +1,9 @@
+from pypaimon.streaming.maintenance.done_marks import mark_partitions_done as mark_partitions_done
+from pypaimon.streaming.maintenance.manifest_rewrite import ManifestReport as ManifestReport
+from pypaimon.streaming.maintenance.manifest_rewrite import rewrite_manifests as rewrite_manifests
+from pypaimon.streaming.maintenance.partition_files import PartitionFiles as PartitionFiles
+from pypaimon.streaming.maintenance.partitions import PartitionDrop as PartitionDrop
+from pypaimon.streaming.maintenance.partitions import drop_partitions as drop_partitions
+from pypaimon.streaming.maintenance.partitions import list_partitions as list_partitions
 from pypaimon.streaming.maintenance.plan import MaintenancePlan as MaintenancePlan
 from pypaimon.streaming.maintenance.plan import MaintenanceReport as MaintenanceReport

@@ -2,7 +2,8 @@
 
 The order makes every step repeatable, and lets no reader find a snapshot whose files are gone:
 
-1. Everything is planned. What cannot be read stops the run before anything is deleted.
+1. Everything is planned. What cannot be read stops the run before anything is deleted. Then partitions expire, which
+   is a commit like others, and what else `preparation` holds.
 2. The plan is written to a file, so that a later run can finish it.
 3. The hint to the earliest snapshot is moved, so that nobody begins below it.
 4. Consumers, tags and branches are read again. If one has appeared, the hint moves back and the run starts over.
@@ -32,6 +33,7 @@ from pypaimon.streaming.maintenance.expiry import Protection, expired_changelogs
 from pypaimon.streaming.maintenance.orphans import OldFiles
 from pypaimon.streaming.maintenance.plan import MaintenancePlan, MaintenanceReport, plan_files, plan_text
 from pypaimon.streaming.maintenance.policy import KeepRules, MaintenancePolicy
+from pypaimon.streaming.maintenance.preparation import Preparation
 from pypaimon.streaming.maintenance.references import (
     Candidates,
     References,
@@ -55,7 +57,7 @@ _LOG = StreamLog(__name__)
 def maintain(
     table: WritableTable, policy: MaintenancePolicy | None = None, *, dry_run: bool = False
 ) -> MaintenanceReport:
-    """Expire snapshots, long-lived changelogs and consumers, and delete the files that nothing needs. Blocks.
+    """Expire partitions, snapshots, long-lived changelogs and consumers, and delete files that nothing needs. Blocks.
 
     Rows of streams that are still protected, of tags and of branches do not change. May run at any time, next to
     writers, compactors, readers, Java's own expiry, and itself; a run that is killed is finished by the next one.
@@ -68,16 +70,19 @@ def maintain(
     Raises:
         StreamConfigError: An option or an argument cannot be read; nothing was deleted.
         CorruptTableError: A file that decides what is needed is damaged or missing; nothing was deleted.
+        UnsupportedTableError: The partitions of such a table cannot expire; nothing was deleted.
+        CommitFailedError: Partitions could not be dropped, or manifests not be rewritten (retriable).
         MaintenanceConflictError: Others kept changing what is protected meanwhile (retriable).
         StoreError: The store failed (retriable).
     """
     given = PaimonTable(a_table("maintain: table", table))
     rules = KeepRules.of(policy or MaintenancePolicy(), given.options)
     protected = (policy or MaintenancePolicy()).protected_ids
+    preparation = Preparation(given, policy or MaintenancePolicy())
     for attempt in range(1, _ATTEMPTS + 1):
         run = _Run(given, rules, protected)
         try:
-            return run.report(dry_run)
+            return preparation.noted(run.report(dry_run, preparation))
         except MaintenanceConflictError:
             if attempt == _ATTEMPTS:
                 raise
@@ -97,7 +102,7 @@ class _Run:
         self._now = time.time()
         self._home = branch_directory(table.path, self._directory.branch)
 
-    def report(self, dry_run: bool) -> MaintenanceReport:
+    def report(self, dry_run: bool, preparation: Preparation) -> MaintenanceReport:
         # Old files are listed before what names files: a commit that comes between cannot name them any more.
         old = self._old_files()
         picture = picture_of(self._directory)
@@ -112,6 +117,7 @@ class _Run:
             left = (each for files in unfinished.values() for each in files if each.path not in planned)
             resumed = unreferenced(left, needed)
         if not dry_run:
+            preparation.run()
             if resumed or not plan.is_empty:
                 self._execute(picture, plan, resumed)
             for path in unfinished:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pypaimon.streaming.maintenance.expiry import Protection
+from pypaimon.streaming.maintenance.partition_files import PartitionValues
 from pypaimon.streaming.maintenance.references import TableFile
 from pypaimon.streaming.model.json_fields import parse_fields
 from pypaimon.streaming.paimon.internals import local_path
@@ -31,6 +32,9 @@ class MaintenancePlan:
         protections: The consumers and positions that keep snapshots.
         earliest_id: Id of the earliest snapshot that stays; None if there is none.
         latest_id: Id of the latest one.
+        partitions: The partitions that expire, as texts of their values by column; None for null.
+        done_partitions: Those that are marked as done.
+        rewritten_manifests: How many manifests are merged into others.
     """
 
     table: str
@@ -43,11 +47,15 @@ class MaintenancePlan:
     protections: tuple[Protection, ...] = ()
     earliest_id: int | None = None
     latest_id: int | None = None
+    partitions: tuple[PartitionValues, ...] = ()
+    done_partitions: tuple[PartitionValues, ...] = ()
+    rewritten_manifests: int = 0
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to delete."""
-        return not (self.snapshot_ids or self.changelog_ids or self.tags or self.consumers or self.files)
+        """Whether there is nothing to do."""
+        gone = self.snapshot_ids or self.changelog_ids or self.tags or self.consumers or self.files
+        return not (gone or self.partitions or self.done_partitions or self.rewritten_manifests)
 
     @property
     def bytes(self) -> int:
@@ -73,6 +81,9 @@ class MaintenancePlan:
             "bytes": self.bytes,
             "earliest": self.earliest_id,
             "latest": self.latest_id,
+            "partitions": [dict(each) for each in self.partitions],
+            "done_partitions": [dict(each) for each in self.done_partitions],
+            "rewritten_manifests": self.rewritten_manifests,
             "protected_by": [
                 {"kind": each.kind, "name": each.name, "next_snapshot": each.next_snapshot} for each in self.protections
             ],
@@ -96,11 +107,14 @@ class MaintenanceReport:
         plan: What was to be deleted; it has been, unless this was a dry run.
         dry_run: Whether nothing was deleted.
         resumed: Files of an earlier run that did not end, which were deleted too.
+        dropped_partitions: The expired partitions that were dropped: all that were planned but those that another
+            program has dropped, or written to, meanwhile.
     """
 
     plan: MaintenancePlan
     dry_run: bool = False
     resumed: int = 0
+    dropped_partitions: tuple[PartitionValues, ...] = ()
 
 
 def plan_text(files: Sequence[TableFile], root: str) -> bytes:
