@@ -37,8 +37,8 @@ def test_writers_of_a_process_tell_once_what_they_do_not_do(tmp_path: Path, capl
             "event": "upkeep_left_out",
             "table": "db.w",
             "options": "snapshot.time-retained (run maintain or paimon-stream maintain), partition.expiration-time "
-            "(run expire_partitions), tag.automatic-creation (run trigger_tag_automatic_creation), commit.callbacks "
-            "(have Java commit)",
+            "(run maintain or paimon-stream maintain), tag.automatic-creation (run trigger_tag_automatic_creation), "
+            "commit.callbacks (have Java commit)",
         }
     ]
 
@@ -67,7 +67,7 @@ def test_what_is_called_after_a_commit_is_told_of_compactions_too(
         compact(table.handle())
     ((line),) = lines(caplog)
     assert [each.split(" (")[0] for each in line["options"].split("), ")] == [
-        "tag.callbacks", "commit.custom-listeners", "visibility-callback.enabled", "partition.idle-time-to-done",
+        "partition.idle-time-to-done", "tag.callbacks", "commit.custom-listeners", "visibility-callback.enabled",
         "partition.end-input-to-done",
     ]  # fmt: skip
 
