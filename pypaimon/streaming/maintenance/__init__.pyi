@@ -1,6 +1,8 @@
 from pypaimon.streaming.maintenance.done_marks import mark_partitions_done as mark_partitions_done
 from pypaimon.streaming.maintenance.manifest_rewrite import ManifestReport as ManifestReport
 from pypaimon.streaming.maintenance.manifest_rewrite import rewrite_manifests as rewrite_manifests
+from pypaimon.streaming.maintenance.missing_files import MissingFiles as MissingFiles
+from pypaimon.streaming.maintenance.missing_files import remove_missing_files as remove_missing_files
 from pypaimon.streaming.maintenance.partition_files import PartitionFiles as PartitionFiles
 from pypaimon.streaming.maintenance.partitions import PartitionDrop as PartitionDrop
 from pypaimon.streaming.maintenance.partitions import drop_partitions as drop_partitions

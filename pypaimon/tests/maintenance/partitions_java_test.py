@@ -119,7 +119,7 @@ def test_the_same_partitions_expire_by_their_values(java: LiveJava, tmp_path: Pa
     assert shared.left() == theirs and shared.rows() == their_rows and shared.is_whole()
     assert [dict(each) for each in report.dropped_partitions] == dropped
     assert java.call("expire_partitions", options=EXPIRE)["partitions"] == []
-    # Java goes on, and streams of both hand out the same.
+    # Java continues, and streams of both hand out the same.
     first = int((shared.path / "snapshot" / "LATEST").read_text()) + 1
     shared.write(*partitions, first=10)
     java.call("compact", full=True, options={"write-only": "false"})
