@@ -23,6 +23,7 @@ def partitioned(warehouse: Path, commits: int, **options: str) -> Table:
     return table
 
 
+@pytest.mark.slow
 def test_a_snapshot_with_merged_manifests_says_what_the_one_before_said(tmp_path: Path) -> None:
     table = partitioned(tmp_path, 4)
     drop_partitions(table.handle(), {"p": "b"})
@@ -38,6 +39,7 @@ def test_a_snapshot_with_merged_manifests_says_what_the_one_before_said(tmp_path
     assert (after["commitKind"], after["deltaRecordCount"], after["totalRecordCount"]) == ("COMPACT", 0, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", ["1 b", "3 kb", "8 mb"])
 def test_a_second_time_there_is_nothing_to_merge(tmp_path: Path, size: str) -> None:
     table = partitioned(tmp_path, 6, manifest__target_file_size=size)

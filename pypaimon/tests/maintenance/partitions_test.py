@@ -57,6 +57,7 @@ def expire_at(table: Table, now: datetime, policy: MaintenancePolicy | None = No
 # ---- Drop
 
 
+@pytest.mark.slow
 def test_complete_values_are_exact_and_some_values_are_any(tmp_path: Path) -> None:
     table = Table(tmp_path, "t", columns=COLUMNS, partition_keys=["p", "h"])
     for partition in ("a", "b", None):
@@ -70,6 +71,7 @@ def test_complete_values_are_exact_and_some_values_are_any(tmp_path: Path) -> No
     assert drop_partitions(table.handle(), {"h": 9}).snapshot_id is None and table.latest() == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", ODD)
 def test_any_value_can_be_dropped(tmp_path: Path, value: str | None) -> None:
     table = partitioned(tmp_path, *ODD)
@@ -86,6 +88,7 @@ def test_what_names_no_partition_is_refused(tmp_path: Path, wrong: Any) -> None:
     assert table.latest() == 1
 
 
+@pytest.mark.slow
 def test_indexes_go_with_their_partition_and_streams_pass_over_it(tmp_path: Path) -> None:
     columns = pa.schema([pa.field("p", pa.string(), False), pa.field("k", pa.int64(), False), ("v", pa.string())])
     table = Table(tmp_path, "t", columns=columns, partition_keys=["p"], primary_keys=["p", "k"], bucket="-1")
@@ -106,6 +109,7 @@ def test_indexes_go_with_their_partition_and_streams_pass_over_it(tmp_path: Path
     assert len(seen) == 1
 
 
+@pytest.mark.slow
 def test_a_compaction_of_a_partition_that_is_dropped_meanwhile_is_a_conflict(tmp_path: Path) -> None:
     table = partitioned(tmp_path, *["a"] * 6, "b")
     done: list[Any] = []
@@ -209,6 +213,7 @@ def test_late_rows_go_as_long_as_their_partition_is_old(tmp_path: Path) -> None:
     assert table.rows() and maintain(table.handle()).dropped_partitions and not table.rows()
 
 
+@pytest.mark.slow
 def test_a_partition_that_is_written_after_the_plan_stays_if_its_last_write_counts(tmp_path: Path) -> None:
     table = partitioned(tmp_path, "a", None, **WEEK, partition__expiration_strategy="update-time")
     assert maintain(table.handle()).plan.is_empty
@@ -262,6 +267,7 @@ def marked(table: Table) -> dict[str, Any]:
     return {path.parent.name: json.loads(path.read_text() or "{}") for path in table.path.rglob("_SUCCESS")}
 
 
+@pytest.mark.slow
 def test_a_mark_keeps_its_first_time(tmp_path: Path) -> None:
     table = partitioned(tmp_path, "a b", None)
     paths = mark_partitions_done(table.handle(), [{"p": "a b"}, {"p": None}, {"p": "none, yet"}])
@@ -280,6 +286,7 @@ def test_a_mark_keeps_its_first_time(tmp_path: Path) -> None:
 IDLE = {"partition__idle_time_to_done": "1 h", "partition__time_interval": "1 d", "time_zone": "UTC"}
 
 
+@pytest.mark.slow
 def test_idle_partitions_are_marked_once_and_again_after_a_write(tmp_path: Path) -> None:
     table = partitioned(tmp_path, "2020-01-01", "2020-01-02", "not a time", **IDLE)
     written = datetime.now(timezone.utc)
