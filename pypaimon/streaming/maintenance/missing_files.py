@@ -25,7 +25,7 @@ class MissingFiles:
     """What `remove_missing_files` found.
 
     Attributes:
-        snapshot_id: The snapshot that does not name the files any more; None if none is missing, or for a dry run.
+        snapshot_id: The snapshot that does not name the files any more; None if all are there, or for a dry run.
         paths: The paths of the missing files.
         rows: How many rows they held.
     """
