@@ -55,6 +55,8 @@ Event = Literal[
     "fast_forwarded",
     "branch_deleted",
     "maintenance_failed",
+    "partitions_untimed",
+    "done_marks_left_out",
     "table_parked",
     "discovery_failed",
     "compaction_left_out",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -18,6 +18,7 @@ from pypaimon.streaming.cli.tables_of_pattern import TableChoice, TablesOfPatter
 from pypaimon.streaming.concurrency.signals import on_sigterm
 from pypaimon.streaming.doctor.findings import count
 from pypaimon.streaming.maintenance.maintain import maintain as maintain_table
+from pypaimon.streaming.maintenance.partition_files import partition_text
 from pypaimon.streaming.maintenance.plan import MaintenancePlan, MaintenanceReport
 from pypaimon.streaming.maintenance.policy import MaintenancePolicy
 from pypaimon.streaming.paimon.handles import WritableTable
@@ -34,6 +35,13 @@ class Keeping:
         "--max-snapshots", type=click.IntRange(1), metavar="N", help="Keep N snapshots at most."
     )
     snapshot_age: str | None = option("--snapshot-age", metavar="TIME", help="Keep other snapshots this long (2h, 7d).")
+    partition_age: str | None = option(
+        "--partition-age", metavar="TIME", help="Drop partitions that are this old (90d)."
+    )
+    keep_partitions: bool = option("--keep-partitions", is_flag=True, help="Drop no partition.")
+    rewrite_manifests: bool = option(
+        "--rewrite-manifests", is_flag=True, help="Merge all manifests that are small or hold deletes."
+    )
     limit: int | None = option(
         "--limit", type=click.IntRange(0), metavar="N", help="Expire N snapshots at most in one run."
     )
@@ -51,6 +59,9 @@ class Keeping:
             max_snapshots=self.max_snapshots,
             snapshot_age=_age("--snapshot-age", self.snapshot_age),
             expire_limit=self.limit,
+            expire_partitions=not self.keep_partitions,
+            partition_age=_age("--partition-age", self.partition_age),
+            rewrite_manifests=self.rewrite_manifests,
             protect=self.protect,
             orphan_age=_age("--orphans", self.orphans),
         )
@@ -62,6 +73,7 @@ Examples:
   paimon-stream maintain db.orders --dry-run
   paimon-stream maintain db.orders
   paimon-stream maintain db.orders --snapshot-age 7d --orphans 3d
+  paimon-stream maintain db.orders --partition-age 90d --rewrite-manifests
   paimon-stream maintain 'db.*' --every 1h
 """
 )
@@ -81,7 +93,7 @@ def maintain(
     retrying: Retrying,
     as_json: bool,
 ) -> int:
-    """Expire snapshots, changelogs, tags and consumers of TABLE as its options say, and delete what nothing needs.
+    """Expire partitions, snapshots, tags and the like of TABLE as its options say, and delete what nothing needs.
 
     Automatic tags that are due are created first. What consumers, tags and branches need stays, whatever the options
     say. Runs next to writers, compactions and readers; a run that is killed is finished by the next one. 'db.orders_*'
@@ -127,7 +139,10 @@ def _maintain_each(pattern: TablesOfPattern, policy: MaintenancePolicy, dry_run:
 
 
 def _show(name: str, report: MaintenanceReport, form: str) -> None:
-    record: Record = {**report.plan.to_value(), "dry_run": report.dry_run, "resumed_files": report.resumed}
+    dropped = [dict(each) for each in report.dropped_partitions]
+    record: Record = {
+        **report.plan.to_value(), "dropped": dropped, "dry_run": report.dry_run, "resumed_files": report.resumed
+    }  # fmt: skip
     print_result(record, "\n".join(report_lines(name, report)), form)
 
 
@@ -145,23 +160,36 @@ def report_lines(name: str, report: MaintenanceReport) -> Iterator[str]:
         tags = ", ".join(f"{each.name} of snapshot {each.snapshot.id}" for each in plan.created_tags)
         verb = "would create" if report.dry_run else "created"
         yield f"{name}: {verb} {count(len(plan.created_tags), 'tag')} ({tags})"
-    if parts := "; ".join(_parts(plan, report.resumed)):
-        yield f"{name}: {'would delete' if report.dry_run else 'deleted'} {parts}"
+    parts = [*_parts(plan, report.resumed)]
+    if parts:
+        yield f"{name}: {'would delete' if report.dry_run else 'deleted'} {'; '.join(parts)}"
+    if plan.done_partitions:
+        done = _some([partition_text(each) for each in plan.done_partitions], "partition")
+        yield f"{name}: {'would mark' if report.dry_run else 'marked'} {done} as done"
+    if plan.rewritten_manifests:
+        merge = "would merge" if report.dry_run else "merged"
+        yield f"{name}: {merge} {count(plan.rewritten_manifests, 'manifest')}"
     for each in plan.held_back:
         yield f"  {each.kind} {each.name} keeps snapshot {each.first_kept} and later ones"
 
 
 def _parts(plan: MaintenancePlan, resumed: int) -> Iterator[str]:
+    if plan.partitions:
+        yield _some([partition_text(each) for each in plan.partitions], "partition")
     if plan.snapshot_ids:
         yield f"{count(len(plan.snapshot_ids), 'snapshot')} ({plan.snapshot_ids[0]} to {plan.snapshot_ids[-1]})"
     for what, found in (("changelog", plan.changelog_ids), ("tag", plan.deleted_tags), ("consumer", plan.consumers)):
         if found:
-            yield f"{count(len(found), what)} ({', '.join(map(str, found[:3]))}{', ...' if len(found) > 3 else ''})"
+            yield _some([*map(str, found)], what)
     if plan.files:
         kinds = ", ".join(f"{number} {kind}" for kind, number in plan.file_counts.items())
         yield f"{count(len(plan.files), 'file')} ({kinds}; {decimal(plan.bytes)})"
     if resumed:
         yield f"{count(resumed, 'file')} of a run that did not end"
+
+
+def _some(names: Sequence[str], what: str) -> str:
+    return f"{count(len(names), what)} ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
 
 
 def _age(name: str, text: str | None) -> timedelta | None:

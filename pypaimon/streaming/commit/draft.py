@@ -14,7 +14,7 @@ import pyarrow as pa
 from pypaimon.streaming.commit.changes import COMPACT, AvroRecord, Changes, FileChange
 from pypaimon.streaming.commit.conflicts import ConflictRules, StrictMode, TableState, check_changes
 from pypaimon.streaming.commit.manifests import ManifestOptions, ManifestWriter, NewFiles, merged_manifests
-from pypaimon.streaming.commit.request import CommitPlan, CommitRequest
+from pypaimon.streaming.commit.request import CommitPlan, CommitRequest, ManifestRewrite
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.files.blob_files import BLOB_FILE
 from pypaimon.streaming.files.row_id_groups import VECTOR_FILE
@@ -71,6 +71,11 @@ class Drafter:
         changes, next_row_id = self._numbered(state, plan.kind, changes)
         new = NewFiles()
         base = merged_manifests(state.directory.manifests, self._manifests, new, state.manifests)
+        if isinstance(plan, ManifestRewrite):
+            if state.snapshot is None or not new.files:
+                return None
+            # The snapshot says what the one before it said, as in Java.
+            request = replace(request, properties=state.snapshot.properties, schema_id=state.snapshot.schema_id)
         lists = {"base": self._manifests.manifest_list(new, base), "delta": self._listed(new, changes.files)}
         if changes.changelog:
             lists["changelog"] = self._listed(new, changes.changelog)

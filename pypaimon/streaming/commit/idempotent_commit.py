@@ -35,11 +35,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
+from uuid import uuid4
 
-from pypaimon.streaming.commit.changes import compact_changes
+from pypaimon.streaming.commit.changes import COMPACT, compact_changes
 from pypaimon.streaming.commit.cleanup import commit_or_clean_up, discard, discarded_on_error, log_kept
 from pypaimon.streaming.commit.ledger import CommitLedger, CommitStatus
-from pypaimon.streaming.commit.request import CommitReport, CommitRequest, FixedChanges, Overwrite, Written, plan_of
+from pypaimon.streaming.commit.request import (
+    CommitPlan,
+    CommitReport,
+    CommitRequest,
+    FixedChanges,
+    Overwrite,
+    Written,
+    plan_of,
+)
 from pypaimon.streaming.commit.session import CommitSession
 from pypaimon.streaming.commit.snapshot_commit import GaveUpError, KnownHistory, SnapshotCommit
 from pypaimon.streaming.errors import (
@@ -54,6 +63,8 @@ from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.options import option_keys
+from pypaimon.streaming.options.option_key import TableOptions
 from pypaimon.streaming.paimon.write_internals import CommitMessage
 
 _LOG = StreamLog(__name__)
@@ -141,6 +152,39 @@ def commit_batch(
         commit = SnapshotCommit(directory, request, plan_of(request), known)
     outcome = commit_or_clean_up(table, commit, messages, "The write", advice)
     return CommitReport(outcome.number, Written.of(messages))
+
+
+def commit_maintenance(table: PaimonTable, plan: CommitPlan, what: str) -> CommitReport:
+    """Commit changes that follow from the state of the table, and write no data files. Each call commits again.
+
+    Args:
+        plan: The changes, which find nothing to do in a state that has them already.
+        what: What the commit does, at the beginning of an error's message.
+
+    Raises:
+        CommitFailedError: It did not get through, or it is unknown whether it did.
+        StrictModeError: Others have changed the same partition since the last safe snapshot.
+        StoreError: The store failed before anything was published.
+    """
+    directory = table.new_directory()
+    latest = directory.snapshots.get_latest_snapshot()
+    if latest is None:
+        return CommitReport(None, Written.of(()))
+    schema_id = int(directory.latest_schema().id)
+    is_compaction = plan.kind == COMPACT
+    user = new_compaction_user(table.options) if is_compaction else table.handle.new_batch_write_builder().commit_user
+    request = CommitRequest(
+        table, user, _UNNUMBERED, (), schema_id=schema_id, ordered=False, is_first_attempt=True
+    )  # fmt: skip
+    commit = SnapshotCommit(directory, request, plan, KnownHistory.up_to(latest))
+    outcome = commit_or_clean_up(table, commit, (), what, "Call it again; what is done already is left as it is")
+    return CommitReport(outcome.number, Written.of(()))
+
+
+def new_compaction_user(options: TableOptions) -> str:
+    """A commit user that no other compaction has, with the table's `commit.user-prefix`."""
+    prefix = option_keys.COMMIT_USER_PREFIX.of(options)
+    return f"{prefix + '_' if prefix else ''}compaction-{uuid4()}"
 
 
 def commit_compaction(request: CommitRequest, planned_at: int, *, again: bool = True) -> CommitReport:

@@ -231,8 +231,9 @@ def merged_manifests(
 ) -> list[AvroRecord]:
     """Merge the manifests of a table if they are due. Returns records of manifests that hold the same live files."""
     full = full_merge(manifests, writer.options)
-    if full is not None:
-        return _merge_all(reader, writer, new, manifests, full)
+    merged = None if full is None else _merge_all(reader, writer, new, manifests, full)
+    if merged is not None:
+        return merged
     found: list[AvroRecord] = []
     for group in minor_merge(manifests, writer.options):
         found += group if len(group) == 1 else _merge_group(reader, writer, new, group)
@@ -301,13 +302,16 @@ def _stored_entries(reader: ManifestReader, writer: ManifestWriter, group: Group
 
 def _merge_all(
     reader: ManifestReader, writer: ManifestWriter, new: NewFiles, manifests: Sequence[AvroRecord], changing: set[str]
-) -> list[AvroRecord]:
+) -> list[AvroRecord] | None:
+    """A full merge; None: as in Java there is nothing to merge with a single manifest."""
     rewritten = [each for each in manifests if each["_FILE_NAME"] in changing]
     changes = merged_changes(changes_of(reader.entries(_table(rewritten))))
     deleted = {each.identity: each for each in changes if each.kind == EntryKind.DELETE}
     others = [each for each in manifests if each["_FILE_NAME"] not in changing]
     partitions = {each.partition for each in deleted.values()}
     searched = {each["_FILE_NAME"] for each in which_may_hold(others, partitions, writer.partition_fields)}
+    if len(rewritten) + len(searched) <= 1:
+        return None
     kept: list[AvroRecord] = []
     for each in others:
         # A full manifest without deletes stays, unless it holds a file that others delete.

@@ -176,8 +176,9 @@ class PartitionReplacement:
     """
 
     given: Changes
-    # The partitions: those that match a spec, `all`, or those of the new files (`written`)
-    replaced: PartitionSpec | Literal["all", "written"]
+    # The partitions: those that match a spec, `all`, those of the new files (`written`), or serialised rows that follow
+    # from the state
+    replaced: PartitionSpec | Literal["all", "written"] | Callable[[TableState], set[bytes]]
     kind: str = OVERWRITE
     keep_empty: bool = True
     may_conflict: bool = False
@@ -194,6 +195,8 @@ class PartitionReplacement:
         """Serialised rows of the partitions that are replaced; None: all."""
         if self.replaced == "all":
             return None
+        if callable(self.replaced):
+            return self.replaced(state)
         new = {each.partition for each in self.given.files}
         if self.replaced == "written":
             return all_forms(new, state.partition_fields)
@@ -203,3 +206,15 @@ class PartitionReplacement:
                 "to be overwritten. Name their partition too, or leave them out."
             )
         return state.partitions(self.replaced)
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestRewrite:
+    """No changes of files, only of the manifests that name them; there is no commit if those stay as they are."""
+
+    kind: str = COMPACT
+    may_conflict: bool = False
+    keep_empty: bool = True
+
+    def changes(self, state: TableState) -> Changes:
+        return Changes()

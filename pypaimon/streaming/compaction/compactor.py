@@ -9,10 +9,9 @@ from datetime import datetime, timedelta
 from functools import partial
 from itertools import count
 from typing import Any
-from uuid import uuid4
 
 from pypaimon.streaming.commit.cleanup import discard, discarded_on_error
-from pypaimon.streaming.commit.idempotent_commit import commit_compaction
+from pypaimon.streaming.commit.idempotent_commit import commit_compaction, new_compaction_user
 from pypaimon.streaming.commit.request import CommitRequest
 from pypaimon.streaming.compaction.compaction_options import check_compactable, under_latest_schema
 from pypaimon.streaming.compaction.file_reading import FileReader
@@ -34,7 +33,6 @@ from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.options import option_keys
 from pypaimon.streaming.options.arguments import a_table
-from pypaimon.streaming.options.option_key import TableOptions
 from pypaimon.streaming.paimon.handles import WritableTable
 from pypaimon.streaming.planning.follow_up import CommitKind
 from pypaimon.streaming.writing.files.file_options import warn_about_orc_zone
@@ -321,12 +319,6 @@ def _described(table: PaimonTable, task: CompactionTask, result: CompactionResul
         counted(file.read for file in taken),
         FileCount() if result is None else counted(result.after),
     )
-
-
-def new_compaction_user(options: TableOptions) -> str:
-    """A commit user that no other compaction has, with the table's `commit.user-prefix`."""
-    prefix = option_keys.COMMIT_USER_PREFIX.of(options)
-    return f"{prefix + '_' if prefix else ''}compaction-{uuid4()}"
 
 
 class CompactingWriters:

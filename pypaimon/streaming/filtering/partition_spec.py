@@ -18,6 +18,7 @@ import pyarrow as pa
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.filtering.filters import conjunction, mask
 from pypaimon.streaming.formats.binary_row import decode_column
+from pypaimon.streaming.formats.binary_row_encoding import encoded_row
 from pypaimon.streaming.model.data_types import bounded, parameter, root
 from pypaimon.streaming.model.time_zone import TimeZone, zone_of
 from pypaimon.streaming.options import option_keys
@@ -213,6 +214,19 @@ class PartitionSpec:
 
     def matches(self, rows: pa.Array, fields: Sequence[DataField]) -> pa.BooleanArray:
         return partitions_where(self.predicate, rows, fields)
+
+
+def partition_row(schema: TableSchema, given: Mapping[str, Any], what: str) -> bytes:
+    """The serialised row of the one partition with these values. Raises StreamConfigError as `PartitionSpec.of`, and if
+    a partition column has no value.
+    """
+    PartitionSpec.of(schema, given, what)
+    if missing := [name for name in schema.partition_keys if name not in given]:
+        raise StreamConfigError(f"{what}: {dict(given)} has no value of {', '.join(missing)}; give all of them.")
+    default, zone = default_partition(schema), zone_of(schema.options)
+    of_name = {field.name: field for field in schema.fields}
+    fields = [of_name[name] for name in schema.partition_keys]
+    return encoded_row([_value(field, given[field.name], default, zone, what) for field in fields], fields)
 
 
 def default_partition(schema: TableSchema) -> str:

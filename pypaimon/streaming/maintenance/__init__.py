@@ -1,4 +1,4 @@
-"""Keep a table small: expire snapshots, changelogs, tags and consumers, and delete the files that nothing needs."""
+"""Keep a table small: expire partitions, snapshots, changelogs, tags, consumers; delete files that nothing needs."""
 
 from pypaimon.streaming.lazy_imports import lazy_names
 

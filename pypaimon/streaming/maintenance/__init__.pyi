@@ -4,8 +4,17 @@ from pypaimon.streaming.maintenance.branches import create_branch as create_bran
 from pypaimon.streaming.maintenance.branches import delete_branch as delete_branch
 from pypaimon.streaming.maintenance.branches import rename_branch as rename_branch
 from pypaimon.streaming.maintenance.commit_maintenance import CommitMaintenance as CommitMaintenance
+from pypaimon.streaming.maintenance.done_marks import mark_partitions_done as mark_partitions_done
 from pypaimon.streaming.maintenance.maintainer import Maintainer as Maintainer
+from pypaimon.streaming.maintenance.manifest_rewrite import ManifestReport as ManifestReport
+from pypaimon.streaming.maintenance.manifest_rewrite import rewrite_manifests as rewrite_manifests
+from pypaimon.streaming.maintenance.missing_files import MissingFiles as MissingFiles
+from pypaimon.streaming.maintenance.missing_files import remove_missing_files as remove_missing_files
 from pypaimon.streaming.maintenance.overtaken import Overtaken as Overtaken
+from pypaimon.streaming.maintenance.partition_files import PartitionFiles as PartitionFiles
+from pypaimon.streaming.maintenance.partitions import PartitionDrop as PartitionDrop
+from pypaimon.streaming.maintenance.partitions import drop_partitions as drop_partitions
+from pypaimon.streaming.maintenance.partitions import list_partitions as list_partitions
 from pypaimon.streaming.maintenance.plan import MaintenancePlan as MaintenancePlan
 from pypaimon.streaming.maintenance.plan import MaintenanceReport as MaintenanceReport
 from pypaimon.streaming.maintenance.table_rollback import RollbackReport as RollbackReport

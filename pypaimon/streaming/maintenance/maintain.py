@@ -4,7 +4,8 @@ Automatic tags that are due are created first. `TableRun` also deletes and repla
 
 The order makes every step repeatable, and lets no reader find a snapshot whose files are gone:
 
-1. Everything is planned. What cannot be read stops the run before anything is deleted.
+1. Everything is planned. What cannot be read stops the run before anything is deleted. Then partitions expire, which
+   is a commit like others, and what else `preparation` holds.
 2. The plan is written to a file, so that a later run can finish it.
 3. The hint to the earliest snapshot is moved, so that nobody begins below it.
 4. Consumers, tags and branches are read again. If one has appeared, the hint moves back and the run starts over.
@@ -46,6 +47,7 @@ from pypaimon.streaming.maintenance.plan import (
     unfinished_plans,
 )
 from pypaimon.streaming.maintenance.policy import KeepRules, MaintenancePolicy
+from pypaimon.streaming.maintenance.preparation import Preparation
 from pypaimon.streaming.maintenance.protected_positions import check_protected
 from pypaimon.streaming.maintenance.references import (
     Candidates,
@@ -70,7 +72,7 @@ _LOG = StreamLog(__name__)
 def maintain(
     table: WritableTable, policy: MaintenancePolicy | None = None, *, dry_run: bool = False
 ) -> MaintenanceReport:
-    """Expire snapshots, long-lived changelogs and consumers, and delete the files that nothing needs. Blocks.
+    """Expire partitions, snapshots, long-lived changelogs and consumers, and delete files that nothing needs. Blocks.
 
     Rows of streams that are still protected, of tags and of branches do not change. May run at any time, next to
     writers, compactors, readers, Java's own expiry, and itself; a run that is killed is finished by the next one.
@@ -84,6 +86,8 @@ def maintain(
         StreamConfigError: An option or an argument cannot be read; nothing was deleted.
         TableChangedError: A protected position belongs to another table, or the table was rolled back since.
         CorruptTableError: A file that decides what is needed is damaged or missing; nothing was deleted.
+        UnsupportedTableError: The partitions of such a table cannot expire; nothing was deleted.
+        CommitFailedError: Partitions could not be dropped, or manifests not be rewritten (retriable).
         MaintenanceConflictError: Others kept changing what is protected meanwhile (retriable).
         StoreError: The store failed (retriable).
     """
@@ -91,7 +95,9 @@ def maintain(
     rules = KeepRules.of(policy or MaintenancePolicy(), given.options)
     check_protected(given.new_directory(), (policy or MaintenancePolicy()).protect)
     protected = (policy or MaintenancePolicy()).protected_ids
-    return report_of(lambda: TableRun(given, rules, protected), dry_run=dry_run)
+    preparation = Preparation(given, policy or MaintenancePolicy())
+    report = report_of(lambda: TableRun(given, rules, protected, preparation.run), dry_run=dry_run)
+    return preparation.noted(report)
 
 
 def report_of(make_run: Callable[[], TableRun], *, dry_run: bool = False) -> MaintenanceReport:
@@ -112,22 +118,36 @@ def report_of(make_run: Callable[[], TableRun], *, dry_run: bool = False) -> Mai
 
 def planned_expiry(table: PaimonTable, picture: Picture, now_millis: int) -> MaintenancePlan:
     """What a run would expire by the options of a table, without the files, which the run itself finds."""
-    run = TableRun(table, KeepRules.of(MaintenancePolicy(), table.options), ())
-    run._now = now_millis / 1000
-    return run._planned(picture)
+    return TableRun(table, KeepRules.of(MaintenancePolicy(), table.options), (), now=now_millis / 1000).planned(picture)
 
 
 class TableRun:
-    """One attempt: a new picture of the table, a plan, and its execution."""
+    """One attempt: a new picture of the table, a plan, and its execution.
 
-    def __init__(self, table: PaimonTable, rules: KeepRules, protected: Sequence[int]) -> None:
+    Args:
+        table: The table.
+        rules: What is kept.
+        protected: The first snapshots that positions still read.
+        prepare: Changes the table after the plan is made, and before anything of it is deleted.
+        now: Seconds since the epoch; None: the wall clock.
+    """
+
+    def __init__(
+        self,
+        table: PaimonTable,
+        rules: KeepRules,
+        protected: Sequence[int],
+        prepare: Callable[[], None] = lambda: None,
+        now: float | None = None,
+    ) -> None:
         self._table = table
         self._rules = rules
         self._protected = protected
+        self._prepare = prepare
         self._directory = table.new_directory()
         self._store = self._directory.store
         self._consumers = consumers_of(self._directory)
-        self._now = time.time()
+        self._now = time.time() if now is None else now
         self._home = branch_directory(table.path, self._directory.branch)
         self._automatic = automatic_tags(table)
 
@@ -135,7 +155,7 @@ class TableRun:
         # Old files are listed before what names files: a commit that comes between cannot name them any more.
         old = self._old_files()
         picture = picture_of(self._directory)
-        plan = self._planned(picture)
+        plan = self.planned(picture)
         unfinished = self._unfinished()
         resumed: tuple[TableFile, ...] = ()
         candidates = [*self._candidates(picture, plan), *old]
@@ -147,6 +167,7 @@ class TableRun:
             left = (each for files in unfinished.values() for each in files if each.path not in planned)
             resumed = unreferenced(left, needed)
         if not dry_run:
+            self._prepare()
             if resumed or not plan.is_empty:
                 self._execute(picture, plan, resumed)
             for path in unfinished:
@@ -164,7 +185,7 @@ class TableRun:
 
     # ---- What goes
 
-    def _planned(self, picture: Picture) -> MaintenancePlan:
+    def planned(self, picture: Picture) -> MaintenancePlan:
         expired = self._expired_consumers(picture.consumers)
         protections = self._protections(picture.consumers, expired)
         own, rules, now = picture.own, self._rules, int(self._now * 1000)

@@ -11,6 +11,7 @@ from typing import Any
 
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.maintenance.expiry import Protection
+from pypaimon.streaming.maintenance.partition_files import PartitionValues
 from pypaimon.streaming.maintenance.references import TableFile
 from pypaimon.streaming.maintenance.tags import Tag
 from pypaimon.streaming.model.json_fields import parse_fields
@@ -37,6 +38,9 @@ class MaintenancePlan:
         protections: The consumers and positions that keep snapshots.
         earliest_id: Id of the earliest snapshot that stays; None if there is none.
         latest_id: Id of the latest one.
+        partitions: The partitions that expire, as texts of their values by column; None for null.
+        done_partitions: Those that are marked as done.
+        rewritten_manifests: How many manifests are merged into others.
     """
 
     table: str
@@ -50,12 +54,16 @@ class MaintenancePlan:
     earliest_id: int | None = None
     latest_id: int | None = None
     created_tags: tuple[Tag, ...] = ()
+    partitions: tuple[PartitionValues, ...] = ()
+    done_partitions: tuple[PartitionValues, ...] = ()
+    rewritten_manifests: int = 0
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to do."""
         going = self.snapshot_ids or self.changelog_ids or self.tags or self.consumers or self.files
-        return not (going or self.created_tags)
+        due = self.created_tags or self.partitions or self.done_partitions or self.rewritten_manifests
+        return not (going or due)
 
     @property
     def deleted_tags(self) -> tuple[str, ...]:
@@ -88,6 +96,9 @@ class MaintenancePlan:
             "bytes": self.bytes,
             "earliest": self.earliest_id,
             "latest": self.latest_id,
+            "partitions": [dict(each) for each in self.partitions],
+            "done_partitions": [dict(each) for each in self.done_partitions],
+            "rewritten_manifests": self.rewritten_manifests,
             "protected_by": [
                 {"kind": each.kind, "name": each.name, "next_snapshot": each.next_snapshot} for each in self.protections
             ],
@@ -111,11 +122,14 @@ class MaintenanceReport:
         plan: What was to be deleted; it has been, unless this was a dry run.
         dry_run: Whether nothing was deleted.
         resumed: Files of an earlier run that did not end, which were deleted too.
+        dropped_partitions: The expired partitions that were dropped: all that were planned but those that another
+            program has dropped, or written to, meanwhile.
     """
 
     plan: MaintenancePlan
     dry_run: bool = False
     resumed: int = 0
+    dropped_partitions: tuple[PartitionValues, ...] = ()
 
 
 def plan_text(files: Sequence[TableFile], root: str) -> bytes:

@@ -33,6 +33,10 @@ class MaintenancePolicy:
         expire_limit: Snapshots, and changelogs, that one run expires at most. `snapshot.expire.limit` counts only if
             the table sets it: its default of 50 is meant for the expiry after each commit.
         expire_tags: Whether tags go whose own retention has passed (`tag.time-expire-enabled`, true).
+        expire_partitions: Whether partitions expire.
+        partition_age: Age at which they do, after their begin or their last write (`partition.expiration-time`,
+            never).
+        rewrite_manifests: Merge all manifests that are small or hold deletes.
         orphan_age: Files that nothing names go if they are this old; None: they stay. At least a day, unless
             `young_orphans`: a commit that is still to come may name a younger file.
         young_orphans: Allow an `orphan_age` below a day, because no writer is running.
@@ -48,6 +52,9 @@ class MaintenancePolicy:
     changelog_age: float | timedelta | None = None
     expire_limit: int | None = None
     expire_tags: bool | None = None
+    expire_partitions: bool = True
+    partition_age: float | timedelta | None = None
+    rewrite_manifests: bool = False
     orphan_age: float | timedelta | None = None
     young_orphans: bool = False
     protect: tuple[Position | int, ...] = ()
@@ -57,7 +64,7 @@ class MaintenancePolicy:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise StreamConfigError(f"{name}: expected at least 1, got {value}.")
-        for name in ("snapshot_age", "changelog_age", "orphan_age"):
+        for name in ("snapshot_age", "changelog_age", "partition_age", "orphan_age"):
             _seconds(name, getattr(self, name))
         oldest = _seconds("orphan_age", self.orphan_age)
         if oldest is not None and oldest < _DAY and not self.young_orphans:
@@ -69,6 +76,11 @@ class MaintenancePolicy:
             )
         if self.expire_limit is not None and self.expire_limit < 0:
             raise StreamConfigError(f"expire_limit: expected a number from 0, got {self.expire_limit}.")
+
+    @property
+    def partition_seconds(self) -> float | None:
+        """`partition_age` in seconds."""
+        return _seconds("partition_age", self.partition_age)
 
     @property
     def protected_ids(self) -> tuple[int, ...]:

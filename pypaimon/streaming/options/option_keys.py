@@ -40,7 +40,8 @@ _START_WORDS = one_of(
     "from-creation-timestamp", "from-file-creation-time", "from-snapshot", "from-snapshot-full", "incremental",
 )  # fmt: skip
 _MAINTAIN = BY_MAINTENANCE = LeftOut("run maintain or paimon-stream maintain")
-_DONE, _COMMIT = LeftOut("run mark_partition_done", True), LeftOut("have Java commit", True)
+_MARKS = LeftOut("run maintain or paimon-stream maintain", True)
+_DONE, _COMMIT = LeftOut("run paimon-stream partitions mark-done", True), LeftOut("have Java commit", True)
 _VISIBLE = LeftOut("have Java commit, which waits until the rows are visible", True)
 _BETWEEN = "refused by streams: use [`with_range(...)`](reading.md#between-two-moments), or a batch of Spark"
 _START = "a [start](reading.md#where-a-stream-starts)"
@@ -259,8 +260,8 @@ DYNAMIC_BUCKET_MAX_BUCKETS = Key("dynamic-bucket.max-buckets", whole(1, _MOST_BU
     "buckets of a partition at most; -1: no limit")
 PARTITION_TIMESTAMP_FORMAT_STRICT = Key("partition.timestamp-format.strict", BOOLEAN, False, _W,
     "values of new partitions must be a time")
-PARTITION_TIMESTAMP_FORMATTER = Key("partition.timestamp-formatter", TEXT, None, _W, "Java's pattern of that time")
-PARTITION_TIMESTAMP_PATTERN = Key("partition.timestamp-pattern", TEXT, None, _W,
+PARTITION_TIMESTAMP_FORMATTER = Key("partition.timestamp-formatter", TEXT, None, _WM, "Java's pattern of that time")
+PARTITION_TIMESTAMP_PATTERN = Key("partition.timestamp-pattern", TEXT, None, _WM,
     "how partition columns make that time, `$dt $hour`")
 COMMIT_MAX_RETRIES = Key("commit.max-retries", whole(0), 10, _WC, "attempts after another writer's commit came first")
 COMMIT_MIN_RETRY_WAIT = Key("commit.min-retry-wait", DURATION, 10, _WC, "pause before the first of them")
@@ -354,7 +355,22 @@ SINK_WATERMARK_TIME_ZONE = Key("sink.watermark-time-zone", TEXT, "UTC", _M,
     "the time zone of automatic tags by watermark")
 TAG_CALLBACKS = Key("tag.callbacks", TEXT, None, _W, left_out=LeftOut("have Java create and delete the tags"))
 METASTORE_TAG_TO_PARTITION = Key("metastore.tag-to-partition", TEXT, None, _W, left_out=_COMMIT)
-PARTITION_EXPIRATION_TIME = Key("partition.expiration-time", TEXT, None, _W, left_out=LeftOut("run expire_partitions"))
+PARTITION_EXPIRATION_TIME = Key("partition.expiration-time", DURATION, None, _WM,
+    "age at which a [partition expires](maintenance.md#partitions)", left_out=_MAINTAIN)
+PARTITION_EXPIRATION_STRATEGY = Key("partition.expiration-strategy", one_of("values-time", "update-time"),
+    "values-time", _M, "whether the age counts from the time in its values, or from its last write")
+PARTITION_EXPIRATION_MAX_NUM = Key("partition.expiration-max-num", whole(0), 100, _M,
+    "partitions that one run expires at most")
+PARTITION_EXPIRATION_BATCH_SIZE = Key("partition.expiration-batch-size", whole(1), None, _M,
+    "partitions that one commit drops at most")
+PARTITION_IDLE_TIME_TO_DONE = Key("partition.idle-time-to-done", DURATION, None, _WM,
+    "time after its end and its last write at which a [partition is marked](maintenance.md#partitions) as done",
+    left_out=_MARKS)
+PARTITION_TIME_INTERVAL = Key("partition.time-interval", DURATION, None, _M, "time from begin to end of a partition")
+PARTITION_MARK_DONE_ACTION = Key("partition.mark-done-action", TEXT, "success-file", _M,
+    "only `success-file` is carried out; others are logged")
+PARTITION_MARK_DONE_ACTION_MODE = Key("partition.mark-done-action.mode", one_of("process-time", "watermark"),
+    "process-time", _M, "with `watermark` no partition is marked here")
 _LEFT_OUT = {
     _MAINTAIN: ("snapshot.expire.execution-mode",),
     _COMMIT: (
@@ -362,7 +378,7 @@ _LEFT_OUT = {
         "partition.idle-time-to-report-statistic",
     ),
     _VISIBLE: ("visibility-callback.enabled",),
-    _DONE: ("partition.idle-time-to-done", "partition.end-input-to-done"),
+    _DONE: ("partition.end-input-to-done",),
 }
 
 # Without effect here.

@@ -150,6 +150,10 @@ public final class Harness {
             case "compact" -> compact(command);
             case "overwrite" -> overwrite(command);
             case "drop_partitions" -> commit(command, (commit) -> commit.truncatePartitions(partitions(command)));
+            case "expire_partitions" -> Partitions.expire(table(command), reply);
+            case "mark_done" -> Partitions.markDone(table(command), command);
+            case "partition_times" -> Partitions.times(command, reply);
+            case "compact_manifests" -> commit(command, TableCommitImpl::compactManifests);
             case "truncate" -> commit(command, TableCommitImpl::truncateTable);
             case "expire" -> expire(command);
             case "alter" -> catalog.alterTable(identifier(command), changes(command.get("changes")), false);

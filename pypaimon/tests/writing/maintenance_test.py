@@ -37,7 +37,8 @@ def test_writers_of_a_process_log_once_what_they_do_not_do(tmp_path: Path, caplo
             "event": "upkeep_left_out",
             "table": "db.w",
             "options": "snapshot.time-retained (run maintain or paimon-stream maintain), tag.automatic-creation "
-            "(run maintain or paimon-stream maintain), partition.expiration-time (run expire_partitions), "
+            "(run maintain or paimon-stream maintain), partition.expiration-time (run maintain or paimon-stream "
+            "maintain), "
             "commit.callbacks (have Java commit)",
         }
     ]
@@ -67,7 +68,7 @@ def test_callbacks_of_commits_are_reported_for_compactions_too(
         compact(table.handle())
     ((line),) = lines(caplog)
     assert [each.split(" (")[0] for each in line["options"].split("), ")] == [
-        "tag.callbacks", "commit.custom-listeners", "visibility-callback.enabled", "partition.idle-time-to-done",
+        "partition.idle-time-to-done", "tag.callbacks", "commit.custom-listeners", "visibility-callback.enabled",
         "partition.end-input-to-done",
     ]  # fmt: skip
 

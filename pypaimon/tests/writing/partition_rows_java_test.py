@@ -22,7 +22,7 @@ from pypaimon.streaming.filtering.partition_spec import PartitionSpec
 from pypaimon.streaming.formats.binary_row_encoding import encoded_row
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.writing.record_writer import PartitionTimes
+from pypaimon.streaming.writing.record_writer import NewPartitions
 from support.java.live import JavaError, LiveJava
 
 STRICT, FORMATTER = "partition.timestamp-format.strict", "partition.timestamp-formatter"
@@ -143,7 +143,7 @@ def test_only_partitions_that_java_takes_for_times_are_written(
     java.call("create", warehouse=str(tmp_path), fields=[["p", "STRING"], ["q", "INT"]], partition_keys=["p", "q"],
               primary_keys=[], options=given)  # fmt: skip
     table = CatalogFactory.create({"warehouse": str(tmp_path)}).get_table("d.t")
-    checked = PartitionTimes.of(PaimonTable(table))
+    checked = NewPartitions.of(PaimonTable(table))
     assert checked is not None
     for text in [*TIMES, None]:
         is_written = is_done(JavaError, partial(java.call, "write", flushes=[[["+I", text, 7]]]))
@@ -166,7 +166,7 @@ def test_a_writer_takes_no_partition_that_says_no_time(tmp_path: Path) -> None:
         with pytest.raises(BadRowError, match=r"'p': '2024-02-29'.*partition.timestamp-formatter"):
             writer.write(pa.table({"p": ["2024-02-29"], "k": [2]}, schema=columns))
             writer.commit()
-    with pytest.raises(UnsupportedTableError, match=r"'MMM', which is not checked here"):
+    with pytest.raises(UnsupportedTableError, match=r"'MMM' is not supported here"):
         stream_write_builder(table.copy({FORMATTER: "yyyy-MMM-dd"})).open_sync().__enter__()
     assert rows_of(table.copy({STRICT: "false"})).num_rows == 1
 

@@ -1,0 +1,63 @@
+"""`paimon-stream partitions`: what it prints, drops and marks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from support.docs.cli_runs import Program
+from support.tables.streamed_table import Table
+
+pytestmark = pytest.mark.slow
+
+COLUMNS = pa.schema([("p", pa.string()), ("h", pa.int32()), ("k", pa.int64())])
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    table = Table(tmp_path, "t", columns=COLUMNS, partition_keys=["p", "h"])
+    for number, partition in enumerate([("2020-01-01", 1), ("2020-01-01", 2), ("a/b", 3), (None, 4)]):
+        table.commit([(*partition, number)])
+    return table
+
+
+@pytest.fixture
+def program(table: Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Program:
+    return Program(tmp_path, capsys)
+
+
+def test_partitions_are_listed_dropped_and_marked(program: Program, table: Table) -> None:
+    listed = [json.loads(line) for line in program("partitions", "list", "db.t", "--format", "json").out.splitlines()]
+    assert [each["partition"] for each in listed] == ["p=2020-01-01/h=1", "p=2020-01-01/h=2", "p=null/h=4", "p=a/b/h=3"]
+    assert listed[2]["values"] == {"p": None, "h": "4"} and listed[0]["records"] == 1
+    assert "p=a/b/h=3" in program("partitions", "list", "db.t").out
+    dry = program("partitions", "drop", "db.t", "p=2020-01-01", "--dry-run").out
+    assert "would drop 2 partitions (p=2020-01-01/h=1, p=2020-01-01/h=2)" in dry and len(table.rows()) == 4
+    dropped = program("partitions", "drop", "db.t", "p=2020-01-01", "p=a/b/h=3", "--yes", "--format", "json").out
+    assert json.loads(dropped)["snapshot"] == 5 and table.rows() == [(None, 4, 3)]
+    assert "dropped 0 partitions" in program("partitions", "drop", "db.t", "p=2020-01-01", "--yes").out
+    assert table.latest() == 5
+    assert "marked 1 partition" in program("partitions", "mark-done", "db.t", "p=a/b/h=3").out
+    assert [path.parent.name for path in table.path.rglob("_SUCCESS")] == ["h=3"]
+
+
+@pytest.mark.parametrize(
+    "wrong", [("drop", "db.t", "q=1"), ("drop", "db.t", "h=x"), ("drop", "db.t", "p"), ("mark-done", "db.t", "p=x")]
+)
+def test_wrong_partitions_are_refused(program: Program, table: Table, wrong: tuple[str, ...]) -> None:
+    assert program("partitions", *wrong).code == 2
+    assert table.latest() == 4
+
+
+def test_maintain_drops_by_age_and_merges_manifests(program: Program, table: Table) -> None:
+    asked = ("maintain", "db.t", "--partition-age", "90d", "--rewrite-manifests")
+    planned = program(*asked, "--dry-run").out
+    assert "would delete 2 partitions (p=2020-01-01/h=1, p=2020-01-01/h=2)" in planned
+    assert "would merge 4 manifests" in planned and table.latest() == 4
+    assert "nothing is due" in program(*asked[:4], "--keep-partitions").out
+    done = json.loads(program(*asked, "--json").out)
+    assert done["dropped"] == done["partitions"] == [{"p": "2020-01-01", "h": "1"}, {"p": "2020-01-01", "h": "2"}]
+    assert len(table.rows()) == 2 and table.latest() == 6
