@@ -39,7 +39,7 @@ from pypaimon.streaming.maintenance.references import (
     required,
     unreferenced,
 )
-from pypaimon.streaming.maintenance.roots import Picture, Roots, of_branch, picture_of
+from pypaimon.streaming.maintenance.roots import Picture, Roots, Seen, of_branch, picture_of
 from pypaimon.streaming.maintenance.tags import Tag, tag_names
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import branch_directory
@@ -95,12 +95,13 @@ class _Run:
         self._store = self._directory.store
         self._consumers = consumers_of(self._directory)
         self._now = time.time()
+        self._seen: Seen = {}
         self._home = branch_directory(table.path, self._directory.branch)
 
     def report(self, dry_run: bool) -> MaintenanceReport:
         # Old files are listed before what names files: a commit that comes between cannot name them any more.
         old = self._old_files()
-        picture = picture_of(self._directory)
+        picture = picture_of(self._directory, self._seen)
         plan = self._planned(picture)
         unfinished = self._unfinished()
         resumed: tuple[TableFile, ...] = ()
@@ -222,7 +223,7 @@ class _Run:
 
     def _check_still_there(self, roots: Roots) -> None:
         """Another program may have expired, meanwhile, what needs a file that is missing."""
-        now = picture_of(self._table.new_directory())
+        now = picture_of(self._table.new_directory(), self._seen)
         there = {each.fingerprint for found in (now.own, *now.others) for each in found.all}
         gone = next((each for each in roots.all if each.fingerprint not in there), None)
         if gone is not None:
@@ -280,7 +281,7 @@ class _Run:
 
         They have appeared meanwhile, or should have been deleted and are still there.
         """
-        now = picture_of(self._table.new_directory())
+        now = picture_of(self._table.new_directory(), self._seen)
         snapshots = {each.fingerprint for found in roots for each in found.snapshots}
         tagged = {each.fingerprint for found in roots for each in found.tagged}
         changelogs = {each.fingerprint for found in roots for each in found.changelogs}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,8 @@ from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming import CorruptTableError, MaintenancePolicy, StoreError, maintain
 from pypaimon.streaming.io.store import Store
+from pypaimon.streaming.maintenance.roots import Seen, picture_of
+from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.stores.rest_server import RestServer
 from support.stores.s3_server import BUCKET, S3Server, forget_clients, methods
 from support.tables.orders import write
@@ -132,3 +135,37 @@ def test_a_table_of_a_rest_catalog(server: S3Server, table: Any, fast: bool) -> 
     finally:
         rest.stop()
         server.keys = None
+
+
+def test_nothing_is_read_twice(server: S3Server, table: Any) -> None:
+    for key in range(2, 8):
+        write(table, [{"k": key}], COLUMNS)
+    # The last snapshot is the only one whose file is as young as the listing, so that it might be replaced unnoticed.
+    server.objects.age(f"{home(table)}/snapshot/snapshot-", seconds=60, but=f"{home(table)}/snapshot/snapshot-8")
+    with server.asked() as asked:
+        report = maintain(table, MaintenancePolicy(min_snapshots=4, max_snapshots=4))
+    assert report.plan.snapshot_ids == (1, 2, 3, 4)
+    read = Counter(path.rpartition("/")[2] for method, path in asked if method == "GET" and "list-type" not in path)
+    # The hint and the last snapshot are what shows a rollback.
+    assert {name for name, number in read.items() if number > 1} == {"LATEST", "snapshot-8"}
+    listed = [path for method, path in asked if method == "GET" and "list-type" in path]
+    assert all("delimiter=" in path and "prefix=" in path for path in listed)
+    assert len(listed) <= 14
+
+
+def test_a_snapshot_that_was_replaced_is_read_again(server: S3Server, table: Any) -> None:
+    directory = TableDirectory.of(table)
+    path = f"{home(table)}/snapshot/snapshot-1"
+    server.objects.age(path, seconds=60)
+    seen: Seen = {}
+    (first, _) = picture_of(directory, seen).own.snapshots
+    with server.asked() as asked:
+        assert picture_of(TableDirectory.of(table), seen).own.snapshots[0] == first
+    assert not [asked_for for _, asked_for in asked if asked_for.endswith("/snapshot-1")]
+    data = (
+        Store(table.file_io)
+        .read(f"s3://{BUCKET}/{path}")
+        .replace(first.commit_user.encode(), b"another user".ljust(36))
+    )
+    server.objects.fill(BUCKET, [path], data)
+    assert picture_of(TableDirectory.of(table), seen).own.snapshots[0].commit_user != first.commit_user

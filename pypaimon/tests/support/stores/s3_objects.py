@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
 from hashlib import md5
 from io import BytesIO
@@ -127,6 +127,13 @@ class S3Objects:
     def fill(self, bucket: str, keys: Iterable[str], data: bytes) -> None:
         """Store the same data under several keys, without a request."""
         self._buckets[bucket].update({key: _Object(data, {}, _tag(data)) for key in keys})
+
+    def age(self, part: str, seconds: float, but: str = "") -> None:
+        """Make the objects with a part in their key older, except one."""
+        for objects in self._buckets.values():
+            for key, each in objects.items():
+                if part in key and key != but:
+                    objects[key] = replace(each, modified=each.modified - timedelta(seconds=seconds))
 
     # ---- buckets ----
 
