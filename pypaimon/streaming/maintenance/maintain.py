@@ -21,7 +21,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from functools import cached_property, partial
+from itertools import chain
 from uuid import uuid4
+
+import pyarrow as pa
 
 from pypaimon.streaming.commit.ledger import record_name
 from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo, consumers_of
@@ -34,6 +37,7 @@ from pypaimon.streaming.maintenance.plan import MaintenancePlan, MaintenanceRepo
 from pypaimon.streaming.maintenance.policy import KeepRules, MaintenancePolicy
 from pypaimon.streaming.maintenance.references import (
     Candidates,
+    PackedFiles,
     References,
     TableFile,
     required,
@@ -108,10 +112,12 @@ class _Run:
         if old or unfinished or not plan.is_empty:
             kept = self._kept(picture, plan)
             needed = self._needed((kept, *picture.others))
-            plan = replace(plan, files=unreferenced([*self._candidates(picture, plan), *old], needed))
+            plan = replace(plan, files=unreferenced(chain(self._candidates(picture, plan), old), needed))
             planned = {each.path for each in plan.files}
             left = (each for files in unfinished.values() for each in files if each.path not in planned)
             resumed = unreferenced(left, needed)
+            # A million names take much memory, which the deletion needs.
+            del needed, old
         if not dry_run:
             if resumed or not plan.is_empty:
                 self._execute(picture, plan, resumed)
@@ -121,12 +127,12 @@ class _Run:
 
     # ---- What the table holds
 
-    def _old_files(self) -> list[TableFile]:
+    def _old_files(self) -> PackedFiles:
         if self._rules.orphan_seconds is None:
-            return []
+            return PackedFiles(())
         before = datetime.fromtimestamp(max(self._now - self._rules.orphan_seconds, 0), timezone.utc)
         homes = [branch_directory(self._table.path, name) for name in ("main", *self._directory.branch_names())]
-        return list(OldFiles(self._store, self._table.paths, before).of_table(homes))
+        return PackedFiles(OldFiles(self._store, self._table.paths, before).of_table(homes))
 
     # ---- What goes
 
@@ -212,6 +218,8 @@ class _Run:
         references = References(self._directory.manifests, producer)
         for each in roots:
             self._add(references, each)
+        # What the entries of a large table have taken is not kept for the next ones.
+        pa.default_memory_pool().release_unused()
         return references.names
 
     def _add(self, references: References, roots: Roots) -> None:
