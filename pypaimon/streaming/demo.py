@@ -49,7 +49,7 @@ CHANGES = pa.schema([("_row_kind", pa.string()), *SCHEMA])
 ROUNDS = 50
 """Rounds of writes between two compactions, each with maintenance."""
 KEPT = MaintenancePolicy(min_snapshots=100, snapshot_age=60)
-"""The stream is never a minute behind."""
+"""The stream reads each snapshot within a minute."""
 
 Order = dict[str, Any]
 
