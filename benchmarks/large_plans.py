@@ -13,7 +13,7 @@ from statistics import median
 
 import pyarrow as pa
 
-from benchmarks.measuring import Figure
+from benchmarks.measuring import Figure, highest_memory
 from benchmarks.tables import SCHEMA, catalog, commit, create, multiply_entries, some_rows
 from pypaimon.streaming import EndOfScan, stream_read_builder
 
@@ -76,14 +76,7 @@ def main(warehouse: str, name: str, part: str) -> None:
                 splits += len(plan.splits())
         except EndOfScan:
             pass
-    sys.stdout.write(f"{time.process_time() - begin} {_highest_memory()} {splits}\n")
-
-
-def _highest_memory() -> float:
-    """MB that this process held at once; what `getrusage` says begins with what the process held that started it."""
-    status = Path("/proc/self/status").read_text()
-    (kilobytes,) = (line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))
-    return int(kilobytes) / 1e3
+    sys.stdout.write(f"{time.process_time() - begin} {highest_memory()} {splits}\n")
 
 
 if __name__ == "__main__":

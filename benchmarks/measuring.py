@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 
 PEER = "pypaimon 2.1.0"
@@ -124,3 +125,10 @@ def plain(figures: list[Figure]) -> str:
     lines = rows(figures)
     widths = [max(len(line[index]) for line in lines) for index in range(len(lines[0]))]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
+
+
+def highest_memory() -> float:
+    """MB that this process held at once; what `getrusage` says begins with what the process held that started it."""
+    status = Path("/proc/self/status").read_text()
+    (kilobytes,) = (line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))
+    return int(kilobytes) / 1e3

@@ -162,6 +162,28 @@ def multiply_entries(table: Any, count: int, partitions: int = 100, buckets: int
     path.write_text(json.dumps(snapshot))
 
 
+def delete_entries(table: Any, count: int) -> None:
+    """Append a snapshot that deletes this many entries of a table after `multiply_entries` (metadata only)."""
+    home = Path(str(table.table_path))
+    path = max((home / "snapshot").glob("snapshot-*"))
+    before = json.loads(path.read_text())
+    lists, list_schema = _records(home / "manifest" / before["baseManifestList"])
+    made = []
+    for start in range(0, count, _PER_MANIFEST):
+        listed = lists[start // _PER_MANIFEST]
+        entries, entry_schema = _records(home / "manifest" / listed["_FILE_NAME"])
+        deleted = [entry | {"_KIND": 1} for entry in entries[: count - start]]
+        name = f"manifest-deleted-{start}"
+        size = _write(home / "manifest" / name, entry_schema, deleted)
+        counts = {"_NUM_ADDED_FILES": 0, "_NUM_DELETED_FILES": len(deleted)}
+        made.append(listed | counts | {"_FILE_NAME": name, "_FILE_SIZE": size})
+    size = _write(home / "manifest" / "manifest-list-deleted", list_schema, made)
+    after = before | {"id": before["id"] + 1, "commitKind": "COMPACT", "timeMillis": before["timeMillis"] + 1}
+    after |= {"deltaManifestList": "manifest-list-deleted", "deltaManifestListSize": size}
+    path.with_name(f"snapshot-{after['id']}").write_text(json.dumps(after))
+    (home / "snapshot" / "LATEST").write_text(str(after["id"]))
+
+
 def multiply_rows(table: Any, copies: int, spread: int) -> None:
     """Multiply the rows of each file of a table of `SCHEMA`, in key order: copies with ids `spread` apart."""
     home = Path(str(table.table_path))

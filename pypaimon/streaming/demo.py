@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import collections
 import importlib.util
+import itertools
 import random
 import signal
 import sys
@@ -22,7 +23,10 @@ from pypaimon.streaming import (
     AsyncStreamingTableScan,
     BlockingStreamWriter,
     Lag,
+    MaintenancePolicy,
     Plan,
+    compact,
+    maintain,
     stream_read_builder,
     stream_write_builder,
 )
@@ -43,6 +47,11 @@ SCHEMA = pa.schema(
 )
 CHANGES = pa.schema([("_row_kind", pa.string()), *SCHEMA])
 
+ROUNDS = 50
+"""Rounds of writes between two compactions, each with maintenance."""
+KEPT = MaintenancePolicy(min_snapshots=100, snapshot_age=60)
+"""The stream reads each snapshot within a minute."""
+
 Order = dict[str, Any]
 
 
@@ -59,14 +68,18 @@ def create_table(warehouse: str) -> Any:
 class Writer:
     """Commits changes of orders until it is stopped: orders are placed, change their status, and are deleted.
 
+    Every now and then it compacts the table and deletes what nobody reads any more, so that the demo may run for hours.
+
     Args:
-        table: The writer of the table.
+        table: The table.
+        writer: The writer of the table.
         interval: Seconds between rounds.
         seed: Seed of the random changes.
     """
 
-    def __init__(self, table: BlockingStreamWriter, interval: float, seed: int = 7) -> None:
+    def __init__(self, table: Any, writer: BlockingStreamWriter, interval: float, seed: int = 7) -> None:
         self._table = table
+        self._writer = writer
         self._interval = interval
         self._random = random.Random(seed)
         self._orders: dict[int, Order] = {}
@@ -76,7 +89,12 @@ class Writer:
 
     def run(self) -> None:
         """Write round after round until `stop` is called."""
-        while not self._stopping.wait(self._interval):
+        for number in itertools.count(1):
+            if self._stopping.wait(self._interval):
+                return
+            if number % ROUNDS == 0:
+                compact(self._table, full=True)
+                maintain(self._table, KEPT)
             self._commit([*self._delete_delivered(), *self._advance()])
             if self._random.random() < 0.6 or len(self._orders) < 3:
                 self._commit(self._place(self._random.randint(1, 2)))
@@ -116,8 +134,8 @@ class Writer:
         return [{"_row_kind": "+I", **order} for order in orders]
 
     def _commit(self, changes: list[Order]) -> None:
-        self._table.write(pa.Table.from_pylist(changes, schema=CHANGES))
-        self._table.commit()
+        self._writer.write(pa.Table.from_pylist(changes, schema=CHANGES))
+        self._writer.commit()
 
 
 class Screen(Protocol):
@@ -238,7 +256,7 @@ def run(seconds: float, interval: float, plain: bool) -> int:
         screen.line(f"Following demo.orders in {warehouse} for {seconds:g} s; Ctrl-C ends it.")
         try:
             with stream_write_builder(table).open_sync() as opened:
-                follower = asyncio.run(follow(table, Writer(opened, interval), seconds, screen))
+                follower = asyncio.run(follow(table, Writer(table, opened, interval), seconds, screen))
         finally:
             screen.close()
         builder = table.new_read_builder().with_projection(COLUMNS)

@@ -25,6 +25,7 @@ _CAUSE = re.compile(r"\b(TimedOut|UnexpectedEof|BrokenPipe|Connection(?:Refused|
 _NO_CONDITIONS = ("400", "405", "501")
 # Answers of S3 with status 400 that are not about conditions.
 _OTHERWISE_BAD = re.compile(r"ExpiredToken|InvalidToken|TokenRefreshRequired|RequestExpired|RequestTimeout")
+_REFUSED_KEY = re.compile(r"DeleteObjects request failed for key")
 _NO_RANGE = re.compile(r"status code: 416|non-partial|[Cc]ontent.[Rr]ange|CONTENT_RANGE")
 _PATIENCE = 1.5
 """How many times longer than `Store` the client waits, so that `Store` reports the timeout."""
@@ -142,6 +143,7 @@ class ObjectClient:
         trusted: Whether its answers have agreed with those of the table's FileIO.
         given_up: Whether they have disagreed.
         conditions: How the store handles conditional writes.
+        deletes_together: Whether the store deletes several objects in one request, as far as is known.
     """
 
     def __init__(self, bucket: Bucket) -> None:
@@ -150,6 +152,7 @@ class ObjectClient:
         self.bucket = bucket
         self.trusted = False
         self.given_up = False
+        self.deletes_together = True
         self.conditions = Conditions.of(bucket.endpoint, bucket.name)
         limit = timedelta(seconds=bucket.timeout * _PATIENCE)
         # obstore takes settings that are not given here from environment variables.
@@ -264,19 +267,21 @@ class ObjectClient:
         """Delete objects, if they exist, up to a thousand in one request.
 
         Raises:
-            NotServedError: The store cannot delete several objects at once.
-            PermissionError: An object may not be deleted.
+            NotServedError: The store cannot delete several objects at once, or did not delete one of them.
+            FileNotFoundError: The bucket does not exist.
+            PermissionError: The request is forbidden.
             OSError: The request failed otherwise.
         """
         try:
             self._store.delete(list(keys))
             return
-        except FileNotFoundError:
-            return
         except Exception as error:  # noqa: BLE001 (as in `get`)
             status = _STATUS.search(str(error))
-            if status is not None and status[1] in _NO_CONDITIONS and not _OTHERWISE_BAD.search(str(error)):
-                failure: Exception = NotServedError(_reason(str(error)))
+            if _REFUSED_KEY.search(str(error)):
+                failure: Exception = NotServedError("the store did not delete all objects")
+            elif status is not None and status[1] in _NO_CONDITIONS and not _OTHERWISE_BAD.search(str(error)):
+                self.deletes_together = False
+                failure = NotServedError(_reason(str(error)))
             else:
                 failure = _failure(error, keys[0])
         raise failure

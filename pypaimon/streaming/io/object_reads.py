@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -126,28 +125,33 @@ class ObjectReads:
     def deletes_together(self, path: str) -> bool:
         """Whether `delete` may take several objects of this bucket in one request."""
         served = self._client(path)
-        return served is not None and served[0].trusted
+        return served is not None and served[0].trusted and served[0].deletes_together
 
-    def delete(self, paths: Sequence[str], otherwise: Callable[[], None]) -> None:
+    def delete(self, paths: Sequence[str]) -> bool:
         """Delete objects of one bucket in one request; the FileIO needs four for each.
 
         Args:
             paths: The objects, at least one.
-            otherwise: Deletes them by the FileIO.
+
+        Returns:
+            Whether all are gone. False: the client or the store cannot delete them together, or the store refused to
+            delete one of them. Then each has to be deleted by the FileIO, whose error names the object.
 
         Raises:
             OSError: The request failed.
         """
+        if not self.deletes_together(paths[0]):
+            return False
         served = [self._client(path) for path in paths]
         keys = [each[1] for each in served if each is not None]
-        if served[0] is None or len(keys) < len(paths) or not served[0][0].trusted:
-            otherwise()
-            return
+        if served[0] is None or len(keys) < len(paths):
+            return False
         try:
             with one_request():
                 served[0][0].delete(keys)
-        except NotServedError:
-            otherwise()
+        except (NotServedError, FileNotFoundError):
+            return False
+        return True
 
     def creates(self, path: str) -> bool:
         """Whether `create` works there. The first call of a process for a bucket probes it with four requests.
@@ -219,7 +223,8 @@ class ObjectReads:
             why_not = _ignored(client, "/".join((*key.split("/")[:-1], name)))
         finally:
             try:
-                self.delete([probe], partial(self._file_io.delete, probe))
+                if not self.delete([probe]):
+                    self._file_io.delete(probe)
             except OSError as error:
                 _LOG.debug("store_client", "%(probe)s could not be deleted: %(reason)s", probe=probe, reason=str(error))
         if why_not is None:

@@ -38,7 +38,8 @@ CONCURRENCY = 32
 """Requests in flight at the same time, unless the caller chooses otherwise."""
 
 _ENTRIES = 256
-_DELETED_TOGETHER = 1000
+_DELETED_TOGETHER, _BATCHES = 1000, 4
+"""Objects in one request, and such requests at the same time."""
 _LARGEST = 16 << 10
 
 
@@ -314,26 +315,46 @@ class Store(RetriedRequests):
     def delete_many(self, paths: Sequence[str]) -> None:
         """Delete files of one directory, if they exist; in one request if the store can."""
 
-        def each() -> None:
-            for path in paths:
-                with suppress(FileNotFoundError):
-                    self._writes.delete(path)
+        def delete(_: str) -> None:
+            if not self.objects.delete(paths):
+                for path in paths:
+                    with suppress(FileNotFoundError):
+                        self._writes.delete(path)
 
         if paths:
-            self._one("delete", paths[0], lambda _: self.objects.delete(paths, each))
+            self._one("delete", paths[0], delete)
 
     def delete_all(self, paths: Sequence[str]) -> None:
-        """Delete files, if they exist: up to a thousand objects of a bucket in one request, others at the same time."""
+        """Delete files, if they exist, several at the same time: up to a thousand objects of a bucket in one request.
+
+        Raises:
+            CorruptTableError: One may not be deleted. Some of the others are.
+            StoreError: The store kept failing (retriable). As above.
+        """
+        for start in range(0, len(paths), _BATCHES * _DELETED_TOGETHER):
+            left = self._delete_batches(list(dict.fromkeys(paths[start : start + _BATCHES * _DELETED_TOGETHER])))
+            self._ask("delete", left, self._writes.delete)
+
+    def _delete_batches(self, paths: Sequence[str]) -> list[str]:
+        """Delete the objects that one request can delete together; the other paths."""
+        left: list[str] = []
         buckets: dict[str, list[str]] = {}
         for path in paths:
             buckets.setdefault("/".join(path.split("/", 3)[:3]) if "://" in path else "", []).append(path)
+        batches: dict[str, list[str]] = {}
         for bucket, found in buckets.items():
-            for start in range(0, len(found), _DELETED_TOGETHER):
-                together = found[start : start + _DELETED_TOGETHER]
-                if bucket and self.objects.deletes_together(together[0]):
-                    self.delete_many(together)
-                else:
-                    self._ask("delete", together, self._writes.delete)
+            if bucket and self.objects.deletes_together(found[0]):
+                batches |= {
+                    found[start]: found[start : start + _DELETED_TOGETHER]
+                    for start in range(0, len(found), _DELETED_TOGETHER)
+                }
+            else:
+                left += found
+        answers = self._ask("delete", list(batches), lambda first: self.objects.delete(batches[first]))
+        for batch, are_gone in zip(batches.values(), answers, strict=True):
+            if are_gone is not True:
+                left += batch
+        return left
 
     def begin_delete(self, path: str) -> BegunCall[None]:
         """Submit a delete; the returned call raises FileNotFoundError for a missing file. See `begin_call`."""

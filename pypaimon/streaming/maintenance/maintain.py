@@ -26,7 +26,10 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from functools import cached_property, partial
+from itertools import chain
 from uuid import uuid4
+
+import pyarrow as pa
 
 from pypaimon.streaming.commit.ledger import record_name
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerInfo, consumers_of
@@ -51,12 +54,13 @@ from pypaimon.streaming.maintenance.preparation import Preparation
 from pypaimon.streaming.maintenance.protected_positions import check_protected
 from pypaimon.streaming.maintenance.references import (
     Candidates,
+    PackedFiles,
     References,
     TableFile,
     required,
     unreferenced,
 )
-from pypaimon.streaming.maintenance.roots import Picture, Roots, of_branch, picture_of
+from pypaimon.streaming.maintenance.roots import Picture, Roots, SeenSnapshots, of_branch, picture_of
 from pypaimon.streaming.maintenance.tag_writer import TagWriter
 from pypaimon.streaming.maintenance.tags import Tag, success_path
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
@@ -148,24 +152,27 @@ class TableRun:
         self._store = self._directory.store
         self._consumers = consumers_of(self._directory)
         self._now = time.time() if now is None else now
+        self._seen: SeenSnapshots = {}
         self._home = branch_directory(table.path, self._directory.branch)
         self._automatic = automatic_tags(table)
 
     def report(self, dry_run: bool) -> MaintenanceReport:
         # Old files are listed before what names files: a commit that comes between cannot name them any more.
         old = self._old_files()
-        picture = picture_of(self._directory)
+        picture = picture_of(self._directory, self._seen)
         plan = self.planned(picture)
         unfinished = self._unfinished()
         resumed: tuple[TableFile, ...] = ()
-        candidates = [*self._candidates(picture, plan), *old]
-        if candidates or unfinished:
-            kept = self._kept(picture, plan)
-            needed = self._needed((kept, *picture.others))
-            plan = replace(plan, files=unreferenced(candidates, needed))
+        candidates = chain(self._candidates(picture, plan), old)
+        first = next(candidates, None)
+        if first is not None or unfinished:
+            needed = self._needed((self._kept(picture, plan), *picture.others))
+            plan = replace(plan, files=unreferenced(chain(() if first is None else (first,), candidates), needed))
             planned = {each.path for each in plan.files}
             left = (each for files in unfinished.values() for each in files if each.path not in planned)
             resumed = unreferenced(left, needed)
+            # A million names take much memory, which the deletion needs.
+            del needed, old, candidates
         if not dry_run:
             self._prepare()
             if resumed or not plan.is_empty:
@@ -176,12 +183,12 @@ class TableRun:
 
     # ---- What the table holds
 
-    def _old_files(self) -> list[TableFile]:
+    def _old_files(self) -> PackedFiles:
         if self._rules.orphan_seconds is None:
-            return []
+            return PackedFiles(())
         before = datetime.fromtimestamp(max(self._now - self._rules.orphan_seconds, 0), timezone.utc)
         homes = [branch_directory(self._table.path, name) for name in ("main", *self._directory.branch_names())]
-        return list(OldFiles(self._store, self._table.paths, before).of_table(homes))
+        return PackedFiles(OldFiles(self._store, self._table.paths, before).of_table(homes))
 
     # ---- What goes
 
@@ -283,6 +290,8 @@ class TableRun:
         references = References(self._directory.manifests)
         for each in roots:
             self._add(references, each)
+        # What the entries of a large table have taken is not kept for the next ones.
+        pa.default_memory_pool().release_unused()
         return references.names
 
     def _add(self, references: References, roots: Roots) -> None:
@@ -294,7 +303,7 @@ class TableRun:
 
     def _check_still_there(self, roots: Roots) -> None:
         """Another program may have expired, meanwhile, what needs a file that is missing."""
-        now = picture_of(self._table.new_directory())
+        now = picture_of(self._table.new_directory(), self._seen)
         there = {each for found in (now.own, *now.others) for each in found.marks}
         gone = next((each for each, mark in zip(roots.all, roots.marks, strict=True) if mark not in there), None)
         if gone is not None:
@@ -386,7 +395,7 @@ class TableRun:
 
         They have appeared meanwhile, or should have been deleted and are still there.
         """
-        now = picture_of(self._table.new_directory())
+        now = picture_of(self._table.new_directory(), self._seen)
         snapshots = {each.fingerprint for found in roots for each in found.snapshots}
         tagged = {each.fingerprint for found in roots for each in found.tagged}
         changelogs = {each.fingerprint for found in roots for each in found.changelogs}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -138,8 +139,14 @@ def plan_text(files: Sequence[TableFile], root: str) -> bytes:
     So a copy of the table deletes no file of this one, either.
     """
     roots = {f"{each.rstrip('/')}/" for each in (root, _plain(root))}
-    paths = [next((each.path.removeprefix(r) for r in roots if each.path.startswith(r)), each.path) for each in files]
-    return json.dumps({"version": _PLAN_VERSION, "files": paths}).encode()
+    # A plan of a million files is not made of a million texts.
+    text = io.BytesIO()
+    text.write(f'{{"version": {_PLAN_VERSION}, "files": ['.encode())
+    for number, file in enumerate(files):
+        path = next((file.path.removeprefix(each) for each in roots if file.path.startswith(each)), file.path)
+        text.write(f"{', ' if number else ''}{json.dumps(path)}".encode())
+    text.write(b"]}")
+    return text.getvalue()
 
 
 def _plain(root: str) -> str:

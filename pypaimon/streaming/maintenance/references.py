@@ -7,10 +7,12 @@ the neighbours of what it deletes, which loses files that come back later, and t
 
 from __future__ import annotations
 
+import pickle
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,6 +32,8 @@ _LOCATED = pa.schema([ENTRY_SCHEMA.field(name) for name in _PLACES])
 _COMPACT = 1
 _TOGETHER, _ROWS = 256, 10_000
 """Snapshots whose manifest lists, and entries that are in memory at the same time."""
+_PART = (7, 8)
+"""Start and end of the part of a file name by which names are counted in parts: usually of a random number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,22 @@ class TableFile:
     path: str
     kind: str
     bytes: int | None = None
+
+
+class PackedFiles:
+    """Files in a fraction of their memory, to be iterated over."""
+
+    def __init__(self, files: Iterable[TableFile]) -> None:
+        iterator = iter(files)
+        portions = iter(lambda: [*islice(iterator, _ROWS)], [])
+        self._portions = [zlib.compress(pickle.dumps(each), 1) for each in portions]
+
+    def __iter__(self) -> Iterator[TableFile]:
+        for each in self._portions:
+            yield from pickle.loads(zlib.decompress(each))
+
+    def __bool__(self) -> bool:
+        return bool(self._portions)
 
 
 @dataclass
@@ -85,11 +105,15 @@ class References:
 
     def _add_positive(self, entries: pa.Table, less: pa.Table) -> None:
         """The files that are live after these entries, less others."""
-        counts = [_counts(entries, 1), _counts(less, -1)]
-        counted = pa.concat_tables(counts).group_by("name", use_threads=False).aggregate([("count", "sum")])
-        positive = counted.filter(pc.greater(counted["count_sum"], 0))["name"].combine_chunks()
-        for each in (entries, less):
-            self._add_names(each.filter(pc.is_in(each["file_name"], value_set=positive)))
+        # In parts by a character of the names, because counting takes several times the memory of the entries.
+        parts = [pc.utf8_slice_codeunits(each["file_name"], *_PART) for each in (entries, less)]
+        for part in pa.chunked_array([chunk for each in parts for chunk in each.chunks], pa.string()).unique():
+            some, others = (each.filter(pc.equal(of, part)) for each, of in zip((entries, less), parts, strict=True))
+            counts = [_counts(some, 1), _counts(others, -1)]
+            counted = pa.concat_tables(counts).group_by("name", use_threads=False).aggregate([("count", "sum")])
+            positive = counted.filter(pc.greater(counted["count_sum"], 0))["name"].combine_chunks()
+            for each in (some, others):
+                self._add_names(each.filter(pc.is_in(each["file_name"], value_set=positive)))
 
     def _add_bases(self, snapshots: Sequence[Snapshot]) -> None:
         """The manifest lists of snapshots, and the files that a base holds beyond the state of the snapshot before.
@@ -153,8 +177,7 @@ class References:
 
     def _add_names(self, entries: pa.Table) -> None:
         self.names.update(map(_real_name, entries["file_name"].to_pylist()))
-        for extra in entries["extra_files"].to_pylist():
-            self.names.update(extra or ())
+        self.names.update(pc.list_flatten(entries["extra_files"]).to_pylist())
 
 
 class Candidates:

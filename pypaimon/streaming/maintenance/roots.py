@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from itertools import pairwise
+from typing import Any
 
-from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo, consumers_of
+from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo, consumers_of, last_write
 from pypaimon.streaming.errors import CorruptTableError, MaintenanceConflictError
 from pypaimon.streaming.maintenance.tags import Tag, tags_of
 from pypaimon.streaming.metadata.snapshots import Snapshot, branch_directory
@@ -16,6 +18,11 @@ from pypaimon.streaming.options.table_kinds import ChangelogProducer
 from pypaimon.streaming.paimon.internals import TableSchema
 
 _LISTINGS = 10
+_SAME_TICK = timedelta(seconds=2)
+"""Stores that record whole seconds may give a file that is replaced within that time the same status."""
+
+SeenSnapshots = dict[str, tuple[Any, Snapshot]]
+"""Snapshots that a run has read, by the path in their status, with the status. An unchanged file is not read again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +81,12 @@ class Picture:
     consumers: tuple[ConsumerInfo, ...]
 
 
-def picture_of(directory: TableDirectory) -> Picture:
+def picture_of(directory: TableDirectory, seen: SeenSnapshots | None = None) -> Picture:
     """Read everything that keeps files.
+
+    Args:
+        directory: The table, of which nothing has been read yet.
+        seen: The snapshots that an earlier call has read, to which this call adds.
 
     Raises:
         CorruptTableError: A part of it is damaged, or stays missing though it is listed.
@@ -84,7 +95,8 @@ def picture_of(directory: TableDirectory) -> Picture:
     names = ("main", *directory.branch_names())
     directories = {name: of_branch(directory, name) for name in names}
     tags = {name: tags_of(each) for name, each in directories.items()}
-    roots = {name: _roots(each, tags[name]) for name, each in directories.items()}
+    seen = {} if seen is None else seen
+    roots = {name: _roots(each, tags[name], seen) for name, each in directories.items()}
     own = directory.branch
     others = tuple(found for name, found in roots.items() if name != own)
     tag_names = {name: tuple(each.name for each in found) for name, found in tags.items()}
@@ -96,7 +108,7 @@ def of_branch(directory: TableDirectory, name: str) -> TableDirectory:
     return directory if name == directory.branch else directory.of_branch(name)
 
 
-def _roots(directory: TableDirectory, tags: Sequence[Tag]) -> Roots:
+def _roots(directory: TableDirectory, tags: Sequence[Tag], seen: SeenSnapshots) -> Roots:
     """Read the roots of a branch.
 
     Raises:
@@ -104,8 +116,8 @@ def _roots(directory: TableDirectory, tags: Sequence[Tag]) -> Roots:
     """
     manager = directory.snapshots
     hinted = manager.hinted_latest_id()
-    snapshots = _all(manager.list_ids, manager.get_snapshots_batch, "snapshot", directory)
-    changelogs = _all(manager.list_changelog_ids, manager.get_changelogs_batch, "changelog", directory)
+    snapshots = _all(manager.list_statuses, manager.get_snapshots_batch, "snapshot", directory, seen)
+    changelogs = _all(manager.list_changelog_statuses, manager.get_changelogs_batch, "changelog", directory, seen)
     if not snapshots and hinted is not None:
         if manager.hinted_latest_id() is None:
             raise MaintenanceConflictError(
@@ -130,17 +142,45 @@ def _visible_id(directory: TableDirectory, snapshots: Sequence[Snapshot]) -> int
 
 
 def _all(
-    listed: Callable[[], list[int]],
-    fetched: Callable[[list[int]], dict[int, Snapshot | None]],
+    listed: Callable[[], dict[int, Any]],
+    fetched: Callable[[Iterable[int]], dict[int, Snapshot | None]],
     what: str,
     directory: TableDirectory,
+    seen: SeenSnapshots,
 ) -> tuple[Snapshot, ...]:
     """All snapshots of a listing; listed again if one is missing, because another program may expire it meanwhile."""
     missing: list[int] = []
     for _ in range(_LISTINGS):
-        found = fetched(listed())
+        statuses = listed()
+        known = {number: snapshot for number, each in statuses.items() if (snapshot := _unchanged(each, seen))}
+        found = known | fetched([number for number in statuses if number not in known])
         missing = [number for number, snapshot in found.items() if snapshot is None]
         if not missing:
-            return tuple(snapshot for snapshot in found.values() if snapshot is not None)
+            snapshots = {number: snapshot for number in statuses if (snapshot := found[number]) is not None}
+            _remember(statuses, snapshots, seen)
+            return tuple(snapshots.values())
     path = f"{directory.table.table_path}: {what} {missing[0]}"
     raise CorruptTableError(path, "is listed, but cannot be found")
+
+
+def _unchanged(status: Any, seen: SeenSnapshots) -> Snapshot | None:
+    before, snapshot = seen.get(str(status.path), (None, None))
+    return snapshot if before is not None and _stamp(status) == _stamp(before) else None
+
+
+def _remember(statuses: Mapping[int, Any], snapshots: Mapping[int, Snapshot], seen: SeenSnapshots) -> None:
+    """Remember the snapshots whose status shows whether they are replaced later, after a rollback for example.
+
+    A file could be replaced without a trace only in the second of its listing. No file is younger than that, so this
+    concerns only those that are about as young as the youngest.
+    """
+    written = {number: last_write(each) for number, each in statuses.items()}
+    newest = max((each for each in written.values() if each is not None), default=None)
+    for number, snapshot in snapshots.items():
+        when = written[number]
+        if when is not None and newest is not None and when < newest - _SAME_TICK:
+            seen[str(statuses[number].path)] = statuses[number], snapshot
+
+
+def _stamp(status: Any) -> tuple[Any, ...]:
+    return status.size, last_write(status)

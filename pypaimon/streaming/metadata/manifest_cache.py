@@ -44,7 +44,7 @@ class ManifestCache:
 def memory_of(content: pa.Table | bytes) -> int:
     """Approximate memory of a file. A table with few rows needs most of it outside of its buffers."""
     if isinstance(content, bytes):
-        return SMALL_BYTES
+        return max(SMALL_BYTES, len(content))
     size: int = content.get_total_buffer_size()
     columns: int = content.num_columns
     return size + columns * _BYTES_PER_COLUMN

@@ -131,16 +131,22 @@ class ManifestReader:
         return self._store.parse(self._path(name), parse_index_manifest)
 
     def index_files(self, names: Sequence[str]) -> list[tuple[IndexEntry, ...] | None]:
-        """The index files of several index manifests, requested at the same time; None for missing ones.
+        """The index files of several index manifests, requested at the same time unless cached; None for missing ones.
 
         Raises:
             CorruptTableError: One cannot be decoded.
         """
-        paths = [self._path(name) for name in names]
-        return [
-            None if data is None else self._store.parse_data(path, data, parse_index_manifest)
-            for path, data in zip(paths, self._store.read_many(paths), strict=True)
-        ]
+        found = {name: self._cached_bytes(name) for name in names}
+        missing = [name for name, data in found.items() if data is None]
+        found |= zip(missing, self._store.read_many([self._path(name) for name in missing]), strict=True)
+        return [self._index_files(name, found[name]) for name in names]
+
+    def _index_files(self, name: str, data: bytes | None) -> tuple[IndexEntry, ...] | None:
+        if data is None:
+            return None
+        entries, read = self._store.parse_data(self._path(name), data, lambda data: (parse_index_manifest(data), data))
+        self._keep(name, read)
+        return entries
 
     def _cached_bytes(self, name: str) -> bytes | None:
         content = self._cache.get(self._path(name))

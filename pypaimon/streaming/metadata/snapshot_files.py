@@ -296,9 +296,16 @@ class SnapshotDirectory:
 
     def ids(self) -> list[int]:
         """Ids of all files, ascending. One listing."""
-        names = self._store.list_names(self._directory)
-        numbers = (name[len(self._prefix) :] for name in names if name.startswith(self._prefix))
-        return sorted(int(number) for number in numbers if _NUMBER.fullmatch(number))
+        return sorted(self._by_id(self._store.list_names(self._directory)))
+
+    def statuses(self) -> dict[int, Any]:
+        """Statuses of all files by id, ascending. One listing."""
+        found = {str(each.path).rpartition("/")[2]: each for each in self._store.list_statuses(self._directory)}
+        return {number: found[name] for number, name in sorted(self._by_id(found).items())}
+
+    def _by_id(self, names: Iterable[str]) -> dict[int, str]:
+        numbered = ((name[len(self._prefix) :], name) for name in names if name.startswith(self._prefix))
+        return {int(number): name for number, name in numbered if _NUMBER.fullmatch(number)}
 
     def hint(self, name: str) -> int | None:
         """The number in a hint file, unchecked; None without a file, or if it does not hold a number."""

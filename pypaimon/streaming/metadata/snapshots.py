@@ -222,6 +222,14 @@ class SnapshotManager:
         """Ids of all snapshot files, ascending. One listing."""
         return self._snapshots.ids()
 
+    def list_statuses(self) -> dict[int, Any]:
+        """Statuses (`path`, `size`, `mtime`) of all snapshot files by id, ascending. One listing."""
+        return self._snapshots.statuses()
+
+    def list_changelog_statuses(self) -> dict[int, Any]:
+        """As `list_statuses`, of the long-lived changelogs."""
+        return self._changelogs.statuses()
+
     def list_snapshots(self) -> list[Snapshot]:
         """All snapshots, ascending, without those that expire meanwhile."""
         found = self.get_snapshots_batch(self.list_ids())

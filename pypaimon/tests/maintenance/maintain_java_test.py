@@ -12,7 +12,7 @@ from pypaimon import CatalogFactory
 
 from pypaimon.streaming import maintain
 from support.java.live import LiveJava
-from support.samples import examples, seeded
+from support.samples import SOAK, seeded
 from support.tables.named_files import files_of, needed_files
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
@@ -32,7 +32,20 @@ KINDS: dict[str, tuple[list[str], dict[str, str]]] = {
     "partitioned": (["p", "k"], KEYED),
     "long-lived changelogs": (["k"], {**KEYED, "changelog-producer": "input", **LONG_LIVED}),
     "long-lived changelogs, append": ([], {"bucket": "1", "bucket-key": "k", **LONG_LIVED}),
+    "long-lived changelogs, keyed": (["k"], {**KEYED, **LONG_LIVED}),
+    "long-lived changelogs, lookup": (["k"], {**KEYED, "changelog-producer": "lookup", **LONG_LIVED}),
+    "lookup, vectors": (["k"], {**KEYED, "changelog-producer": "lookup", "deletion-vectors.enabled": "true"}),
+    "first row": (["k"], {**KEYED, "changelog-producer": "lookup", "merge-engine": "first-row"}),
+    "dynamic buckets, partitioned": (["p", "k"], {"bucket": "-1", "dynamic-bucket.target-row-num": "3"}),
+    "indexes, keyed": (
+        ["k"],
+        {**KEYED, "file-index.bloom-filter.columns": "v", "file-index.in-manifest-threshold": "1 b"},
+    ),
+    "another directory": (["k"], {**KEYED, "data-file.path-directory": "data"}),
+    "other formats": (["k"], {**KEYED, "file.format": "orc", "manifest.format": "orc"}),
 }
+HISTORIES = 100 if SOAK else 1
+"""Histories of each kind: 2,000 in the long form."""
 KEPT = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "3"}
 
 
@@ -49,8 +62,9 @@ class Twins:
             partition_keys=["p"] if "p" in keys else [], primary_keys=keys,
             options={"snapshot.expire.limit": "0", "tag.time-expire-enabled": "false", **options},
         )  # fmt: skip
-        self.keyed = bool(keys)
         self.tags: list[str] = []
+        # Java deletes changelog files that a branch names, and the next run here leaves such a table alone.
+        self.branching = not {"changelog-producer", *LONG_LIVED} & options.keys()
 
     def live(self, random: random.Random, steps: int) -> None:
         """Let things happen."""
@@ -64,6 +78,8 @@ class Twins:
             elif what == "tag" and (ids := self._ids()):
                 self.tags.append(f"t{len(self.tags)}")
                 self.java.call("tag", name=self.tags[-1], snapshot=random.choice(ids))
+                if self.branching and random.random() < 0.5:
+                    self.table("java").branch_manager().create_branch(f"b-{self.tags[-1]}", self.tags[-1])
 
     def expire(self) -> None:
         """Copy the table, and expire both."""
@@ -91,11 +107,12 @@ class Twins:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_files_that_are_left_are_those_of_java(java: LiveJava, tmp_path: Path, kind: str) -> None:
-    for number in range(examples(8)):
+    for number in range(HISTORIES):
         twins = Twins(java, tmp_path / str(number), kind)
         twins.live(seeded(f"maintain {kind} {number}"), 14)
         for _ in range(2):
-            # An overwrite of Java leaves changelog files that it never commits, so nothing names them.
+            # An overwrite of Java leaves the changelog files that its writers make, since it commits none
+            # ("Overwrite mode currently does not commit any changelog"). Nothing names them, so no expiry finds them.
             unnamed = files_of(twins.path("java")) - needed_files(twins.path("java"))
             twins.expire()
             assert twins.small("ours") == twins.small("java")

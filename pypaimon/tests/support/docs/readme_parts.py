@@ -62,7 +62,7 @@ def picture(seconds: float) -> str:
     with tempfile.TemporaryDirectory() as warehouse:
         table = create_table(warehouse)
         with stream_write_builder(table).open_sync() as opened:
-            asyncio.run(follow(table, Writer(opened, interval=0.3), seconds, screen))
+            asyncio.run(follow(table, Writer(table, opened, interval=0.3), seconds, screen))
     return screen.svg()
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
 from hashlib import md5
 from io import BytesIO
@@ -21,7 +21,7 @@ from xml.sax.saxutils import escape
 
 from support.stores.http_server import unchunked
 
-_MOST_LISTED = 1000
+_MOST_LISTED = _MOST_DELETED = 1000
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 _STATUSES = {
     200: "OK",
@@ -29,6 +29,7 @@ _STATUSES = {
     206: "Partial Content",
     304: "Not Modified",
     400: "Bad Request",
+    403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
     409: "Conflict",
@@ -74,9 +75,14 @@ class _RefusedError(Exception):
 
 
 class S3Objects:
-    """A WSGI application: buckets of objects, each request carried out as a whole before the next one."""
+    """A WSGI application: buckets of objects, each request carried out as a whole before the next one.
+
+    Attributes:
+        undeletable: Codes of the errors for objects that cannot be deleted, by key.
+    """
 
     def __init__(self) -> None:
+        self.undeletable: dict[str, str] = {}
         self._buckets: dict[str, dict[str, _Object]] = {}
         self._uploads: dict[str, _Upload] = {}
         self._numbers = count(1)
@@ -112,9 +118,22 @@ class S3Objects:
         if request.method == "PUT":
             return _stored(objects, request, request.body, request.headers_to_keep(), _tag(request.body))
         if request.method == "DELETE":
+            if request.key in self.undeletable:
+                raise _RefusedError(403, self.undeletable[request.key], "It stays.")
             objects.pop(request.key, None)
             return _Answer(204)
         raise _RefusedError(405, "MethodNotAllowed", "The specified method is not allowed against this resource.")
+
+    def fill(self, bucket: str, keys: Iterable[str], data: bytes) -> None:
+        """Store the same data under several keys, without a request."""
+        self._buckets[bucket].update({key: _Object(data, {}, _tag(data)) for key in keys})
+
+    def age(self, part: str, seconds: float, but: str = "") -> None:
+        """Make the objects with a part in their key older, except one."""
+        for objects in self._buckets.values():
+            for key, each in objects.items():
+                if part in key and key != but:
+                    objects[key] = replace(each, modified=each.modified - timedelta(seconds=seconds))
 
     # ---- buckets ----
 
@@ -131,13 +150,19 @@ class S3Objects:
             return _Answer(200, {"x-amz-bucket-region": "us-east-1"})
         if request.method == "POST" and "delete" in request.query:
             keys = [each.text or "" for each in ElementTree.fromstring(request.body).iter() if _name(each) == "Key"]
-            for key in keys:
-                objects.pop(key, None)
-            deleted = "".join(f"<Deleted><Key>{escape(key)}</Key></Deleted>" for key in keys)
-            return _xml("DeleteResult", deleted)
+            if len(keys) > _MOST_DELETED:
+                raise _RefusedError(400, "MalformedXML", "At most 1,000 objects can be deleted in one request.")
+            return _xml("DeleteResult", "".join(self._deleted(objects, key) for key in keys))
         if request.method == "GET" and request.query.get("list-type") == "2":
             return _listed(request, objects)
         raise _RefusedError(405, "MethodNotAllowed", "The specified method is not allowed against this resource.")
+
+    def _deleted(self, objects: dict[str, _Object], key: str) -> str:
+        code = self.undeletable.get(key)
+        if code is not None:
+            return f"<Error><Key>{escape(key)}</Key><Code>{code}</Code><Message>It stays.</Message></Error>"
+        objects.pop(key, None)
+        return f"<Deleted><Key>{escape(key)}</Key></Deleted>"
 
     # ---- objects ----
 

@@ -39,6 +39,7 @@ class S3Server:
         go_on: Ends what hangs.
         hanging: Set once a request hangs.
         carried_out: Set once a request that hung has been carried out.
+        objects: The objects.
     """
 
     def __init__(self) -> None:
@@ -53,7 +54,7 @@ class S3Server:
         self._faults: dict[tuple[str, str, str], deque[Fault]] = {}
         self._on_hang: Callable[[], object] = lambda: None
         self._lock = threading.Lock()
-        self._objects = S3Objects()
+        self.objects = S3Objects()
         self._server = HttpServer(self._answer)
         self.endpoint = self._server.endpoint
 
@@ -184,7 +185,7 @@ class S3Server:
             elif self.bare_tags and "HTTP_IF_MATCH" in environ:
                 tag = environ["HTTP_IF_MATCH"]
                 environ = {**environ, "HTTP_IF_MATCH": '"another"' if '"' in tag else f'"{tag}"'}
-        return self._objects(environ, start_response)
+        return self.objects(environ, start_response)
 
     def _is_refused(self, environ: dict[str, Any]) -> bool:
         agent = environ.get("HTTP_USER_AGENT", "")
