@@ -1,11 +1,12 @@
-"""Whether all files of a snapshot exist. A rollback asks before it deletes the newer snapshots."""
+"""Whether all files of a snapshot exist: before a rollback makes it the latest, and after a tag was written of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import chain
 
+from pypaimon.streaming.consumers.consumer_manager import consumers_of
 from pypaimon.streaming.errors import CorruptTableError
+from pypaimon.streaming.maintenance.plan import unfinished_plans
 from pypaimon.streaming.maintenance.references import Candidates, References, TableFile, required
 from pypaimon.streaming.maintenance.roots import Roots
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
@@ -14,44 +15,60 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 
 def check_complete(table: PaimonTable, directory: TableDirectory, snapshot: Snapshot) -> None:
-    """Check that all files of a snapshot exist. Costs its manifests and a listing for each bucket.
+    """Check that all files of a snapshot exist, its changelog among them. Costs its manifests and some listings.
 
     Raises:
         CorruptTableError: One is missing.
     """
-    references = References(directory.manifests)
-    what = f"snapshot {snapshot.id}"
-    try:
-        references.add(Roots(snapshots=(snapshot,)))
-    except FileNotFoundError as error:
-        raise required(error, what) from error
     candidates = Candidates(directory.manifests, table.paths)
-    named = chain(candidates.of_states((snapshot,)), candidates.of_snapshots((snapshot,), None))
-    missing = _missing(directory, (each for each in named if _name(each) in references.names))
-    if missing:
-        raise required(FileNotFoundError(2, "missing", missing[0]), what)
+    named = [*candidates.of_states((snapshot,)), *candidates.of_snapshots((snapshot,), None)]
+    missing = missing_file(table, directory, Roots(snapshots=(snapshot,)), named)
+    if missing is not None:
+        raise required(FileNotFoundError(2, "missing", missing), f"snapshot {snapshot.id}")
+
+
+def missing_of_state(table: PaimonTable, directory: TableDirectory, snapshot: Snapshot) -> str | None:
+    """Path of a file that the state of a snapshot needs, and that is gone; None if all are there."""
+    named = Candidates(directory.manifests, table.paths).of_states((snapshot,))
+    return missing_file(table, directory, Roots(tagged=(snapshot,)), named)
 
 
 def has_changelog(table: PaimonTable, directory: TableDirectory, snapshot: Snapshot) -> bool:
     """Whether the changelog of a snapshot can still be read. Tags do not keep it."""
     if snapshot.changelog_manifest_list is None:
         return False
+    named = Candidates(directory.manifests, table.paths).of_snapshots((snapshot,), None)
+    try:
+        return missing_file(table, directory, Roots(changelogs=(snapshot,)), named) is None
+    except CorruptTableError:
+        return False
+
+
+def missing_file(table: PaimonTable, directory: TableDirectory, roots: Roots, named: Iterable[TableFile]) -> str | None:
+    """Path of a file that is needed, and is gone or about to go; None if all are there.
+
+    Args:
+        table: The table.
+        directory: Its files.
+        roots: What needs files.
+        named: Files among which those are that it needs.
+
+    Raises:
+        CorruptTableError: A file is damaged.
+    """
     references = References(directory.manifests)
     try:
-        references.add(Roots(changelogs=(snapshot,)))
-    except (FileNotFoundError, CorruptTableError):
-        return False
-    named = Candidates(directory.manifests, table.paths).of_snapshots((snapshot,), None)
-    return not _missing(directory, (each for each in named if _name(each) in references.names))
-
-
-def _missing(directory: TableDirectory, files: Iterable[TableFile]) -> list[str]:
-    """Paths of the files that do not exist. Manifests may be cached, so the store is asked."""
-    wanted = {_name(each): each.path for each in files}
+        references.add(roots)
+    except FileNotFoundError as error:
+        return str(error.filename or error)
     # A partition may have two spellings, so a file counts wherever it is.
-    homes = dict.fromkeys(path.rpartition("/")[0] for path in wanted.values())
-    there = {name for home in homes for name in directory.store.list_names(home)}
-    return [path for name, path in wanted.items() if name not in there]
+    paths = {name: each.path for each in named if (name := _name(each)) in references.names}
+    homes = dict.fromkeys(path.rpartition("/")[0] for path in paths.values())
+    plans = unfinished_plans(directory.store, consumers_of(directory).directory, table.path).values()
+    going = {_name(each) for files in plans for each in files}
+    # Listed after the plans: a plan is there until its files are gone. Manifests may be cached, so the store is asked.
+    there = {name for home in homes for name in directory.store.list_names(home)} - going
+    return next((path for name, path in paths.items() if name not in there), None)
 
 
 def _name(file: TableFile) -> str:

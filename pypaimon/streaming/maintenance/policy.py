@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from pypaimon.streaming.errors import StreamConfigError
@@ -129,6 +129,12 @@ class KeepRules:
     changelog_only: bool
     expire_tags: bool
     orphan_seconds: float | None
+
+    def orphans_before(self, now: float) -> datetime | None:
+        """The time before which files that nothing names were written if they go now, in epoch seconds."""
+        if self.orphan_seconds is None:
+            return None
+        return datetime.fromtimestamp(max(now - self.orphan_seconds, 0), timezone.utc)
 
     @staticmethod
     def of(policy: MaintenancePolicy, options: TableOptions) -> KeepRules:

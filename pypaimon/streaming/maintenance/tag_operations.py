@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time as clock
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta, timezone
 from functools import partial
 
@@ -10,9 +11,8 @@ from pypaimon.streaming.errors import MaintenanceConflictError, StreamConfigErro
 from pypaimon.streaming.io.conditional_writes import ChangedFileError
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.maintenance.automatic_tags import PeriodTags, automatic_tags
-from pypaimon.streaming.maintenance.maintain import TableRun, report_of
+from pypaimon.streaming.maintenance.maintain import TableRun, repeated
 from pypaimon.streaming.maintenance.plan import MaintenancePlan, MaintenanceReport
-from pypaimon.streaming.maintenance.policy import KeepRules, MaintenancePolicy
 from pypaimon.streaming.maintenance.roots import Picture
 from pypaimon.streaming.maintenance.tag_writer import TagWriter, new_tag
 from pypaimon.streaming.maintenance.tags import Tag, tags_of
@@ -108,7 +108,7 @@ def replace_tag(
     _check_known(given, directory, [name])
     found = _snapshot("replace_tag", directory, snapshot, time, watermark)
     _check_automatic(given, directory, name, found)
-    return report_of(lambda: _TagRun(given, (name,), (new_tag(given, name, found, kept),)))
+    return _run(given, lambda _: ((name,), (new_tag(given, name, found, kept),)))
 
 
 def rename_tag(table: WritableTable, name: str, new_name: str) -> None:
@@ -156,7 +156,7 @@ def delete_tag(table: WritableTable, *names: str, dry_run: bool = False) -> Main
     if not names:
         raise StreamConfigError("delete_tag: give the name of a tag")
     _check_known(given, given.new_directory(), names)
-    return report_of(lambda: _TagRun(given, names), dry_run=dry_run)
+    return _run(given, lambda _: (names, ()), dry_run=dry_run)
 
 
 def list_tags(table: WritableTable) -> list[Tag]:
@@ -191,41 +191,36 @@ def create_due_tags(table: PaimonTable) -> tuple[Tag, ...]:
     if latest is None or rule.is_idle(directory.tag_names(), latest):
         return ()
     _warn_callbacks(table)
-    return report_of(lambda: _DueTagsRun(table)).plan.created_tags
+
+    def changes(picture: Picture) -> tuple[Sequence[str], Sequence[Tag]]:
+        created = rule.new_tags(table, picture.own.snapshots, picture.tags, int(1000 * clock.time()))
+        return rule.outdated(picture.tags, created), created
+
+    return _run(table, changes).plan.created_tags
 
 
-class _TagRun(TableRun):
-    """Deletes tags, or replaces them, and expires nothing else."""
+def _run(
+    table: PaimonTable, changes: Callable[[Picture], tuple[Sequence[str], Sequence[Tag]]], *, dry_run: bool = False
+) -> MaintenanceReport:
+    """Delete tags, or create them, as maintenance does, and expire nothing else.
 
-    def __init__(self, table: PaimonTable, names: Sequence[str], created: tuple[Tag, ...] = ()) -> None:
-        # Nothing else expires, so the options that say what does are not read.
-        super().__init__(table, KeepRules.of(MaintenancePolicy(), {}), ())
-        self._names = names
-        self._created = created
+    Args:
+        table: The table.
+        changes: Names of the tags that are deleted, and the tags that are created.
+        dry_run: Change nothing.
+    """
 
-    def _planned(self, picture: Picture) -> MaintenancePlan:
-        return self._plan_of_tags(picture, tuple(dict.fromkeys(self._names)), self._created)
-
-    def _plan_of_tags(self, picture: Picture, names: tuple[str, ...], created: tuple[Tag, ...]) -> MaintenancePlan:
-        snapshots = picture.own.snapshots
+    def planned(picture: Picture) -> MaintenancePlan:
+        (names, created), snapshots = changes(picture), picture.own.snapshots
         return MaintenancePlan(
-            self._table.name,
-            tags=names,
+            table.name,
+            tags=tuple(dict.fromkeys(names)),
             earliest_id=snapshots[0].id if snapshots else None,
             latest_id=snapshots[-1].id if snapshots else None,
-            created_tags=created,
+            created_tags=tuple(created),
         )
 
-
-class _DueTagsRun(_TagRun):
-    """Creates the automatic tags that are due, and deletes those that are too many."""
-
-    def __init__(self, table: PaimonTable) -> None:
-        super().__init__(table, ())
-
-    def _planned(self, picture: Picture) -> MaintenancePlan:
-        created = self._due_tags(picture)
-        return self._plan_of_tags(picture, self._outdated_tags(picture, created), created)
+    return repeated(lambda: TableRun(table, table.new_directory(), planned).report(dry_run))
 
 
 def _table(call: str, table: WritableTable) -> PaimonTable:

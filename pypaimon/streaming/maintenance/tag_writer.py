@@ -7,11 +7,8 @@ import time
 from datetime import datetime, timedelta
 from functools import partial
 
-from pypaimon.streaming.consumers.consumer_manager import consumers_of
 from pypaimon.streaming.errors import MaintenanceConflictError
-from pypaimon.streaming.maintenance.plan import unfinished_plans
-from pypaimon.streaming.maintenance.references import Candidates, References
-from pypaimon.streaming.maintenance.roots import Roots
+from pypaimon.streaming.maintenance.completeness import missing_of_state
 from pypaimon.streaming.maintenance.tags import Tag, success_path, tags_of
 from pypaimon.streaming.metadata.paimon_table import PaimonTable
 from pypaimon.streaming.metadata.snapshots import Snapshot
@@ -130,24 +127,7 @@ class TagWriter:
         """
         if self._is_there(snapshot):
             return None
-        references = References(self._directory.manifests)
-        try:
-            references.add(Roots(tagged=(snapshot,)))
-        except FileNotFoundError as error:
-            return str(error.filename or error)
-        paths: dict[str, str] = {}
-        homes: set[str] = set()
-        for each in Candidates(self._directory.manifests, self._table.paths).of_states([snapshot]):
-            home, _, name = each.path.rpartition("/")
-            if name in references.names:
-                paths[name] = each.path
-                homes.add(home)
-        consumers = consumers_of(self._directory).directory
-        plans = unfinished_plans(self._store, consumers, self._table.path).values()
-        going = {each.path.rpartition("/")[2] for files in plans for each in files}
-        # Looked for after the plans: a plan is there until its files are gone.
-        there = {name for home in homes for name in self._store.list_names(home)} - going
-        return next((path for name, path in paths.items() if name not in there), None)
+        return missing_of_state(self._table, self._directory, snapshot)
 
     def _write_success(self, name: str) -> None:
         path, now = success_path(self._directory, name), int(1000 * time.time())

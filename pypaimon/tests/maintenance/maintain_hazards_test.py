@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import shutil
@@ -20,14 +19,15 @@ from pypaimon.streaming.consumers.consumer_manager import Consumer
 from pypaimon.streaming.errors import MaintenanceConflictError
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.maintenance.expiry import Protection
+from pypaimon.streaming.maintenance.needed_files import NeededFiles
 from pypaimon.streaming.maintenance.plan import MaintenancePlan, plan_files, plan_text
+from pypaimon.streaming.maintenance.plan_execution import PlanExecution
 from pypaimon.streaming.maintenance.references import TableFile
 from pypaimon.streaming.metadata.snapshots import SnapshotManager
 from pypaimon.streaming.model.position import UNKNOWN_TABLE, Phase, Position
 from support.tables.named_files import files_of, needed_files
 from support.tables.streamed_table import Table
 
-module = importlib.import_module("pypaimon.streaming.maintenance.maintain")
 LATEST_ONLY = MaintenancePolicy(min_snapshots=1, max_snapshots=1)
 DAY = 86_400
 
@@ -51,9 +51,9 @@ def consumers(table: Table) -> ConsumerManager:
     return ConsumerManager(table.handle().file_io, str(table.path))
 
 
-def before(monkeypatch: pytest.MonkeyPatch, method: str, action: Callable[[], object]) -> None:
+def before(monkeypatch: pytest.MonkeyPatch, owner: type, method: str, action: Callable[[], object]) -> None:
     """Do something once, before a step of a run."""
-    original = getattr(module.TableRun, method)
+    original = getattr(owner, method)
     done: list[bool] = []
 
     def step(self: Any, *args: Any) -> Any:
@@ -62,7 +62,7 @@ def before(monkeypatch: pytest.MonkeyPatch, method: str, action: Callable[[], ob
             action()
         return original(self, *args)
 
-    monkeypatch.setattr(module.TableRun, method, step)
+    monkeypatch.setattr(owner, method, step)
 
 
 # ---- Files of others
@@ -130,7 +130,7 @@ def test_a_listing_without_the_latest_snapshot_is_not_believed(table: Table, mon
 
 def test_a_consumer_that_is_reset_meanwhile_is_protected(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     consumers(table).reset_consumer("c", Consumer(6))
-    before(monkeypatch, "_check_unchanged", lambda: consumers(table).reset_consumer("c", Consumer(3)))
+    before(monkeypatch, PlanExecution, "_check_unchanged", lambda: consumers(table).reset_consumer("c", Consumer(3)))
     maintain(table.handle(), LATEST_ONLY)
     assert table.ids() == [2, 3, 4, 5, 6]
 
@@ -140,7 +140,7 @@ def test_files_of_an_unfinished_plan_are_checked_again_too(table: Table, monkeyp
     (table.path / "consumer").mkdir(exist_ok=True)
     files = [str(path.relative_to(table.path)) for path in table.path.rglob("*") if path.name in files_of(table.path)]
     (table.path / "consumer" / "maintenance-dead").write_text(json.dumps({"version": 1, "files": files}))
-    before(monkeypatch, "_newly_needed", lambda: shutil.copy(late, table.path / "tag" / "tag-late"))
+    before(monkeypatch, NeededFiles, "newly_needed", lambda: shutil.copy(late, table.path / "tag" / "tag-late"))
     (table.path / "tag").mkdir(exist_ok=True)
     late = table.path / "late"
     shutil.copy(table.snapshot_path(2), late)
@@ -151,7 +151,7 @@ def test_files_of_an_unfinished_plan_are_checked_again_too(table: Table, monkeyp
 
 def test_two_runs_may_keep_the_same_changelogs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = _with_changelogs(tmp_path, most=9)
-    before(monkeypatch, "_expire_changelogs", lambda: maintain(table.handle()))
+    before(monkeypatch, PlanExecution, "_expire_changelogs", lambda: maintain(table.handle()))
     maintain(table.handle())
     assert table.ids() == [4] and is_exact(table)
     assert {path.name for path in (table.path / "changelog").glob("changelog-*")} == {
@@ -187,7 +187,7 @@ def test_a_changelog_that_comes_back_after_its_files_have_gone_is_deleted(
     maintain(table.handle())
     changelog = table.path / "changelog" / "changelog-1"
     data = changelog.read_bytes()
-    before(monkeypatch, "_delete_revived_changelogs", lambda: changelog.write_bytes(data))
+    before(monkeypatch, PlanExecution, "_delete_revived_changelogs", lambda: changelog.write_bytes(data))
     maintain(table.handle(), MaintenancePolicy(max_changelogs=1))
     assert not changelog.exists() and needed_files(table.path) <= files_of(table.path)
 
@@ -196,7 +196,7 @@ def test_an_expired_consumer_that_saves_keeps_its_file(table: Table, monkeypatch
     """It saves after the last look at all consumers, before its file is deleted."""
     consumers(table).reset_consumer("c", Consumer(3))
     os.utime(table.path / "consumer" / "consumer-c", (time.time() - 3 * DAY,) * 2)
-    before(monkeypatch, "_mark_expired", lambda: consumers(table).reset_consumer("c", Consumer(4)))
+    before(monkeypatch, PlanExecution, "_mark_expired", lambda: consumers(table).reset_consumer("c", Consumer(4)))
     maintain(table.handle(consumer__expiration_time="1 d"), LATEST_ONLY)
     assert consumers(table).consumer("c") == Consumer(4) and table.ids() == [3, 4, 5, 6]
 
@@ -206,7 +206,7 @@ def test_an_expired_consumer_is_finished_by_the_next_run(table: Table, monkeypat
     consumers(table).reset_consumer("c", Consumer(3))
     os.utime(table.path / "consumer" / "consumer-c", (time.time() - 3 * DAY,) * 2)
     with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
-        before(killed, "_expire_changelogs", _raise_interrupt)
+        before(killed, PlanExecution, "_expire_changelogs", _raise_interrupt)
         killed.setattr(ConsumerManager, "delete", lambda *_: None)
         maintain(table.handle(consumer__expiration_time="1 d"), LATEST_ONLY)
     assert maintain(table.handle(consumer__expiration_time="1 d"), LATEST_ONLY).plan.consumers == ("c",)
@@ -251,7 +251,7 @@ def test_readers_find_no_gap_between_expired_snapshots(table: Table, monkeypatch
 def test_a_snapshot_that_could_not_be_deleted_keeps_its_files(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """A delete that an object store lost: the snapshot is still there, so readers find it."""
     stored = table.snapshot_path(2).read_bytes()
-    before(monkeypatch, "_newly_needed", lambda: table.snapshot_path(2).write_bytes(stored))
+    before(monkeypatch, NeededFiles, "newly_needed", lambda: table.snapshot_path(2).write_bytes(stored))
     maintain(table.handle(), LATEST_ONLY)
     assert table.ids() == [2, 6] and needed_files(table.path) <= files_of(table.path)
     maintain(table.handle(), LATEST_ONLY)

@@ -19,7 +19,7 @@ from pypaimon.streaming import (
     stream_read_builder,
 )
 from pypaimon.streaming.maintenance import create_tag, delete_tag, list_tags, rename_tag, replace_tag
-from pypaimon.streaming.maintenance.maintain import TableRun
+from pypaimon.streaming.maintenance.plan_execution import PlanExecution
 from support.tables.named_files import files_of, needed_files
 from support.tables.streamed_table import Table, available, rows
 from support.tables.tagged_tables import (
@@ -286,13 +286,13 @@ def test_a_tag_that_vanishes_meanwhile_changes_nothing_else(table: Table, monkey
     for name, number in (("one", 1), ("two", 2)):
         create_tag(table.handle(), name, snapshot=number)
     maintain(table.handle(), LATEST_ONLY)
-    original = TableRun._check_unchanged
+    original = PlanExecution._check_unchanged
 
     def check(self: Any, *args: Any) -> None:
         (table.path / "tag" / "tag-one").unlink(missing_ok=True)
         original(self, *args)
 
-    monkeypatch.setattr(TableRun, "_check_unchanged", check)
+    monkeypatch.setattr(PlanExecution, "_check_unchanged", check)
     delete_tag(table.handle(), "two")
     assert tags(table) == {} and needed_files(table.path) <= files_of(table.path)
 

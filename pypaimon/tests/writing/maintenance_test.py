@@ -68,7 +68,7 @@ def test_callbacks_of_commits_are_reported_for_compactions_too(
         compact(table.handle())
     ((line),) = lines(caplog)
     assert [each.split(" (")[0] for each in line["options"].split("), ")] == [
-        "partition.idle-time-to-done", "tag.callbacks", "commit.custom-listeners", "visibility-callback.enabled",
+        "tag.callbacks", "partition.idle-time-to-done", "commit.custom-listeners", "visibility-callback.enabled",
         "partition.end-input-to-done",
     ]  # fmt: skip
 

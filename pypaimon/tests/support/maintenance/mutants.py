@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
 
 import pytest
 
-from pypaimon.streaming.maintenance import roots
+from pypaimon.streaming.maintenance import expiry_planner, needed_files, plan_execution, roots
 from pypaimon.streaming.maintenance.earliest_hint import EarliestHint
 from pypaimon.streaming.maintenance.expiry import Protection
+from pypaimon.streaming.maintenance.expiry_planner import ExpiryPlanner
+from pypaimon.streaming.maintenance.needed_files import NeededFiles
 from pypaimon.streaming.maintenance.orphans import OldFiles
+from pypaimon.streaming.maintenance.plan_execution import PlanExecution
 from pypaimon.streaming.maintenance.references import References
 from support.maintenance.world import Weather
 
@@ -43,32 +46,40 @@ def _set(owner: Any, name: str, value: Any) -> Patch:
 
 
 _KEPT, _EXPIRE, _REVIVED = (
-    maintain._Run._kept,
-    maintain._Run._expire_visible,
-    maintain._Run._delete_revived_changelogs,
+    needed_files.kept_roots,
+    PlanExecution._expire_visible,
+    PlanExecution._delete_revived_changelogs,
 )
-_PICTURE, _SNAPSHOTS, _OLD = maintain.picture_of, maintain.expired_snapshots, OldFiles.__init__
+_PICTURE, _SNAPSHOTS, _OLD = roots.picture_of, expiry_planner.expired_snapshots, OldFiles.__init__
+
+
+def _set_all(owners: Sequence[Any], name: str, value: Any) -> Patch:
+    def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+        for owner in owners:
+            monkeypatch.setattr(owner, name, value)
+
+    return patch
 
 
 def _without(name: str) -> Patch:
-    return _set(maintain._Run, "_kept", lambda run, *args: replace(_KEPT(run, *args), **{name: ()}))
+    return _set_all((maintain, plan_execution), "kept_roots", lambda *args: replace(_KEPT(*args), **{name: ()}))
 
 
-def _main_only(directory: Any) -> Any:
-    return replace(_PICTURE(directory), others=())
+def _main_only(*args: Any) -> Any:
+    return replace(_PICTURE(*args), others=())
 
 
 def _files_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """As Java does: a snapshot is found whose files are gone."""
     due: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(maintain._Run, "_expire_visible", lambda run, *args: due.append(args))
-    monkeypatch.setattr(maintain._Run, "_newly_needed", lambda run, given: (set(), _PICTURE(run._directory)))
+    monkeypatch.setattr(PlanExecution, "_expire_visible", lambda run, *args: due.append(args))
+    monkeypatch.setattr(NeededFiles, "newly_needed", _never_again)
 
     def expire(run: Any, *args: Any) -> None:
         _REVIVED(run, *args)
         _EXPIRE(run, *due.pop())
 
-    monkeypatch.setattr(maintain._Run, "_delete_revived_changelogs", expire)
+    monkeypatch.setattr(PlanExecution, "_delete_revived_changelogs", expire)
 
 
 def _never_again(run: Any, given: Any) -> Any:
@@ -109,21 +120,21 @@ MUTANTS = (
     Mutant("tags keep nothing", ("M1", "M9"), _without("tagged")),
     Mutant("snapshots keep nothing", ("M1", "M7", "M9"), _without("snapshots")),
     Mutant("long-lived changelogs keep nothing", ("M2", "M9"), _without("changelogs")),
-    Mutant("other branches keep nothing", ("M1",), _set(maintain, "picture_of", _main_only), BUSY),
+    Mutant("other branches keep nothing", ("M1",), _set_all((maintain, needed_files), "picture_of", _main_only), BUSY),
     Mutant("files go before snapshots", ("M1", "M2"), _files_first),
     Mutant(
         "what has appeared meanwhile is not looked for",
         ("M1", "M2"),
-        _set(maintain._Run, "_newly_needed", _never_again),
+        _set(NeededFiles, "newly_needed", _never_again),
         BUSY,
     ),
     Mutant(
         "consumers and tags are not looked at again",
         ("M1", "M5"),
-        _set(maintain._Run, "_check_unchanged", lambda *_: None),
+        _set(PlanExecution, "_check_unchanged", lambda *_: None),
         BUSY,
     ),
-    Mutant("snapshots go in any order", ("M3",), _set(maintain._Run, "_expire_visible", _all_at_once)),
+    Mutant("snapshots go in any order", ("M3",), _set(PlanExecution, "_expire_visible", _all_at_once)),
     Mutant("the hint stays where it is", ("M3",), _no_hint),
     Mutant(
         "the hint may be moved back past a gap",
@@ -132,14 +143,14 @@ MUTANTS = (
         PAIRS,
     ),
     Mutant("what a killed run has hidden is not known", ("M3", "M7"), _set(roots, "_visible_id", lambda *_: 0), DEADLY),
-    Mutant("the latest snapshot expires", ("M4", "M6", "M7"), _set(maintain, "expired_snapshots", _none_stays)),
-    Mutant("consumers keep nothing", ("M5",), _set(maintain._Run, "_protections", lambda *_: [])),
+    Mutant("the latest snapshot expires", ("M4", "M6", "M7"), _set(expiry_planner, "expired_snapshots", _none_stays)),
+    Mutant("consumers keep nothing", ("M5",), _set(ExpiryPlanner, "_protections", lambda *_: [])),
     Mutant(
         "the snapshot before a position may go",
         ("M5",),
         _set(Protection, "first_kept", property(lambda p: p.next_snapshot)),
     ),
-    Mutant("consumers of writers expire", ("M5",), _set(maintain._Run, "_consumer_files", frozenset())),
+    Mutant("consumers of writers expire", ("M5",), _set(ExpiryPlanner, "_consumer_files", frozenset())),
     Mutant("young orphans go", ("M1", "M2", "M7"), _set(OldFiles, "__init__", _young_too)),
     Mutant("files next to data files are forgotten", ("M1",), _set(References, "_add_names", _without_extra)),
     Mutant("what later snapshots add is forgotten", ("M1", "M2"), _set(References, "_add_added", _snapshots_only)),
@@ -147,7 +158,7 @@ MUTANTS = (
     Mutant(
         "what has expired meanwhile is damage",
         ("M7",),
-        _set(maintain._Run, "_check_still_there", lambda *_: None),
+        _set(NeededFiles, "_check_still_there", lambda *_: None),
         PAIRS,
     ),
 )

@@ -17,6 +17,8 @@ import pytest
 from pypaimon.streaming import MaintenancePolicy, maintain
 from pypaimon.streaming.errors import MaintenanceConflictError, PaimonStreamError, StoreError
 from pypaimon.streaming.io.io_pool import IOPool
+from pypaimon.streaming.maintenance import plan_execution
+from pypaimon.streaming.maintenance.plan_execution import PlanExecution
 from pypaimon.streaming.metadata import manifest_tables
 from pypaimon.streaming.metadata.manifest_tables import Parser
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -273,15 +275,15 @@ def simulated(world: World) -> Iterator[None]:
         patch.setattr(IOPool, "submit", _submit)
         patch.setattr(IOPool, "result", lambda _, future: future.result())
         patch.setattr(_MODULE, "time", SimpleNamespace(time=lambda: world.objects.now))
-        check = _MODULE._Run._check_unchanged
+        check = PlanExecution._check_unchanged
 
         def check_unchanged(run: Any, *args: Any) -> None:
             world._checking.add(world.depth)
             check(run, *args)
 
-        patch.setattr(_MODULE._Run, "_check_unchanged", check_unchanged)
+        patch.setattr(PlanExecution, "_check_unchanged", check_unchanged)
         counter = iter(range(1_000_000))
-        patch.setattr(_MODULE, "uuid4", lambda: next(counter))
+        patch.setattr(plan_execution, "uuid4", lambda: next(counter))
         yield
 
 

@@ -1,0 +1,112 @@
+"""`NeededFiles`: the files that a table needs, also while others change it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from pypaimon.streaming.errors import MaintenanceConflictError
+from pypaimon.streaming.maintenance.plan import MaintenancePlan
+from pypaimon.streaming.maintenance.references import Candidates, References, TableFile, required
+from pypaimon.streaming.maintenance.roots import Picture, Roots, SeenSnapshots, picture_of
+from pypaimon.streaming.metadata.paimon_table import PaimonTable
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+
+
+def kept_roots(picture: Picture, plan: MaintenancePlan) -> Roots:
+    """The roots of the branch after the plan."""
+    own = picture.own
+    gone, old, late = set(plan.snapshot_ids), set(plan.changelog_ids), set(plan.kept_changelog_ids)
+    changelogs = {each.id: each for each in (*own.changelogs, *own.snapshots) if each.id not in old}
+    long_lived = {each.id for each in own.changelogs} | late
+    kept_tags = (each for each in picture.tags if each.name not in plan.tags)
+    return replace(
+        own,
+        snapshots=tuple(each for each in own.snapshots if each.id not in gone),
+        tagged=tuple(each.snapshot for each in (*kept_tags, *plan.created_tags)),
+        changelogs=tuple(changelogs[number] for number in sorted(changelogs) if number in long_lived),
+    )
+
+
+def candidates_of(
+    table: PaimonTable, directory: TableDirectory, picture: Picture, plan: MaintenancePlan
+) -> Iterator[TableFile]:
+    """The files that what a plan deletes names, whether or not something else needs them."""
+    candidates = Candidates(directory.manifests, table.paths)
+    own = picture.own
+    gone, old = set(plan.snapshot_ids), set(plan.changelog_ids)
+    following = next((each for each in own.snapshots if each.id not in gone), None)
+    if gone:
+        yield from candidates.of_snapshots([each for each in own.snapshots if each.id in gone], following)
+    if old:
+        yield from candidates.of_snapshots([each for each in own.changelogs if each.id in old], None)
+    # The snapshot of a tag needs the same files, if it stays.
+    kept = {each.fingerprint for each in own.snapshots if each.id not in gone}
+    tags = [each for each in picture.tags if each.name in plan.tags and each.snapshot.fingerprint not in kept]
+    yield from candidates.of_states([each.snapshot for each in tags])
+
+
+class NeededFiles:
+    """What the files of a table are needed for.
+
+    Args:
+        table: The table.
+        directory: Its files.
+        seen: The snapshots that were read already.
+    """
+
+    def __init__(self, table: PaimonTable, directory: TableDirectory, seen: SeenSnapshots) -> None:
+        self._table = table
+        self._directory = directory
+        self._seen = seen
+
+    def of(self, roots: Iterable[Roots]) -> set[str]:
+        """Names of the files that these roots need.
+
+        Raises:
+            CorruptTableError: A file that is needed to know that is damaged or missing.
+            MaintenanceConflictError: What needs it has expired meanwhile.
+        """
+        references = References(self._directory.manifests)
+        for each in roots:
+            self._add(references, each)
+        # What the entries of a large table have taken is not kept for the next ones.
+        pa.default_memory_pool().release_unused()
+        return references.names
+
+    def _add(self, references: References, roots: Roots) -> None:
+        try:
+            references.add(roots)
+        except FileNotFoundError as error:
+            self._check_still_there(roots)
+            raise required(error, "a snapshot, tag or changelog that stays") from error
+
+    def _check_still_there(self, roots: Roots) -> None:
+        """Another program may have expired, meanwhile, what needs a file that is missing."""
+        now = picture_of(self._table.new_directory(), self._seen)
+        there = {each for found in (now.own, *now.others) for each in found.marks}
+        gone = next((each for each, mark in zip(roots.all, roots.marks, strict=True) if mark not in there), None)
+        if gone is not None:
+            raise MaintenanceConflictError(self._table.name, f"snapshot {gone.id} has expired meanwhile")
+
+    def newly_needed(self, roots: Sequence[Roots]) -> tuple[set[str], Picture]:
+        """What snapshots, tags, changelogs and branches need now that these roots do not hold.
+
+        They have appeared meanwhile, or should have been deleted and are still there.
+        """
+        now = picture_of(self._table.new_directory(), self._seen)
+        snapshots = {each.fingerprint for found in roots for each in found.snapshots}
+        tagged = {each.fingerprint for found in roots for each in found.tagged}
+        changelogs = {each.fingerprint for found in roots for each in found.changelogs}
+        appeared = [
+            replace(
+                found,
+                snapshots=tuple(each for each in found.snapshots if each.fingerprint not in snapshots),
+                tagged=tuple(each for each in found.tagged if each.fingerprint not in tagged),
+                changelogs=tuple(each for each in found.changelogs if each.fingerprint not in changelogs),
+            )
+            for found in (now.own, *now.others)
+        ]
+        return self.of(appeared), now
